@@ -1,5 +1,5 @@
-//! What a decision costs with 1,000 roles and 5,000 bindings: the whole chain of the default mode, from the question to
-//! the decision, over a store that holds them.
+//! What a decision costs with 1,000 roles and 5,000 bindings: the whole chain of the default mode, from the
+//! question to the decision, over a store that holds them.
 //!
 //! `cargo bench -p plinth-benches --bench authz`; figures in `docs/benchmarks.md`.
 
@@ -21,7 +21,8 @@ const NAMESPACES: usize = 100;
 /// Rules of each role, and what each is about.
 const RULES: usize = 10;
 
-/// Role `n` of namespace `n % 100` reads ten resources; binding `n` gives role `n % 1000` to user `n % 500`, to group
+/// Role `n` of namespace `n % 100` reads ten resources; binding `n` gives role `n % 1000` to user `n % 500`,
+/// to group
 /// `n % 50` or to a service account, in the role's namespace. Every tenth is of the cluster.
 fn objects() -> Vec<(&'static str, Value)> {
     let mut out = Vec::with_capacity(ROLES + BINDINGS);

@@ -1,5 +1,5 @@
-//! The codec on a Pod of three KiB as a cluster holds it, beside what else there is in Rust: `serde_json` into its
-//! own tree, `k8s-openapi` types with `serde_json`, and the `prost` types of `k8s-pb`.
+//! The codec on a Pod of three KiB as a cluster holds it, beside what else there is in Rust: `serde_json`
+//! into its own tree, `k8s-openapi` types with `serde_json`, and the `prost` types of `k8s-pb`.
 //!
 //! `cargo bench -p plinth-benches --bench codec`; figures in `docs/benchmarks.md`.
 

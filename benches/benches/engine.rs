@@ -1,5 +1,6 @@
-//! The storage engine's single operations: one synced transaction, point reads, ranges and a count, at the latest and at an old
-//! revision. Loads with many writers and subscribers, and the same beside plain RocksDB: `plinth bench engine`.
+//! The storage engine's single operations: one synced transaction, point reads, ranges and a count, at the
+//! latest and at an old revision. Loads with many writers and subscribers, and the same beside plain RocksDB:
+//! `plinth bench engine`.
 //!
 //! `cargo bench -p plinth-benches --bench engine`; figures in `docs/benchmarks.md`.
 

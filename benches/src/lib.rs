@@ -52,7 +52,7 @@ pub enum Command {
     Plot(plot::Options),
 }
 
-/// Runs what was asked for, to its end.
+/// Runs the chosen benchmark to its end.
 pub fn run(options: Options) -> Result<(), Error> {
     match options.command {
         Command::Api(options) => Ok(api::run(*options)?),

@@ -1,4 +1,4 @@
-//! Figures of report files as SVG: one chart for each thing that is compared, one bar for each report.
+//! Figures of report files as SVG: one chart for each workload that is compared, one bar for each report.
 //!
 //! `plinth bench plot plinth.json kube-apiserver.json --to docs/plots` writes `rate.svg`,
 //! `latency.svg` and `memory.svg`. Workloads differ by orders of magnitude, so scales are logarithmic.

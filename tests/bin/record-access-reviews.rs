@@ -1,4 +1,5 @@
-//! Records what a kube-apiserver asks its authorizers for the requests of `tests/access_reviews/*.txt`, and writes it there.
+//! Records what a kube-apiserver asks its authorizers for the requests of `tests/access_reviews/*.txt`, and
+//! writes it there.
 //!
 //! `record-access-reviews KUBE_APISERVER ETCD [FILE...]`: both binaries by path, all files where none is named. Reviews and
 //! codes of kube-apiserver are replaced; requests, comments and what Plinth does otherwise stay.

@@ -1,39 +1,36 @@
-//! End-to-end tests: the real binary, real clients, one module for each subject. See the harness
+//! End-to-end tests: the real binary, real clients, one folder for each subject. See the harness
 //! (`plinth_tests`) for how servers are started.
+//!
+//! | folder | subject |
+//! |---|---|
+//! | [`admission`] | admission plugins, admission policies |
+//! | [`audit`] | audit policy, events, backends |
+//! | [`authentication`] | certificates, tokens, OpenID Connect, impersonation |
+//! | [`authorization`] | RBAC, nodes, access reviews |
+//! | [`controllers`] | the built-in controllers; a real kube-controller-manager and kube-scheduler |
+//! | [`custom_resources`] | definitions and their objects |
+//! | [`egress`] | connections that the server opens: kubelets, webhooks |
+//! | [`hostile`] | hostile clients |
+//! | [`kinds`] | every built-in kind, discovery, OpenAPI |
+//! | [`kubectl`] | flows of a real kubectl |
+//! | [`process`] | flags, start and stop, files that the program creates |
+//! | [`reading`] | get, list, watch |
+//! | [`requests`] | protocols, codes, bad input, flow control |
+//! | [`storage`] | durability, damage, backup, repair, encryption |
+//! | [`writing`] | create, update, patch, subresources |
 
-mod access_reviews;
-mod admission_plugins;
-mod admission_policies;
+mod admission;
 mod audit;
+mod authentication;
 mod authorization;
-mod authorized;
-mod bad_input;
-mod certificate_requests;
-mod certificates;
-mod concurrency;
-mod control_plane;
 mod controllers;
 mod custom_resources;
-mod discovery;
-mod durability;
-mod every_kind;
-mod guards;
+mod egress;
 mod hostile;
-mod identity;
+mod kinds;
 mod kubectl;
-mod lost_files;
-mod lost_objects;
-mod manifest;
-mod mutating_policies;
-mod oidc;
-mod outward;
-mod private_files;
 mod process;
-mod protocols;
 mod reading;
-mod readme;
-mod refusals;
-mod reserved_paths;
-mod storage_failure;
-mod watching;
+mod requests;
+mod storage;
 mod writing;

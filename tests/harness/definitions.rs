@@ -1,12 +1,11 @@
-//! CustomResourceDefinitions, and requests for the resources that they define.
+//! CustomResourceDefinitions: their text, and waiting for their conditions.
 
-use std::time::Duration;
-
-use http::{Method, Request};
-use http_body_util::BodyExt;
-use kube::client::Body;
+use http::Method;
 use kube::Client;
 use serde_json::{json, Value};
+use std::time::Duration;
+
+use crate::requests::call;
 
 /// How long a definition may take to be established; only reached when it never is.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(60);
@@ -41,30 +40,6 @@ pub fn with_versions(group: &str, kind: &str, scope: &str, versions: Value) -> V
     })
 }
 
-/// One request; code and body, which is `Null` where it is no JSON.
-pub async fn call(client: &Client, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
-    call_as(client, method, path, "application/json", body.map(Value::to_string).unwrap_or_default()).await
-}
-
-/// One request with a body of that media type.
-pub async fn call_as(
-    client: &Client,
-    method: Method,
-    path: &str,
-    media_type: &str,
-    body: impl Into<Vec<u8>>,
-) -> (u16, Value) {
-    let body: Vec<u8> = body.into();
-    let mut request = Request::builder().method(method).uri(path);
-    if !body.is_empty() {
-        request = request.header("content-type", media_type);
-    }
-    let response = client.send(request.body(Body::from(body)).expect("a request")).await.expect("an answer");
-    let code = response.status().as_u16();
-    let body = response.into_body().collect().await.expect("the whole answer").to_bytes();
-    (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
-}
-
 /// Creates a definition and waits until it is established.
 pub async fn establish(client: &Client, definition: &Value) {
     let (code, answer) = call(client, Method::POST, DEFINITIONS, Some(definition)).await;
@@ -77,7 +52,7 @@ pub async fn until_established(client: &Client, name: &str) {
     until(client, name, |answer| condition(answer, "Established") == "True").await;
 }
 
-/// Reads a definition again and again until it is as wanted.
+/// Polls a definition until it is as wanted.
 pub async fn until(client: &Client, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let path = format!("{DEFINITIONS}/{name}");
     let wait = async {
@@ -94,15 +69,9 @@ pub async fn until(client: &Client, name: &str, wanted: impl Fn(&Value) -> bool)
         .unwrap_or_else(|_| panic!("{name} does not get there"))
 }
 
-/// The status of a condition; empty when it is not there.
+/// The status of a condition; empty when absent.
 pub fn condition<'v>(definition: &'v Value, kind: &str) -> &'v str {
     let conditions = definition["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let found = conditions.iter().find(|c| c["type"] == kind);
     found.and_then(|c| c["status"].as_str()).unwrap_or_default()
-}
-
-/// The fields that a refusal complains about.
-pub fn fields(status: &Value) -> Vec<&str> {
-    let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    causes.iter().filter_map(|c| c["field"].as_str()).collect()
 }

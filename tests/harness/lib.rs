@@ -1,17 +1,18 @@
-//! What the end-to-end tests stand on: the real `plinth` binary on a free port with its data in a
+//! The harness of the end-to-end tests: the real `plinth` binary on a free port with its data in a
 //! temporary directory, and the clients that talk to it.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`server`] | a server of a test's own, and one that tests share |
 //! | [`samples`] | one small valid object of every built-in kind that is stored |
+//! | [`requests`] | requests and their answers |
 //! | [`kubectl`] | a real kubectl, where one is installed |
 //! | [`definitions`] | definitions of custom resources, and requests for these |
 //! | [`fixtures`] | manifests that projects publish |
 //! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`https`] | webhooks and kubelets of a test's own |
-//! | [`access_reviews`] | what a server asks its authorizers, recorded and replayed |
-//! | [`refusal`] | what an error answer must say |
+//! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
+//! | [`refusal`] | assertions about error answers |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
 //! its own and gives cluster-scoped objects a name of its own; whoever stops servers starts its own.
@@ -37,18 +38,19 @@ pub mod https;
 pub mod kubectl;
 pub mod proxy;
 pub mod refusal;
+pub mod requests;
 pub mod samples;
 pub mod server;
 
-/// How often a state that comes by itself is looked for, and after how many looks it has not come.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const LOOKS: usize = 6000;
-/// How often is looked whether a state stays, and the pause after each look.
-const STAYING_LOOKS: usize = 30;
+/// The interval at which [`eventually`] polls, and the number of polls after which it fails.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const POLLS: usize = 6000;
+/// The number of polls of [`stays`], and the pause after each.
+const STAYING_POLLS: usize = 30;
 const STAYING_PAUSE: Duration = Duration::from_millis(100);
 
-/// The directory of this package's sources: the one that cargo names at run time, since a target directory that outlives
-/// a checkout keeps the path of the one it was compiled in.
+/// The directory of this package's sources: the one that cargo names at run time, since a target directory
+/// that outlives a checkout keeps the path of the one it was compiled in.
 pub fn package_dir() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()).into()
 }
@@ -56,24 +58,24 @@ pub fn package_dir() -> PathBuf {
 /// Waits until `holds` does.
 ///
 /// # Panics
-/// When it does not after two minutes of looking.
+/// When it does not after two minutes of polling.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    for _ in 0..LOOKS {
+    for _ in 0..POLLS {
         if holds().await {
             return;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     panic!("still waiting: {what}");
 }
 
-/// Makes sure for three seconds that `holds` does: background work looks again after a tenth of a second at first, and then after
-/// twice as long each time.
+/// Asserts for three seconds that `holds` does: background work retries after a tenth of a second at first,
+/// and then after twice as long each time.
 ///
 /// # Panics
 /// When it does not.
 pub async fn stays<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
-    for _ in 0..STAYING_LOOKS {
+    for _ in 0..STAYING_POLLS {
         assert!(holds().await, "no longer so: {what}");
         tokio::time::sleep(STAYING_PAUSE).await;
     }

@@ -59,7 +59,7 @@ impl Drop for Proxy {
 async fn pass_on(mut near: TcpStream, target: u16, cut: &mut watch::Receiver<u64>) {
     let Ok(mut far) = TcpStream::connect(("127.0.0.1", target)).await else { return };
     tokio::select! {
-        // How it ends is for the two ends to see.
+        // Errors are seen by the two ends.
         _ = copy_bidirectional(&mut near, &mut far) => {}
         _ = cut.changed() => {}
     }

@@ -1,4 +1,4 @@
-//! What an error answer must say: clients match on code, reason and details.
+//! Assertions about error answers: clients match on code, reason and details.
 
 use kube::core::Status;
 

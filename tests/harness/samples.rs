@@ -1,9 +1,10 @@
 //! One small valid object of every built-in kind that is stored, as data in `samples.json`, one
 //! object a line.
 //!
-//! `NAME` and `NAMESPACE` stand for the test's own; names that the kind dictates are literal.
+//! `NAME` and `NAMESPACE` are replaced by the test's own; names that the kind requires are literal.
 
 use kube::core::DynamicObject;
+use serde_json::{json, Value};
 
 const SAMPLES: &str = include_str!("samples.json");
 
@@ -23,4 +24,12 @@ pub fn of(api_version: &str, kind: &str, name: &str, namespace: &str) -> Dynamic
         .into_iter()
         .find(is_it)
         .unwrap_or_else(|| panic!("no sample of {api_version} {kind}"))
+}
+
+/// A pod with the label `app: x` and one container `c`.
+pub fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/x:1"}]},
+    })
 }

@@ -18,8 +18,8 @@ use serde_json::{json, Value};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
-/// An argument of servers whose namespaces hold what a test puts there and nothing else, as those of a kube-apiserver
-/// without a controller manager.
+/// An argument of servers whose namespaces hold what a test puts there and nothing else, as those of a
+/// kube-apiserver without a controller manager.
 pub const BARE_NAMESPACES: &str =
     "--controllers=*,-serviceaccount-controller,-serviceaccount-token-controller,-root-ca-certificate-publisher-controller";
 
@@ -31,7 +31,7 @@ pub struct TestServer {
     dir: Option<TempDir>,
 }
 
-/// How to talk to a server, as its administrator or as nobody.
+/// Access to a server, as its administrator or unauthenticated.
 pub struct Access {
     kubeconfig: PathBuf,
 }
@@ -45,9 +45,7 @@ impl Access {
     /// A `kube` client with the administrator's credentials. It belongs to the calling test: its
     /// connections end with the test's runtime.
     pub async fn client(&self) -> Client {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("admin.kubeconfig");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("usable admin.kubeconfig")).expect("client")
+        client_of(&self.kubeconfig).await
     }
 
     /// The same through another port, say that of a proxy.
@@ -69,7 +67,7 @@ impl Access {
         self.endpoint().connect(protocol).await.expect("connection")
     }
 
-    /// A bare connection of nobody.
+    /// A bare connection of an unauthenticated client.
     pub async fn connect_anonymously(&self, protocol: Protocol) -> Connection {
         self.endpoint().with_identity(Identity::Anonymous).connect(protocol).await.expect("connection")
     }
@@ -100,13 +98,31 @@ fn beside_this_test() -> PathBuf {
     test.ancestors().nth(2).unwrap_or(Path::new(".")).join("plinth")
 }
 
+/// A `kube` client with the credentials of a kubeconfig.
+pub async fn client_of(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("usable kubeconfig")).expect("client")
+}
+
+/// Starts a server on `root/data` and waits until it is ready, for tests that prepare or damage the data.
+pub async fn start_ready(launch: &Launch, root: &Path, arguments: &[&str]) -> Server {
+    let mut server = launch.start(root, arguments).await.expect("start of the server");
+    server.ready(READY_WITHIN).await.expect("ready server");
+    server
+}
+
+/// A bare connection to such a server with its administrator's credentials.
+pub async fn connect_to(server: &Server, protocol: Protocol) -> Connection {
+    server.endpoint().expect("endpoint").connect(protocol).await.expect("connection")
+}
+
 impl TestServer {
     /// Starts a server of the caller's own with further arguments, and waits until it is ready.
     pub async fn start(arguments: &[&str]) -> TestServer {
         let launch = launch();
         let dir = launch.data_dir().expect("data directory");
-        let mut server = launch.start(dir.path(), arguments).await.expect("start of the server");
-        server.ready(READY_WITHIN).await.expect("ready server");
+        let server = start_ready(&launch, dir.path(), arguments).await;
         let access = Access { kubeconfig: server.kubeconfig() };
         TestServer { access, server, dir: Some(dir) }
     }
@@ -165,7 +181,7 @@ pub async fn shared() -> &'static Access {
     given_or(&SHARED).await
 }
 
-/// As [`shared`], for tests that define APIs: what discovery says there changes all the time.
+/// As [`shared`], for tests that define APIs: its discovery documents change all the time.
 pub async fn shared_with_apis() -> &'static Access {
     static SHARED: OnceCell<TestServer> = OnceCell::const_new();
     given_or(&SHARED).await
@@ -184,7 +200,7 @@ async fn start_shared() -> TestServer {
     if let Some(dir) = started.dir.take() {
         started.server.until_exit(dir).expect("guard of the shared server");
     }
-    // Statics are never dropped, so a failing test asks for the log itself.
+    // Statics are never dropped, so the panic hook prints the log.
     let log = started.server.log();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -200,7 +216,7 @@ pub fn unique(prefix: &str) -> String {
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Makes a namespace of the caller's own and returns its name.
+/// Creates a namespace of the caller's own and returns its name.
 pub async fn namespace(client: &Client, prefix: &str) -> String {
     let name = unique(prefix);
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -209,7 +225,7 @@ pub async fn namespace(client: &Client, prefix: &str) -> String {
         .body(body.to_string().into_bytes())
         .expect("request");
     client.request::<Value>(request).await.expect("new namespace");
-    // The account that pods run as, where no controller makes it.
+    // The service account of pods, where no controller creates it.
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
     let request = http::Request::post(format!("/api/v1/namespaces/{name}/serviceaccounts"))
         .header("content-type", "application/json")

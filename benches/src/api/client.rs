@@ -36,10 +36,10 @@ pub enum Protocol {
     Http2,
 }
 
-/// Who we are to the server.
+/// The credentials of a client.
 #[derive(Clone)]
 pub enum Identity {
-    /// Nobody.
+    /// None: an unauthenticated client.
     Anonymous,
     /// A client certificate and its key, both PEM.
     Certificate {
@@ -52,7 +52,7 @@ pub enum Identity {
     Token(String),
 }
 
-/// Where a server is, whom we trust there and who we are.
+/// The address of a server, the authorities that the client trusts, and the client's credentials.
 #[derive(Clone)]
 pub struct Endpoint {
     authority: String,
@@ -85,12 +85,12 @@ impl Endpoint {
         &self.identity
     }
 
-    /// The same server for somebody else.
+    /// The same server with other credentials.
     pub fn with_identity(&self, identity: Identity) -> Endpoint {
         Endpoint { identity, ..self.clone() }
     }
 
-    /// Opens a connection and leaves what is spoken on it to the caller.
+    /// Opens a TLS stream; the caller speaks HTTP on it.
     pub async fn stream(&self, protocol: Protocol) -> Result<TlsStream<TcpStream>, Error> {
         let tls = TlsConnector::from(Arc::new(self.tls(protocol)?));
         let what = || format!("connecting to {}", self.authority);
@@ -104,7 +104,8 @@ impl Endpoint {
         self.connect_with(protocol, STREAM_WINDOW, CONNECTION_WINDOW).await
     }
 
-    /// Opens an HTTP/2 connection with the smallest windows: what is not read stays with the server.
+    /// Opens an HTTP/2 connection with the smallest receive windows: what is not read stays buffered in the
+    /// server.
     pub async fn connect_narrow(&self) -> Result<Connection, Error> {
         self.connect_with(Protocol::Http2, NARROW, NARROW).await
     }
@@ -172,7 +173,7 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A request in the terms that vary.
+/// A request.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The method.
@@ -250,7 +251,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and returns the answer's head with its body still to be read.
+    /// Sends a request and returns the response with its body still to be read.
     pub async fn open(&mut self, call: &Call) -> Result<Response<Incoming>, Error> {
         let mut request = Request::new(Full::new(call.body.clone()));
         *request.method_mut() = call.method.clone();
@@ -267,7 +268,7 @@ impl Connection {
         self.send(request, &call.path).await
     }
 
-    /// Sends a request made elsewhere, to `path` on this connection's server.
+    /// Sends a request that the caller has built, to `path` on this connection's server.
     pub async fn send(
         &mut self,
         mut request: Request<Full<Bytes>>,
@@ -298,12 +299,12 @@ impl Connection {
 
     /// Sends a request and reads the whole answer.
     pub async fn call(&mut self, call: &Call) -> Result<Reply, Error> {
-        let (head, body) = self.open(call).await?.into_parts();
+        let (parts, body) = self.open(call).await?.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Reply { status: head.status, headers: head.headers, body })
+        Ok(Reply { status: parts.status, headers: parts.headers, body })
     }
 
-    /// As [`call`](Connection::call), with an answer that is not of the 200s as an error.
+    /// As [`call`](Connection::call), with an answer other than 2xx as an error.
     pub async fn must(&mut self, call: &Call) -> Result<Reply, Error> {
         let reply = self.call(call).await?;
         if reply.status.is_success() {
@@ -313,7 +314,7 @@ impl Connection {
     }
 }
 
-/// The error for an answer that a workload cannot go on with.
+/// The error for an answer after which a workload cannot continue.
 pub fn refused(call: &Call, reply: &Reply) -> Error {
     let body: String = reply.text().chars().take(300).collect();
     Error::Answer {

@@ -1,5 +1,5 @@
-//! Hundreds of CustomResourceDefinitions: how soon each is served, what it takes of memory, and what all of them cost a
-//! server that starts.
+//! Hundreds of CustomResourceDefinitions: how soon each is served, what it takes of memory, and what all of
+//! them cost a server that starts.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,18 +22,18 @@ const COUNT: usize = 500;
 const GROUPS: usize = 25;
 /// How many of the last ones make the second row.
 const LAST: usize = 25;
-/// After this a definition that is not served is given up.
+/// How long a definition may take to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// Between two looks whether a definition is served.
+/// The interval at which a definition is polled until it is served.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// Creates the definitions one after the other and times each from the create until its collection answers 200; then
-/// weighs the server, and times starts on the directory.
+/// Creates the definitions one after the other and times each from the create until its collection answers
+/// 200; then measures the server's memory, and times starts on the directory.
 ///
-/// The base of both growths is a server that has just started and serves one definition. What is weighed after the creates is
-/// the definitions and the buffers of the storage that any writes of that size fill; what is weighed after a start is the
-/// definitions alone.
+/// The base of both growths is a server that has just started and serves one definition. Memory after the
+/// creates is the definitions and the buffers of the storage that any writes of that size fill; memory after
+/// a start is the definitions alone.
 pub async fn measure(
     workload: &Workload,
     options: &Options,
@@ -83,14 +83,14 @@ pub async fn measure(
     Ok(results)
 }
 
-/// Creates a definition and asks for its objects until there is an answer.
+/// Creates a definition and lists its objects until the answer is 200.
 async fn serve(connection: &mut Connection, definition: &Value) -> Result<(), Error> {
     let create = Call::new(Method::POST, PATH).body("application/json", definition.to_string());
     connection.must(&create).await?;
     served(connection, definition).await
 }
 
-/// Asks for the objects of a definition until there is an answer.
+/// Lists the objects of a definition until the answer is 200.
 async fn served(connection: &mut Connection, definition: &Value) -> Result<(), Error> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let spec = &definition["spec"];

@@ -15,7 +15,7 @@ use super::process::{self, Usage};
 use super::report::{Measurement, Quantiles};
 use super::{seconds, Error, Options};
 
-/// One client: what it asks next may depend on what it was answered.
+/// One client: its next request may depend on the last answer.
 pub trait Session: Send {
     /// The next request.
     fn next(&mut self) -> Call;
@@ -59,7 +59,7 @@ impl Target {
         }
     }
 
-    /// Makes a namespace with the service account that pods need, unless they are there.
+    /// Creates a namespace with the service account that pods need, unless they exist.
     pub async fn namespace(&self, name: &str) -> Result<(), Error> {
         let mut connection = self.connection(0).await?;
         let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
@@ -226,25 +226,25 @@ async fn run_session(
     }
 }
 
-/// Sends one request; returns the answer, with its body where it is wanted or an error, the body's length, and when its
-/// first byte came, where that was looked at.
+/// Sends one request; returns the answer, with its body where it is wanted or an error, the body's length,
+/// and when its first byte arrived, where that was measured.
 async fn exchange(
     connection: &mut Connection,
     call: &Call,
     wants_body: bool,
 ) -> Result<(Reply, u64, Option<Instant>), Error> {
-    let (head, mut body) = connection.open(call).await?.into_parts();
-    if wants_body || !head.status.is_success() {
+    let (parts, mut body) = connection.open(call).await?.into_parts();
+    if wants_body || !parts.status.is_success() {
         let body = body.collect().await?.to_bytes();
         let length = body.len() as u64;
-        return Ok((Reply { status: head.status, headers: head.headers, body }, length, None));
+        return Ok((Reply { status: parts.status, headers: parts.headers, body }, length, None));
     }
     let (mut length, mut first_byte) = (0, None);
     while let Some(frame) = body.frame().await {
         first_byte.get_or_insert_with(Instant::now);
         length += frame?.data_ref().map_or(0, Bytes::len) as u64;
     }
-    Ok((Reply { status: head.status, headers: head.headers, body: Bytes::new() }, length, first_byte))
+    Ok((Reply { status: parts.status, headers: parts.headers, body: Bytes::new() }, length, first_byte))
 }
 
 /// Whole microseconds; an hour and more saturates.

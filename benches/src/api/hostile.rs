@@ -4,9 +4,9 @@
 //! 2. `hostile-shared`: beside a thread that does nothing but compute at the priority that attackers have.
 //! 3. `hostile`: while others attack.
 //!
-//! The attackers are a table ([`ATTACKS`]) and run on a thread of their own, so that no honest client waits for one. They do share
-//! the machine's cores with server and clients, which attackers elsewhere would not. So their thread has a low
-//! priority, and the second row says what sharing with them costs where they ask for nothing.
+//! The attackers are a table ([`ATTACKS`]) and run on a thread of their own, so that no honest client waits
+//! for one. They do share the machine's cores with server and clients, which remote attackers would not. So
+//! their thread has a low priority, and the second row shows what sharing the cores costs without any attack.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,14 +44,15 @@ type Holds = (Vec<hyper::body::Incoming>, JoinSet<Result<hyper::body::Incoming, 
 const STREAMS: usize = 200;
 /// Pause of an attacker between two rounds, or when it was shut out.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long an attacker waits for the answers that it will not read; flow control may not let all of them begin.
+/// How long an attacker waits for the answers that it will not read; flow control may not let all of them
+/// begin.
 const OPENING: Duration = Duration::from_secs(3);
 /// How long half a request is held.
 const HOLD: Duration = Duration::from_secs(30);
 
 const ATTACKS: &[Attack] = &[
     Attack { name: "half of a TLS handshake", attackers: 150, round: half_handshake, opens: false },
-    Attack { name: "half of a request's head", attackers: 150, round: half_head, opens: false },
+    Attack { name: "half of a request's head", attackers: 150, round: half_header, opens: false },
     Attack { name: "one user asks for secrets, 50 at once", attackers: 8, round: flood, opens: false },
     Attack { name: "requests that are opened and reset", attackers: 4, round: rapid_reset, opens: false },
     Attack { name: "HTTP/2 settings without an end", attackers: 4, round: settings, opens: false },
@@ -125,12 +126,12 @@ async fn hostile_user(endpoint: &Endpoint) -> Result<Endpoint, Error> {
     for (path, body) in MAKE {
         connection.must(&Call::new(Method::POST, path).body(JSON, body)).await?;
     }
-    let asked = Call::new(Method::POST, "/api/v1/namespaces/default/serviceaccounts/hostile/token");
+    let token_request = Call::new(Method::POST, "/api/v1/namespaces/default/serviceaccounts/hostile/token");
     let request = r#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}"#;
-    let answer = connection.must(&asked.body(JSON, request)).await?;
+    let answer = connection.must(&token_request.body(JSON, request)).await?;
     let answer: Option<serde_json::Value> = serde_json::from_slice(&answer.body).ok();
     let token = answer.as_ref().and_then(|answer| answer.pointer("/status/token")?.as_str());
-    let token = token.ok_or_else(|| Error::Server("a token was asked for, and none given".into()))?;
+    let token = token.ok_or_else(|| Error::Server("the server returned no token".into()))?;
     Ok(endpoint.with_identity(Identity::Token(token.to_owned())))
 }
 
@@ -161,7 +162,7 @@ impl Drop for Busy {
     }
 }
 
-/// Linux counts priorities by thread. Without the right to it the figures are upper bounds.
+/// Linux has priorities by thread. Without the permission to set one the figures are upper bounds.
 fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, 10);
 }
@@ -252,7 +253,7 @@ async fn attack(
     }
 }
 
-fn stranger(endpoint: &Endpoint) -> Endpoint {
+fn anonymous(endpoint: &Endpoint) -> Endpoint {
     endpoint.with_identity(Identity::Anonymous)
 }
 
@@ -266,9 +267,9 @@ fn half_handshake(endpoint: &Endpoint, _: usize) -> Round<'_> {
     })
 }
 
-fn half_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
+fn half_header(endpoint: &Endpoint, _: usize) -> Round<'_> {
     Box::pin(async move {
-        let mut stream = stranger(endpoint).stream(Protocol::Http1).await?;
+        let mut stream = anonymous(endpoint).stream(Protocol::Http1).await?;
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ").await;
         let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;
         Ok(Holds::default())
@@ -278,7 +279,7 @@ fn half_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
 /// Asks for secrets on many streams until the connection ends.
 fn flood(endpoint: &Endpoint, _: usize) -> Round<'_> {
     Box::pin(async move {
-        let connection = stranger(endpoint).connect(Protocol::Http2).await?;
+        let connection = anonymous(endpoint).connect(Protocol::Http2).await?;
         let mut streams = JoinSet::new();
         for _ in 0..50 {
             let Some(mut connection) = connection.share() else { break };
@@ -295,7 +296,7 @@ fn flood(endpoint: &Endpoint, _: usize) -> Round<'_> {
 /// Opens requests and drops them before they are answered, which resets their streams.
 fn rapid_reset(endpoint: &Endpoint, _: usize) -> Round<'_> {
     Box::pin(async move {
-        let connection = stranger(endpoint).connect(Protocol::Http2).await?;
+        let connection = anonymous(endpoint).connect(Protocol::Http2).await?;
         for _ in 0..200 {
             let Some(mut connection) = connection.share() else { break };
             let call = Call::get("/livez");
@@ -308,7 +309,7 @@ fn rapid_reset(endpoint: &Endpoint, _: usize) -> Round<'_> {
 /// Sends empty SETTINGS frames, each of which is to be acknowledged, and reads no acknowledgement.
 fn settings(endpoint: &Endpoint, _: usize) -> Round<'_> {
     Box::pin(async move {
-        let mut stream = stranger(endpoint).stream(Protocol::Http2).await?;
+        let mut stream = anonymous(endpoint).stream(Protocol::Http2).await?;
         let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
         // Length 0, type 4, no flags, stream 0.
         let frames = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(1000);
@@ -321,7 +322,7 @@ fn settings(endpoint: &Endpoint, _: usize) -> Round<'_> {
 
 fn large_head(endpoint: &Endpoint, _: usize) -> Round<'_> {
     Box::pin(async move {
-        let mut stream = stranger(endpoint).stream(Protocol::Http1).await?;
+        let mut stream = anonymous(endpoint).stream(Protocol::Http1).await?;
         let _ = stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Large: ").await;
         let _ = stream.write_all(&vec![b'x'; 2 << 20]).await;
         let _ = tokio::time::timeout(HOLD, stream.read_u8()).await;

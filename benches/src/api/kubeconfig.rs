@@ -1,4 +1,4 @@
-//! Where a server is and who we are to it, from a kubeconfig.
+//! A server's address and the client's credentials, from a kubeconfig.
 //!
 //! Understands what servers and test scripts write: one cluster and one user, in YAML (block or
 //! flow style) or JSON, credentials inline or in files beside it. It looks for the few keys that it

@@ -14,14 +14,14 @@ use super::{Error, Options};
 pub(super) const STARTS: usize = 5;
 /// ConfigMaps that the loaded server holds when it starts.
 const LOADED: usize = 100_000;
-/// What the full server holds when it is weighed.
+/// Objects of the full server when its memory is measured.
 const FULL_CONFIG_MAPS: usize = 40_000;
 const FULL_PODS: usize = 10_000;
-/// Between the end of the work and the weighing.
+/// The pause between the last write and the measurement of memory.
 pub(super) const SETTLE: Duration = Duration::from_secs(2);
 
-/// Time from the start of the process until `/readyz` answers 200: on a directory that does not exist
-/// (keys and certificates are made), on one that has keys and no objects of ours, and on one with 100,000 objects.
+/// Time from the start of the process until `/readyz` answers 200: on a directory that does not exist (keys
+/// and certificates are made), on one that has keys and no objects of ours, and on one with 100,000 objects.
 pub async fn start(
     workload: &Workload,
     options: &Options,

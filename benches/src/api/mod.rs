@@ -2,7 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`kubeconfig`] | where a server is and who we are to it |
+//! | [`kubeconfig`] | a server's address and the client's credentials |
 //! | [`client`] | one connection, HTTP/1.1 or HTTP/2, as light as it can be |
 //! | [`server`] | a server process of our own: start, wait, stop, restart |
 //! | [`process`] | CPU seconds and memory of a process |
@@ -39,13 +39,13 @@ use report::{Measurement, Report};
 use server::Launch;
 use workloads::{Run, Workload, WORKLOADS};
 
-/// What can end a benchmark early.
+/// An error that ends a benchmark early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No workload has this name.
     #[error("unknown workload {name:?}; there are: {}", WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", "))]
     UnknownWorkload {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The workload starts and stops servers, so it cannot run against one that is given.
@@ -181,7 +181,7 @@ pub struct Options {
     pub output: Option<PathBuf>,
 }
 
-/// Runs the workloads asked for, prints a table and writes the report.
+/// Runs the requested workloads, prints a table and writes the report.
 ///
 /// Blocks until all are done; errors of single requests are counted in the report, everything
 /// else ends the run.

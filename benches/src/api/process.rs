@@ -15,8 +15,8 @@ pub struct Usage {
     pub growth_mib: f64,
 }
 
-/// Lets the peak of the given processes begin anew at what they hold now. Where the system does not let us, it goes on from
-/// their start.
+/// Resets the peak of the given processes to their current memory. Where the system does not permit that, it
+/// counts from their start.
 pub fn forget_peak(pids: &[u32]) {
     for pid in pids {
         // 5 is "reset the peak resident set size" in proc(5).
@@ -24,7 +24,7 @@ pub fn forget_peak(pids: &[u32]) {
     }
 }
 
-/// Reads the usage of the given processes; one that is gone counts nothing.
+/// Reads the usage of the given processes; one that has ended is ignored.
 pub fn usage(pids: &[u32]) -> Usage {
     let ticks_per_second = rustix::param::clock_ticks_per_second() as f64;
     let mut sum = Usage::default();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Protocol;
 use super::{Error, Options};
 
-/// A run: where, how and what came out.
+/// A run: machine, options and results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the measured server.
@@ -36,7 +36,7 @@ pub struct Report {
     pub results: Vec<Measurement>,
 }
 
-/// What figures depend on and no option changes.
+/// The machine: what figures depend on and no option changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// Model of the processor.
@@ -174,7 +174,7 @@ impl Machine {
     }
 }
 
-/// Prints the machine and the heads of the columns.
+/// Prints the machine and the names of the columns.
 pub fn print_header(report: &Report) {
     let machine = &report.machine;
     println!(

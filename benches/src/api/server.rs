@@ -22,7 +22,7 @@ pub const READY_WITHIN: Duration = Duration::from_secs(120);
 pub const STOP_WITHIN: Duration = Duration::from_secs(60);
 /// Below a server's root, beside its data.
 const LOG: &str = "server.log";
-/// Between two looks at a server that is not ready yet.
+/// The interval at which a server is polled until it is ready.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Which binary to start and where its data goes.
@@ -138,7 +138,7 @@ impl Server {
         kubeconfig::endpoint(&self.kubeconfig())
     }
 
-    /// How the process ended, when it did so by itself or by somebody else's hand.
+    /// How the process ended, when it was not this value that ended it.
     pub fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(describe)
     }

@@ -1,6 +1,6 @@
 //! Few writers, many watchers: how many events arrive, and how long after they were sent.
 //!
-//! The writer puts the time at which it sends into the object, so that each watcher can tell the
+//! The writer puts the time at which it sends into the object, so that each watcher computes the
 //! delay from the event alone. Clocks do not matter: all of them are in this process.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -138,7 +138,8 @@ async fn watching(endpoint: &Endpoint, options: &Options, watchers: usize) -> Re
     Ok(connections)
 }
 
-/// Watches to which nothing happens: what each keeps of the server's memory, its share of a connection included.
+/// Watches to which nothing happens: what each keeps of the server's memory, its share of a connection
+/// included.
 pub async fn idle(
     workload: &str,
     endpoint: Endpoint,
@@ -243,9 +244,9 @@ async fn watch(
     until: Instant,
 ) -> Result<Seen, Error> {
     let call = Call::get(path);
-    let (head, mut body) = connection.open(&call).await?.into_parts();
-    if !head.status.is_success() {
-        return Err(Error::Server(format!("watch answered {}", head.status)));
+    let (parts, mut body) = connection.open(&call).await?.into_parts();
+    if !parts.status.is_success() {
+        return Err(Error::Server(format!("watch answered {}", parts.status)));
     }
     run.open.fetch_add(1, Ordering::AcqRel);
     let key = format!(r#""{}":""#, objects::STAMP);

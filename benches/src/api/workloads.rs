@@ -11,13 +11,13 @@ use super::drive::{Session, Target};
 use super::objects::{self, Rng};
 use super::{Error, Options};
 
-/// A workload: how it is asked for, how many clients it has and how it runs.
+/// A workload: its name, how many clients it has and how it runs.
 pub struct Workload {
     /// The name on the command line and in reports.
     pub name: &'static str,
     /// What it does, in a few words.
     pub about: &'static str,
-    /// Concurrent clients unless asked for otherwise.
+    /// Concurrent clients by default.
     pub clients: usize,
     /// How it runs.
     pub run: Run,
@@ -27,7 +27,7 @@ pub struct Workload {
 pub enum Run {
     /// Starts servers and times them.
     Start,
-    /// Starts a server and weighs it, empty and full.
+    /// Starts a server and measures its memory, empty and full.
     Memory,
     /// Starts a server and fills it with definitions of custom resources.
     Definitions,
@@ -35,18 +35,18 @@ pub enum Run {
     Sessions(Prepare),
     /// Few writers and many watchers.
     Watch {
-        /// Watchers unless asked for otherwise.
+        /// Watchers by default.
         watchers: usize,
-        /// Writers unless asked for otherwise; each has an object of its own.
+        /// Writers by default; each has an object of its own.
         writers: usize,
-        /// Writes per second of each unless asked for otherwise; 0 is as fast as it can.
+        /// Writes per second of each by default; 0 is as fast as it can.
         rate: f64,
     },
     /// Clients that send request after request, alone and while others attack.
     Hostile(Prepare),
     /// Watchers to which nothing happens.
     Idle {
-        /// Watchers unless asked for otherwise.
+        /// Watchers by default.
         watchers: usize,
     },
 }

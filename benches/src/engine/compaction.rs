@@ -1,4 +1,4 @@
-//! Write latency while history is let go, and the space that comes back.
+//! Write latency while history is compacted, and the space that is reclaimed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const KEYS: u64 = 10_000;
 /// Writes per second that go on meanwhile.
 const RATE: u32 = 1000;
 
-/// Writes at a steady rate until told to stop, without waiting for the writes before, as independent clients do;
+/// Writes at a steady rate until stopped, without waiting for the writes before, as independent clients do;
 /// latencies in microseconds, sorted.
 fn steady(
     engine: &Engine,
@@ -29,7 +29,7 @@ fn steady(
     let collector = std::thread::spawn(move || {
         let wait = |(due, proposal): (Instant, Proposal)| {
             proposal.wait()?;
-            // From when it was due: a stall counts for all whom it delays.
+            // Measured from when the write was due: a stall counts for every write that it delays.
             Ok(due.elapsed().as_micros().try_into().unwrap_or(u32::MAX))
         };
         written.into_iter().map(wait).collect::<Result<Vec<u32>, plinth_engine::Error>>()

@@ -13,7 +13,7 @@ use super::{Error, Options};
 
 /// Subscribers of one prefix.
 const LIVE: usize = 1000;
-/// Subscribers elsewhere.
+/// Subscribers of other prefixes.
 const IDLE: usize = 10_000;
 
 /// Delivers what `writers` write to `count` subscribers; deliveries per second until all are delivered.
@@ -85,7 +85,7 @@ pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Error> {
     let mut next = 0;
     const TURNS: u32 = 6;
     for _ in 0..TURNS {
-        // In turns: the load of the machine changes more than the figures do.
+        // Alternating: the load of the machine changes more than the figures do.
         let time = options.time() / 2;
         without += load(&engine, options, 100, Keys::New(next), time)?.rate;
         let idle = subscribe_elsewhere(&engine)?;
@@ -96,7 +96,7 @@ pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Error> {
     let turns = f64::from(TURNS);
     report.add(
         "feeds",
-        "puts with 10,000 subscribers elsewhere, against none",
+        "puts with 10,000 subscribers of other prefixes, against none",
         (with / turns, "1/s"),
         Some(without / turns),
         Some(Goal::RatioAtLeast(0.95)),

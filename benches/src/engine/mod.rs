@@ -7,11 +7,11 @@
 //! | [`writes`] | synced transactions with many writers |
 //! | [`reads`] | point reads and ranges, latest and old, one version and many |
 //! | [`feeds`] | delivery to many subscribers, and what idle ones cost |
-//! | [`compaction`] | write latency while history is let go |
+//! | [`compaction`] | write latency while history is compacted |
 //! | [`memory`] | memory, start and speed by number of keys |
 //! | [`report`] | the table and the file that a run ends in |
 //!
-//! Each figure is taken beside its baseline in the same run, in turns, because others may use the machine:
+//! Each figure alternates with its baseline in the same run, because others may use the machine:
 //! the ratio is what counts. `plinth bench engine` runs it.
 
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub enum Error {
     /// No workload has this name.
     #[error("unknown workload {name:?}; there are: {}", WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", "))]
     UnknownWorkload {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The engine failed.
@@ -78,7 +78,7 @@ pub struct Options {
     /// Numbers of keys for the workloads that grow.
     #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
     pub keys: Vec<u64>,
-    /// Superseded versions that the compaction workload lets go.
+    /// Superseded versions that the compaction workload compacts.
     #[arg(long, default_value_t = 1_000_000)]
     pub superseded: u64,
     /// File for the figures, as JSON.
@@ -141,7 +141,7 @@ pub const WORKLOADS: &[Workload] = &[
     Workload { name: "compaction", about: "write latency during compaction", run: compaction::run },
 ];
 
-/// Runs the chosen workloads, prints a table and writes what was asked for.
+/// Runs the chosen workloads, prints a table and writes the requested files.
 ///
 /// # Errors
 /// See [`Error`].

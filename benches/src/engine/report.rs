@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, Options, Workload};
 use crate::api::report::Machine;
 
-/// A run: where, how and what came out.
+/// A run: machine, options and results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Seconds since 1970 at the start.

@@ -32,7 +32,7 @@ pub fn launch() -> Launch {
     Launch::new(Some(binary), None).expect("a launch of a given binary")
 }
 
-/// A server in a directory of its own, which stays for a look at it when the test fails.
+/// A server in a directory of its own, which is kept for inspection when the test fails.
 pub struct TestServer {
     /// The server.
     pub server: Server,
@@ -52,7 +52,7 @@ impl TestServer {
         TestServer { server, dir: Some(dir) }
     }
 
-    /// The lines of a log that tell of a panic.
+    /// The lines of a log that report a panic.
     pub fn panics(log: &Log) -> Vec<String> {
         log.tail(usize::MAX).lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()
     }

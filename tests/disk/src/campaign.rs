@@ -1,4 +1,5 @@
-//! Checks of very many states of a disk: the same state once, several at a time, with a summary of what was seen.
+//! Checks of very many states of a disk: the same state once, several at a time, with a summary of what was
+//! seen.
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
@@ -27,41 +28,41 @@ pub const CUTS: [(Data, Names); 12] = [
     (Data::Mixed, Names::JournalAhead),
 ];
 
-/// What a check found in a directory that it could use.
+/// The revisions of a data directory that opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
     /// The newest revision.
-    pub head: u64,
+    pub latest: u64,
     /// The oldest readable revision.
     pub floor: u64,
 }
 
-/// What a state must be good for.
+/// What a check requires of a state.
 #[derive(Debug, Clone, Copy)]
 pub struct Requirement {
     /// Whether it may be refused when it is opened.
     may_refuse: bool,
     /// If it opens, it is at or behind this revision.
-    head: u64,
+    latest: u64,
     /// The same for the floor.
     floor: u64,
 }
 
 impl Requirement {
     /// It opens, and is at or behind these revisions.
-    pub fn opens(head: u64, floor: u64) -> Requirement {
-        Requirement { may_refuse: false, head, floor }
+    pub fn opens(latest: u64, floor: u64) -> Requirement {
+        Requirement { may_refuse: false, latest, floor }
     }
 
     /// It is refused, or at or behind this revision.
-    pub fn opens_or_refuses(head: u64) -> Requirement {
-        Requirement { may_refuse: true, head, floor: 0 }
+    pub fn opens_or_refuses(latest: u64) -> Requirement {
+        Requirement { may_refuse: true, latest, floor: 0 }
     }
 
     fn strictest(self, other: Requirement) -> Requirement {
         Requirement {
             may_refuse: self.may_refuse && other.may_refuse,
-            head: self.head.max(other.head),
+            latest: self.latest.max(other.latest),
             floor: self.floor.max(other.floor),
         }
     }
@@ -70,12 +71,12 @@ impl Requirement {
 /// Checks a directory. Errors that begin with `open:` are refusals, all others are failures.
 pub type Check<'a> = dyn Fn(&str, &Path) -> Result<Found, String> + Sync + 'a;
 
-/// How often a long run says how far it is.
+/// How often a long run prints its progress.
 const PROGRESS: Duration = Duration::from_secs(20);
 
 type Key = (&'static str, [u8; 32]);
 
-struct Known {
+struct StateRecord {
     requirement: Requirement,
     /// Whether names reached the disk in an order of their own wherever it was seen.
     is_scattered: bool,
@@ -99,7 +100,7 @@ pub struct Campaign<'a> {
 /// Takes the states of one run.
 pub struct States {
     jobs: SyncSender<Job>,
-    known: HashMap<Key, Known>,
+    known: HashMap<Key, StateRecord>,
     points: u64,
     states: u64,
     ways: usize,
@@ -110,8 +111,8 @@ pub struct States {
 pub type Submit<'a> = &'a mut dyn FnMut(&'static str, Image, Requirement);
 
 impl States {
-    /// Cuts power at this point, in as many of the ways of [`CUTS`] as the run takes, others at the next point. `parts`
-    /// says what to check of an image.
+    /// Cuts power at this point, in as many of the ways of [`CUTS`] as the run takes, others at the next
+    /// point. `parts` says what to check of an image.
     pub fn point(&mut self, disk: &Disk, mut parts: impl FnMut(&Image, Submit<'_>)) {
         self.points += 1;
         if self.reported.elapsed() > PROGRESS {
@@ -126,13 +127,13 @@ impl States {
             let place = format!("point {}, data {data:?}, names {names:?}", self.points);
             let is_scattered = names == Names::Scattered;
             parts(&image, &mut |part, image, requirement| {
-                let known = Known { requirement, is_scattered, place: place.clone() };
+                let known = StateRecord { requirement, is_scattered, place: place.clone() };
                 self.state(part, image, known);
             });
         }
     }
 
-    fn state(&mut self, part: &'static str, image: Image, state: Known) {
+    fn state(&mut self, part: &'static str, image: Image, state: StateRecord) {
         self.states += 1;
         let key = (part, image.digest());
         if let Some(known) = self.known.get_mut(&key) {
@@ -187,11 +188,11 @@ impl<'a> Campaign<'a> {
         let mut names: Vec<_> = known.iter().collect();
         names.sort_by_key(|(_, known)| known.place.len());
         for (key, known) in names {
-            let Requirement { may_refuse, head, floor } = known.requirement;
+            let Requirement { may_refuse, latest, floor } = known.requirement;
             let failure = match outcomes.get(key) {
                 None => "not checked".to_owned(),
-                Some(Ok(found)) if found.head < head => {
-                    format!("lost: {head} acknowledged, {} there", found.head)
+                Some(Ok(found)) if found.latest < latest => {
+                    format!("lost: {latest} acknowledged, {} there", found.latest)
                 }
                 Some(Ok(found)) if found.floor < floor => {
                     format!("the floor went back: {floor} acknowledged, {} there", found.floor)
@@ -201,8 +202,9 @@ impl<'a> Campaign<'a> {
                     refused += 1;
                     continue;
                 }
-                // CURRENT was renamed and the MANIFEST that it names was not created: RocksDB syncs their directory after both.
-                // Journaling file systems keep the order, POSIX does not ask for it. The old MANIFEST is there.
+                // CURRENT was renamed and the MANIFEST that it names was not created: RocksDB syncs their
+                // directory after both. Journaling file systems keep the order, POSIX does not ask for it.
+                // The old MANIFEST is there.
                 Some(Err(error)) if known.is_scattered && is_manifest_missing(error) => {
                     reordered += 1;
                     continue;
@@ -278,7 +280,7 @@ fn keep(part: &str, image: &Image, place: &str, error: &str) {
     if std::fs::create_dir_all(dir.join("state")).is_err() || dir.join("why").exists() {
         return;
     }
-    // Only a help for whoever looks for the reason.
+    // Only a help for debugging.
     let _ = std::fs::write(dir.join("why"), format!("{part} at {place}: {error}\n"));
     let _ = image.write_to(&dir.join("state"));
 }

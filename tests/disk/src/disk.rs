@@ -1,9 +1,10 @@
 //! A model of a file system that loses power.
 //!
-//! Each file has its durable bytes, which the last successful sync of the file left, and a list of changes since
-//! then; the names in directories likewise, with the directory's own sync. [`Disk::image`] builds what may be found after
-//! power is cut now, by a choice for data and one for names (see [`Data`] and [`Names`]). A failed sync makes nothing durable, and
-//! what was written before it stays lost whatever sync succeeds later, as Linux has it.
+//! Each file has its durable bytes, which the last successful sync of the file left, and a list of changes
+//! since then; the names in directories likewise, with the directory's own sync. [`Disk::image`] builds what
+//! may be found after power is cut now, by a choice for data and one for names (see [`Data`] and [`Names`]).
+//! A failed sync makes nothing durable, and what was written before it stays lost whatever sync succeeds
+//! later, as Linux has it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -25,7 +26,8 @@ pub enum Data {
     SizeOnly,
     /// They are there in order up to one that is cut at a multiple of this many bytes.
     Torn(usize),
-    /// Each unit of this many bytes is there or not by itself, and the size is that of the last one or the newest.
+    /// Each unit of this many bytes is there or not by itself, and the size is that of the last one or the
+    /// newest.
     Scattered(usize),
     /// Each file has a choice of its own.
     Mixed,
@@ -38,7 +40,8 @@ pub enum Names {
     Kept,
     /// None is there but what a sync of its directory made durable, which is all that POSIX promises.
     Lost,
-    /// Those before the last sync of anything are there: a journal that each sync commits, as ext4 and xfs have it.
+    /// Those before the last sync of anything are there: a journal that each sync commits, as ext4 and xfs
+    /// have it.
     Journal,
     /// The journal got further, to a place in between.
     JournalAhead,
@@ -100,7 +103,7 @@ fn write_at(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
     bytes[offset..end].copy_from_slice(data);
 }
 
-/// The bytes of a file, with their digest once somebody asked for it.
+/// The bytes of a file, with their digest once it was computed.
 #[derive(Debug, Default)]
 struct Bytes {
     bytes: Vec<u8>,
@@ -390,7 +393,7 @@ impl Disk {
         (dir, name.to_owned())
     }
 
-    /// What is there now.
+    /// The current content, as without a power cut.
     pub fn image_now(&self) -> Image {
         self.image(Data::Kept, Names::Kept, &mut Random(0))
     }

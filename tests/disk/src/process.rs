@@ -32,15 +32,16 @@ impl Interposed {
         Interposed { root: root.canonicalize().expect("a directory"), ..Interposed::default() }
     }
 
-    /// Records into the file `trace`, behind what is there.
+    /// Appends the trace to the file `trace`.
     #[must_use]
     pub fn trace(mut self, trace: &Path) -> Interposed {
         self.trace = Some(trace.to_owned());
         self
     }
 
-    /// Calls `first` to `first + count - 1` of a kind end with `what`; `hit` is created when the first does. With `HOLD` they
-    /// wait until it is gone again, with `KILL` the process ends there. The interposer documents kinds and errors.
+    /// Calls `first` to `first + count - 1` of a kind end with `what`; `hit` is created when the first does.
+    /// With `HOLD` they wait until it is gone again, with `KILL` the process ends there. The interposer
+    /// documents kinds and errors.
     #[must_use]
     pub fn error(mut self, kind: &str, first: u64, count: u64, what: &str, hit: &Path) -> Interposed {
         self.error = Some(format!("{kind}:{first}:{count}:{what}"));
@@ -63,7 +64,8 @@ impl Interposed {
     }
 }
 
-/// A directory that goes with the test; in memory where the system offers that: the disk is modelled, not used.
+/// A directory that goes with the test; in memory where the system offers that: the disk is modelled, not
+/// used.
 ///
 /// # Panics
 /// When there is none.

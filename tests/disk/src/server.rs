@@ -63,7 +63,8 @@ pub fn run(arguments: &[&str], interposed: Option<&Interposed>) -> (ExitStatus, 
 }
 
 impl Server {
-    /// Starts a server on `root/data` with its output in `root.log`, and waits until it is ready or has ended.
+    /// Starts a server on `root/data` with its output in `root.log`, and waits until it is ready or has
+    /// ended.
     ///
     /// # Panics
     /// When it is neither after two minutes.

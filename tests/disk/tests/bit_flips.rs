@@ -1,9 +1,10 @@
-//! One bit is flipped in every region of every file of a data directory: `verify` must report it, and whoever opens the
-//! directory all the same must get right answers or errors.
+//! One bit is flipped in every region of every file of a data directory: `verify` must report it, and whoever
+//! opens the directory all the same must get right answers or errors.
 //!
 //! `PLINTH_FLIPS` is how many places of each file are tried, besides all of the bytes at its beginning and end.
 
-// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process sleep.
+// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
+// sleep.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../../../engine/tests/common/mod.rs"]
@@ -19,9 +20,9 @@ use std::time::Duration;
 use common::{copy_dir, scratch, Model, Random};
 use plinth_engine::{verify, At, Engine, Feed, KeyRange, Options, Revision, Subscribe, Transaction};
 
-/// Places in each file when nothing else is asked for.
+/// Places in each file by default.
 const FLIPS: u64 = 24;
-/// Flips between two lines that say how far it is.
+/// Flips between two progress lines.
 const PROGRESS: usize = 1000;
 /// Bytes at both ends of a file that are all tried.
 const ENDS: u64 = 8;
@@ -30,9 +31,10 @@ fn options(dir: &Path) -> Options {
     Options::new(dir).write_buffer_bytes(64 << 10).block_cache_bytes(1 << 20).expire_keys(false)
 }
 
-/// A directory with everything in it: two generations of table files, a compacted past, deadlines, a log that was not
-/// written out. As the last call of a sync left it. With it, the length of the newest log before its last record: a damaged
-/// last record cannot be told from one that a power cut tore, so it is left out here.
+/// A directory with everything in it: two generations of table files, a compacted past, deadlines, a log that
+/// was not written out. As the last call of a sync left it. With it, the length of the newest log before its
+/// last record: a damaged last record cannot be distinguished from one that a power cut tore, so it is left
+/// out here.
 fn populate() -> (tempfile::TempDir, Model, u64) {
     let live = scratch();
     let image = scratch();
@@ -133,12 +135,12 @@ enum Outcome {
 /// Reads everything in every way: whether all of it could be read.
 fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
     let Ok(engine) = Engine::open(options(dir).create(false)) else { return Ok(false) };
-    let (head, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
-    if head != model.head() || floor != 100 {
-        return Err(format!("opened at {floor}..{head}"));
+    let (latest, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
+    if latest != model.head() || floor != 100 {
+        return Err(format!("opened at {floor}..{latest}"));
     }
     let mut whole = true;
-    for at in [floor, floor + 1, (floor + head) / 2, head - 1, head] {
+    for at in [floor, floor + 1, (floor + latest) / 2, latest - 1, latest] {
         let expected = &model.states[at as usize];
         let mut cursor = match engine.snapshot(At::Exact(Revision::new(at))) {
             Ok(snapshot) => snapshot.range(&KeyRange::all()),
@@ -177,19 +179,21 @@ fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
     let expected = model.feed(&KeyRange::all(), floor);
     let subscribe = Subscribe::new(KeyRange::all()).after(Revision::new(floor)).previous(true);
     let mut subscription = engine.subscribe(subscribe).map_err(|error| error.to_string())?;
-    let mut told = Vec::new();
-    while told.len() < expected.len() {
+    let mut delivered = Vec::new();
+    while delivered.len() < expected.len() {
         match subscription.next_timeout(Duration::from_secs(60)) {
-            Ok(Some(Feed::Events(events))) => told.extend(events.iter().map(|event| common::change(event))),
+            Ok(Some(Feed::Events(events))) => {
+                delivered.extend(events.iter().map(|event| common::change(event)))
+            }
             Ok(Some(Feed::Progress(_))) => {}
             Ok(None) => return Err("the feed is stuck".to_owned()),
             Err(_) => break,
         }
     }
-    if told[..] != expected[..told.len().min(expected.len())] {
-        return Err("the feed tells something else".to_owned());
+    if delivered[..] != expected[..delivered.len().min(expected.len())] {
+        return Err("the feed delivers something else".to_owned());
     }
-    Ok(whole && told.len() == expected.len())
+    Ok(whole && delivered.len() == expected.len())
 }
 
 fn try_flip(image: &Path, file: &Path, bit: u64, model: &Model) -> (Outcome, String) {
@@ -246,7 +250,7 @@ fn every_flipped_bit_is_reported() {
                     let (outcome, why) = try_flip(image.path(), file, *bit, &model);
                     let kind = kind(file);
                     *outcomes.lock().unwrap().entry((kind, outcome)).or_default() += 1;
-                    // Of the watermark's two slots the other one counts, then, and it only says what is there at least.
+                    // Then the other one of the watermark's two slots is used, which is only a lower bound.
                     let unread = matches!(kind, "OPTIONS" | "IDENTITY" | "WATERMARK");
                     let length = file.metadata().unwrap().len();
                     // A flip in the length of the last record looks like a write that a power cut tore.

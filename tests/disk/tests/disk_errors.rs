@@ -1,10 +1,11 @@
-//! Each file-system call of a run of the engine fails in turn, with each error: nothing acknowledged may be lost, nothing wrong
-//! may be read, the engine neither panics nor hangs, and the directory opens afterwards, also after a power cut that follows
-//! the error.
+//! Each file-system call of a run of the engine fails in turn, with each error: nothing acknowledged may be
+//! lost, nothing wrong may be read, the engine neither panics nor hangs, and the directory opens afterwards,
+//! also after a power cut that follows the error.
 //!
 //! `PLINTH_ERROR_STRIDE=1` tries every call, N every Nth.
 
-// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process sleep.
+// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
+// sleep.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../../../engine/tests/common/mod.rs"]
@@ -25,7 +26,7 @@ use plinth_disk_tests::trace::{self, Event, Marks};
 use plinth_engine::{At, Engine, Revision};
 use workload::{check_survivor, follow, last_event, number, options, transaction, variable, History};
 
-/// Every how many calls one fails when nothing else is asked for.
+/// Every how many calls one fails by default.
 const STRIDE: u64 = 61;
 /// Transactions of the recorded process.
 const COMMITS: u64 = 40;
@@ -149,13 +150,13 @@ fn run_child(root: &Path, trace: &Path, life: u64, interposed: Option<&Interpose
 
 /// What had been acknowledged: the newest revision and the newest floor.
 fn acknowledged(events: &[Event]) -> (u64, u64) {
-    let (mut head, mut floor) = (0, 0);
+    let (mut latest, mut floor) = (0, 0);
     for event in events {
         let Event::Mark { name, .. } = event else { continue };
-        head = number(name, "ack").or(number(name, "event")).unwrap_or_default().max(head);
+        latest = number(name, "ack").or(number(name, "event")).unwrap_or_default().max(latest);
         floor = number(name, "floor").unwrap_or_default().max(floor);
     }
-    (head, floor)
+    (latest, floor)
 }
 
 /// A store with a past, left by a process that was killed, and the marks of its history.
@@ -236,7 +237,7 @@ fn attempt(attempt: Attempt, template: &Template) -> Result<bool, String> {
     if matches!(what, "SHORT" | "SLOW") && (code != Some(0) || marked("failed")) {
         return Err("a write failed, though nothing did".to_owned());
     }
-    let (head, floor) = acknowledged(&events);
+    let (latest, floor) = acknowledged(&events);
     if !attempt.populated {
         let mut disk = Disk::default();
         for event in &events {
@@ -245,13 +246,13 @@ fn attempt(attempt: Attempt, template: &Template) -> Result<bool, String> {
         for (data, names) in [(Data::Lost, Names::Lost), (Data::Lost, Names::Journal)] {
             let cut = dir.path().join("cut");
             disk.image(data, names, &mut Choices(1)).below("data").write_to(&cut).unwrap();
-            check_survivor(&cut, History::of(&events), head, floor)
+            check_survivor(&cut, History::of(&events), latest, floor)
                 .map_err(|error| format!("after a power cut: {error}"))?;
             std::fs::remove_dir_all(&cut).unwrap();
         }
     }
     let data = root.join("data");
-    check_survivor(&data, History::of(&events), head, floor)?;
+    check_survivor(&data, History::of(&events), latest, floor)?;
     Ok(true)
 }
 

@@ -1,10 +1,11 @@
-//! Power is cut at every point of a run of the engine: creation, commits with flushes, merges, compaction and expiry, a kill
-//! and the recovery from it, a checkpoint, a restore. What each cut may leave is built, opened and compared with what had
-//! been acknowledged.
+//! Power is cut at every point of a run of the engine: creation, commits with flushes, merges, compaction and
+//! expiry, a kill and the recovery from it, a checkpoint, a restore. What each cut may leave is built, opened
+//! and compared with what had been acknowledged.
 //!
 //! `PLINTH_POWER_COMMITS` is the number of transactions in each of the run's three lives.
 
-// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process sleep.
+// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
+// sleep.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 #[path = "../../../engine/tests/common/mod.rs"]
@@ -25,7 +26,7 @@ use plinth_disk_tests::trace::{self, Event, Marks};
 use plinth_engine::{restore, Continuation, Engine, Revision};
 use workload::{check_store, follow, last_event, number, options, transaction, variable, History};
 
-/// Transactions of each life when nothing else is asked for: what a CI run has time for.
+/// Transactions of each life by default: what a CI run has time for.
 const COMMITS: u64 = 12;
 
 /// One life of the recorded process.
@@ -67,10 +68,10 @@ fn child() {
         }
         if life == 2 && !copied && n > end - commits / 2 {
             copied = true;
-            let head = engine.current_revision();
-            mark(format!("copying {head}"));
+            let latest = engine.current_revision();
+            mark(format!("copying {latest}"));
             engine.checkpoint(root.join("copy")).unwrap();
-            mark(format!("copied {head}"));
+            mark(format!("copied {latest}"));
             let mut archive = Vec::new();
             let archived = engine.backup(&mut archive, |_| {}).unwrap();
             mark(format!("restoring {}", archived.revision));
@@ -142,8 +143,8 @@ fn a_power_cut_at_any_point_loses_nothing_acknowledged() {
                     acknowledged = revision.max(acknowledged);
                 }
                 floor = number(name, "floor").unwrap_or_default().max(floor);
-                copy = number(name, "copying").map_or(copy, |head| (head, false));
-                restored = number(name, "restoring").map_or(restored, |head| (head, false));
+                copy = number(name, "copying").map_or(copy, |latest| (latest, false));
+                restored = number(name, "restoring").map_or(restored, |latest| (latest, false));
                 copy.1 |= number(name, "copied").is_some();
                 restored.1 |= number(name, "restored").is_some();
             }
@@ -152,18 +153,18 @@ fn a_power_cut_at_any_point_loses_nothing_acknowledged() {
             }
             states.point(&disk, |image, submit| {
                 submit("data", image.below("data"), Requirement::opens(acknowledged, floor));
-                for (part, (head, done)) in [("copy", copy), ("restored", restored)] {
+                for (part, (latest, done)) in [("copy", copy), ("restored", restored)] {
                     if done {
-                        submit(part, image.below(part), Requirement::opens(head, 0));
+                        submit(part, image.below(part), Requirement::opens(latest, 0));
                     } else if image.has(part) {
-                        submit(part, image.below(part), Requirement::opens_or_refuses(head));
+                        submit(part, image.below(part), Requirement::opens_or_refuses(latest));
                     }
                 }
             });
         }
         disk.image_now().assert_same(&root);
     });
-    println!("{} revisions, {} calls", history.head(), events.len());
+    println!("{} revisions, {} calls", history.latest(), events.len());
     let mut seen: HashMap<&str, u32> = HashMap::new();
     for event in &events {
         if let Event::Mark { name, .. } = event {

@@ -1,10 +1,11 @@
-//! Power is cut at every point of the first start of the server, of writes through its API, of a kill and the start after
-//! it, of `plinth backup` and `plinth restore`. Each state is started, with the credentials that clients were
-//! given before the cut, and must hold what had been acknowledged.
+//! Power is cut at every point of the first start of the server, of writes through its API, of a kill and the
+//! start after it, of `plinth backup` and `plinth restore`. Each state is started, with the credentials that
+//! clients were given before the cut, and must hold what had been acknowledged.
 //!
 //! `PLINTH_POWER_STRIDE=1` takes every point, N every Nth. `PLINTH_POWER_WRITES` is the number of writes in each of two lives.
 
-// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process sleep.
+// No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
+// sleep.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::path::Path;
@@ -15,7 +16,7 @@ use plinth_disk_tests::process::{scratch, Interposed};
 use plinth_disk_tests::server::{create, list, run, Server, Started};
 use plinth_disk_tests::trace::{self, Event, Marks};
 
-/// Of so many points one is taken when nothing else is asked for.
+/// Of so many points one is taken by default.
 const STRIDE: u64 = 10;
 
 fn variable(name: &str, default: u64) -> u64 {
@@ -84,14 +85,14 @@ async fn check_server(dir: &Path, credentials: Option<&Path>) -> Result<Found, S
     let own = root.join("data/admin.kubeconfig");
     let mut connection = server.connect(credentials.unwrap_or(&own)).await.ok_or("no connection")?;
     let found = list(&mut connection).await.map_err(|error| format!("list: {error}"))?;
-    let head = prefix(found)?;
+    let latest = prefix(found)?;
     server.kill();
     let data = root.join("data").to_string_lossy().into_owned();
     let (status, printed) = run(&["verify", "--data-dir", &data], None);
     if !status.success() {
         return Err(format!("verify: {printed}"));
     }
-    Ok(Found { head, floor: 0 })
+    Ok(Found { latest, floor: 0 })
 }
 
 /// Restores an archive and starts a server on it.

@@ -1,5 +1,5 @@
-//! Processes that end or stall in the middle of making a data directory: a restore that is killed at any of its system calls, and
-//! a first start that stalls while another one begins.
+//! Processes that end or stall in the middle of making a data directory: a restore that is killed at any of
+//! its system calls, and a first start that stalls while another one begins.
 //!
 //! `PLINTH_KILL_STRIDE=1` takes every call that opens or writes, N every Nth; of other kinds every call is taken.
 
@@ -14,7 +14,7 @@ use plinth_disk_tests::process::{scratch, Interposed};
 use plinth_disk_tests::server::{create, list, run, Server, Started};
 
 const OBJECTS: u64 = 3;
-/// Of so many calls that open or write one is taken when nothing else is asked for.
+/// Of so many calls that open or write one is taken by default.
 const STRIDE: usize = 7;
 /// How long a process may take to reach the call at which it is held.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,8 @@
 //! Definitions and objects that are refused: with the field, and nothing stored.
 
 use http::Method;
-use plinth_tests::definitions::{call, call_as, definition, establish, fields, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, DEFINITIONS};
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 
@@ -65,9 +66,9 @@ async fn objects_that_are_too_large_or_too_deep_are_refused_and_the_server_goes_
     assert_eq!(call(&client, Method::POST, &path, Some(&large)).await.0, 413);
     let head = format!(r#"{{"apiVersion":"{group}/v1","kind":"Big","metadata":{{"name":"deep"}},"spec":"#);
     let nested = |depth: usize| format!("{head}{}1{}}}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
-    let (code, refused) = call_as(&client, Method::POST, &path, "application/json", nested(20_000)).await;
+    let (code, refused) = call_with(&client, Method::POST, &path, "application/json", nested(20_000)).await;
     assert_eq!(code, 400, "{refused}");
-    let (code, made) = call_as(&client, Method::POST, &path, "application/json", nested(100)).await;
+    let (code, made) = call_with(&client, Method::POST, &path, "application/json", nested(100)).await;
     assert_eq!(code, 201, "{made}");
     let (_, list) = call(&client, Method::GET, &path, None).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));

@@ -1,18 +1,20 @@
-//! Definitions that have the names of built-in kinds: their objects are objects of their own, in storage, authorization,
-//! admission and for controllers.
+//! Definitions that have the names of built-in kinds: their objects are objects of their own, in storage,
+//! authorization, admission and for controllers.
 
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::Client;
-use plinth_tests::definitions::{call, definition, establish, with_versions, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, with_versions, DEFINITIONS};
 use plinth_tests::eventually;
+use plinth_tests::requests::call;
 use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer, BARE_NAMESPACES};
 use serde_json::{json, Value};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io";
 
-/// A definition in a group of the Kubernetes community, which says that nobody approved it. Every field is kept.
+/// A definition in a group of the Kubernetes community, which says that nobody approved it. Every field is
+/// kept.
 fn clash(group: &str, kind: &str, plural: &str, scope: &str, version: &str) -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let versions = json!([{"name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
@@ -59,7 +61,8 @@ async fn ok(client: &Client, method: Method, path: &str, body: Option<&Value>) -
     answer
 }
 
-/// Who may create such custom resources, which asks for the same rule as creating bindings, grants nothing by it.
+/// Permission to create such custom resources, a rule with the same resource name as that for bindings,
+/// grants nothing else.
 #[tokio::test]
 async fn a_custom_cluster_role_binding_binds_nobody() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;
@@ -135,7 +138,7 @@ async fn deleting_a_definition_leaves_the_built_in_kind_alone() {
     }
 }
 
-/// Subresources and other things that only built-in kinds have, by kinds of their names.
+/// Subresources and other behavior that only built-in kinds have, for kinds of the same names.
 #[tokio::test]
 async fn kinds_with_the_names_of_built_in_ones_are_ordinary() {
     let access = shared_with_apis().await;
@@ -178,7 +181,7 @@ async fn kinds_with_the_names_of_built_in_ones_are_ordinary() {
         );
         assert_eq!(updated["metadata"]["uid"], made["metadata"]["uid"], "{kind}");
         let patch = json!({"status": {"said": "more"}});
-        let (code, patched) = plinth_tests::definitions::call_as(
+        let (code, patched) = plinth_tests::requests::call_with(
             &client,
             Method::PATCH,
             &format!("{path}/status"),
@@ -206,14 +209,14 @@ async fn kinds_with_the_names_of_built_in_ones_are_ordinary() {
         let patch = json!({"metadata": {"finalizers": null}});
         let media_type = "application/merge-patch+json";
         let patched =
-            plinth_tests::definitions::call_as(&client, Method::PATCH, &path, media_type, patch.to_string());
+            plinth_tests::requests::call_with(&client, Method::PATCH, &path, media_type, patch.to_string());
         assert_eq!(patched.await.0, 200, "{kind}");
         assert_eq!(call(&client, Method::GET, &path, None).await.0, 404, "{kind}");
         ok(&client, Method::DELETE, &format!("{DEFINITIONS}/{plural}.{group}"), None).await;
     }
 }
 
-/// What admission and controllers do for a built-in kind they do not do for custom resources of its names.
+/// Admission plugins and controllers of a built-in kind do not act on custom resources of the same name.
 #[tokio::test]
 async fn plugins_and_retention_know_built_in_kinds_alone() {
     let server = TestServer::start(&[BARE_NAMESPACES, "--event-ttl=1s"]).await;

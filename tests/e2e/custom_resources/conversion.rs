@@ -1,5 +1,6 @@
-//! Definitions whose versions a webhook converts: objects are seen in each version whatever they were written in, and a
-//! webhook that fails, lies or hangs spoils one answer and nothing that is stored.
+//! Definitions whose versions a webhook converts: objects are seen in each version whatever they were written
+//! in, and a webhook that fails, returns wrong objects or hangs fails one request and changes nothing that is
+//! stored.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -16,22 +17,23 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, WatchEvent, WatchP
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Protocol};
-use plinth_tests::definitions::{call, call_as, establish, with_versions};
+use plinth_tests::definitions::{establish, with_versions};
 use plinth_tests::https::HttpsServer;
+use plinth_tests::requests::{call, call_with};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 
-/// What is wrong with the webhook at the moment.
+/// How the webhook answers at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mood {
+enum Behavior {
     Honest,
-    /// Says that it failed.
+    /// Reports a failure.
     Fails,
-    /// Answers another question.
+    /// Answers with the UID of another review.
     OtherUid,
     /// Loses an object.
     Loses,
-    /// Answers in the version that it was asked in.
+    /// Returns the objects unconverted.
     Keeps,
     /// Gives the object another name.
     Renames,
@@ -39,9 +41,9 @@ enum Mood {
     OtherObject,
     /// Gives nothing for the object.
     Null,
-    /// Labels that are no texts.
+    /// Returns labels that are not strings.
     Labels,
-    /// Says that it is elsewhere.
+    /// Redirects to another address.
     Redirects,
     /// Breaks off.
     Truncates,
@@ -53,28 +55,28 @@ enum Mood {
     Hangs,
 }
 
-/// A webhook, and how often it was asked.
+/// A webhook, and the number of its calls.
 struct Converter {
     server: HttpsServer,
-    mood: Arc<Mutex<Mood>>,
-    asked: Arc<AtomicUsize>,
+    behavior: Arc<Mutex<Behavior>>,
+    calls: Arc<AtomicUsize>,
 }
 
 impl Converter {
     async fn start() -> Converter {
-        let (mood, asked) = (Arc::new(Mutex::new(Mood::Honest)), Arc::new(AtomicUsize::new(0)));
-        let (its_mood, its_asked) = (mood.clone(), asked.clone());
+        let (behavior, calls) = (Arc::new(Mutex::new(Behavior::Honest)), Arc::new(AtomicUsize::new(0)));
+        let (its_behavior, its_calls) = (behavior.clone(), calls.clone());
         let server = HttpsServer::start(move |request: Request<Incoming>| {
-            let mood = *its_mood.lock();
-            its_asked.fetch_add(1, Ordering::Relaxed);
-            async move { answer(request, mood).await }
+            let behavior = *its_behavior.lock();
+            its_calls.fetch_add(1, Ordering::Relaxed);
+            async move { answer(request, behavior).await }
         })
         .await;
-        Converter { server, mood, asked }
+        Converter { server, behavior, calls }
     }
 
-    fn is(&self, mood: Mood) {
-        *self.mood.lock() = mood;
+    fn is(&self, behavior: Behavior) {
+        *self.behavior.lock() = behavior;
     }
 
     /// The definition of `Box`: `size: 3x4` in v1, `width` and `height` in v2, which is stored.
@@ -108,7 +110,7 @@ impl Converter {
     }
 }
 
-async fn answer(request: Request<Incoming>, mood: Mood) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, behavior: Behavior) -> Response<Full<Bytes>> {
     let body = request.into_body().collect().await.expect("body").to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review");
     let wanted = review["request"]["desiredAPIVersion"].as_str().unwrap_or_default();
@@ -116,35 +118,37 @@ async fn answer(request: Request<Incoming>, mood: Mood) -> Response<Full<Bytes>>
         review["request"]["objects"].as_array().into_iter().flatten().map(|o| converted(o, wanted)).collect();
     let mut uid = review["request"]["uid"].clone();
     let mut result = json!({"status": "Success"});
-    match mood {
-        Mood::Honest => {}
-        Mood::Fails => result = json!({"status": "Failure", "message": "boxes cannot be converted today"}),
-        Mood::OtherUid => uid = json!("other"),
-        Mood::Loses => drop(converted.pop()),
-        Mood::Keeps => converted = review["request"]["objects"].as_array().cloned().unwrap_or_default(),
-        Mood::Renames => converted.iter_mut().for_each(|o| o["metadata"]["name"] = json!("other")),
-        Mood::OtherObject => converted.iter_mut().for_each(|o| o["metadata"]["uid"] = json!("other")),
-        Mood::Null => converted.iter_mut().for_each(|o| *o = Value::Null),
-        Mood::Labels => converted.iter_mut().for_each(|o| o["metadata"]["labels"] = json!({"a": 1})),
-        Mood::Redirects => {
+    match behavior {
+        Behavior::Honest => {}
+        Behavior::Fails => {
+            result = json!({"status": "Failure", "message": "boxes cannot be converted today"})
+        }
+        Behavior::OtherUid => uid = json!("other"),
+        Behavior::Loses => drop(converted.pop()),
+        Behavior::Keeps => converted = review["request"]["objects"].as_array().cloned().unwrap_or_default(),
+        Behavior::Renames => converted.iter_mut().for_each(|o| o["metadata"]["name"] = json!("other")),
+        Behavior::OtherObject => converted.iter_mut().for_each(|o| o["metadata"]["uid"] = json!("other")),
+        Behavior::Null => converted.iter_mut().for_each(|o| *o = Value::Null),
+        Behavior::Labels => converted.iter_mut().for_each(|o| o["metadata"]["labels"] = json!({"a": 1})),
+        Behavior::Redirects => {
             let mut response = Response::new(Full::new(Bytes::new()));
             *response.status_mut() = http::StatusCode::FOUND;
             response.headers_mut().insert("location", http::HeaderValue::from_static("https://localhost:1/"));
             return response;
         }
-        Mood::Truncates => {
+        Behavior::Truncates => {
             return Response::new(Full::new(Bytes::from(
                 r#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"Conv"#,
             )))
         }
-        Mood::Floods => return Response::new(Full::new(Bytes::from(vec![b' '; 100 << 20]))),
-        Mood::NoJson => return Response::new(Full::new(Bytes::from("nonsense"))),
-        Mood::Status500 => {
+        Behavior::Floods => return Response::new(Full::new(Bytes::from(vec![b' '; 100 << 20]))),
+        Behavior::NoJson => return Response::new(Full::new(Bytes::from("nonsense"))),
+        Behavior::Status500 => {
             let mut response = Response::new(Full::new(Bytes::new()));
             *response.status_mut() = http::StatusCode::INTERNAL_SERVER_ERROR;
             return response;
         }
-        Mood::Hangs => std::future::pending().await,
+        Behavior::Hangs => std::future::pending().await,
     }
     let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
         "response": {"uid": uid, "convertedObjects": converted, "result": result}});
@@ -218,32 +222,37 @@ async fn objects_are_seen_in_each_version() {
     let (_, stored) = boxes.get("v2", "a").await;
     assert_eq!(stored["spec"], json!({"width": 3, "height": 4, "colour": "red"}));
     assert_eq!(stored["apiVersion"], json!(format!("{}/v2", boxes.group)));
-    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    let calls = boxes.converter.calls.load(Ordering::Relaxed);
     boxes.get("v2", "a").await;
-    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked, "what is stored needs no conversion");
+    assert_eq!(boxes.converter.calls.load(Ordering::Relaxed), calls, "what is stored needs no conversion");
     let (code, made) = boxes.post("v2", &boxes.object("v2", "b", json!({"width": 5, "height": 6}))).await;
     assert_eq!(code, 201, "{made}");
     assert_eq!(boxes.get("v1", "b").await.1["spec"]["size"], "5x6");
-    // One question for a whole list.
-    let asked = boxes.converter.asked.load(Ordering::Relaxed);
+    // One review for a whole list.
+    let calls = boxes.converter.calls.load(Ordering::Relaxed);
     let (_, list) = call(&boxes.client, Method::GET, &boxes.path("v1"), None).await;
     let sizes: Vec<&str> =
         list["items"].as_array().into_iter().flatten().filter_map(|i| i["spec"]["size"].as_str()).collect();
     assert_eq!(sizes, ["3x4", "5x6"], "{list}");
-    assert_eq!(boxes.converter.asked.load(Ordering::Relaxed), asked + 1);
+    assert_eq!(boxes.converter.calls.load(Ordering::Relaxed), calls + 1);
     // Changes through the version that is not stored.
     let path = format!("{}/b", boxes.path("v1"));
     let patch = json!({"spec": {"size": "7x8"}}).to_string();
     let (code, patched) =
-        call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+        call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
     assert_eq!((code, &patched["spec"]["size"]), (200, &json!("7x8")), "{patched}");
     assert_eq!(boxes.get("v2", "b").await.1["spec"]["width"], 7);
     let applied = boxes.object("v1", "c", json!({"size": "1x1"}));
     let path = format!("{}/c?fieldManager=m", boxes.path("v1"));
     for code in [201, 200] {
-        let (found, answer) =
-            call_as(&boxes.client, Method::PATCH, &path, "application/apply-patch+yaml", applied.to_string())
-                .await;
+        let (found, answer) = call_with(
+            &boxes.client,
+            Method::PATCH,
+            &path,
+            "application/apply-patch+yaml",
+            applied.to_string(),
+        )
+        .await;
         assert_eq!(found, code, "{answer}");
     }
     // The rules of the version that it was written in count.
@@ -253,7 +262,7 @@ async fn objects_are_seen_in_each_version() {
 }
 
 #[tokio::test]
-async fn watches_tell_of_changes_in_their_own_version() {
+async fn watches_deliver_changes_in_their_own_version() {
     let boxes = Boxes::established("watched").await;
     assert_eq!(boxes.post("v2", &boxes.object("v2", "a", json!({"width": 1, "height": 2}))).await.0, 201);
     let mut events = boxes.api("v1").watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
@@ -273,7 +282,8 @@ async fn watches_tell_of_changes_in_their_own_version() {
     assert_eq!(next().await, ("ADDED", json!("3x4")));
     let path = format!("{}/b", boxes.path("v2"));
     let patch = json!({"spec": {"width": 9}}).to_string();
-    let (code, _) = call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+    let (code, _) =
+        call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
     assert_eq!(code, 200);
     assert_eq!(next().await, ("MODIFIED", json!("9x4")));
     assert_eq!(call(&boxes.client, Method::DELETE, &path, None).await.0, 200);
@@ -288,64 +298,64 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
     let failed = |why: &str| format!("conversion webhook for {}/v2, Kind=Box failed: {why}", boxes.group);
     let lied =
         |why: &str| format!("conversion webhook for {}/v2, Kind=Box returned invalid {why}", boxes.group);
-    // mood, the end of what a reader is told
+    // behavior, the end of the message to a reader
     let rows = [
-        (Mood::Fails, failed("boxes cannot be converted today")),
-        (Mood::OtherUid, "got \"other\"".to_owned()),
+        (Behavior::Fails, failed("boxes cannot be converted today")),
+        (Behavior::OtherUid, "got \"other\"".to_owned()),
         (
-            Mood::Loses,
+            Behavior::Loses,
             format!("conversion webhook for {}/v2, Kind=Box returned 0 objects, expected 1", boxes.group),
         ),
         (
-            Mood::Keeps,
+            Behavior::Keeps,
             lied(&format!(
                 "object at index 0: invalid groupVersion (expected {0}/v1, received {0}/v2)",
                 boxes.group
             )),
         ),
-        (Mood::Renames, lied("object: must have the same name: a != other")),
-        (Mood::OtherObject, "!= other".to_owned()),
+        (Behavior::Renames, lied("object: must have the same name: a != other")),
+        (Behavior::OtherObject, "!= other".to_owned()),
         (
-            Mood::Null,
+            Behavior::Null,
             lied(&format!(
                 "object at index 0: invalid groupVersion (expected {0}/v1, received )",
                 boxes.group
             )),
         ),
         (
-            Mood::Labels,
+            Behavior::Labels,
             lied("metadata: metadata.labels[a] must be a string, but is int64 in converted object"),
         ),
-        (Mood::Redirects, String::new()),
-        (Mood::Truncates, String::new()),
-        (Mood::Floods, String::new()),
-        (Mood::NoJson, String::new()),
-        (Mood::Status500, String::new()),
+        (Behavior::Redirects, String::new()),
+        (Behavior::Truncates, String::new()),
+        (Behavior::Floods, String::new()),
+        (Behavior::NoJson, String::new()),
+        (Behavior::Status500, String::new()),
     ];
-    for (mood, end) in rows {
-        boxes.converter.is(mood);
+    for (behavior, end) in rows {
+        boxes.converter.is(behavior);
         for path in [format!("{}/a", boxes.path("v1")), boxes.path("v1")] {
             let (code, answer) = call(&boxes.client, Method::GET, &path, None).await;
             let message = answer["message"].as_str().unwrap_or_default();
-            assert_eq!(code, 500, "{mood:?} {path}: {answer}");
-            assert!(message.starts_with("conversion webhook for "), "{mood:?} {path}: {message}");
-            assert!(message.ends_with(&end), "{mood:?} {path}: {message}");
+            assert_eq!(code, 500, "{behavior:?} {path}: {answer}");
+            assert!(message.starts_with("conversion webhook for "), "{behavior:?} {path}: {message}");
+            assert!(message.ends_with(&end), "{behavior:?} {path}: {message}");
         }
         let new = boxes.object("v1", "new", json!({"size": "1x1"}));
         let (code, answer) = boxes.post("v1", &new).await;
-        assert_eq!(code, 500, "{mood:?}: {answer}");
+        assert_eq!(code, 500, "{behavior:?}: {answer}");
         let patch = json!({"spec": {"size": "9x9"}}).to_string();
         let path = format!("{}/a", boxes.path("v1"));
         let (code, answer) =
-            call_as(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
-        assert_eq!(code, 500, "{mood:?}: {answer}");
+            call_with(&boxes.client, Method::PATCH, &path, "application/merge-patch+json", patch).await;
+        assert_eq!(code, 500, "{behavior:?}: {answer}");
         // The version that is stored needs no webhook, and has what it had.
-        assert_eq!(boxes.get("v2", "new").await.0, 404, "{mood:?}");
-        assert_eq!(boxes.get("v2", "a").await.1["spec"], original["spec"], "{mood:?}");
+        assert_eq!(boxes.get("v2", "new").await.0, 404, "{behavior:?}");
+        assert_eq!(boxes.get("v2", "a").await.1["spec"], original["spec"], "{behavior:?}");
     }
-    // A request that gives itself a second gets its answer, however long the webhook takes. (The client of the other
-    // requests would ask again and again.)
-    boxes.converter.is(Mood::Hangs);
+    // A request that gives itself a second gets its answer, however long the webhook takes. (The client of
+    // the other requests would ask again and again.)
+    boxes.converter.is(Behavior::Hangs);
     let mut connection = shared_with_apis().await.connect(Protocol::Http1).await;
     let new = boxes.object("v1", "new", json!({"size": "1x1"}));
     let slow = [
@@ -359,7 +369,7 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
     }
     assert_eq!(boxes.get("v2", "new").await.0, 404);
 
-    boxes.converter.is(Mood::Honest);
+    boxes.converter.is(Behavior::Honest);
     assert_eq!(boxes.get("v1", "a").await.1["spec"]["size"], "1x2");
     assert_eq!(boxes.post("v1", &new).await.0, 201);
 }

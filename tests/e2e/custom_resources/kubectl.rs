@@ -292,11 +292,11 @@ async fn kubectl_changes_custom_resources_in_every_way() {
     assert_eq!(kubectl.ok("get pump north -o jsonpath={.spec.speed}"), "3");
     let refused = edit("grep -q '# pumps' \"$1\" || sed -i 's/speed: 3/speed: 99/' \"$1\"");
     assert!(!refused.status.success(), "{refused:?}");
-    let told = String::from_utf8_lossy(&refused.stderr);
+    let output = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        told.contains("spec.speed in body should be less than or equal to 9")
-            || told.contains("Edit cancelled"),
-        "{told}"
+        output.contains("spec.speed in body should be less than or equal to 9")
+            || output.contains("Edit cancelled"),
+        "{output}"
     );
     assert_eq!(kubectl.ok("get pump north -o jsonpath={.spec.speed}"), "3");
     // Replacing, and deleting with dependents.

@@ -7,13 +7,14 @@ use http::Method;
 use kube::api::{Api, ApiResource, DynamicObject, WatchEvent, WatchParams};
 use kube::core::GroupVersionKind;
 use plinth_tests::definitions::{
-    call, condition, definition, establish, fields, until, until_established, with_versions, DEFINITIONS,
+    condition, definition, establish, until, until_established, with_versions, DEFINITIONS,
 };
+use plinth_tests::requests::{call, fields};
 use plinth_tests::server::{namespace, shared_with_apis, unique, TestServer};
 use plinth_tests::stays;
 use serde_json::{json, Value};
 
-/// How long something may take that has to come; only reached when it does not.
+/// The timeout of what has to happen; only reached in failure.
 const WITHIN: Duration = Duration::from_secs(60);
 
 fn open_schema() -> Value {
@@ -66,7 +67,7 @@ async fn a_definition_opens_an_api_and_its_deletion_closes_it() {
     let gone = until(&client, &name, |d| d["code"] == 404).await;
     assert_eq!(gone["reason"], "NotFound");
     assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
-    // The watch told of the ends of both objects, then ended.
+    // The watch delivered the deletions of both objects, then ended.
     let seen = tokio::time::timeout(WITHIN, async {
         let mut deleted = Vec::new();
         while let Some(event) = events.try_next().await.expect("events") {
@@ -77,7 +78,7 @@ async fn a_definition_opens_an_api_and_its_deletion_closes_it() {
         deleted
     });
     assert_eq!(seen.await.expect("the end of the watch"), ["a", "held"]);
-    // A definition of the same name begins anew.
+    // A new definition of the same name begins without objects.
     establish(&client, &definition).await;
     let (code, list) = call(&client, Method::GET, &path, None).await;
     assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(0)));
@@ -93,14 +94,14 @@ impl Request {
 
     async fn send(&self, client: &kube::Client, path: &str) -> u16 {
         let body = self.0.to_string();
-        plinth_tests::definitions::call_as(client, Method::PATCH, path, "application/merge-patch+json", body)
+        plinth_tests::requests::call_with(client, Method::PATCH, path, "application/merge-patch+json", body)
             .await
             .0
     }
 }
 
 #[tokio::test]
-async fn names_belong_to_who_came_first_until_they_are_given_up() {
+async fn names_belong_to_the_first_definition_until_it_releases_them() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("names"));
     let first = definition(&group, "Boat", "Cluster", open_schema());
@@ -130,7 +131,7 @@ async fn what_is_immutable_stays_and_the_rest_may_change() {
         let (client, path) = (client.clone(), path.clone());
         async move {
             let media = "application/merge-patch+json";
-            plinth_tests::definitions::call_as(&client, Method::PATCH, &path, media, patch.to_string()).await
+            plinth_tests::requests::call_with(&client, Method::PATCH, &path, media, patch.to_string()).await
         }
     };
     for (change, field) in [
@@ -229,7 +230,8 @@ async fn api_services_follow_what_is_served() {
     wait(404).await;
 }
 
-/// Policies of real projects keep their definitions from being changed to older versions; deleted they must go all the same.
+/// Policies of real projects keep their definitions from being changed to older versions; deleted they must
+/// go all the same.
 #[tokio::test]
 async fn a_policy_about_definitions_holds_none_that_is_deleted() {
     const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
@@ -265,7 +267,8 @@ async fn a_policy_about_definitions_holds_none_that_is_deleted() {
     call(&client, Method::DELETE, &format!("{POLICIES}/{name}"), None).await;
 }
 
-/// A definition that was freed of its finalizer by hand, and made again, with either scope, while an object of the first one is held.
+/// A definition that was freed of its finalizer by hand, and made again, with either scope, while an object
+/// of the first one is held.
 #[tokio::test]
 async fn what_is_left_of_a_definition_takes_nothing_from_the_next_of_its_name() {
     let client = shared_with_apis().await.client().await;
@@ -299,7 +302,7 @@ async fn what_is_left_of_a_definition_takes_nothing_from_the_next_of_its_name() 
             code == 200 && answer["metadata"]["deletionTimestamp"].is_null()
         })
         .await;
-        // Its own deletion is as any other.
+        // Deleting the new definition works as usual.
         if scope == "Namespaced" {
             assert_eq!(free.send(&client, &format!("{path}/held")).await, 200);
         }

@@ -2,11 +2,12 @@
 
 use futures::{stream, StreamExt};
 use http::Method;
-use plinth_tests::definitions::{call, definition, establish, until_established, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, until_established, DEFINITIONS};
+use plinth_tests::requests::call;
 use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
 
-/// What the promise is about.
+/// The number of definitions that is promised.
 const MANY: usize = 500;
 /// Requests at a time.
 const AT_ONCE: usize = 8;

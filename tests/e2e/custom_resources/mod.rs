@@ -1,5 +1,5 @@
-//! CustomResourceDefinitions and their objects. Tests work on a server that they share, each with an API group of its
-//! own; those that restart it or fill it have their own.
+//! CustomResourceDefinitions and their objects. Tests work on a server that they share, each with an API
+//! group of its own; those that restart it or fill it have their own.
 
 mod bad_input;
 mod clashes;

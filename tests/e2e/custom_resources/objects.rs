@@ -4,12 +4,13 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::Client;
-use plinth_tests::definitions::{call, call_as, establish, fields, with_versions};
+use plinth_tests::definitions::{establish, with_versions};
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::{namespace, shared_with_apis, unique};
 use serde_json::{json, Value};
 
-/// A definition that uses most of what there is.
-fn thing(group: &str) -> Value {
+/// A definition that uses most features.
+fn widget(group: &str) -> Value {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "required": ["color"], "properties": {
             "color": {"type": "string", "enum": ["red", "green"], "default": "red"},
@@ -23,7 +24,7 @@ fn thing(group: &str) -> Value {
             "replicas": {"type": "integer"}, "selector": {"type": "string"}}}}});
     let mut definition = with_versions(
         group,
-        "Thing",
+        "Widget",
         "Namespaced",
         json!([{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
             "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
@@ -39,21 +40,21 @@ fn thing(group: &str) -> Value {
 }
 
 /// The definition, established, and the path of its objects in a namespace of the test's own.
-async fn things(client: &Client) -> (String, String) {
-    let group = format!("{}.example.com", unique("things"));
-    let namespace = namespace(client, "things").await;
-    establish(client, &thing(&group)).await;
-    (format!("{group}/v1"), format!("/apis/{group}/v1/namespaces/{namespace}/things"))
+async fn widgets(client: &Client) -> (String, String) {
+    let group = format!("{}.example.com", unique("widgets"));
+    let namespace = namespace(client, "widgets").await;
+    establish(client, &widget(&group)).await;
+    (format!("{group}/v1"), format!("/apis/{group}/v1/namespaces/{namespace}/widgets"))
 }
 
 fn object(api_version: &str, name: &str, spec: Value) -> Value {
-    json!({"apiVersion": api_version, "kind": "Thing", "metadata": {"name": name}, "spec": spec})
+    json!({"apiVersion": api_version, "kind": "Widget", "metadata": {"name": name}, "spec": spec})
 }
 
 #[tokio::test]
 async fn unknown_fields_go_defaults_come_and_the_status_is_the_servers() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     let mut given = object(&version, "a", json!({"bogus": 1, "any": {"x": {"y": 1}}}));
     given["status"] = json!({"replicas": 4});
     given["extra"] = json!(true);
@@ -73,14 +74,14 @@ async fn unknown_fields_go_defaults_come_and_the_status_is_the_servers() {
     // The status is written by itself, and counts in no generation.
     let body = json!({"spec": {"color": "green"}, "status": {"replicas": 2, "selector": "a=b"}}).to_string();
     let media = "application/merge-patch+json";
-    let (code, status) = call_as(&client, Method::PATCH, &format!("{path}/a/status"), media, body).await;
+    let (code, status) = call_with(&client, Method::PATCH, &format!("{path}/a/status"), media, body).await;
     assert_eq!((code, &status["spec"]["color"]), (200, &json!("red")), "{status}");
     assert_eq!((&status["status"]["replicas"], &status["metadata"]["generation"]), (&json!(2), &json!(1)));
     let (code, scale) = call(&client, Method::GET, &format!("{path}/a/scale"), None).await;
     assert_eq!(code, 200);
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["selector"]), (&json!(1), &json!("a=b")));
     let body = json!({"spec": {"replicas": 3}}).to_string();
-    let (code, scale) = call_as(&client, Method::PATCH, &format!("{path}/a/scale"), media, body).await;
+    let (code, scale) = call_with(&client, Method::PATCH, &format!("{path}/a/scale"), media, body).await;
     assert_eq!((code, &scale["spec"]["replicas"]), (200, &json!(3)), "{scale}");
     let (_, scaled) = call(&client, Method::GET, &format!("{path}/a"), None).await;
     assert_eq!((&scaled["spec"]["replicas"], &scaled["metadata"]["generation"]), (&json!(3), &json!(2)));
@@ -89,7 +90,7 @@ async fn unknown_fields_go_defaults_come_and_the_status_is_the_servers() {
 #[tokio::test]
 async fn invalid_objects_are_refused_with_their_fields_and_nothing_is_stored() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     let rows = [
         (json!({"replicas": "many"}), "spec.replicas"),
         (json!({"replicas": -1}), "spec.replicas"),
@@ -105,20 +106,20 @@ async fn invalid_objects_are_refused_with_their_fields_and_nothing_is_stored() {
     }
     let (_, list) = call(&client, Method::GET, &path, None).await;
     assert_eq!(list["items"], json!([]));
-    // Lists of custom resources say that there is no next page.
+    // Lists of custom resources have an empty continue token.
     assert_eq!(list["metadata"]["continue"], "");
 }
 
 #[tokio::test]
 async fn patches_of_three_kinds_and_one_that_is_not_taken() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     let given = object(&version, "a", json!({"list": [{"name": "x", "v": "1"}]}));
     assert_eq!(call(&client, Method::POST, &path, Some(&given)).await.0, 201);
     let one = format!("{path}/a");
     let send = |path: String, media: &'static str, body: Value| {
         let client = client.clone();
-        async move { call_as(&client, Method::PATCH, &path, media, body.to_string()).await }
+        async move { call_with(&client, Method::PATCH, &path, media, body.to_string()).await }
     };
     let (code, merged) =
         send(one.clone(), "application/merge-patch+json", json!({"spec": {"any": {"q": [1, 2]}}})).await;
@@ -151,7 +152,7 @@ async fn patches_of_three_kinds_and_one_that_is_not_taken() {
     let (_, emptied) = send(
         format!("{one}?fieldManager=one"),
         "application/apply-patch+yaml",
-        json!({"apiVersion": version, "kind": "Thing", "metadata": {"name": "a"}}),
+        json!({"apiVersion": version, "kind": "Widget", "metadata": {"name": "a"}}),
     )
     .await;
     assert_eq!(names(&emptied), ["x"], "what is not applied any more goes");
@@ -165,7 +166,7 @@ async fn patches_of_three_kinds_and_one_that_is_not_taken() {
 #[tokio::test]
 async fn selectors_read_fields_and_labels() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     for (name, color) in [("a", "red"), ("b", "green"), ("c", "green")] {
         let mut given = object(&version, name, json!({"color": color}));
         given["metadata"]["labels"] = json!({"n": name});
@@ -187,7 +188,7 @@ async fn selectors_read_fields_and_labels() {
             (200, expected.iter().map(|s| (*s).to_owned()).collect()),
             "{query}"
         );
-        assert!(list["kind"] == "ThingList" && list["items"][0]["kind"] == "Thing", "{list}");
+        assert!(list["kind"] == "WidgetList" && list["items"][0]["kind"] == "Widget", "{list}");
     }
     let (code, refused) =
         call(&client, Method::GET, &format!("{path}?fieldSelector=spec.replicas%3D1"), None).await;
@@ -202,7 +203,7 @@ async fn selectors_read_fields_and_labels() {
 #[tokio::test]
 async fn every_representation_but_protobuf() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     assert_eq!(call(&client, Method::POST, &path, Some(&object(&version, "a", json!({})))).await.0, 201);
     let get = |path: String, accept: &'static str| {
         let client = client.clone();
@@ -233,33 +234,33 @@ async fn every_representation_but_protobuf() {
     assert!(partial.get("spec").is_none());
     let (code, media, body) = get(one.clone(), "application/yaml").await;
     assert_eq!((code, media.as_str()), (200, "application/yaml"));
-    assert!(std::str::from_utf8(&body).is_ok_and(|t| t.contains("color: red") && t.contains("kind: Thing")));
+    assert!(std::str::from_utf8(&body).is_ok_and(|t| t.contains("color: red") && t.contains("kind: Widget")));
     let (code, media, body) = get(one.clone(), "application/cbor").await;
     assert_eq!((code, media.as_str()), (200, "application/cbor"));
     assert!(body.starts_with(&[0xd9, 0xd9, 0xf7]));
     let (code, ..) = get(one, "application/vnd.kubernetes.protobuf").await;
     assert_eq!(code, 406);
 
-    // What goes out comes in again.
+    // Each representation is accepted as input.
     let yaml =
-        format!("apiVersion: {version}\nkind: Thing\nmetadata: {{name: yam}}\nspec: {{color: green}}\n");
-    let (code, made) = call_as(&client, Method::POST, &path, "application/yaml", yaml).await;
+        format!("apiVersion: {version}\nkind: Widget\nmetadata: {{name: yam}}\nspec: {{color: green}}\n");
+    let (code, made) = call_with(&client, Method::POST, &path, "application/yaml", yaml).await;
     assert_eq!((code, &made["spec"]["color"]), (201, &json!("green")), "{made}");
     let protobuf = "application/vnd.kubernetes.protobuf";
-    let (code, _) = call_as(&client, Method::POST, &path, protobuf, &b"k8s\0"[..]).await;
+    let (code, _) = call_with(&client, Method::POST, &path, protobuf, &b"k8s\0"[..]).await;
     assert_eq!(code, 415);
 }
 
 #[tokio::test]
 async fn paths_that_lead_nowhere() {
     let client = shared_with_apis().await.client().await;
-    let (version, path) = things(&client).await;
+    let (version, path) = widgets(&client).await;
     assert_eq!(call(&client, Method::POST, &path, Some(&object(&version, "a", json!({})))).await.0, 201);
     let group = version.trim_end_matches("/v1");
     let rows = [
-        // Pages that nobody has, which is no Status.
-        (format!("/apis/{group}/v2/things"), Value::Null),
-        (format!("/apis/{group}/v1/things/a"), Value::Null),
+        // Unknown paths, whose 404 is not a Status.
+        (format!("/apis/{group}/v2/widgets"), Value::Null),
+        (format!("/apis/{group}/v1/widgets/a"), Value::Null),
         (format!("/apis/{group}/v1/others"), Value::Null),
         (format!("/apis/{group}/v2"), Value::Null),
         (format!("{path}/a/nosuch"), json!("NotFound")),

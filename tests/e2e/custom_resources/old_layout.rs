@@ -1,8 +1,9 @@
 //! A store that was written when custom resources had keys like those of built-in kinds keeps working.
 //!
 //! `old_layout.backup.gz` is a backup that plinth made before it had layout 2, with crontabs encrypted under
-//! [`ENCRYPTION`], and `old_layout.json` is what its server answered to lists of crontabs and planets. It also has a definition
-//! whose object lay among ClusterRoleBindings, and one whose object lay among NetworkPolicies.
+//! [`ENCRYPTION`], and `old_layout.json` is what its server answered to lists of crontabs and planets. It
+//! also has a definition whose object lay among ClusterRoleBindings, and one whose object lay among
+//! NetworkPolicies.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,10 +13,11 @@ use flate2::read::GzDecoder;
 use http::{Method, Request};
 use kube::client::Body;
 use kube::Client;
-use plinth_benches::api::server::{Server, READY_WITHIN};
-use plinth_tests::definitions::{call, DEFINITIONS};
+use plinth_benches::api::server::Server;
+use plinth_tests::definitions::DEFINITIONS;
 use plinth_tests::eventually;
-use plinth_tests::server::launch;
+use plinth_tests::requests::call;
+use plinth_tests::server::{client_of, launch, start_ready};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -55,16 +57,9 @@ fn restore(root: &Path) {
 }
 
 async fn start(root: &Path, arguments: &[&str]) -> (Server, Client) {
-    let mut server = launch().start(root, arguments).await.expect("a server");
-    server.ready(READY_WITHIN).await.expect("ready server");
-    let client = client(&server).await;
+    let server = start_ready(&launch(), root, arguments).await;
+    let client = client_of(&server.kubeconfig()).await;
     (server, client)
-}
-
-async fn client(server: &Server) -> Client {
-    let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig()).expect("admin.kubeconfig");
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await;
-    Client::try_from(config.expect("usable admin.kubeconfig")).expect("client")
 }
 
 async fn list(client: &Client, path: &str) -> Value {
@@ -118,7 +113,7 @@ async fn objects_keep_what_they_are_and_take_effect_as_nothing_else() {
     };
     assert!(named("evil") && named("fence") && !named("mars"), "{log}");
 
-    // Who watched the older server begins again.
+    // Clients that watched the older server have to list again.
     let old = before[CRONTABS]["metadata"]["resourceVersion"].as_str().expect("a version");
     let watch = format!("{CRONTABS}?watch=1&timeoutSeconds=1&resourceVersion={old}");
     let request = Request::get(watch).body(Vec::new()).expect("a request");
@@ -152,12 +147,13 @@ async fn objects_keep_what_they_are_and_take_effect_as_nothing_else() {
     let mut verify = launch().command(["verify", "--data-dir"]);
     assert!(verify.arg(server.data()).output().expect("plinth runs").status.success());
     server.restart().await.expect("restarted server");
-    let again = list(&self::client(&server).await, CRONTABS).await;
+    let again = list(&client_of(&server.kubeconfig()).await, CRONTABS).await;
     assert_eq!(again["items"], tabs["items"], "with their resourceVersions");
     assert_eq!(server.log().tail(5000).matches("were moved").count(), 1);
 }
 
-/// The move needs no keys: what cannot be decrypted is moved, too, and is readable once the keys are there again.
+/// The move needs no keys: what cannot be decrypted is moved, too, and is readable once the keys are there
+/// again.
 #[tokio::test]
 async fn encrypted_objects_are_moved_without_their_keys() {
     let dir = TempDir::new().expect("directory");

@@ -1,4 +1,5 @@
-//! An operator written with the `kube` crate: finalizer, status, server-side apply, owner references, controller runtime.
+//! An operator written with the `kube` crate: finalizer, status, server-side apply, owner references,
+//! controller runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use kube::runtime::controller::{Action, Controller};
 use kube::runtime::finalizer::{finalizer, Event};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use plinth_tests::definitions::{call, definition, establish, until};
+use plinth_tests::definitions::{definition, establish, until};
+use plinth_tests::requests::call;
 use plinth_tests::server::{namespace, TestServer};
 use serde_json::json;
 
 const GROUP: &str = "op.example.com";
 const FINALIZER: &str = "op.example.com/cleanup";
-/// How long something may take that has to come; only reached when it does not.
+/// The timeout of what has to happen; only reached in failure.
 const WITHIN: Duration = Duration::from_secs(60);
 
 fn sites() -> ApiResource {
@@ -40,7 +42,7 @@ fn failed(error: impl std::fmt::Debug) -> Failed {
     Failed(format!("{error:?}"))
 }
 
-/// Keeps a ConfigMap of the site's page and says in the status that it is there.
+/// Keeps a ConfigMap of the site's page and reports it in the status.
 async fn reconcile(site: Arc<DynamicObject>, client: Arc<Client>) -> Result<Action, Failed> {
     let namespace = site.namespace().ok_or_else(|| failed("no namespace"))?;
     let api: Api<DynamicObject> = Api::namespaced_with((*client).clone(), &namespace, &sites());
@@ -103,7 +105,7 @@ async fn an_operator_does_its_work() {
     let change = json!({"spec": {"page": "second"}});
     api.patch("blog", &PatchParams::default(), &Patch::Merge(change)).await.expect("patch");
     page("second").await.expect("the change arrives");
-    // What somebody else deletes comes back.
+    // A ConfigMap that another client deletes is created again.
     assert_eq!(call(&client, Method::DELETE, &maps, None).await.0, 200);
     page("second").await.expect("the ConfigMap comes back");
     let seen = tokio::time::timeout(WITHIN, async {

@@ -1,8 +1,10 @@
-//! Parts of custom resources that go by rules of their own: status and scale, generations, lists in lists, rules in CEL.
+//! Parts of custom resources with rules of their own: status and scale, generations, lists in lists, rules in
+//! CEL.
 
 use http::Method;
 use kube::Client;
-use plinth_tests::definitions::{call, call_as, definition, establish, fields, with_versions, DEFINITIONS};
+use plinth_tests::definitions::{definition, establish, with_versions, DEFINITIONS};
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 
@@ -10,7 +12,7 @@ const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 async fn patch(client: &Client, path: &str, media: &str, body: &Value) -> Value {
-    let (code, answer) = call_as(client, Method::PATCH, path, media, body.to_string()).await;
+    let (code, answer) = call_with(client, Method::PATCH, path, media, body.to_string()).await;
     assert!(matches!(code, 200 | 201), "{path} {body}: {answer}");
     answer
 }
@@ -48,7 +50,7 @@ async fn generations_count_what_is_wanted_and_subresources_keep_to_their_part() 
     let rows: [(&str, Value, i64, &str, Value); 9] = [
         (&one, json!({"spec": {"a": "2"}}), 2, "/spec/a", json!("2")),
         (&one, json!({"metadata": {"labels": {"l": "m"}}}), 2, "/metadata/labels/l", json!("m")),
-        // Everything but metadata and status is what is wanted.
+        // Everything but metadata and status is desired state.
         (&one, json!({"data": "e"}), 3, "/data", json!("e")),
         (&one, json!({"status": {"ready": true}}), 3, "/status", Value::Null),
         (
@@ -136,7 +138,7 @@ async fn lists_in_maps_and_lists_have_owners_of_their_own() {
     let apply = async |manager: &str, spec: Value| {
         let body = json!({"apiVersion": format!("{group}/v1"), "kind": "Nest", "metadata": {"name": "x"}, "spec": spec});
         let path = format!("{path}?fieldManager={manager}");
-        call_as(&client, Method::PATCH, &path, APPLY, body.to_string()).await
+        call_with(&client, Method::PATCH, &path, APPLY, body.to_string()).await
     };
     // manager, what it applies, the spec then
     let rows = [
@@ -167,22 +169,22 @@ async fn lists_in_maps_and_lists_have_owners_of_their_own() {
     let (code, conflict) = apply("two", json!({"whole": {"z": "2"}})).await;
     assert_eq!((code, fields(&conflict)), (409, vec![".spec.whole"]), "{conflict}");
     let (code, conflict) = apply("three", json!({"rows": [{"name": "a", "cells": [{"name": "d", "v": 3}]}], "shelves": {"s": [{"name": "e", "v": 3}]}})).await;
-    let mut told = fields(&conflict);
-    told.sort_unstable();
+    let mut conflicting = fields(&conflict);
+    conflicting.sort_unstable();
     assert_eq!(
-        (code, told),
+        (code, conflicting),
         (409, vec![".spec.rows[name=\"a\"].cells[name=\"d\"].v", ".spec.shelves.s[name=\"e\"].v"]),
         "{conflict}"
     );
     // Elements that stand there twice are refused with their place.
     let (code, refused) = apply("two", json!({"pairs": [{"name": "n", "port": 80}, {"name": "n"}]})).await;
     assert!(matches!(code, 400 | 500), "{refused}");
-    let told = refused["message"].as_str().unwrap_or_default();
-    assert!(told.contains(".spec.pairs: duplicate entries for key [name=\"n\",port=80]"), "{told}");
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.contains(".spec.pairs: duplicate entries for key [name=\"n\",port=80]"), "{message}");
 }
 
 #[tokio::test]
-async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
+async fn rules_that_cannot_be_kept_are_refused_when_they_are_written() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("rules"));
     let schema = |spec: Value| json!({"type": "object", "properties": {"spec": spec}});
@@ -212,7 +214,7 @@ async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
     }
     let path = format!("{DEFINITIONS}/rules.{group}");
     assert_eq!(call(&client, Method::GET, &path, None).await.0, 404, "nothing is stored");
-    // With bounds the same rule is taken, and kept.
+    // With bounds the same rule is accepted, and enforced.
     let rule = "self.list.all(a, self.list.exists_one(b, a == b)) && self.n / 2 * 2 == self.n";
     establish(&client, &definition(&group, "Rule", "Cluster", schema(ruled(rule, bounded)))).await;
     let path = format!("/apis/{group}/v1/rules");
@@ -227,7 +229,7 @@ async fn rules_that_cannot_be_kept_are_told_when_they_are_written() {
 }
 
 #[tokio::test]
-async fn what_is_empty_in_applied_metadata_goes_and_what_has_gone_is_told_as_it_was() {
+async fn empty_applied_metadata_is_removed_and_deletions_answer_with_the_last_state() {
     let client = shared_with_apis().await.client().await;
     let group = format!("{}.example.com", unique("gone"));
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -245,7 +247,7 @@ async fn what_is_empty_in_applied_metadata_goes_and_what_has_gone_is_told_as_it_
     let owned = &applied["metadata"]["managedFields"][0]["fieldsV1"]["f:metadata"];
     assert_eq!(owned, &json!({"f:annotations": {}, "f:labels": {}}), "who said so owns it all the same");
 
-    // The write that takes the last finalizer off is answered with the object that it was sent for.
+    // The write that removes the last finalizer is answered with the object as sent.
     object["metadata"] = json!({"name": "x", "finalizers": ["example.com/hold"]});
     patch(&client, &format!("{path}?fieldManager=one"), APPLY, &object).await;
     let (code, held) = call(&client, Method::DELETE, &path, None).await;
@@ -254,7 +256,7 @@ async fn what_is_empty_in_applied_metadata_goes_and_what_has_gone_is_told_as_it_
     assert_eq!(last["metadata"]["resourceVersion"], held["metadata"]["resourceVersion"]);
     assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
 
-    // A deletion that is answered with the object tells the revision of the deletion.
+    // A deletion that is answered with the object has the revision of the deletion.
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let name = unique("gone");
     let revision = |answer: (u16, Value)| -> u64 {

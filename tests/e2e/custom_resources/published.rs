@@ -3,8 +3,9 @@
 use std::fs;
 
 use http::Method;
-use plinth_tests::definitions::{call, call_as, fields, until_established, DEFINITIONS};
+use plinth_tests::definitions::{until_established, DEFINITIONS};
 use plinth_tests::fixtures;
+use plinth_tests::requests::{call, call_with, fields};
 use plinth_tests::server::TestServer;
 use serde_json::{json, Map, Value};
 
@@ -46,7 +47,7 @@ async fn definitions_of_real_projects_are_served() {
         }
         for part in text.split("\n---").filter(|p| p.contains("kind: CustomResourceDefinition")) {
             let (code, made) =
-                call_as(&client, Method::POST, DEFINITIONS, "application/yaml", part.as_bytes()).await;
+                call_with(&client, Method::POST, DEFINITIONS, "application/yaml", part.as_bytes()).await;
             assert_eq!(code, 201, "{}: {made}", file.display());
             let name = made["metadata"]["name"].as_str().expect("a name").to_owned();
             until_established(&client, &name).await;
@@ -82,7 +83,8 @@ async fn takes_and_refuses(client: &kube::Client, definition: &Value) {
         assert_eq!(code, 422, "{plural}/{name}: {refused}");
         assert!(fields(&refused).contains(&"spec"), "{refused}");
         let (code, answer) = call(client, Method::POST, &path, Some(&object)).await;
-        // What a pattern or a rule asks for beyond the required fields cannot be guessed; then it says which field.
+        // What a pattern or a rule requires beyond the required fields cannot be guessed; then the error
+        // names the field.
         match code {
             201 => {
                 let (code, again) = call(client, Method::GET, &format!("{path}/sample-{name}"), None).await;

@@ -1,7 +1,8 @@
 //! Several versions of one definition: served side by side, stored in one, moved to another.
 
 use http::Method;
-use plinth_tests::definitions::{call, call_as, establish, until, with_versions, DEFINITIONS};
+use plinth_tests::definitions::{establish, until, with_versions, DEFINITIONS};
+use plinth_tests::requests::{call, call_with};
 use plinth_tests::server::{shared_with_apis, unique, TestServer};
 use serde_json::{json, Value};
 
@@ -75,7 +76,7 @@ async fn a_new_storage_version_leaves_old_objects_readable() {
     let fields = json!({"name": {"type": "string"}, "spicy": {"type": "boolean", "default": true}});
     let versions =
         json!({"spec": {"versions": [version("v1", false, fields.clone()), version("v2", true, fields)]}});
-    let (code, changed) = call_as(&client, Method::PATCH, &path, merge, versions.to_string()).await;
+    let (code, changed) = call_with(&client, Method::PATCH, &path, merge, versions.to_string()).await;
     assert_eq!(code, 200, "{changed}");
     assert_eq!(changed["status"]["storedVersions"], json!(["v1", "v2"]));
     // The API follows the definition: wait for what only the new schema fills in.
@@ -104,16 +105,17 @@ async fn a_new_storage_version_leaves_old_objects_readable() {
     let (code, list) = call(&client, Method::GET, "/apis/move.example.com/v2/dishs", None).await;
     assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(1)));
 
-    // A version in which objects are stored cannot go from the definition, until somebody says that none are left.
+    // A version in which objects are stored cannot go from the definition, until somebody says that none are
+    // left.
     let gone = json!({"spec": {"versions": [version("v2", true, json!({"name": {"type": "string"}}))]}});
-    let (code, refused) = call_as(&client, Method::PATCH, &path, merge, gone.to_string()).await;
+    let (code, refused) = call_with(&client, Method::PATCH, &path, merge, gone.to_string()).await;
     assert_eq!(code, 422, "{refused}");
     let (_, object) = call(&client, Method::GET, "/apis/move.example.com/v2/dishs/old", None).await;
     assert_eq!(call(&client, Method::PUT, "/apis/move.example.com/v2/dishs/old", Some(&object)).await.0, 200);
     let status = json!({"status": {"storedVersions": ["v2"]}}).to_string();
-    let (code, answer) = call_as(&client, Method::PATCH, &format!("{path}/status"), merge, status).await;
+    let (code, answer) = call_with(&client, Method::PATCH, &format!("{path}/status"), merge, status).await;
     assert_eq!(code, 200, "{answer}");
-    let (code, answer) = call_as(&client, Method::PATCH, &path, merge, gone.to_string()).await;
+    let (code, answer) = call_with(&client, Method::PATCH, &path, merge, gone.to_string()).await;
     assert_eq!(code, 200, "{answer}");
     until(&client, &name, |d| d["spec"]["versions"].as_array().is_some_and(|v| v.len() == 1)).await;
     let (code, seen) = call(&client, Method::GET, "/apis/move.example.com/v2/dishs/old", None).await;

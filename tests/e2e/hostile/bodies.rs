@@ -1,5 +1,5 @@
-//! Bodies that are deep, long, false or no text, in every encoding and wherever a body is read: each is refused, nothing is
-//! stored, and nothing of it stays in memory.
+//! Bodies that are deep, long, malformed or not UTF-8, in every encoding and wherever a body is read: each is
+//! refused, nothing is stored, and nothing of it stays in memory.
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Protocol, JSON};
@@ -16,7 +16,8 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 const APPLY_CBOR: &str = "application/apply-patch+cbor";
 
-/// Deeper than any stack and than the 10,000 levels that the API allows; of four bytes each it is less than a body may have.
+/// Deeper than any stack and than the 10,000 levels that the API allows; of four bytes each it is less than a
+/// body may have.
 const DEEP: usize = 200_000;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -285,7 +286,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// 2^30 words, if somebody writes them out.
+/// 2^30 words when expanded.
 fn aliases() -> String {
     let head = "apiVersion: v1\nkind: ConfigMap\ndata:\n  a0: &a0 [x, x]\n".to_owned();
     (1..30).fold(head, |text, n| format!("{text}  a{n}: &a{n} [*a{0}, *a{0}]\n", n - 1))
@@ -334,7 +335,7 @@ async fn bodies_are_refused_wherever_they_are_read() {
     target.serves("bodies").await;
 }
 
-/// What is unknown in an object is told in headers, which have bounds of their own.
+/// Unknown fields are reported in Warning headers, which have limits of their own.
 #[tokio::test]
 async fn warnings_without_end_are_cut() {
     let target = Target::start().await;

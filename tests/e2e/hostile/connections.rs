@@ -28,18 +28,19 @@ async fn half_open_connections_keep_nobody_out() {
     }
     let mut slow = Vec::new();
     for _ in 0..200 {
-        let mut stream = target.stranger(Protocol::Http1).await;
+        let mut stream = target.anonymous_stream(Protocol::Http1).await;
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow: ").await.expect("half a head");
         slow.push(stream);
     }
-    target.serves("half-sent heads").await;
+    target.serves("half-sent headers").await;
     drop((held, slow));
     target.serves("after half-open connections").await;
 }
 
-/// Half a megabyte of a head on each of 400 connections, and then nothing more: few of them are read on.
+/// Half a megabyte of headers on each of 400 connections, and then nothing more: few of them are read
+/// further.
 #[tokio::test]
-async fn half_sent_heads_take_little() {
+async fn half_sent_headers_take_little_memory() {
     const MOST: u64 = 120 << 20;
     let field = [&b"X-Long: "[..], &[b'a'; 4000], b"\r\n"].concat();
     let http1 = [b"GET /livez HTTP/1.1\r\nHost: x\r\n".to_vec(), field.repeat(128)].concat();
@@ -63,9 +64,9 @@ async fn half_sent_heads_take_little() {
         let before = resident(target.pid);
         let mut held = tokio::task::JoinSet::new();
         for _ in 0..400 {
-            let (mut stream, head) = (target.stranger(protocol).await, head.clone());
+            let (mut stream, head) = (target.anonymous_stream(protocol).await, head.clone());
             held.spawn(async move {
-                // What the server does not take waits here.
+                // What the server does not read stays here.
                 let _ = stream.write_all(&head).await;
                 let _ = stream.flush().await;
                 std::future::pending::<()>().await;
@@ -76,11 +77,11 @@ async fn half_sent_heads_take_little() {
             let more = resident(target.pid).saturating_sub(before);
             assert!(more < MOST, "{protocol:?}: {} MiB more", more >> 20);
         }
-        target.serves("half-sent heads").await;
+        target.serves("half-sent headers").await;
     }
 }
 
-/// A client has so many connections and so many streams of each, whatever it asks for; the next one finds no place until one goes.
+/// Connections of a client and streams of each are limited; a further one waits or is refused until one ends.
 #[tokio::test]
 async fn connections_and_streams_of_a_client_are_limited() {
     use plinth_benches::api::client::Call;

@@ -97,7 +97,7 @@ async fn floods_of_http2_frames_end_their_own_connection_at_most() {
     for (name, frames) in rows {
         let bytes = [start.as_slice(), &frames].concat();
         let attackers = (0..4).map(|_| async {
-            let mut stream = target.stranger(Protocol::Http2).await;
+            let mut stream = target.anonymous_stream(Protocol::Http2).await;
             // Never reading, so that answers pile up, until it is shut out or done.
             let _ = tokio::time::timeout(PATIENCE, stream.write_all(&bytes)).await;
             stream

@@ -1,5 +1,5 @@
-//! Those who may do something, and try to make more of it: what goes on to kubelets, pods and services leads where it was
-//! allowed to, carries nobody's name, and is over when it is over.
+//! Clients with some permissions that try to extend them: requests forwarded to kubelets, pods and services
+//! go where they were allowed to, carry no credentials, and end with the connection.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const PODS: &str = "/api/v1/namespaces/n/pods";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// What a kubelet was asked: its target, then its headers.
-type Asked = Arc<Mutex<Vec<(String, Vec<String>)>>>;
+/// The requests to a kubelet: target, then headers.
+type RequestLog = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
-/// A kubelet that notes what it is asked and answers 200, or switches protocols where the container is called so.
-async fn kubelet(asked: &Asked) -> HttpsServer {
-    let asked = asked.clone();
+/// A kubelet that records requests and answers 200, or switches protocols for the container of that name.
+async fn kubelet(requests: &RequestLog) -> HttpsServer {
+    let requests = requests.clone();
     HttpsServer::start(move |request| {
         let headers = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
         let target = request.uri().to_string();
         let switches = target.contains("switches");
-        asked.lock().push((target, headers));
+        requests.lock().push((target, headers));
         let mut response = Response::new(Full::new(Bytes::from_static(b"from the kubelet")));
         response.headers_mut().insert("access-control-allow-origin", http::HeaderValue::from_static("*"));
         if switches {
@@ -89,7 +89,7 @@ fn user(target: &Target, token: &str) -> plinth_benches::api::client::Endpoint {
     target.server.endpoint().with_identity(Identity::Token(token.to_owned()))
 }
 
-/// The head of an answer, in lower case.
+/// The status line and headers of an answer, in lower case.
 async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut seen = Vec::new();
     while !seen.ends_with(b"\r\n\r\n") {
@@ -104,13 +104,13 @@ async fn say(stream: &mut (impl AsyncWrite + Unpin), text: &str) {
 }
 
 #[tokio::test]
-async fn what_goes_on_to_kubelets_is_what_was_allowed() {
+async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
 
-    // Who may only read a subresource runs nothing by way of a WebSocket, which begins with GET.
+    // Permission to get a subresource does not run commands over a WebSocket, whose handshake is a GET.
     let mut reads = user(&target, "reads").connect(Protocol::Http1).await.expect("connection");
     for what in ["exec?command=id&container=a", "attach?container=a", "portforward?ports=80"] {
         let reply = reads.call(&Call::get(format!("{PODS}/p/{what}"))).await.expect("answer");
@@ -128,10 +128,10 @@ async fn what_goes_on_to_kubelets_is_what_was_allowed() {
         "a log is only read"
     );
 
-    // What the kubelet is asked is made of what was checked; the client's words stay values in the query.
-    asked.lock().clear();
+    // The request to the kubelet is built from validated parts; the client's input stays a query value.
+    requests.lock().clear();
     let mut proxies = user(&target, "proxies").connect(Protocol::Http1).await.expect("connection");
-    // path, what the kubelet is asked; nothing where it is not asked at all
+    // path, the request to the kubelet; empty where there is none
     let rows = [
         (
             "exec?container=a&command=id%0D%0AHost:%20x&command=%26tty=1",
@@ -145,14 +145,15 @@ async fn what_goes_on_to_kubelets_is_what_was_allowed() {
     ];
     for (path, expected) in rows {
         let reply = proxies.call(&Call::get(format!("{PODS}/p/{path}"))).await.expect("answer");
-        let got = asked.lock().drain(..).map(|(target, _)| target).collect::<Vec<_>>();
+        let got = requests.lock().drain(..).map(|(target, _)| target).collect::<Vec<_>>();
         match expected {
             Some(expected) => assert_eq!(got, [expected], "{path}: {}", reply.text()),
             None => assert!(got.is_empty() || reply.status == 200, "{path}: {got:?}"),
         }
         assert!(
-            got.iter()
-                .all(|asked| asked.starts_with("/exec/n/p/a?") || asked.starts_with("/containerLogs/n/p/a")),
+            got.iter().all(
+                |target| target.starts_with("/exec/n/p/a?") || target.starts_with("/containerLogs/n/p/a")
+            ),
             "{got:?}"
         );
     }
@@ -162,13 +163,13 @@ async fn what_goes_on_to_kubelets_is_what_was_allowed() {
 #[tokio::test]
 async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, _admin) = prepare(dir.path(), kubelet.port).await;
     let endpoint = user(&target, "proxies");
 
-    // A kubelet that does not switch: what follows on the connection is a request to this server, with its own credentials, and
-    // not one more to the kubelet. Whoever is named in headers is nobody there.
+    // A kubelet that does not switch: what follows on the connection is a request to this server, with its
+    // own credentials, and not one more to the kubelet. Users named in headers are ignored there.
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("connection");
     let upgrade = "connection: Upgrade, X-Hop\r\nupgrade: SPDY/3.1\r\nx-hop: 1\r\n";
     let names = "impersonate-uid: \r\nx-remote-user: root\r\nx-remote-group: system:masters\r\nx-forwarded-for: 10.0.0.1\r\nx-own: 1\r\n";
@@ -182,7 +183,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let length = "content-length: 16";
     assert!(answer.contains(length), "{answer}");
     stream.read_exact(&mut body).await.expect("body");
-    let first = asked.lock().drain(..).collect::<Vec<_>>();
+    let first = requests.lock().drain(..).collect::<Vec<_>>();
     let [(asked_for, headers)] = first.as_slice() else { panic!("{first:?}") };
     assert_eq!(asked_for, "/exec/n/p/a?command=id");
     let unwanted = |name: &&String| {
@@ -201,9 +202,9 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
         rest.is_empty() || rest.starts_with("HTTP/1.1 403") || rest.starts_with("HTTP/1.1 404"),
         "{rest}"
     );
-    assert!(asked.lock().is_empty(), "the kubelet was asked again");
+    assert!(requests.lock().is_empty(), "the kubelet got another request");
 
-    // A kubelet that switches unasked: nobody takes what it says then for an answer of this server.
+    // A kubelet that switches protocols unasked: its bytes are not taken for an answer of this server.
     let mut connection = endpoint.connect(Protocol::Http1).await.expect("connection");
     let reply =
         connection.call(&Call::get(format!("{PODS}/p/log?container=switches"))).await.expect("answer");
@@ -212,10 +213,10 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
 }
 
 #[tokio::test]
-async fn proxies_lead_nobody_to_this_machine() {
+async fn proxies_reach_no_address_of_this_machine() {
     let dir = tempfile::tempdir().expect("directory");
-    let asked = Asked::default();
-    let kubelet = kubelet(&asked).await;
+    let requests = RequestLog::default();
+    let kubelet = kubelet(&requests).await;
     let (target, mut admin) = prepare(dir.path(), kubelet.port).await;
     let port = kubelet.port;
     let mut proxies = user(&target, "proxies").connect(Protocol::Http2).await.expect("connection");
@@ -228,7 +229,7 @@ async fn proxies_lead_nobody_to_this_machine() {
             "{path} as {disguise}: {code} {}",
             reply.text()
         );
-        assert!(asked.lock().is_empty(), "{path} as {disguise} leads to this machine");
+        assert!(requests.lock().is_empty(), "{path} as {disguise} leads to this machine");
     };
     // Addresses that some may write, in every spelling that leads here or to what only machines may ask.
     let disguises = [
@@ -271,7 +272,7 @@ async fn proxies_lead_nobody_to_this_machine() {
         }
     }
     assert!(taken > 0, "no address could be written");
-    // A node says itself where it is; its other ports are not for those who may proxy to it.
+    // A node sets its own address; its other ports are not reachable for clients that may proxy to it.
     for path in ["node/proxy/", "https:node:22/proxy/", "proxy/proxy/logs/", "node/proxy/../../x"] {
         refused(&format!("/api/v1/nodes/{path}"), "node").await;
     }

@@ -12,7 +12,7 @@ use super::{codes, resident, Target, PATIENCE};
 /// Watches at once, on connections of 200 each.
 const WATCHES: usize = 10_000;
 
-/// What is flooded with: by whom, with what, and how each request may be answered. Nobody gets more than that.
+/// A flood: its client, its requests, and the codes that each may be answered with.
 struct Flood {
     name: &'static str,
     identity: Identity,
@@ -20,8 +20,8 @@ struct Flood {
     codes: &'static [u16],
 }
 
-/// A thousand requests at once, again and again, of one client at a time; others are served meanwhile, among them one of
-/// the same priority level.
+/// A thousand requests at once, repeatedly, of one client at a time; others are served meanwhile, among them
+/// one of the same priority level.
 #[tokio::test]
 async fn a_flood_of_one_client_is_turned_away_and_others_are_served() {
     let dir = tempfile::tempdir().expect("directory");
@@ -47,7 +47,7 @@ async fn a_flood_of_one_client_is_turned_away_and_others_are_served() {
     let create = Call::new(Method::POST, maps).body(JSON, r#"{"metadata":{"generateName":"flood-"}}"#);
     let floods = [
         Flood {
-            name: "strangers",
+            name: "unauthenticated clients",
             identity: Identity::Anonymous,
             call: Call::get("/api/v1/pods"),
             codes: &[403, 429],
@@ -138,8 +138,9 @@ async fn thousands_of_watches_and_slow_readers_leave_room_for_others() {
     target.serves("after the watches").await;
 }
 
-/// An event of a large object is encoded once for all who watch in the same form, also as a row below the names of columns, and also
-/// behind a small event: what they have not read yet is not copied for each of them.
+/// An event of a large object is encoded once for all who watch in the same form, also as a row below the
+/// names of columns, and also behind a small event: what they have not read yet is not copied for each of
+/// them.
 #[tokio::test]
 async fn what_watches_have_not_read_is_shared() {
     const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -183,7 +184,7 @@ async fn what_watches_have_not_read_is_shared() {
     target.serves("watches that nobody reads").await;
 }
 
-/// More bodies than there are seats, none of which goes on. A single one may take its time.
+/// More stalled request bodies than there are seats. A single slow one is waited for.
 #[tokio::test]
 async fn bodies_that_do_not_come_leave_seats_to_others() {
     let dir = tempfile::tempdir().expect("directory");
@@ -203,7 +204,7 @@ async fn bodies_that_do_not_come_leave_seats_to_others() {
         body.len()
     );
     let begin = async || {
-        let mut stream = target.stranger(Protocol::Http1).await;
+        let mut stream = target.anonymous_stream(Protocol::Http1).await;
         stream.write_all(head.as_bytes()).await.expect("the head");
         stream.write_all(&body.as_bytes()[..1]).await.expect("the first byte");
         stream.flush().await.expect("sent");

@@ -1,14 +1,14 @@
-//! Hostile clients: whatever they send, nobody gets in, honest clients are answered, the server lives, and its memory
-//! stays bounded. How quick the answers are is for `plinth bench api` to tell.
+//! Hostile clients: whatever they send, nobody is authorized wrongly, honest clients are answered, the server
+//! lives, and its memory stays bounded. `plinth bench api` measures how quick the answers are.
 //!
-//! | module | what attacks |
+//! | module | attack |
 //! |---|---|
 //! | [`connections`] | sockets and handshakes that are left half open |
-//! | [`heads`] | the heads of HTTP/1 requests: sizes, lengths that contradict each other, requests inside of requests |
-//! | [`paths`] | paths that mean two things |
+//! | [`http1`] | HTTP/1 requests: sizes, lengths that contradict each other, requests inside of requests |
+//! | [`paths`] | ambiguous paths |
 //! | [`http2`] | floods of frames |
 //! | [`bodies`] | what is deep, long or no text, in every encoding |
-//! | [`insiders`] | those who may do something: what goes on to kubelets, pods and services |
+//! | [`insiders`] | clients with some permissions: requests forwarded to kubelets, pods and services |
 //! | [`load`] | requests, watches and readers in numbers |
 //! | [`stored`] | small requests that take long |
 
@@ -21,24 +21,24 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 mod bodies;
 mod connections;
-mod heads;
+mod http1;
 mod http2;
 mod insiders;
 mod load;
 mod paths;
 mod stored;
 
-/// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have their own
-/// limits far below.
+/// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have
+/// their own limits far below.
 pub const MEMORY: u64 = 1 << 30;
 /// How long a read waits for what may never come. Nothing depends on how much of it is used.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The attacked server and what must hold of it.
 pub struct Target {
-    /// It.
+    /// The server.
     pub server: TestServer,
-    /// Its process; another one would be another server.
+    /// Its process id; another one means that the server was restarted.
     pub pid: u32,
 }
 
@@ -54,24 +54,24 @@ impl Target {
         Target { server, pid }
     }
 
-    /// Honest clients are served: over old and new connections, administrators and strangers.
+    /// Asserts that honest clients are served: over old and new connections, authenticated or not.
     pub async fn serves(&self, attack: &str) {
         for protocol in [Protocol::Http1, Protocol::Http2] {
             let mut admin = self.server.connect(protocol).await;
             let reply = admin.call(&Call::get("/api/v1/namespaces/default")).await;
             let reply = reply.unwrap_or_else(|e| panic!("{attack}: an administrator is not served: {e}"));
             assert_eq!(reply.status, StatusCode::OK, "{attack}: {}", reply.text());
-            let mut stranger = self.server.connect_anonymously(protocol).await;
-            let reply = stranger.call(&Call::get("/livez")).await.expect("health");
+            let mut anonymous = self.server.connect_anonymously(protocol).await;
+            let reply = anonymous.call(&Call::get("/livez")).await.expect("health");
             assert_eq!(reply.status, StatusCode::OK, "{attack}: {}", reply.text());
         }
-        assert_eq!(self.server.pid(), self.pid, "{attack}: it was started anew");
+        assert_eq!(self.server.pid(), self.pid, "{attack}: it was restarted");
         let memory = resident(self.pid);
         assert!(memory < MEMORY, "{attack}: {} MiB in memory", memory >> 20);
     }
 
-    /// A bare TLS stream of a stranger.
-    pub async fn stranger(
+    /// A bare TLS stream of an unauthenticated client.
+    pub async fn anonymous_stream(
         &self,
         protocol: Protocol,
     ) -> impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {
@@ -81,7 +81,7 @@ impl Target {
 
     /// Sends bytes on a stream of their own; gives what comes back until the server closes or falls silent.
     pub async fn says(&self, protocol: Protocol, bytes: &[u8]) -> Vec<u8> {
-        exchange(&mut self.stranger(protocol).await, bytes).await
+        exchange(&mut self.anonymous_stream(protocol).await, bytes).await
     }
 }
 
@@ -119,7 +119,7 @@ pub fn resident(pid: u32) -> u64 {
     kib << 10
 }
 
-/// The status codes of all HTTP/1 answers in what came back.
+/// The status codes of all HTTP/1 answers in these bytes.
 pub fn codes(answer: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(answer);
     let starts = text.match_indices("HTTP/1.").map(|(at, _)| &text[at..]);

@@ -1,13 +1,13 @@
-//! Paths that mean two things.
+//! Ambiguous paths.
 
 use http::Method;
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
 
 use super::{codes, Target};
 
-/// Paths that mean to be two things: to whoever guards them health, to whoever serves them secrets.
+/// Paths that one parser could take for a health check, and another for Secrets.
 #[tokio::test]
-async fn no_path_leads_a_stranger_to_secrets() {
+async fn no_path_leads_an_unauthenticated_client_to_secrets() {
     let target = Target::start().await;
     let secret = serde_json::json!({"metadata": {"name": "hidden"}, "stringData": {"word": "xyzzy"}});
     let path = "/api/v1/namespaces/kube-system/secrets";
@@ -52,13 +52,13 @@ async fn no_path_leads_a_stranger_to_secrets() {
             let answer = target.says(Protocol::Http1, &request).await;
             let name = String::from_utf8_lossy(trick);
             let text = String::from_utf8_lossy(&answer);
-            assert!(!text.contains("xyzzy") && !text.contains("eHl6enk"), "{name}: the secret is told");
+            assert!(!text.contains("xyzzy") && !text.contains("eHl6enk"), "{name}: the secret is disclosed");
             assert!(!text.contains("SecretList"), "{name}: {text}");
             let is_health = name.starts_with("/livez?");
             assert!(is_health || !codes(&answer).contains(&200), "{name}: {text}");
         }
     }
-    // What comes behind a first request on the same connection is asked for by the same stranger.
+    // A later request on the same connection is that of the same unauthenticated client.
     let smuggled = b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /api/v1/secrets HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let answer = target.says(Protocol::Http1, smuggled).await;
     assert!(!codes(&answer).contains(&200), "{}", String::from_utf8_lossy(&answer));

@@ -14,10 +14,10 @@ const POEMS: &str = "/apis/long.example/v1/namespaces/default/poems";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1";
 /// Connections that flood.
 const FLOODERS: usize = 4;
-/// How often honest clients ask meanwhile; each time by four requests.
-const ASKED: usize = 10;
+/// Rounds of honest clients meanwhile, of four requests each.
+const ROUNDS: usize = 10;
 
-/// What an expression says of a ConfigMap of a few hundred keys in as many steps as the square of their number.
+/// An expression whose cost is the square of the number of a ConfigMap's keys.
 const LONG: &str = "object.data.all(k, object.data.all(j, j.matches('^(a|b|k).*$'))) || true";
 
 /// A user who may write ConfigMaps, one of 200,000 finalizers, and policies that take their time.
@@ -81,8 +81,8 @@ async fn prepare(dir: &std::path::Path) -> Target {
     target
 }
 
-/// Each of the requests takes as long as a thousand others. Honest clients, who need four of those, do not wait for the flood: of
-/// its requests fewer are answered meanwhile than of theirs.
+/// Each of the requests takes as long as a thousand others. Honest clients, who need four of those, do not
+/// wait for the flood: of its requests fewer are answered meanwhile than of theirs.
 #[tokio::test]
 async fn small_requests_that_take_long_hold_up_nobody() {
     let dir = tempfile::tempdir().expect("directory");
@@ -142,11 +142,11 @@ async fn small_requests_that_take_long_hold_up_nobody() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let before = answered.load(Ordering::SeqCst);
-        for _ in 0..ASKED {
+        for _ in 0..ROUNDS {
             target.serves(name).await;
         }
         let meanwhile = answered.load(Ordering::SeqCst) - before;
-        assert!(meanwhile < 4 * ASKED, "{name}: {meanwhile} were answered meanwhile");
+        assert!(meanwhile < 4 * ROUNDS, "{name}: {meanwhile} were answered meanwhile");
         ended.store(true, Ordering::SeqCst);
         flood.join_all().await;
     }

@@ -46,8 +46,8 @@ async fn generators_and_columns() {
         let created = plinth_tests::kubectl::succeeded(create, created);
         assert!(created.ends_with(" created\n"), "{create}: {created}");
         let listed = kubectl.ok(&format!("get {resource} -n {namespace}"));
-        let heads = listed.lines().next().unwrap_or_default();
-        assert_eq!(heads.split_whitespace().collect::<Vec<_>>().join(" "), *columns, "{resource}");
+        let column_names = listed.lines().next().unwrap_or_default();
+        assert_eq!(column_names.split_whitespace().collect::<Vec<_>>().join(" "), *columns, "{resource}");
         assert!(listed.lines().count() >= 2, "{listed}");
     }
     let all = kubectl.ok(&format!("get all,cm,secret -n {namespace} -o name"));

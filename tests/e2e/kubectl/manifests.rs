@@ -39,9 +39,9 @@ fn others<'a>(output: &'a str, words: &[&str]) -> Vec<&'a str> {
     output.lines().filter(|line| !words.iter().any(|word| line.ends_with(word))).collect()
 }
 
-/// Objects of which kubectl says `configured` at every apply, whatever the server: it compares the manifest with the
-/// live object itself, and these write out a default, a null, or a list that defaults change. Seen with kube-apiserver
-/// v1.36.2, where nothing is stored either: the resourceVersion stays.
+/// Objects of which kubectl says `configured` at every apply, whatever the server: it compares the manifest
+/// with the live object itself, and these write out a default, a null, or a list that defaults change. Seen
+/// with kube-apiserver v1.36.2, where nothing is stored either: the resourceVersion stays.
 const CONFIGURED_AGAIN: &[&str] = &[
     "horizontalpodautoscaler.autoscaling/gemma-server-hpa configured",
     "statefulset.apps/cassandra configured",
@@ -78,7 +78,8 @@ async fn published_manifests_live_their_whole_life() {
         kubectl.ok(&format!("delete{file}"));
     }
 
-    // First the large ones: among the others is the Gateway API's policy, which refuses its definitions from then on.
+    // First the large ones: among the others is the Gateway API's policy, which refuses its definitions from
+    // then on.
     let applied = kubectl.ok(&format!("apply --server-side{large}"));
     assert_eq!(others(&applied, &[" serverside-applied"]), [""; 0]);
     let applied = kubectl.ok(&format!("apply{files}"));
@@ -112,16 +113,17 @@ async fn published_manifests_live_their_whole_life() {
         assert!(everything.contains(name), "{name} in\n{everything}");
     }
     let wide = kubectl.ok("get deployments -A -o wide");
-    let heads: Vec<_> = wide.lines().next().unwrap_or_default().split_whitespace().collect();
+    let column_names: Vec<_> = wide.lines().next().unwrap_or_default().split_whitespace().collect();
     assert_eq!(
-        heads,
+        column_names,
         ["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE", "CONTAINERS", "IMAGES", "SELECTOR"]
     );
     let described = kubectl.ok("describe deployment ingress-nginx-controller -n ingress-nginx");
     assert!(described.contains("Replicas:") && described.contains("Pod Template:"), "{described}");
     assert!(kubectl.ok("describe service frontend").contains("Endpoints"));
 
-    // Deleting waits until all are gone. What lies in a namespace of the same files may go before its turn comes.
+    // Deleting waits until all are gone. What lies in a namespace of the same files may go before its turn
+    // comes.
     kubectl.ok(&format!("delete --ignore-not-found --timeout=60s{files}"));
     assert_eq!(kubectl.ok(&format!("get --ignore-not-found -o name{files}")), "");
     assert_eq!(

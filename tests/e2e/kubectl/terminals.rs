@@ -29,12 +29,12 @@ fn plain(code: StatusCode, text: String) -> Response<Full<Bytes>> {
     response
 }
 
-/// What a command is: it says on standard error what was asked, and copies its input to its output.
-async fn command(socket: hyper::upgrade::OnUpgrade, asked: String, has_input: bool) {
+/// A command: it prints the request on standard error, and copies its input to its output.
+async fn command(socket: hyper::upgrade::OnUpgrade, command_line: String, has_input: bool) {
     let stream = TokioIo::new(socket.await.expect("an upgraded connection"));
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     let frame = |channel: u8, text: &[u8]| Message::Binary([&[channel], text].concat().into());
-    socket.send(frame(STDERR, format!("{asked}\n").as_bytes())).await.expect("standard error");
+    socket.send(frame(STDERR, format!("{command_line}\n").as_bytes())).await.expect("standard error");
     // Without an input there is nothing to wait for.
     let mut open = has_input;
     while open {
@@ -48,13 +48,13 @@ async fn command(socket: hyper::upgrade::OnUpgrade, asked: String, has_input: bo
             _ => return,
         }
     }
-    if asked.contains("command=false") {
+    if command_line.contains("command=false") {
         let failed = br#"{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"7"}]}}"#;
         socket.send(frame(ERROR, failed)).await.expect("the end");
     } else {
         socket.send(frame(ERROR, br#"{"metadata":{},"status":"Success"}"#)).await.expect("the end");
     }
-    // Who asked answers the end; a connection that is gone by then is as good.
+    // The client answers the close frame; a connection that is closed by then is as good.
     let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
     let _ = socket.close(Some(end)).await;
     while let Some(Ok(_)) = socket.next().await {}
@@ -100,7 +100,7 @@ async fn kubectl_reaches_what_runs_on_a_node() {
         {{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p","namespace":"{namespace}"}},"spec":{{"nodeName":"{node}","containers":[{{"name":"a","image":"x","stdin":true}},{{"name":"b","image":"x"}}]}}}}
         ]}}"#
     );
-    // kubectl waits for its child and the kubelet answers from this very process, so it runs elsewhere.
+    // kubectl blocks its thread and the kubelet answers from this very process, so it runs on another thread.
     let steps = move || {
         kubectl.ok_with_input("create -f -", &objects);
         let status = r#"{"status":{"phase":"Running"}}"#;
@@ -114,12 +114,12 @@ async fn kubectl_reaches_what_runs_on_a_node() {
             kubectl.ok_with_input(&format!("exec -i p -n {namespace} -c a -- cat -u"), "some\nlines\n");
         assert_eq!(copied, "some\nlines\n");
         let said = kubectl.run(&format!("exec p -n {namespace} -c b -- date"));
-        let told = String::from_utf8_lossy(&said.stderr);
+        let output = String::from_utf8_lossy(&said.stderr);
         assert!(
             said.status.success()
-                && told.contains(&format!("/exec/{pod}/b?"))
-                && told.contains("command=date"),
-            "{told}"
+                && output.contains(&format!("/exec/{pod}/b?"))
+                && output.contains("command=date"),
+            "{output}"
         );
         let failed = kubectl.run(&format!("exec p -n {namespace} -c b -- false"));
         assert_eq!(failed.status.code(), Some(7), "{}", String::from_utf8_lossy(&failed.stderr));

@@ -1,4 +1,5 @@
-//! deletecollection deletes what a list with the same options shows. Each row was put to kube-apiserver v1.36.2, too.
+//! deletecollection deletes what a list with the same options shows. Each row was put to kube-apiserver
+//! v1.36.2, too.
 
 use http::Method;
 use plinth_benches::api::client::{Call, Protocol, JSON};

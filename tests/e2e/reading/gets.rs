@@ -1,4 +1,5 @@
-//! get: the most recent state, any state, one not older than a revision, and, ours alone, one at an exact revision.
+//! get: the most recent state, any state, one not older than a revision, and, ours alone, one at an exact
+//! revision.
 
 use bytes::Bytes;
 use http::Request;

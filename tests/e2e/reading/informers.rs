@@ -21,7 +21,9 @@ const WRITERS: usize = 4;
 /// How often the connections are cut at least, and how often the informer has to come back.
 const CUTS: u32 = 12;
 const RETURNS: u64 = 5;
-/// How long the first connections live; each lot lives a little longer, so that slow clients on busy machines get on, too.
+
+/// How long the first connections live; each lot lives a little longer, so that slow clients on busy machines
+/// get on, too.
 const BETWEEN_CUTS: Duration = Duration::from_millis(250);
 const MORE_EACH_TIME: Duration = Duration::from_millis(50);
 /// Made after everything else.
@@ -38,8 +40,8 @@ fn revision(object: &ConfigMap) -> u64 {
     object.resource_version().and_then(|v| v.parse().ok()).expect("resourceVersion")
 }
 
-/// Creates, changes, deletes and creates again the objects of one writer until told to stop, two rounds at least. Gives the
-/// revisions of what it put.
+/// Creates, changes, deletes and creates again the objects of one writer until stopped, two rounds at least.
+/// Returns the revisions of what it put.
 async fn write(client: Client, namespace: String, writer: usize, stop: Arc<AtomicBool>) -> BTreeSet<u64> {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let mut put = BTreeSet::new();
@@ -66,17 +68,17 @@ async fn write(client: Client, namespace: String, writer: usize, stop: Arc<Atomi
     put
 }
 
-/// What an informer was told, as it came.
+/// What an informer observed, in order.
 #[derive(Default)]
-struct Told {
-    /// Lists that it got to the end of.
+struct Observed {
+    /// Lists that it read to the end.
     starts: usize,
-    /// Revision and name of what came after the first list, deletions by `None`.
+    /// Revision and name of each event after the first list, deletions by `None`.
     changes: Vec<(u64, String, Option<u64>)>,
     listed: BTreeSet<u64>,
 }
 
-impl Told {
+impl Observed {
     fn check(&self, put: &BTreeSet<u64>) {
         assert_eq!(self.starts, 1, "the informer had to start again");
         for pair in self.changes.windows(2) {
@@ -91,8 +93,8 @@ impl Told {
     }
 }
 
-/// A server, a proxy before it, writers at work and somebody who cuts; ends when `follow`, which is given the proxy's port,
-/// has seen [`LAST`].
+/// A server, a proxy before it, writers at work and somebody who cuts; ends when `follow`, which is given the
+/// proxy's port, has seen [`LAST`].
 async fn cut_again_and_again<F, T>(follow: F) -> (TestServer, String, BTreeSet<u64>, T)
 where
     F: AsyncFnOnce(&TestServer, &str, u16) -> T,
@@ -127,10 +129,10 @@ where
         ));
         put
     });
-    let told = tokio::time::timeout(CATCH_UP, follow(&server, &namespace, proxy.port())).await;
-    let told = told.expect("an informer that sees the last object");
+    let observed = tokio::time::timeout(CATCH_UP, follow(&server, &namespace, proxy.port())).await;
+    let observed = observed.expect("an informer that sees the last object");
     cutting.await.expect("the cutter");
-    (server, namespace, writing.await.expect("the writers"), told)
+    (server, namespace, writing.await.expect("the writers"), observed)
 }
 
 /// The collection by name.
@@ -143,11 +145,12 @@ async fn fresh_list(server: &TestServer, namespace: &str) -> BTreeMap<String, u6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reflector_survives_every_cut() {
     for config in [watcher::Config::default(), watcher::Config::default().streaming_lists()] {
-        let (server, namespace, put, (told, store)) = cut_again_and_again(async |server, namespace, port| {
-            reflect(server, namespace, port, config).await
-        })
-        .await;
-        told.check(&put);
+        let (server, namespace, put, (observed, store)) =
+            cut_again_and_again(async |server, namespace, port| {
+                reflect(server, namespace, port, config).await
+            })
+            .await;
+        observed.check(&put);
         let cache: BTreeMap<String, u64> =
             store.state().iter().map(|object| (object.name_any(), revision(object))).collect();
         assert_eq!(cache, fresh_list(&server, &namespace).await);
@@ -159,11 +162,11 @@ async fn reflect(
     namespace: &str,
     port: u16,
     config: watcher::Config,
-) -> (Told, reflector::Store<ConfigMap>) {
+) -> (Observed, reflector::Store<ConfigMap>) {
     let api: Api<ConfigMap> = Api::namespaced(server.client_by_port(port).await, namespace);
     let (store, mut writer) = reflector::store();
     let mut events = Box::pin(watcher(api, config));
-    let mut told = Told::default();
+    let mut observed = Observed::default();
     loop {
         let event = match events.next().await.expect("a stream without an end") {
             Ok(event) => event,
@@ -174,20 +177,22 @@ async fn reflect(
         let mut last = false;
         match &event {
             // One that is cut in its middle begins again.
-            watcher::Event::Init => told.listed.clear(),
+            watcher::Event::Init => observed.listed.clear(),
             watcher::Event::InitApply(object) => {
-                told.listed.insert(revision(object));
+                observed.listed.insert(revision(object));
                 last = object.name_any() == LAST;
             }
-            watcher::Event::InitDone => told.starts += 1,
+            watcher::Event::InitDone => observed.starts += 1,
             watcher::Event::Apply(object) => {
-                told.changes.push((revision(object), object.name_any(), Some(revision(object))));
+                observed.changes.push((revision(object), object.name_any(), Some(revision(object))));
                 last = object.name_any() == LAST;
             }
-            watcher::Event::Delete(object) => told.changes.push((revision(object), object.name_any(), None)),
+            watcher::Event::Delete(object) => {
+                observed.changes.push((revision(object), object.name_any(), None))
+            }
         }
         if last && store.state().iter().any(|object| object.name_any() == LAST) {
-            return (told, store);
+            return (observed, store);
         }
     }
 }
@@ -235,9 +240,9 @@ fn python() -> Option<String> {
 }
 
 /// Runs the Python informer to its end. Blocks; the program gives up by itself.
-fn follow_with_python(mut command: Command) -> (Told, BTreeMap<String, u64>) {
+fn follow_with_python(mut command: Command) -> (Observed, BTreeMap<String, u64>) {
     let mut child = command.stdout(Stdio::piped()).spawn().expect("python");
-    let (mut told, mut cache) = (Told::default(), BTreeMap::new());
+    let (mut observed, mut cache) = (Observed::default(), BTreeMap::new());
     for line in BufReader::new(child.stdout.take().expect("its output")).lines() {
         let line = line.expect("a line");
         let words: Vec<&str> = line.split(' ').collect();
@@ -245,12 +250,12 @@ fn follow_with_python(mut command: Command) -> (Told, BTreeMap<String, u64>) {
         let revision: u64 = revision.parse().expect("a revision");
         match kind {
             "START" => {
-                told.starts += 1;
+                observed.starts += 1;
                 continue;
             }
-            "LISTED" => drop(told.listed.insert(revision)),
-            "DELETED" => told.changes.push((revision, name.into(), None)),
-            _ => told.changes.push((revision, name.into(), Some(revision))),
+            "LISTED" => drop(observed.listed.insert(revision)),
+            "DELETED" => observed.changes.push((revision, name.into(), None)),
+            _ => observed.changes.push((revision, name.into(), Some(revision))),
         }
         match kind {
             "DELETED" => drop(cache.remove(name)),
@@ -258,7 +263,7 @@ fn follow_with_python(mut command: Command) -> (Told, BTreeMap<String, u64>) {
         }
     }
     assert!(child.wait().expect("its end").success(), "the Python informer did not see the last object");
-    (told, cache)
+    (observed, cache)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -267,12 +272,12 @@ async fn the_python_client_survives_every_cut() {
         eprintln!("skipped: no Python with the package kubernetes");
         return;
     };
-    let (server, namespace, put, (told, cache)) = cut_again_and_again(async |server, namespace, port| {
+    let (server, namespace, put, (observed, cache)) = cut_again_and_again(async |server, namespace, port| {
         let mut command = Command::new(interpreter);
         command.args(["-c", PYTHON]).arg(server.kubeconfig()).args([namespace, &port.to_string(), LAST]);
         tokio::task::spawn_blocking(|| follow_with_python(command)).await.expect("the informer")
     })
     .await;
-    told.check(&put);
+    observed.check(&put);
     assert_eq!(cache, fresh_list(&server, &namespace).await);
 }

@@ -1,5 +1,5 @@
-//! Collections so large that the server remembers things about them: what selectors look at, what lists come to. Whatever is
-//! written, lists say what is there.
+//! Collections so large that the server caches their object headers and the sizes of their lists. Whatever is
+//! written, lists are correct.
 
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol};

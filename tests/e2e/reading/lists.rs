@@ -1,10 +1,12 @@
 //! list: the table of `resourceVersion`, `resourceVersionMatch`, `limit` and `continue`, cell by cell.
 
-use super::{items, reader, refusal, version, Reader};
 use plinth_tests::server::{shared, TestServer, BARE_NAMESPACES};
 use serde_json::{json, Value};
+use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan, Rest};
 
-/// What a cell of the table promises.
+use super::{items, reader, refusal, version, Reader};
+
+/// The result that a cell of the table promises.
 #[derive(Clone, Copy, Debug)]
 enum Cell {
     /// The newest state.
@@ -26,13 +28,13 @@ enum Cell {
     /// 400 with a message that contains this.
     BadRequest(&'static str),
 }
-use Cell::{Any, BadRequest, Exact, ExactFirstPage, FirstPage, Invalid, MostRecent, NotOlderThan, Rest};
 
 const MATCH: &str = "resourceVersionMatch";
 const NO_CONTINUE: &str = "not allowed when using continue";
 
-/// The query (`OLD` stands for an old revision, `TOKEN` for a continue token of a first page) and its cell. The first rows
-/// are those of the API documentation, in its order; then come the combinations that it leaves out.
+/// The query (`OLD` stands for an old revision, `TOKEN` for a continue token of a first page) and its cell.
+/// The first rows are those of the API documentation, in its order; then come the combinations that it leaves
+/// out.
 const TABLE: &[(&str, Cell)] = &[
     ("", MostRecent),
     ("resourceVersion=0", Any),
@@ -57,7 +59,8 @@ const TABLE: &[(&str, Cell)] = &[
     ("resourceVersionMatch=NotOlderThan&limit=1", Invalid(&[MATCH])),
     ("resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=0", Any),
     ("resourceVersionMatch=NotOlderThan&limit=1&resourceVersion=OLD", FirstPage),
-    // Not in the table: a match with a token, words that are none, what is for watches alone, numbers that are none.
+    // Not in the table: a match with a token, words that are none, what is for watches alone, numbers that
+    // are none.
     ("resourceVersionMatch=Exact&limit=1&continue=TOKEN", Invalid(&[MATCH, MATCH])),
     ("resourceVersionMatch=Exact&limit=1&continue=TOKEN&resourceVersion=OLD", Invalid(&[MATCH])),
     ("resourceVersionMatch=NotOlderThan&limit=1&continue=TOKEN&resourceVersion=OLD", Invalid(&[MATCH])),
@@ -88,27 +91,27 @@ async fn every_cell_of_the_table_of_lists() {
     let newest = client.create("d", json!({})).await;
     let token = client.list("limit=1").await.1["metadata"]["continue"].as_str().expect("a token").to_owned();
     for (query, cell) in TABLE {
-        let asked = query.replace("OLD", &old.to_string()).replace("TOKEN", &token);
-        let (status, list) = client.list(&asked).await;
+        let actual_query = query.replace("OLD", &old.to_string()).replace("TOKEN", &token);
+        let (status, list) = client.list(&actual_query).await;
         check(query, *cell, status, &list, old, newest);
     }
 }
 
 fn check(query: &str, cell: Cell, status: u16, list: &Value, old: u64, newest: u64) {
-    let told = format!("{query}: {list}");
+    let context = format!("{query}: {list}");
     match cell {
         Invalid(fields) => {
-            assert_eq!(refusal(list), (422, "Invalid", fields.to_vec()), "{told}");
-            assert_eq!(list["details"]["kind"], "ListOptions", "{told}");
-            assert_eq!(list["details"]["group"], "meta.k8s.io", "{told}");
+            assert_eq!(refusal(list), (422, "Invalid", fields.to_vec()), "{context}");
+            assert_eq!(list["details"]["kind"], "ListOptions", "{context}");
+            assert_eq!(list["details"]["group"], "meta.k8s.io", "{context}");
             return;
         }
         BadRequest(text) => {
-            assert_eq!((status, list["reason"].as_str()), (400, Some("BadRequest")), "{told}");
-            assert!(list["message"].as_str().is_some_and(|m| m.contains(text)), "{told}");
+            assert_eq!((status, list["reason"].as_str()), (400, Some("BadRequest")), "{context}");
+            assert!(list["message"].as_str().is_some_and(|m| m.contains(text)), "{context}");
             return;
         }
-        _ => assert_eq!((status, list["kind"].as_str()), (200, Some("ConfigMapList")), "{told}"),
+        _ => assert_eq!((status, list["kind"].as_str()), (200, Some("ConfigMapList")), "{context}"),
     }
     let own = |all: Vec<(String, String)>| -> Vec<String> {
         let own = all.into_iter().filter(|(name, _)| name.len() == 1);
@@ -119,28 +122,28 @@ fn check(query: &str, cell: Cell, status: u16, list: &Value, old: u64, newest: u
     let seen = version(list);
     match cell {
         Rest => {
-            assert_eq!(own(items(list)), at_newest[1..], "{told}");
-            assert!(list["metadata"].get("continue").is_none(), "{told}");
-            assert!(seen >= newest, "{told}");
+            assert_eq!(own(items(list)), at_newest[1..], "{context}");
+            assert!(list["metadata"].get("continue").is_none(), "{context}");
+            assert!(seen >= newest, "{context}");
         }
-        Exact => assert_eq!((own(items(list)), seen), (at_old.map(String::from).to_vec(), old), "{told}"),
+        Exact => assert_eq!((own(items(list)), seen), (at_old.map(String::from).to_vec(), old), "{context}"),
         ExactFirstPage => {
             assert_eq!(
                 (own(items(list)), seen),
                 (at_old[..1].iter().map(|s| s.to_string()).collect(), old),
-                "{told}"
+                "{context}"
             );
-            assert_eq!(list["metadata"]["remainingItemCount"], 2, "{told}");
+            assert_eq!(list["metadata"]["remainingItemCount"], 2, "{context}");
         }
         FirstPage => {
-            assert_eq!(own(items(list)), at_newest[..1], "{told}");
-            assert!(list["metadata"]["continue"].is_string(), "{told}");
-            assert!(seen >= newest, "{told}");
+            assert_eq!(own(items(list)), at_newest[..1], "{context}");
+            assert!(list["metadata"]["continue"].is_string(), "{context}");
+            assert!(seen >= newest, "{context}");
         }
         _ => {
-            assert_eq!(own(items(list)), at_newest, "{told}");
-            assert!(list["metadata"].get("continue").is_none(), "{told}");
-            assert!(seen >= newest, "{told}");
+            assert_eq!(own(items(list)), at_newest, "{context}");
+            assert!(list["metadata"].get("continue").is_none(), "{context}");
+            assert!(seen >= newest, "{context}");
         }
     }
 }
@@ -160,12 +163,12 @@ async fn a_revision_of_the_future_is_waited_for_and_then_refused() {
         format!("{collection}/a?resourceVersion={far}"),
         format!("{collection}?resourceVersion={}", u64::MAX),
     ];
-    let asked = rows.iter().map(|path| {
+    let answers = rows.iter().map(|path| {
         let mut connection = client.connection.share().expect("another stream");
         let call = plinth_benches::api::client::Call::get(path.as_str());
         async move { connection.call(&call).await.expect("an answer") }
     });
-    for (path, reply) in rows.iter().zip(futures::future::join_all(asked).await) {
+    for (path, reply) in rows.iter().zip(futures::future::join_all(answers).await) {
         let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
         assert_eq!(
             (status["code"].as_u64(), status["reason"].as_str()),
@@ -181,11 +184,11 @@ async fn a_revision_of_the_future_is_waited_for_and_then_refused() {
         assert!(status["details"]["retryAfterSeconds"].as_u64().is_some_and(|s| s > 0), "{path}: {status}");
         assert!(reply.headers.contains_key("retry-after"), "{path}");
     }
-    // Who has less time than the wait is told that time is over.
+    // A request whose timeout is shorter than the wait gets 504.
     let (code, short) = client.list(&format!("resourceVersion={far}&timeout=1s")).await;
     let over = "Timeout: request did not complete within the allotted timeout";
     assert_eq!((code, short["message"].as_str()), (504, Some(over)), "{short}");
-    // One that comes while somebody waits is answered. Every write of the server moves it on.
+    // A revision that is reached while a client waits is answered. Every write of the server advances it.
     let path = format!("{collection}?resourceVersion={}", now + 5);
     let mut connection = client.connection.share().expect("another stream");
     let waiting = tokio::spawn(async move {

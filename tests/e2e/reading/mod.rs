@@ -1,5 +1,11 @@
 //! The read API, row by row of the tables in the API's documentation: get, list, watch.
 
+use http::Method;
+use http_body_util::BodyExt;
+use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
+use plinth_tests::server::Access;
+use serde_json::{json, Value};
+
 mod delete_collection;
 mod gets;
 mod informers;
@@ -10,15 +16,10 @@ mod selectors;
 mod slow_clients;
 mod tables;
 mod watch_parameters;
+mod watches;
 mod websockets;
 
-use http::Method;
-use http_body_util::BodyExt;
-use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
-use plinth_tests::server::Access;
-use serde_json::{json, Value};
-
-/// One client that asks and reads answers as JSON.
+/// One client that reads answers as JSON.
 struct Reader {
     connection: Connection,
     /// The collection of ConfigMaps that the test works in.
@@ -91,14 +92,15 @@ fn version(object: &Value) -> u64 {
     text.and_then(|v| v.parse().ok()).unwrap_or_else(|| panic!("no resourceVersion: {object}"))
 }
 
-/// Name and step of each item of a list of ConfigMaps; the ones that the server puts into every namespace left out.
+/// Name and step of each item of a list of ConfigMaps; the ones that the server puts into every namespace
+/// left out.
 fn items(list: &Value) -> Vec<(String, String)> {
     let items = list["items"].as_array().unwrap_or_else(|| panic!("no list: {list}"));
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     items.iter().map(|i| (text(&i["metadata"]["name"]), text(&i["data"]["step"]))).collect()
 }
 
-/// What a refusal is told apart by: code, reason, and the fields of its causes.
+/// Code, reason, and the fields of the causes of a Status.
 fn refusal(status: &Value) -> (u64, &str, Vec<&str>) {
     let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
     let fields = causes.iter().map(|c| c["field"].as_str().unwrap_or_default()).collect();

@@ -1,4 +1,4 @@
-//! Chunks: one moment across pages, what remains, tokens that cannot be made up.
+//! Pages of lists: one revision across pages, `remainingItemCount`, tokens that cannot be forged.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -40,7 +40,7 @@ async fn pages_show_one_moment_whatever_is_written_between_them() {
 }
 
 #[tokio::test]
-async fn selected_pages_do_not_say_what_remains() {
+async fn selected_pages_have_no_remaining_item_count() {
     let server = shared().await;
     let mut client = reader(server, "chunks-selected").await;
     for n in 0..6 {
@@ -71,7 +71,7 @@ async fn pages_of_every_encoding_hold_the_same() {
     ] {
         let call = plinth_benches::api::client::Call::get(path.as_str()).accept(accept);
         let reply = client.connection.must(&call).await.expect(accept);
-        // The token says where the next page starts: if it is there, it is in all of them the same place.
+        // The token has the start of the next page: it is the same in every encoding.
         let token = expected["metadata"]["continue"].as_str().expect("a token");
         let next = format!("{}?limit=9&continue={token}", client.collection);
         let text = String::from_utf8_lossy(&reply.body).into_owned();

@@ -43,8 +43,8 @@ async fn every_operator_of_label_selectors() {
     }
 }
 
-/// API version, kind, collection (`NS` stands for the test's namespace), what the sample is given on top, and for each
-/// field its value, which must find the object; another value must not.
+/// API version, kind, collection (`NS` stands for the test's namespace), what the sample is given on top, and
+/// for each field its value, which must find the object; another value must not.
 type Row = (&'static str, &'static str, &'static str, fn() -> Value, &'static [(&'static str, &'static str)]);
 
 const FIELDS: &[Row] = &[
@@ -195,8 +195,8 @@ async fn unsupported_fields_are_named() {
         let path = format!("/api/v1/namespaces/{namespace}/{resource}?fieldSelector={field}%3D1");
         let reply = connection.call(&plinth_benches::api::client::Call::get(path)).await.expect("an answer");
         let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
-        let told = (status["code"].as_u64(), status["reason"].as_str());
-        assert_eq!(told, (Some(400), Some("BadRequest")), "{status}");
+        let refused = (status["code"].as_u64(), status["reason"].as_str());
+        assert_eq!(refused, (Some(400), Some("BadRequest")), "{status}");
         let message = status["message"].as_str().unwrap_or_default();
         assert!(message.contains(expected), "{resource} {field}: {message}");
     }

@@ -1,4 +1,4 @@
-//! A client that does not read: it gets everything when it reads on, and nobody else waits for it.
+//! Clients that stop reading: they get everything once they read again, and no other client waits for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -18,7 +18,9 @@ use super::reader;
 /// Enough to leave the ring of recent events (8 MiB) several times over. `PLINTH_E2E_LONG` makes it 100,000.
 const EVENTS: u64 = 20_000;
 const WRITERS: u64 = 64;
-/// What the server's memory may grow by while the events pass, in MiB: buffers of the store, not of the client.
+
+/// What the server's memory may grow by while the events pass, in MiB: buffers of the store, not of the
+/// client.
 const GROWTH: f64 = 96.0;
 
 fn events() -> u64 {
@@ -50,7 +52,7 @@ async fn read_all(mut body: hyper::body::Incoming, count: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_for_long_gets_everything_and_disturbs_nobody() {
+async fn a_client_that_stops_reading_gets_everything_and_delays_nobody() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;
     let client = reader(&server, "slow").await;
     let count = events();
@@ -102,15 +104,16 @@ async fn who_does_not_read_for_long_gets_everything_and_disturbs_nobody() {
 /// Objects of the collection that nobody reads to its end, and bytes of each.
 const OBJECTS: usize = 150;
 const OBJECT: usize = 8 << 10;
-/// Readers that stall, half of them in lists and half in the first states of watches: several times as many as there are
-/// threads that may block.
+
+/// Readers that stall, half of them in lists and half in the first states of watches: several times as many
+/// as there are threads that may block.
 const STALLED: usize = 240;
 const STREAMS: usize = 60;
 /// What one of them may cost the server, in MiB: some chunks that wait.
 const EACH: f64 = 0.5;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stalls_in_lists_and_first_states_holds_nobody_up_and_gets_everything() {
+async fn clients_that_stall_in_lists_and_initial_events_delay_nobody_and_get_everything() {
     let server = TestServer::start(&[BARE_NAMESPACES, "--request-timeout=600s"]).await;
     let mut client = reader(&server, "stalled").await;
     let filler = "x".repeat(OBJECT);
@@ -133,7 +136,7 @@ async fn who_stalls_in_lists_and_first_states_holds_nobody_up_and_gets_everythin
         let mut connection = connections.last().and_then(|c| c.share()).expect("another stream");
         stalled.push(connection.open(&call).await.expect("an answer begins").into_body());
     }
-    // They stall for long enough to be told that they do.
+    // They stall for longer than the server keeps a snapshot for a reader.
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     // Lists, pages, selections and first states of others come whole.
@@ -147,7 +150,7 @@ async fn who_stalls_in_lists_and_first_states_holds_nobody_up_and_gets_everythin
     let bound = EACH * STALLED as f64;
     assert!(grown < bound, "the server grew by {grown:.0} MiB for {STALLED} who do not read");
 
-    // What changes now is not in what they began to read.
+    // Later changes are not in the lists that they began to read.
     client.delete("cm-149").await;
     let mut reading = tokio::task::JoinSet::new();
     for (n, body) in stalled.into_iter().enumerate() {

@@ -75,7 +75,8 @@ async fn a_scale_has_columns_of_its_own() {
     assert!(table["metadata"]["resourceVersion"].is_string(), "{table}");
 }
 
-/// What is not stored, because of a dry run or because it is an answer alone, comes in the form asked for, without a revision.
+/// What is not stored, because of a dry run or because it is an answer alone, has the requested form,
+/// without a revision.
 #[tokio::test]
 async fn what_is_not_stored_is_shown_in_the_form_asked_for() {
     let mut client = reader(shared().await, "dry-table").await;

@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use super::{reader, refusal, version};
 
 /// Types of events and the names that they are about; a bookmark that ends the initial events is `END`.
-fn told(events: &[Value]) -> Vec<String> {
+fn summarize(events: &[Value]) -> Vec<String> {
     let of = |event: &Value| {
         let object = &event["object"];
         let end = object["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true";
@@ -52,21 +52,21 @@ async fn what_watches_start_with() {
         // None of the state.
         ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", &[]),
         ("sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=OLD", since),
-        // limit is nothing to a watch.
+        // A watch ignores limit.
         ("limit=1&resourceVersion=OLD", since),
         // One object.
         ("fieldSelector=metadata.name%3Da&resourceVersion=OLD", &["DELETED a"]),
         ("fieldSelector=metadata.name%3Db", state),
     ];
     for (query, expected) in rows {
-        let asked = query.replace("OLD", &old.to_string());
-        let (status, events) = client.watch(&format!("timeoutSeconds=1&{asked}")).await;
+        let actual_query = query.replace("OLD", &old.to_string());
+        let (status, events) = client.watch(&format!("timeoutSeconds=1&{actual_query}")).await;
         assert_eq!(status, 200, "{query}: {events:?}");
-        let mut seen = told(&events);
+        let mut seen = summarize(&events);
         // A plain bookmark may come at any time where they are allowed.
         seen.retain(|event| event != "BOOKMARK");
         assert_eq!(seen, *expected, "{query}: {events:?}");
-        let end = events.iter().find(|e| told(std::slice::from_ref(e)) == ["END"]);
+        let end = events.iter().find(|e| summarize(std::slice::from_ref(e)) == ["END"]);
         if let Some(end) = end {
             assert!(version(&end["object"]) > old, "{end}");
             let kind = (&end["object"]["kind"], &end["object"]["apiVersion"]);
@@ -90,9 +90,10 @@ async fn watch_parameters_that_do_not_go_together() {
         ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x", &[MATCH]),
     ];
     for (query, fields) in rows {
-        let asked = query.replace("OLD", &old.to_string());
-        let (status, answer) =
-            client.ask(&format!("{}?watch=1&timeoutSeconds=1&{asked}", client.collection.clone())).await;
+        let actual_query = query.replace("OLD", &old.to_string());
+        let (status, answer) = client
+            .ask(&format!("{}?watch=1&timeoutSeconds=1&{actual_query}", client.collection.clone()))
+            .await;
         assert_eq!((status, refusal(&answer)), (422, (422, "Invalid", fields.to_vec())), "{query}: {answer}");
         assert!(!fields.contains(&INITIAL));
     }
@@ -165,5 +166,5 @@ async fn a_last_bookmark_comes_before_the_end() {
     }
     // And none for those who did not ask.
     let (_, events) = client.watch(&format!("timeoutSeconds=4&resourceVersion={made}")).await;
-    assert_eq!(told(&events), Vec::<String>::new());
+    assert_eq!(summarize(&events), Vec::<String>::new());
 }

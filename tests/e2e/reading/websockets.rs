@@ -15,7 +15,7 @@ use tokio_tungstenite::{client_async, WebSocketStream};
 
 use super::{reader, version};
 
-/// How long a message may take; only reached when it never comes.
+/// The timeout of a message; only reached in failure.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// The handshake for a watch, as a client of a browser makes it.
@@ -52,9 +52,9 @@ async fn json_comes_as_text_one_event_a_message() {
     let made = client.create("a", json!({})).await;
     client.create("b", json!({})).await;
     let path = format!("{}?watch=1&resourceVersion={made}&timeoutSeconds=30", client.collection);
-    let mut asked = request(server, &path);
-    asked.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("v4.example.com"));
-    let (mut socket, headers) = open(server, asked).await.expect("a WebSocket");
+    let mut handshake = request(server, &path);
+    handshake.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("v4.example.com"));
+    let (mut socket, headers) = open(server, handshake).await.expect("a WebSocket");
     assert_eq!(headers["sec-websocket-protocol"], "v4.example.com");
     let first = event(&next(&mut socket).await);
     assert_eq!(
@@ -121,9 +121,9 @@ async fn protobuf_comes_as_binary_without_a_frame() {
     let made = client.create("a", json!({})).await;
     client.change("a", 1).await;
     let path = format!("{}?watch=1&resourceVersion={made}&timeoutSeconds=30", client.collection);
-    let mut asked = request(server, &path);
-    asked.headers_mut().insert("accept", HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
-    let (mut socket, _) = open(server, asked).await.expect("a WebSocket");
+    let mut handshake = request(server, &path);
+    handshake.headers_mut().insert("accept", HeaderValue::from_static("application/vnd.kubernetes.protobuf"));
+    let (mut socket, _) = open(server, handshake).await.expect("a WebSocket");
     let Message::Binary(bytes) = next(&mut socket).await else { panic!("no binary message") };
     // Field 1 of WatchEvent: its type. The object within has the envelope.
     assert!(bytes.starts_with(b"\n\x08MODIFIED\x12"), "{bytes:?}");
@@ -154,9 +154,9 @@ async fn what_is_refused() {
         ("not a watch", client.collection.clone(), |_| {}, 200),
     ];
     for (what, path, change, status) in rows {
-        let mut asked = request(server, &path);
-        change(asked.headers_mut());
-        match open(server, asked).await {
+        let mut handshake = request(server, &path);
+        change(handshake.headers_mut());
+        match open(server, handshake).await {
             Err(Error::Http(response)) => assert_eq!(response.status(), status, "{what}"),
             Err(error) => panic!("{what}: {error}"),
             Ok(_) => panic!("{what}: accepted"),
@@ -180,9 +180,9 @@ async fn a_stop_of_the_server_closes_properly() {
     assert_eq!(ending.await.expect("the client"), Some(CloseCode::Normal));
 }
 
-/// A browser has no other way to say who it is. The token is not answered.
+/// The only way for a browser to authenticate. The token is not in the answer's subprotocols.
 #[tokio::test]
-async fn a_token_among_the_subprotocols_says_who_asks() {
+async fn a_token_among_the_subprotocols_authenticates() {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use base64::Engine as _;
     let dir = tempfile::tempdir().expect("directory");
@@ -194,11 +194,11 @@ async fn a_token_among_the_subprotocols_says_who_asks() {
     };
     let path = "/api/v1/namespaces?watch=1&timeoutSeconds=30";
     let ask = async |protocols: String| {
-        let mut asked = request(&server, path);
-        asked.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
+        let mut handshake = request(&server, path);
+        handshake.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
         let endpoint = server.endpoint().with_identity(plinth_benches::api::client::Identity::Anonymous);
         let stream = endpoint.stream(Protocol::Http1).await.expect("a connection");
-        client_async(asked, stream).await
+        client_async(handshake, stream).await
     };
     let (mut socket, response) = ask(offer("janes-token")).await.expect("a WebSocket");
     assert_eq!(response.headers()["sec-websocket-protocol"], "v4.example.com");

@@ -1,4 +1,4 @@
-//! HTTP/1.1 that sends what it is given: no path is cleaned, no header added but the length.
+//! An HTTP/1.1 client that sends requests as given: no path is cleaned, no header added but the length.
 
 use plinth_benches::api::client::{Endpoint, Protocol};
 use serde_json::Value;
@@ -26,8 +26,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The code with the reason of a Status, `text` for an error that is none, or where it redirects to. An answer to
-    /// HEAD has no body to tell.
+    /// The code with the reason of a Status, `text` for an error that is none, or where it redirects to. An
+    /// answer to HEAD has no body to tell.
     pub fn summary(&self, method: &str) -> String {
         if let Some(location) = &self.location {
             return format!("{} to {location}", self.code);
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-/// What a response's head says of its body.
+/// What a response's header section determines about its body.
 #[derive(Default)]
 struct Head {
     code: u16,

@@ -1,5 +1,5 @@
-//! What a server asks its authorizers: requests with the SubjectAccessReviews that kube-apiserver sends for them and
-//! the codes that it answers, recorded once and replayed here without it.
+//! Authorization as a server requests it: requests with the SubjectAccessReviews that kube-apiserver sends
+//! for them and the codes that it answers, recorded once and replayed here without it.
 //!
 //! | module | subject |
 //! |---|---|

@@ -3,7 +3,7 @@
 //! | word | line |
 //! |---|---|
 //! | `#` | a comment |
-//! | `as` | who makes the requests that follow: user, then groups; `uid:` and `extra:KEY=` go before a value, and `#` stands for a number that no other request has |
+//! | `as` | the user of the requests that follow, then groups; `uid:` and `extra:KEY=` go before a value, and `#` stands for a number that no other request has |
 //! | `wait` | until what was prepared is in force: kube-apiserver's caches need a moment |
 //! | `!` | a request of the administrator that prepares something: method and target |
 //! | `>` | a request: method and target. It is made once for each review that it leads to, with that one denied, and once with all allowed |
@@ -28,7 +28,7 @@ pub struct Recording {
 pub enum Item {
     /// A comment or an empty line.
     Comment(String),
-    /// Who makes the requests that follow.
+    /// The user of the requests that follow.
     As(Requester),
     /// Wait until what was prepared is in force.
     Wait,
@@ -75,7 +75,7 @@ pub struct Case {
     pub upstream: Vec<String>,
     /// What Plinth does where that differs; empty where it does not.
     pub plinth: Vec<String>,
-    /// Why it differs.
+    /// The reason for the difference.
     pub reason: String,
 }
 

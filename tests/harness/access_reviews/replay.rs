@@ -175,8 +175,8 @@ impl Replay {
     }
 }
 
-/// The line of the outcome with all reviews allowed. Lines of those with one denied go before it, where the answer is
-/// anything else than a refusal right after that review.
+/// The line of the outcome with all reviews allowed. Lines of those with one denied go before it, where the
+/// answer is anything else than a refusal right after that review.
 fn compact(denied: Vec<String>, allowed: String) -> Vec<String> {
     let mut lines = Vec::new();
     for (index, outcome) in denied.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! A kube-apiserver with its etcd, both given by the paths of their binaries. Nothing but recording needs them.
+//! A kube-apiserver with its etcd, both given by the paths of their binaries. Nothing but recording needs
+//! them.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! An authorization webhook that records each SubjectAccessReview, allows it, or denies the one that it should.
+//! An authorization webhook that records each SubjectAccessReview, allows it, or denies the one that it
+//! should.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,8 +73,8 @@ async fn answer(state: Arc<Mutex<State>>, request: Request<Incoming>) -> Respons
     response
 }
 
-/// A review's spec on one line: verb, then a path or group and version, resource, namespace, name, selectors, and the
-/// user where it is not the requester.
+/// A review's spec on one line: verb, then a path or group and version, resource, namespace, name, selectors,
+/// and the user where it is not the requester.
 fn describe(spec: &Value, requester: &Requester) -> String {
     let mut out;
     if let Some(path) = spec.get("nonResourceAttributes") {

@@ -1,12 +1,12 @@
 //! The functions that take the place of the C library's.
 //!
-//! Each does the system call itself, which is what the C library's function does on 64-bit Linux. `open` and its
-//! relatives are variadic in C; on x86-64 and aarch64 an integer behind the dots is passed as a declared one, so a third
-//! declared parameter receives it (and is ignored where the caller passed none).
+//! Each does the system call itself, which is what the C library's function does on 64-bit Linux. `open` and
+//! its relatives are variadic in C; on x86-64 and aarch64 an integer behind the dots is passed as a declared
+//! one, so a third declared parameter receives it (and is ignored where the caller passed none).
 //!
-//! Safety of all of them: they hand on what the caller handed in, to the same system call, so what the caller must
-//! guarantee is what the C library's function asks for. Memory of the caller is read only after the call succeeded, in
-//! the length that the call reported.
+//! Safety of all of them: they hand on what the caller handed in, to the same system call, so what the caller
+//! must guarantee is what the C library's function asks for. Memory of the caller is read only after the call
+//! succeeded, in the length that the call reported.
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 

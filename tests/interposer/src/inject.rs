@@ -89,8 +89,8 @@ impl Injection {
         site == self.site
     }
 
-    /// Counts a call; what is to happen to it. Slow calls sleep here. The first call that is hit leaves `hit` as an
-    /// empty file beside the trace, so that a test knows.
+    /// Counts a call; what is to happen to it. Slow calls sleep here. The first call that is hit leaves `hit`
+    /// as an empty file beside the trace, so that a test knows.
     pub(crate) fn pass(&self, site: Site, hit: impl FnOnce()) -> Option<What> {
         if site != self.site {
             return None;

@@ -22,8 +22,8 @@ pub(crate) struct State {
     injection: Option<Injection>,
     /// Created when an injected error happens.
     hit: Option<Vec<u8>>,
-    /// Inodes of files and directories below the root that this process has opened. The lock is held for a traced call
-    /// together with its record.
+    /// Inodes of files and directories below the root that this process has opened. The lock is held for a
+    /// traced call together with its record.
     tracked: Mutex<HashSet<(u64, u64)>>,
 }
 
@@ -185,7 +185,8 @@ pub(crate) fn status(dir: c_int, path: *const c_char, flags: c_int) -> Option<li
     let errno = errno();
     // SAFETY: all zeros is a value of the plain struct `stat`.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `path` is a string (callers hand in a constant or what the program handed in), `status` is writable.
+    // SAFETY: `path` is a string (callers hand in a constant or what the program handed in), `status` is
+    // writable.
     let outcome = unsafe { libc::syscall(libc::SYS_newfstatat, dir, path, &raw mut status, flags) };
     set_errno(errno);
     (outcome == 0).then_some(status)

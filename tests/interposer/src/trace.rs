@@ -1,8 +1,8 @@
 //! The trace: one record for each call.
 //!
-//! Little endian: length of the rest u32, kind u8, result i32 (0, or the error number), inode u64, offset u64,
-//! size u64, then path, second path and data, each with its length as u32. Paths are relative to the root. One `write` in append
-//! mode for each record, so that several processes can share a trace.
+//! Little endian: length of the rest u32, kind u8, result i32 (0, or the error number), inode u64, offset
+//! u64, size u64, then path, second path and data, each with its length as u32. Paths are relative to the
+//! root. One `write` in append mode for each record, so that several processes can share a trace.
 
 use libc::c_int;
 

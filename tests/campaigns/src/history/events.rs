@@ -1,168 +1,21 @@
-//! What watches, lists and acknowledged writes say of one sequence of changes.
+//! Checks that watches, lists and acknowledged writes agree on one sequence of changes.
 //!
-//! [`History::check`] is given what happened since the last check, at a moment when nothing is under way and every watch of
-//! all objects has passed the revision of a last write (a barrier). The events of all watches together are the sequence of changes;
-//! each watch must have seen all of it between where it began and where it is, every acknowledged write must be in it, and
-//! every list must be what the changes up to its revision make.
+//! [`History::check`] is given what happened since the last check, at a moment when nothing is under way and
+//! every watch of all objects has passed the revision of a last write (a barrier). The events of all watches
+//! together are the sequence of changes; each watch must have seen all of it between where it began and where
+//! it is, every acknowledged write must be in it, and every list must be what the changes up to its revision
+//! make.
 //!
-//! Where history is compacted, every watch of all objects may expire at once, and nobody saw what changed before their new
-//! lists. Then each watch, each object's requests and the order in time are checked, and the next piece begins with a list.
+//! Where history is compacted, every watch of all objects may expire at once, and nobody saw what changed
+//! before their new lists. Then each watch, each object's requests and the order in time are checked, and the
+//! next piece begins with a list.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
 
 use super::linear::{Answer, Operation, Register, Request, State};
+use super::observations::{Change, Event, Listed, Objects, Piece, Scope, Watch};
 use super::{violation, Violation};
-
-/// What a watch says of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// `ADDED`.
-    Added,
-    /// `MODIFIED`.
-    Modified,
-    /// `DELETED`.
-    Deleted,
-}
-
-/// An event of a watch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// What happened.
-    pub change: Change,
-    /// `namespace/name`.
-    pub object: String,
-    /// Which write made the object's content; of a deletion, the content that was deleted.
-    pub content: u64,
-    /// resourceVersion.
-    pub version: u64,
-}
-
-/// Which objects a watch or a list has.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Scope {
-    /// All.
-    All,
-    /// Those of a namespace.
-    Namespace(String),
-    /// One, `namespace/name`.
-    Object(String),
-}
-
-impl Scope {
-    fn has(&self, object: &str) -> bool {
-        match self {
-            Scope::All => true,
-            Scope::Namespace(namespace) => object.split_once('/').is_some_and(|(n, _)| n == namespace),
-            Scope::Object(name) => object == name,
-        }
-    }
-}
-
-/// Content and version by `namespace/name`.
-pub type Objects = BTreeMap<String, (u64, u64)>;
-
-/// What one watch saw, over as many connections as it took.
-#[derive(Debug, Clone)]
-pub struct Watch {
-    /// What it watches.
-    pub scope: Scope,
-    /// Everything after this version was to be seen.
-    from: u64,
-    /// Up to which it has seen everything.
-    position: u64,
-    events: Vec<(u64, Event)>,
-    /// Bookmarks, for the order of versions in time.
-    marks: Vec<(u64, u64)>,
-}
-
-impl Watch {
-    /// A watch that begins after a version.
-    pub fn new(scope: Scope, from: u64) -> Watch {
-        Watch { scope, from, position: from, events: Vec::new(), marks: Vec::new() }
-    }
-
-    /// The version to go on from.
-    pub fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// An event came.
-    ///
-    /// # Errors
-    /// When it does not come after all before it, or is none of this watch.
-    pub fn event(&mut self, seen: u64, event: Event) -> Result<(), Violation> {
-        if event.version <= self.position {
-            return Err(violation!(
-                "watch of {:?}: {event:?} came after version {}",
-                self.scope,
-                self.position
-            ));
-        }
-        if !self.scope.has(&event.object) {
-            return Err(violation!("watch of {:?}: {event:?} is none of it", self.scope));
-        }
-        self.position = event.version;
-        self.events.push((seen, event));
-        Ok(())
-    }
-
-    /// A bookmark came.
-    ///
-    /// # Errors
-    /// When it goes back.
-    pub fn bookmark(&mut self, seen: u64, version: u64) -> Result<(), Violation> {
-        if version < self.position {
-            return Err(violation!(
-                "watch of {:?}: a bookmark at {version} after version {}",
-                self.scope,
-                self.position
-            ));
-        }
-        self.position = version;
-        self.marks.push((seen, version));
-        Ok(())
-    }
-
-    /// How many events it saw.
-    pub fn events(&self) -> usize {
-        self.events.len()
-    }
-
-    /// What was seen since the last call; the watch itself goes on.
-    pub fn take(&mut self) -> Watch {
-        let rest = Watch::new(self.scope.clone(), self.position);
-        std::mem::replace(self, rest)
-    }
-}
-
-/// A list that was answered: its revision and its objects.
-#[derive(Debug, Clone)]
-pub struct Listed {
-    /// When it was requested.
-    pub called: u64,
-    /// When its last page had been read.
-    pub returned: u64,
-    /// Whether it had to be as new as everything answered before it was requested.
-    pub most_recent: bool,
-    /// What it lists.
-    pub scope: Scope,
-    /// Its resourceVersion.
-    pub version: u64,
-    /// What it said.
-    pub objects: Objects,
-}
-
-/// What happened between two checks.
-#[derive(Debug, Default)]
-pub struct Piece {
-    /// Requests by object.
-    pub operations: Vec<(String, Operation)>,
-    /// Lists.
-    pub lists: Vec<Listed>,
-    /// What watches saw.
-    pub watches: Vec<Watch>,
-}
 
 /// Everything that was checked so far.
 #[derive(Debug, Default, Clone)]
@@ -171,7 +24,7 @@ pub struct History {
     changes: BTreeMap<u64, (u64, Event)>,
     /// All changes up to this version are in `changes` and checked.
     checked: u64,
-    /// What there was at `checked`.
+    /// The objects at `checked`.
     objects: Objects,
     registers: HashMap<String, Register>,
     /// Object and time of the call of writes that have no event yet and may have one.
@@ -185,7 +38,7 @@ pub struct History {
 }
 
 impl History {
-    /// Of objects of which there was none at a version.
+    /// A history that begins at a version at which there were no objects.
     pub fn after(version: u64) -> History {
         History { checked: version, ..History::default() }
     }
@@ -200,11 +53,11 @@ impl History {
         self.changes.len()
     }
 
-    /// Checks what happened up to the revision of the barrier, `upto`, at which `there` is what a list says. Nothing is under
-    /// way. Whether all changes were seen.
+    /// Checks what happened up to the revision of the barrier, `upto`, at which `there` is what a list says.
+    /// Nothing is under way. Whether all changes were seen.
     ///
     /// # Errors
-    /// When something cannot be.
+    /// When the observations contradict each other.
     pub fn check(&mut self, piece: &Piece, upto: u64, there: &Objects) -> Result<bool, Violation> {
         for (object, operation) in &piece.operations {
             if let Some(content) = written(operation.request) {
@@ -346,7 +199,8 @@ impl History {
         Ok(())
     }
 
-    /// Goes through the changes in their order: what each says fits what was there, and lists say what there is.
+    /// Replays the changes in order: each must fit the state before it, and each list must equal the state at
+    /// its revision.
     fn replay(&mut self, piece: &Piece, upto: u64) -> Result<(), Violation> {
         let mut lists: Vec<&Listed> = piece.lists.iter().collect();
         lists.sort_by_key(|list| list.version);
@@ -425,7 +279,7 @@ fn written(request: Request) -> Option<u64> {
     }
 }
 
-/// A list says what there is.
+/// A list must equal the objects of its scope.
 fn listed(scope: &Scope, version: u64, said: &Objects, objects: &Objects) -> Result<(), Violation> {
     let there: Objects = objects.iter().filter(|(o, _)| scope.has(o)).map(|(o, c)| (o.clone(), *c)).collect();
     if there == *said {
@@ -519,7 +373,7 @@ mod tests {
         for gap in 0..4 {
             let mut piece = sound();
             piece.watches[0].events.remove(gap);
-            // Where no other watch saw it either, the acknowledged write or the deletion tells.
+            // Where no other watch saw it either, the acknowledged write or the deletion reveals the gap.
             assert!(check(&piece).is_err(), "{gap}");
         }
         let mut twice = Watch::new(Scope::All, 9);
@@ -636,7 +490,7 @@ mod tests {
         assert!(check(&piece).is_err(), "deleted at 131");
     }
 
-    /// Both watches were told that history is gone, and began again with lists.
+    /// Both watches got 410 and began again with lists.
     #[test]
     fn what_nobody_could_see_is_not_missed_and_the_rest_is_checked() {
         let there = Objects::from([("a/x".to_owned(), (3, 12))]);

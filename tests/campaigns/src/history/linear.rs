@@ -1,9 +1,10 @@
 //! Linearizability of one object: a register that is created, read, compared and set, and deleted.
 //!
-//! The search is that of Wing and Gong in Lowe's form (just-in-time linearization): calls and returns are taken in order of
-//! time, and the set of possible configurations (a state, and which of the requests under way have taken effect already) is
-//! carried along. At a return the request must have taken effect: now, after any others that are under way, or before. No
-//! configuration left means that no order explains the answers.
+//! The search is that of Wing and Gong in Lowe's form (just-in-time linearization): calls and returns are
+//! taken in order of time, and the set of possible configurations (a state, and which of the requests under
+//! way have taken effect already) is carried along. At a return the request must have taken effect: now,
+//! after any others that are under way, or before. No configuration left means that no order explains the
+//! answers.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -14,16 +15,17 @@ const CONTEXT: usize = 40;
 /// More configurations than this are not followed: the load that made them must be thinned out.
 const MOST_CONFIGURATIONS: usize = 200_000;
 
-/// What an object is: absent, or present with the content of some write and the version that this write got (where known).
+/// What an object is: absent, or present with the content of some write and the version that this write got
+/// (where known).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Not there.
+    /// Absent.
     Absent,
-    /// There.
+    /// Present.
     Present {
         /// Which write made it so.
         content: u64,
-        /// Its resourceVersion; `None` when no answer told.
+        /// Its resourceVersion; `None` when no answer had it.
         version: Option<u64>,
     },
 }
@@ -51,10 +53,10 @@ pub enum Request {
     },
 }
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Done; writes other than deletions say the version that they made.
+    /// Success; writes other than deletions return the version that they made.
     Done(Option<u64>),
     /// Read.
     Found {
@@ -69,7 +71,7 @@ pub enum Answer {
     AlreadyExists,
     /// 409 `Conflict`.
     Conflict,
-    /// The connection broke: done or not.
+    /// The connection broke: the outcome is unknown.
     Unknown,
 }
 
@@ -78,8 +80,8 @@ pub enum Answer {
 pub struct Operation {
     /// Before it was sent.
     pub called: u64,
-    /// After its answer was read. Of an unknown outcome: when the process that it was sent to was gone, or `u64::MAX`
-    /// where it may take effect at any later time.
+    /// After its answer was read. Of an unknown outcome: when the process that it was sent to was gone, or
+    /// `u64::MAX` where it may take effect at any later time.
     pub returned: u64,
     /// The request.
     pub request: Request,
@@ -90,8 +92,8 @@ pub struct Operation {
 /// A state, and which of the requests under way (by number) have taken effect in it.
 type Configuration = (State, BTreeSet<usize>);
 
-/// The check of one object, fed in pieces: all requests of a piece have returned (or have an unknown outcome) before those
-/// of the next are called.
+/// The check of one object, fed in pieces: all requests of a piece have returned (or have an unknown outcome)
+/// before those of the next are called.
 #[derive(Debug, Clone)]
 pub struct Register {
     configurations: BTreeSet<Configuration>,
@@ -123,8 +125,8 @@ impl Register {
         self.configurations.iter().map(|(state, _)| *state).collect()
     }
 
-    /// Takes in requests. `versions` are the versions of contents that are known from elsewhere: without them a write of
-    /// unknown outcome has one that nobody knows, and comparisons with it are not checked.
+    /// Applies requests. `versions` are the versions of contents that are known from other sources: without
+    /// them a write of unknown outcome has one that nobody knows, and comparisons with it are not checked.
     ///
     /// # Errors
     /// When no order explains the answers.

@@ -4,13 +4,16 @@
 //! |---|---|
 //! | [`linear`] | the answers of each object's requests have an order in which each takes effect at one moment between its call and its return |
 //! | [`events`] | watches have no gap, no double and no turned order; a resourceVersion never goes back and never comes with other content; lists at a revision are what the events up to it make |
+//! | [`observations`] | what clients observe: events, watches, lists |
 //!
-//! Every write of a history has a content of its own (a number), so that an answer or an event says which write it shows.
+//! Every write of a history has unique content (a number), so that an answer or an event identifies its
+//! write.
 
 pub mod events;
 pub mod linear;
+pub mod observations;
 
-/// What a history says that cannot be.
+/// A contradiction in a history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(pub String);

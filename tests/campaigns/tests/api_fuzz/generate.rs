@@ -1,4 +1,5 @@
-//! Random requests: bodies grown from schemas or from samples and then damaged, parameters with and without sense.
+//! Random requests: bodies grown from schemas or from samples and then damaged, parameters with and without
+//! sense.
 
 use std::sync::LazyLock;
 
@@ -13,8 +14,8 @@ use super::document::{Document, Operation};
 pub const NAMESPACES: [&str; 3] = ["fuzz-0", "fuzz-1", "fuzz-2"];
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n0.example.com", "v1.n0.example.com"];
 
-/// Texts that some field takes, and some that none should. Addresses are of this machine alone: what the server
-/// connects to because an object says so must not leave it.
+/// Texts that some field takes, and some that none should. Addresses are of this machine alone: what the
+/// server connects to because an object says so must not leave it.
 const TEXTS: [&str; 48] = [
     "",
     "a",
@@ -132,7 +133,7 @@ impl<'a> Generator<'a> {
         from[self.rng.below(from.len() as u64) as usize]
     }
 
-    /// Remembers parts of an answer for later requests.
+    /// Keeps parts of an answer for later requests.
     pub fn learn(&mut self, call: &Call, body: &Bytes) {
         if body.len() > 64 << 10 {
             return;
@@ -495,7 +496,7 @@ fn sample(api_version: &str, kind: &str, name: &str, namespace: &str) -> Option<
     serde_json::from_str(&text).ok()
 }
 
-/// Takes out what would make the server ask elsewhere than on this machine, or refuse everything from then on.
+/// Removes what would make the server connect to other machines, or refuse every later request.
 fn tame(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(tame),

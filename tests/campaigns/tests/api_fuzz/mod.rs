@@ -1,5 +1,5 @@
-//! Random requests, derived from the server's own OpenAPI documents: whatever a client with every right sends, it gets an
-//! answer below 500 (or one that is documented), nothing panics, and no connection is lost.
+//! Random requests, derived from the server's own OpenAPI documents: whatever a client with every right
+//! sends, it gets an answer below 500 (or one that is documented), nothing panics, and no connection is lost.
 //!
 //! `PLINTH_API_REQUESTS` sets how many requests are sent (2,000 when it is not set), `PLINTH_API_SEED` which.
 //! `scripts/campaign api 300000` runs the long form.
@@ -23,7 +23,7 @@ use generate::{Generator, NAMESPACES};
 const WORKERS: u64 = 4;
 /// After how many requests of a worker what stands in the way of others is cleared away.
 const CLEAR_EVERY: u64 = 250;
-/// Past this an answer counts as none.
+/// After this a request counts as unanswered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
 /// The answers of 500 and above that are right, as (status, part of the message).
@@ -31,12 +31,13 @@ const DOCUMENTED: [(u16, &str); 17] = [
     // Upstream's words for a resourceVersion that is no number.
     (500, "strconv.ParseUint: parsing"),
     (500, "resourceVersion should not be set on objects to be created"),
-    // Upstream's answers to a strategic merge patch that does not fit the types, and to a binding without a target.
+    // Upstream's answers to a strategic merge patch that does not fit the types, and to a binding without a
+    // target.
     (500, "unable to find api field"),
     (500, "cannot convert"),
     (500, "target.name: Required value"),
     (500, "target.kind: Unsupported value"),
-    // And to an eviction whose options say two things, and to a path that ends in `/watch/`.
+    // Upstream's answers to an eviction with contradictory options, and to a path that ends in `/watch/`.
     (500, "Non-matching dry-run options"),
     (500, "failed to create RequestInfo"),
     // Webhooks, kubelets, pods and services of these objects are not there.
@@ -57,7 +58,7 @@ fn judge(call: &Call, status: u16, body: &[u8]) -> Result<(), String> {
     if status < 500 {
         return Ok(());
     }
-    // What is behind a proxy is not there, and the answer to a HEAD does not say so.
+    // The target of a proxy is absent, and the answer to a HEAD has no body that could explain it.
     if call.method == Method::HEAD && call.path.contains("/proxy") && matches!(status, 500 | 503) {
         return match body {
             b"" => Ok(()),
@@ -90,26 +91,26 @@ struct Findings {
     wrong: Vec<String>,
 }
 
-/// What came back.
+/// The answer to a request.
 struct Answer {
     status: u16,
     body: bytes::Bytes,
-    /// Whether the server said that it takes no further request on this connection, or none of HTTP.
+    /// Whether the server closes the connection after this answer, or the answer is not HTTP.
     closes: bool,
 }
 
-/// Sends one request and reads its answer; `None` for what is none that HTTP can send.
+/// Sends one request and reads its answer; `None` for a request that HTTP cannot express.
 async fn send(connection: &mut Connection, call: &Call) -> Option<Result<Answer, String>> {
     if call.path.parse::<http::Uri>().is_err() {
         return None;
     }
     let answer = async {
-        let (head, body) = connection.open(call).await.map_err(|e| format!("no answer: {e}"))?.into_parts();
-        let status = head.status.as_u16();
+        let (parts, body) = connection.open(call).await.map_err(|e| format!("no answer: {e}"))?.into_parts();
+        let status = parts.status.as_u16();
         if status == 101 {
             return Ok(Answer { status, body: bytes::Bytes::new(), closes: true });
         }
-        let closes = head.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close");
+        let closes = parts.headers.get(http::header::CONNECTION).is_some_and(|value| value == "close");
         let body = body.collect().await.map_err(|e| format!("{status}, and the answer broke off: {e}"))?;
         Ok(Answer { status, body: body.to_bytes(), closes })
     };
@@ -118,8 +119,8 @@ async fn send(connection: &mut Connection, call: &Call) -> Option<Result<Answer,
     )
 }
 
-/// Deletes policies, webhooks and quotas that random requests made: one that refuses everything would make all requests
-/// after it the same. Makes the namespaces again that were deleted.
+/// Deletes policies, webhooks and quotas that random requests made: one that refuses everything would make
+/// all requests after it the same. Makes the namespaces again that were deleted.
 async fn clear(connection: &mut Connection) {
     let registration = "/apis/admissionregistration.k8s.io/v1";
     let collections = [
@@ -142,7 +143,7 @@ async fn clear(connection: &mut Connection) {
         );
     }
     for call in calls {
-        // What it comes to shows in the requests that follow.
+        // A failure shows in the requests that follow.
         drop(connection.call(&call).await);
     }
 }
@@ -219,7 +220,7 @@ async fn no_random_request_is_answered_by_a_5xx_a_panic_or_silence() {
     let panics = TestServer::panics(&server.server.log());
     assert!(panics.is_empty(), "{panics:#?}\n{}", total.wrong.join("\n"));
     assert!(total.wrong.is_empty(), "{} of {requests}:\n{}", total.wrong.len(), total.wrong.join("\n"));
-    // Requests that all fail at the door would find nothing behind it.
+    // If every request failed authentication or decoding, the code behind it would not be tested.
     let succeeded: u64 = total.by_status.range(200..300).map(|(_, count)| count).sum();
     assert!(succeeded * 5 > requests, "only {succeeded} of {requests} requests succeeded");
     server.server.terminate().await.expect("clean end");

@@ -7,32 +7,33 @@ use std::time::Instant;
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Reply, JSON};
 use plinth_benches::api::objects::Rng;
-use plinth_campaigns::history::events::{Listed, Objects, Scope};
 use plinth_campaigns::history::linear::{Answer, Operation, Request};
+use plinth_campaigns::history::observations::{Listed, Objects, Scope};
 use serde_json::{json, Value};
 
 pub const NAMESPACES: [&str; 2] = ["kills-0", "kills-1"];
 /// Objects of each namespace: few, so that requests meet.
 const NAMES: u64 = 6;
 
-/// What the clients of one server share.
-pub struct Shared {
+/// State that the clients of one server share.
+pub struct SharedState {
     started: Instant,
     /// Set when clients are to end.
     pub stop: AtomicBool,
     content: AtomicU64,
-    /// What was checked last, and the newest version that a client saw: lists at exact revisions are of those between.
+    /// What was checked last, and the newest version that a client saw: lists at exact revisions are of those
+    /// between.
     pub checked: AtomicU64,
     recent: AtomicU64,
-    /// 410s to lists and watches: history that was let go of.
+    /// 410s to lists and watches: compacted history.
     pub expired: AtomicU64,
     /// Answers above 499 to single requests.
     pub refused: AtomicU64,
 }
 
-impl Shared {
-    pub fn new() -> Shared {
-        Shared {
+impl SharedState {
+    pub fn new() -> SharedState {
+        SharedState {
             started: Instant::now(),
             stop: AtomicBool::new(false),
             content: AtomicU64::new(1),
@@ -59,19 +60,19 @@ impl Shared {
 
 /// What one client did until it was stopped or its connection broke.
 #[derive(Default)]
-pub struct Done {
+pub struct ClientLog {
     /// Requests by object.
     pub operations: Vec<(String, Operation)>,
     /// Lists.
     pub lists: Vec<Listed>,
-    /// Why it ended before it was to.
+    /// The error that ended it early.
     pub broken: Option<String>,
-    /// Answers that no server may give.
+    /// Answers that are violations.
     pub wrong: Vec<String>,
 }
 
 /// Version and content of an object of this test; `None` for any other.
-pub fn facts(object: &Value) -> Option<(String, u64, u64)> {
+pub fn content_and_version(object: &Value) -> Option<(String, u64, u64)> {
     let metadata = &object["metadata"];
     let name = format!("{}/{}", metadata["namespace"].as_str()?, metadata["name"].as_str()?);
     let version = metadata["resourceVersion"].as_str()?.parse().ok()?;
@@ -80,28 +81,28 @@ pub fn facts(object: &Value) -> Option<(String, u64, u64)> {
 
 /// One client.
 pub struct Client<'a> {
-    pub shared: &'a Shared,
+    pub shared: &'a SharedState,
     pub connection: Connection,
     pub rng: Rng,
-    pub done: Done,
+    pub done: ClientLog,
     /// Versions that this client saw last.
     known: BTreeMap<String, u64>,
 }
 
-/// The connection broke.
-struct Broken(String);
+/// The connection broke; why.
+struct ConnectionLost(String);
 
 impl<'a> Client<'a> {
-    pub fn new(shared: &'a Shared, connection: Connection, rng: Rng) -> Client<'a> {
-        Client { shared, connection, rng, done: Done::default(), known: BTreeMap::new() }
+    pub fn new(shared: &'a SharedState, connection: Connection, rng: Rng) -> Client<'a> {
+        Client { shared, connection, rng, done: ClientLog::default(), known: BTreeMap::new() }
     }
 
     /// Works until it is stopped or the connection breaks.
-    pub async fn work(mut self) -> Done {
+    pub async fn work(mut self) -> ClientLog {
         while !self.shared.stop.load(Ordering::Acquire) {
             let namespace = NAMESPACES[self.rng.below(2) as usize];
             let name = format!("o{}", self.rng.below(NAMES));
-            if let Err(Broken(why)) = self.step(namespace, &name).await {
+            if let Err(ConnectionLost(why)) = self.step(namespace, &name).await {
                 self.done.broken = Some(why);
                 break;
             }
@@ -109,7 +110,7 @@ impl<'a> Client<'a> {
         self.done
     }
 
-    async fn step(&mut self, namespace: &str, name: &str) -> Result<(), Broken> {
+    async fn step(&mut self, namespace: &str, name: &str) -> Result<(), ConnectionLost> {
         let object = format!("{namespace}/{name}");
         let known = self.known.get(&object).copied();
         let content = self.shared.content();
@@ -142,8 +143,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    async fn call(&mut self, call: &Call) -> Result<Reply, Broken> {
-        self.connection.call(call).await.map_err(|e| Broken(e.to_string()))
+    async fn call(&mut self, call: &Call) -> Result<Reply, ConnectionLost> {
+        self.connection.call(call).await.map_err(|e| ConnectionLost(e.to_string()))
     }
 
     /// Sends a request and notes its answer.
@@ -153,7 +154,7 @@ impl<'a> Client<'a> {
         name: &str,
         request: Request,
         patch: bool,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionLost> {
         let object = format!("{namespace}/{name}");
         let call = call_of(namespace, name, request, patch);
         let called = self.shared.now();
@@ -161,7 +162,7 @@ impl<'a> Client<'a> {
         let returned = self.shared.now();
         let answer = match &outcome {
             Ok(reply) => self.answer(request, &call, reply),
-            // The time is put in when the process is known to be gone.
+            // The time is set once the process is known to have ended.
             Err(_) => Some(Answer::Unknown),
         };
         match answer {
@@ -179,7 +180,7 @@ impl<'a> Client<'a> {
         outcome.map(drop)
     }
 
-    /// What an answer means; `None` where it says nothing.
+    /// The meaning of an answer; `None` where it leaves the outcome open.
     fn answer(&mut self, request: Request, call: &Call, reply: &Reply) -> Option<Answer> {
         let body: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let (status, reason) = (reply.status.as_u16(), body["reason"].as_str().unwrap_or_default());
@@ -189,7 +190,7 @@ impl<'a> Client<'a> {
             }
             Request::Read | Request::Delete { .. } => None,
         };
-        let answer = match (status, reason, facts(&body)) {
+        let answer = match (status, reason, content_and_version(&body)) {
             (200 | 201, _, Some((_, content, version))) if request == Request::Read => {
                 Answer::Found { content, version }
             }
@@ -215,7 +216,12 @@ impl<'a> Client<'a> {
     }
 
     /// A list: of one namespace or of all, the newest or an exact revision, in one piece or in pages.
-    async fn list(&mut self, namespace: &str, exact: Option<u64>, limit: Option<u64>) -> Result<(), Broken> {
+    async fn list(
+        &mut self,
+        namespace: &str,
+        exact: Option<u64>,
+        limit: Option<u64>,
+    ) -> Result<(), ConnectionLost> {
         let scope = match self.rng.below(3) {
             0 => Scope::All,
             _ => Scope::Namespace(namespace.to_owned()),
@@ -248,16 +254,16 @@ impl<'a> Client<'a> {
             }
             let page: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
             let at = page["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
-            let asked = version.or(exact);
-            if at.is_none() || asked.is_some_and(|asked| at != Some(asked)) {
+            let requested = version.or(exact);
+            if at.is_none() || requested.is_some_and(|requested| at != Some(requested)) {
                 self.done
                     .wrong
-                    .push(format!("{}: a list at {at:?} where it is to be at {asked:?}", call.path));
+                    .push(format!("{}: a list at {at:?} where it is to be at {requested:?}", call.path));
                 return Ok(());
             }
             version = at;
             for object in page["items"].as_array().into_iter().flatten() {
-                let Some((name, content, version)) = facts(object) else { continue };
+                let Some((name, content, version)) = content_and_version(object) else { continue };
                 if objects.insert(name.clone(), (content, version)).is_some() {
                     self.done.wrong.push(format!("{}: {name} is listed twice", call.path));
                 }
@@ -279,7 +285,7 @@ impl<'a> Client<'a> {
     }
 
     /// A backup that is under way when the server is killed, or is not.
-    async fn backup(&mut self) -> Result<(), Broken> {
+    async fn backup(&mut self) -> Result<(), ConnectionLost> {
         let reply = self.call(&Call::get("/plinth/backup").accept("*/*")).await?;
         if !reply.status.is_success() {
             self.done.wrong.push(format!("/plinth/backup: {} {}", reply.status, reply.text()));
@@ -287,11 +293,11 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// What a list of all objects says.
+    /// All objects, by a list.
     pub async fn everything(&mut self) -> Option<Objects> {
         let reply = self.call(&Call::get(collection(&Scope::All))).await.ok()?;
         let list: Value = serde_json::from_slice(&reply.body).ok()?;
-        let items = list["items"].as_array()?.iter().filter_map(facts);
+        let items = list["items"].as_array()?.iter().filter_map(content_and_version);
         Some(items.map(|(name, content, version)| (name, (content, version))).collect())
     }
 

@@ -1,5 +1,5 @@
-//! SIGKILLs of the whole server under a mixed load, with watches that are resumed across each, and a checker of everything
-//! that clients saw (`plinth_campaigns::history`).
+//! SIGKILLs of the whole server under a mixed load, with watches that are resumed across each, and a checker
+//! of everything that clients saw (`plinth_campaigns::history`).
 //!
 //! `PLINTH_KILLS` sets how often servers are killed, all together (24 when it is not set), `PLINTH_KILL_SERVERS` how many
 //! run side by side, `PLINTH_KILL_SEED` the phases. `scripts/campaign kills 10000` runs the long form.
@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::objects::Rng;
-use plinth_campaigns::history::events::{History, Piece, Scope};
+use plinth_campaigns::history::events::History;
 use plinth_campaigns::history::linear::Answer;
+use plinth_campaigns::history::observations::{Piece, Scope};
 use plinth_campaigns::server::{launch, setting, TestServer};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use load::{Client, Done, Shared, NAMESPACES};
+use load::{Client, ClientLog, SharedState, NAMESPACES};
 use watcher::{Begin, Watcher};
 
 const CLIENTS: u64 = 6;
@@ -29,16 +30,16 @@ const CLIENTS: u64 = 6;
 const LOAD: (u64, u64) = (20_000, 200_000);
 /// How long a server lives that is killed while it starts, in microseconds.
 const STARTING: u64 = 150_000;
-/// Of so many kills one comes while the server starts.
+/// One of so many kills hits the server while it starts.
 const START_EVERY: u64 = 8;
 /// Of so many starts one is followed by a check.
 const CHECK_EVERY: u64 = 4;
 /// How long watches may take to deliver what was written.
 const DELIVERED_WITHIN: Duration = Duration::from_secs(60);
 
-/// History is let go of while clients read it.
+/// History is compacted while clients read it.
 const SHORT_HISTORY: [&str; 2] = ["--history-retention=300ms", "--compaction-interval=40ms"];
-/// History is kept: no watch may be told that it is gone.
+/// History is kept: no watch may be answered with 410.
 const LONG_HISTORY: [&str; 2] = ["--history-retention=1h", "--compaction-interval=40ms"];
 
 /// Figures of all servers.
@@ -84,10 +85,10 @@ impl Figures {
 struct Campaign {
     test: TestServer,
     rng: Rng,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     watchers: Vec<Arc<Watcher>>,
     watching: Vec<JoinHandle<()>>,
-    working: Vec<JoinHandle<Done>>,
+    working: Vec<JoinHandle<ClientLog>>,
     piece: Piece,
     history: History,
     keeps_history: bool,
@@ -149,7 +150,8 @@ impl Campaign {
         tokio::time::sleep(Duration::from_micros(from + self.rng.below(to - from))).await;
     }
 
-    /// Waits for the clients to end; requests without an answer count as over since nothing serves them any more.
+    /// Waits for the clients to end; requests without an answer count as over since nothing serves them any
+    /// more.
     async fn collect(&mut self, killed: bool) {
         self.shared.stop.store(true, Ordering::Release);
         let all_done = join_all(self.working.drain(..)).await;
@@ -166,7 +168,8 @@ impl Campaign {
             self.piece.lists.extend(done.lists);
             for (object, mut operation) in done.operations {
                 if operation.answer == Answer::Unknown && killed {
-                    // What the server answered with an error before it was killed may be done until then, too.
+                    // What the server answered with an error before it was killed may be done until then,
+                    // too.
                     operation.returned = now;
                 }
                 self.piece.operations.push((object, operation));
@@ -192,7 +195,8 @@ impl Campaign {
         }
     }
 
-    /// Stops the clients, writes a last object to each namespace, waits until the watches have it, and checks everything.
+    /// Stops the clients, writes a last object to each namespace, waits until the watches have it, and checks
+    /// everything.
     async fn check(&mut self, figures: &Figures) {
         self.collect(false).await;
         let connection = self.connect(Protocol::Http1).await;
@@ -233,7 +237,8 @@ impl Campaign {
         }
         let mut piece = std::mem::take(&mut self.piece);
         let before = self.history.changes();
-        // Lists before the last check were checked against nothing: they are of revisions that nobody keeps here.
+        // Lists before the last check were checked against nothing: they are of revisions that nobody keeps
+        // here.
         let checked = self.history.checked();
         piece.lists.retain(|list| list.most_recent || list.version >= checked);
         let complete = self.history.check(&piece, upto, &there);
@@ -272,7 +277,7 @@ async fn campaign(number: u64, seed: u64, left: &AtomicU64, figures: &Figures, b
     let mut campaign = Campaign {
         test: server,
         rng: Rng::new(seed.wrapping_mul(1000).wrapping_add(number)),
-        shared: Arc::new(Shared::new()),
+        shared: Arc::new(SharedState::new()),
         watchers: watchers.map(Arc::new).into(),
         watching: Vec::new(),
         working: Vec::new(),

@@ -6,11 +6,11 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Connection, Endpoint, Protocol};
-use plinth_campaigns::history::events::{Change, Event, Listed, Objects, Scope, Watch};
+use plinth_campaigns::history::observations::{Change, Event, Listed, Objects, Scope, Watch};
 use plinth_campaigns::history::Violation;
 use serde_json::Value;
 
-use super::load::{collection, facts, Shared, NAMESPACES};
+use super::load::{collection, content_and_version, SharedState, NAMESPACES};
 
 /// How a watcher learns where to begin, the first time and after a 410.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub struct Watcher {
     pub scope: Scope,
     begin: Begin,
     bookmarks: bool,
-    state: Mutex<Seen>,
+    state: Mutex<WatchLog>,
 }
 
-/// What it saw since it was last asked.
+/// What a watcher saw since the last [`Watcher::take`].
 #[derive(Default)]
-pub struct Seen {
+pub struct WatchLog {
     /// The watch as it stands; `None` when it has to begin.
     watch: Option<Watch>,
     /// What earlier ones saw.
@@ -40,11 +40,11 @@ pub struct Seen {
     pub wrong: Vec<String>,
 }
 
-/// Why reading ended.
+/// The reason for which reading ended.
 enum End {
     /// The stream or the connection did; the watch goes on from where it is.
     Stream,
-    /// History was let go of.
+    /// History was compacted.
     Expired,
     Wrong(String),
 }
@@ -65,7 +65,7 @@ impl Watcher {
         self.state.lock().watch.as_ref().map(Watch::position)
     }
 
-    /// Begins as one that knows nothing.
+    /// Forgets its position, so that the next connection begins anew with a list.
     pub fn forget(&self) {
         let mut state = self.state.lock();
         if let Some(watch) = state.watch.take() {
@@ -74,7 +74,7 @@ impl Watcher {
     }
 
     /// What it saw since the last call.
-    pub fn take(&self) -> Seen {
+    pub fn take(&self) -> WatchLog {
         let mut state = self.state.lock();
         let current = state.watch.as_mut().map(Watch::take);
         let watch = state.watch.take();
@@ -87,7 +87,7 @@ impl Watcher {
     /// Watches until the server is gone, at first by a connection that others may share.
     pub async fn run(
         &self,
-        shared: &Shared,
+        shared: &SharedState,
         endpoint: Endpoint,
         protocol: Protocol,
         mut connection: Connection,
@@ -104,7 +104,7 @@ impl Watcher {
                     return;
                 }
             }
-            // A stream that ended is asked for again, by another connection where this one ended, too.
+            // A stream that ended is requested again, over a new connection where this one ended as well.
             connection = match endpoint.connect(protocol).await {
                 Ok(connection) => connection,
                 Err(_) => return,
@@ -122,7 +122,7 @@ impl Watcher {
         format!("{}?{selector}{query}", collection(&self.scope))
     }
 
-    async fn watch(&self, shared: &Shared, connection: &mut Connection) -> Result<(), End> {
+    async fn watch(&self, shared: &SharedState, connection: &mut Connection) -> Result<(), End> {
         let bookmarks = if self.bookmarks { "&allowWatchBookmarks=true" } else { "" };
         let position = self.position();
         let path = match (position, self.begin) {
@@ -140,7 +140,7 @@ impl Watcher {
         match response.status().as_u16() {
             200 => {}
             410 => return Err(End::Expired),
-            // Not now.
+            // Refused for now: retried.
             429 | 503 => return Err(End::Stream),
             status => return Err(End::Wrong(format!("{path}: {status}"))),
         }
@@ -157,7 +157,7 @@ impl Watcher {
         Ok(())
     }
 
-    async fn list(&self, shared: &Shared, connection: &mut Connection) -> Result<u64, End> {
+    async fn list(&self, shared: &SharedState, connection: &mut Connection) -> Result<u64, End> {
         let called = shared.now();
         let reply = connection.call(&Call::get(self.path(""))).await.map_err(|_| End::Stream)?;
         if !reply.status.is_success() {
@@ -167,7 +167,7 @@ impl Watcher {
         let version = list["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
         let version =
             version.ok_or_else(|| End::Wrong(format!("a list without a version: {}", reply.text())))?;
-        let items = list["items"].as_array().into_iter().flatten().filter_map(facts);
+        let items = list["items"].as_array().into_iter().flatten().filter_map(content_and_version);
         let objects = items.map(|(name, content, version)| (name, (content, version))).collect();
         let (returned, scope) = (shared.now(), self.scope.clone());
         let mut state = self.state.lock();
@@ -177,14 +177,14 @@ impl Watcher {
     }
 
     /// The first events of a watch that sends them, up to their bookmark.
-    async fn initial(&self, shared: &Shared, lines: &mut Lines, called: u64) -> Result<Listed, End> {
+    async fn initial(&self, shared: &SharedState, lines: &mut Lines, called: u64) -> Result<Listed, End> {
         let mut objects = Objects::new();
         while let Some(line) = lines.next().await {
             let (kind, object) = parse(&line)?;
             let annotation = object["metadata"]["annotations"]["k8s.io/initial-events-end"].as_str();
             match kind.as_str() {
                 "ADDED" => {
-                    let Some((name, content, version)) = facts(&object) else { continue };
+                    let Some((name, content, version)) = content_and_version(&object) else { continue };
                     if objects.insert(name, (content, version)).is_some() {
                         return Err(End::Wrong(format!("twice among the initial events: {object}")));
                     }
@@ -212,7 +212,7 @@ impl Watcher {
             "ERROR" if object["code"] == 410 => return Err(End::Expired),
             _ => return Err(End::Wrong(format!("{kind}: {object}"))),
         };
-        match facts(&object) {
+        match content_and_version(&object) {
             Some((object, content, version)) => {
                 Ok(watch.event(seen, Event { change, object, content, version })?)
             }

@@ -1,4 +1,4 @@
-//! What the tests of power cuts and disk errors have the engine do, and how they compare what is left of it.
+//! The workload of the tests of power cuts and disk errors, and the comparison of what is left of it.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -28,8 +28,8 @@ pub fn variable(name: &str) -> Option<u64> {
 /// A change of a key: the value, or none to delete it, and how long it stays.
 pub type Operation = (String, Option<Vec<u8>>, Option<Duration>);
 
-/// What transaction number `n` does. Every one writes a key with its number, so that each takes a revision and can be
-/// told.
+/// What transaction number `n` does. Every one writes a key with its number, so that each takes a revision
+/// and can be identified.
 pub fn operations(n: u64) -> Vec<Operation> {
     let mut random = Random(n.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut operations: Vec<Operation> = vec![("number".to_owned(), Some(n.to_le_bytes().to_vec()), None)];
@@ -61,8 +61,8 @@ pub fn transaction(n: u64) -> Transaction {
     })
 }
 
-/// What a subscriber was given, as bytes of a mark: the revision, then for each change the key's length, the value's
-/// length (none: deleted), key and value.
+/// What a subscriber was given, as bytes of a mark: the revision, then for each change the key's length, the
+/// value's length (none: deleted), key and value.
 pub fn encode_change(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     out.extend_from_slice(&value.map_or(u32::MAX, |value| value.len() as u32).to_le_bytes());
@@ -136,20 +136,20 @@ impl History {
         for event in events {
             let Event::Mark { name, data } = event else { continue };
             let Some(revision) = number(name, "event") else { continue };
-            assert_eq!(revision, history.head() + 1, "the feed of the recorded run has no gap");
+            assert_eq!(revision, history.latest() + 1, "the feed of the recorded run has no gap");
             history.add(decode_changes(data));
         }
         history
     }
 
     /// The newest revision.
-    pub fn head(&self) -> u64 {
+    pub fn latest(&self) -> u64 {
         self.states.len() as u64 - 1
     }
 
     /// Adds a revision.
     pub fn add(&mut self, changes: Changes) {
-        let revision = self.head() + 1;
+        let revision = self.latest() + 1;
         let mut state = self.states.last().cloned().unwrap_or_default();
         let mut done = Vec::new();
         for (key, value) in changes {
@@ -225,36 +225,36 @@ pub fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found,
     let engine = Engine::open(options(dir).create(create).expire_keys(false));
     let engine = engine.map_err(|error| format!("open: {error}"))?;
     verified?;
-    let (head, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
-    if head > history.head() {
-        return Err(format!("a revision that never was: {head} of {}", history.head()));
+    let (latest, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
+    if latest > history.latest() {
+        return Err(format!("a revision that never was: {latest} of {}", history.latest()));
     }
-    if !history.is_state(head, &dump(&engine, &KeyRange::all(), At::Latest)) {
-        return Err(format!("the state at {head} is another one"));
+    if !history.is_state(latest, &dump(&engine, &KeyRange::all(), At::Latest)) {
+        return Err(format!("the state at {latest} is another one"));
     }
-    if !history.is_feed(floor, head, &replay(&engine, &KeyRange::all(), floor)) {
+    if !history.is_feed(floor, latest, &replay(&engine, &KeyRange::all(), floor)) {
         return Err(format!("the feed after {floor} delivers something else"));
     }
     let next = engine.transact(Transaction::new().put("after", "the cut")).wait();
     let next = next.map_err(|error| format!("write: {error}"))?.revision.get();
-    if next != head + 1 {
-        return Err(format!("revision {next} follows {head}"));
+    if next != latest + 1 {
+        return Err(format!("revision {next} follows {latest}"));
     }
     engine.close().map_err(|error| format!("close: {error}"))?;
     drop(engine);
     complaints(dir).map_err(|found| format!("after the next write: {found}"))?;
-    Ok(Found { head, floor })
+    Ok(Found { latest, floor })
 }
 
-/// As [`check_store`], for a history whose last revisions nobody saw: those that the store has are added to it when each is a
-/// whole transaction or an expiry.
-pub fn check_survivor(dir: &Path, mut history: History, head: u64, floor: u64) -> Result<(), String> {
-    if is_created(dir) || head > 0 {
+/// As [`check_store`], for a history whose last revisions nobody saw: those that the store has are added to
+/// it when each is a whole transaction or an expiry.
+pub fn check_survivor(dir: &Path, mut history: History, latest: u64, floor: u64) -> Result<(), String> {
+    if is_created(dir) || latest > 0 {
         complaints(dir)?;
         let engine = Engine::open(options(dir).create(false).expire_keys(false));
         let engine = engine.map_err(|error| format!("open: {error}"))?;
-        if engine.current_revision().get() > history.head() {
-            let known = history.head();
+        if engine.current_revision().get() > history.latest() {
+            let known = history.latest();
             let behind = replay(&engine, &KeyRange::all(), known);
             for of_one in behind.chunk_by(|a, b| a.0 == b.0) {
                 let changes = of_one.iter().map(|(_, (key, new, _))| {
@@ -268,8 +268,8 @@ pub fn check_survivor(dir: &Path, mut history: History, head: u64, floor: u64) -
         drop(engine);
     }
     let found = check_store(dir, &history, true)?;
-    if found.head < head {
-        return Err(format!("lost: {head} acknowledged, {} there", found.head));
+    if found.latest < latest {
+        return Err(format!("lost: {latest} acknowledged, {} there", found.latest));
     }
     if found.floor < floor {
         return Err(format!("the floor went back: {floor} acknowledged, {} there", found.floor));

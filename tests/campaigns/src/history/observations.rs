@@ -1,0 +1,156 @@
+//! What clients observe of a server: events of watches, lists, and requests with their answers.
+
+use std::collections::BTreeMap;
+
+use super::linear::Operation;
+use super::{violation, Violation};
+
+/// The type of a watch event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// `ADDED`.
+    Added,
+    /// `MODIFIED`.
+    Modified,
+    /// `DELETED`.
+    Deleted,
+}
+
+/// An event of a watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub change: Change,
+    /// `namespace/name`.
+    pub object: String,
+    /// Which write made the object's content; of a deletion, the content that was deleted.
+    pub content: u64,
+    /// resourceVersion.
+    pub version: u64,
+}
+
+/// Which objects a watch or a list has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    All,
+    /// Those of a namespace.
+    Namespace(String),
+    /// One, `namespace/name`.
+    Object(String),
+}
+
+impl Scope {
+    pub(super) fn has(&self, object: &str) -> bool {
+        match self {
+            Scope::All => true,
+            Scope::Namespace(namespace) => object.split_once('/').is_some_and(|(n, _)| n == namespace),
+            Scope::Object(name) => object == name,
+        }
+    }
+}
+
+/// Content and version by `namespace/name`.
+pub type Objects = BTreeMap<String, (u64, u64)>;
+
+/// What one watch saw, over as many connections as it took.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// What it watches.
+    pub scope: Scope,
+    /// Everything after this version was to be seen.
+    pub(super) from: u64,
+    /// Up to which it has seen everything.
+    pub(super) position: u64,
+    pub(super) events: Vec<(u64, Event)>,
+    /// Bookmarks, for the order of versions in time.
+    pub(super) marks: Vec<(u64, u64)>,
+}
+
+impl Watch {
+    /// A watch that begins after a version.
+    pub fn new(scope: Scope, from: u64) -> Watch {
+        Watch { scope, from, position: from, events: Vec::new(), marks: Vec::new() }
+    }
+
+    /// The version to go on from.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// An event came.
+    ///
+    /// # Errors
+    /// When it does not come after all before it, or is none of this watch.
+    pub fn event(&mut self, seen: u64, event: Event) -> Result<(), Violation> {
+        if event.version <= self.position {
+            return Err(violation!(
+                "watch of {:?}: {event:?} came after version {}",
+                self.scope,
+                self.position
+            ));
+        }
+        if !self.scope.has(&event.object) {
+            return Err(violation!("watch of {:?}: {event:?} is none of it", self.scope));
+        }
+        self.position = event.version;
+        self.events.push((seen, event));
+        Ok(())
+    }
+
+    /// A bookmark came.
+    ///
+    /// # Errors
+    /// When it goes back.
+    pub fn bookmark(&mut self, seen: u64, version: u64) -> Result<(), Violation> {
+        if version < self.position {
+            return Err(violation!(
+                "watch of {:?}: a bookmark at {version} after version {}",
+                self.scope,
+                self.position
+            ));
+        }
+        self.position = version;
+        self.marks.push((seen, version));
+        Ok(())
+    }
+
+    /// How many events it saw.
+    pub fn events(&self) -> usize {
+        self.events.len()
+    }
+
+    /// What was seen since the last call; the watch itself goes on.
+    pub fn take(&mut self) -> Watch {
+        let rest = Watch::new(self.scope.clone(), self.position);
+        std::mem::replace(self, rest)
+    }
+}
+
+/// A list that was answered: its revision and its objects.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// When it was requested.
+    pub called: u64,
+    /// When its last page had been read.
+    pub returned: u64,
+    /// Whether it had to be as new as everything answered before it was requested.
+    pub most_recent: bool,
+    /// What it lists.
+    pub scope: Scope,
+    /// Its resourceVersion.
+    pub version: u64,
+    /// The listed objects.
+    pub objects: Objects,
+}
+
+/// What happened between two checks.
+#[derive(Debug, Default)]
+pub struct Piece {
+    /// Requests by object.
+    pub operations: Vec<(String, Operation)>,
+    /// Lists.
+    pub lists: Vec<Listed>,
+    /// What watches saw.
+    pub watches: Vec<Watch>,
+}

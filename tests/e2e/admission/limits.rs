@@ -1,0 +1,176 @@
+//! Admission plugins that are on by default: quotas, limit ranges, Pod Security, priorities, storage
+//! protection.
+
+use futures::stream::{self, StreamExt};
+use plinth_tests::eventually;
+use plinth_tests::requests::{create, send};
+use plinth_tests::samples::pod;
+use plinth_tests::server::{namespace, shared, unique};
+use serde_json::{json, Value};
+
+#[tokio::test]
+async fn a_quota_is_never_exceeded_and_given_back() {
+    const WRITERS: usize = 16;
+    const HARD: usize = 5;
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "quota").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+    create(
+        &client,
+        &quotas,
+        &json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": HARD.to_string()}}}),
+    )
+    .await;
+    let used = || async {
+        let quota = send(&client, "GET", &format!("{quotas}/q"), &Value::Null).await;
+        quota.text_at("/status/used/count~1configmaps").to_owned()
+    };
+    eventually("the controller counts", || async { used().await == "0" }).await;
+    let codes: Vec<u16> =
+        stream::iter(0..WRITERS)
+            .map(|i| {
+                let (client, maps) = (&client, &maps);
+                async move {
+                    send(client, "POST", maps, &json!({"metadata": {"name": format!("m{i}")}})).await.code
+                }
+            })
+            .buffer_unordered(WRITERS)
+            .collect()
+            .await;
+    assert_eq!(codes.iter().filter(|code| **code == 201).count(), HARD, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == 403).count(), WRITERS - HARD, "{codes:?}");
+    assert_eq!(used().await, HARD.to_string());
+    let refused = send(&client, "POST", &maps, &json!({"metadata": {"name": "more"}})).await;
+    assert_eq!(
+        refused.text_at("/message"),
+        "configmaps \"more\" is forbidden: exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=5, limited: count/configmaps=5"
+    );
+    assert_eq!(send(&client, "DELETE", &maps, &Value::Null).await.code, 200);
+    eventually("usage is given back", || async { used().await == "0" }).await;
+    create(&client, &maps, &json!({"metadata": {"name": "more"}})).await;
+    assert_eq!(used().await, "1");
+}
+
+#[tokio::test]
+async fn limit_ranges_fill_in_and_refuse() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "limits").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let limits = json!([{
+        "type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "2"},
+    }]);
+    let range = json!({"metadata": {"name": "r"}, "spec": {"limits": limits}});
+    create(&client, &format!("/api/v1/namespaces/{namespace}/limitranges"), &range).await;
+    let made = create(&client, &pods, &pod("p")).await;
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"],
+        json!({"limits": {"cpu": "1"}, "requests": {"cpu": "100m"}})
+    );
+    assert!(made["metadata"]["annotations"]["kubernetes.io/limit-ranger"].is_string(), "{made}");
+    let mut large = pod("large");
+    large["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "3"}});
+    let refused = send(&client, "POST", &pods, &large).await;
+    assert_eq!(refused.code, 403);
+    assert_eq!(
+        refused.text_at("/message"),
+        "pods \"large\" is forbidden: maximum cpu usage per Container is 2, but limit is 3"
+    );
+}
+
+#[tokio::test]
+async fn pod_security_follows_the_labels_of_the_namespace() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "security").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let label = |mode: &str, level: &str| json!({"metadata": {"labels": {format!("pod-security.kubernetes.io/{mode}"): level}}});
+    let path = format!("/api/v1/namespaces/{namespace}");
+    let bad = send(&client, "PATCH", &path, &label("enforce", "none")).await;
+    assert_eq!((bad.code, bad.fields()), (422, vec!["metadata.labels[pod-security.kubernetes.io/enforce]"]));
+    let mut privileged = pod("privileged");
+    privileged["spec"]["containers"][0]["securityContext"] = json!({"privileged": true});
+    create(&client, &pods, &privileged).await;
+    let stricter = send(&client, "PATCH", &path, &label("enforce", "baseline")).await;
+    assert_eq!(stricter.code, 200);
+    assert!(
+        stricter.warnings.iter().any(|w| w.contains("privileged: privileged")),
+        "{:?}",
+        stricter.warnings
+    );
+    privileged["metadata"]["name"] = json!("second");
+    let refused = send(&client, "POST", &pods, &privileged).await;
+    assert_eq!(
+        (refused.code, refused.text_at("/message")),
+        (
+            403,
+            r#"pods "second" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set securityContext.privileged=true)"#
+        )
+    );
+    assert_eq!(send(&client, "PATCH", &path, &label("warn", "restricted")).await.code, 200);
+    let warned = send(&client, "POST", &pods, &pod("plain")).await;
+    assert_eq!(warned.code, 201);
+    assert!(
+        warned.warnings.iter().any(|w| w.contains(r#"would violate PodSecurity \"restricted:latest\""#)),
+        "{:?}",
+        warned.warnings
+    );
+}
+
+#[tokio::test]
+async fn priorities_follow_from_classes() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "priority").await);
+    const CLASSES: &str = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    for (name, value) in [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)]
+    {
+        let class = send(&client, "GET", &format!("{CLASSES}/{name}"), &Value::Null).await;
+        assert_eq!(class.body["value"], json!(value), "{}", class.body);
+        assert_eq!(send(&client, "DELETE", &format!("{CLASSES}/{name}"), &Value::Null).await.code, 403);
+    }
+    let class = unique("class");
+    create(&client, CLASSES, &json!({"metadata": {"name": class}, "value": 7, "preemptionPolicy": "Never"}))
+        .await;
+    let mut with_class = pod("with");
+    with_class["spec"]["priorityClassName"] = json!(class);
+    let made = create(&client, &pods, &with_class).await;
+    assert_eq!((&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]), (&json!(7), &json!("Never")));
+    let plain = create(&client, &pods, &pod("plain")).await;
+    assert_eq!(plain["spec"]["priority"], json!(0));
+    let mut forged = pod("forged");
+    forged["spec"]["priority"] = json!(5);
+    assert_eq!(send(&client, "POST", &pods, &forged).await.code, 403);
+    let mut lost = pod("lost");
+    lost["spec"]["priorityClassName"] = json!("nosuch");
+    let refused = send(&client, "POST", &pods, &lost).await;
+    assert_eq!(
+        refused.text_at("/message"),
+        "pods \"lost\" is forbidden: no PriorityClass with name nosuch was found"
+    );
+}
+
+#[tokio::test]
+async fn a_claim_stays_while_a_pod_uses_it() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "protection").await;
+    let claims = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims");
+    let claim = json!({
+        "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let made = create(&client, &claims, &claim).await;
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
+    let mut user = pod("p");
+    user["spec"]["nodeName"] = json!("n1");
+    user["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    create(&client, &pods, &user).await;
+    assert_eq!(send(&client, "DELETE", &format!("{claims}/c"), &Value::Null).await.code, 200);
+    let held = send(&client, "GET", &format!("{claims}/c"), &Value::Null).await;
+    assert_eq!((held.code, held.body["metadata"]["deletionTimestamp"].is_string()), (200, true));
+    let now = json!({"gracePeriodSeconds": 0});
+    assert_eq!(send(&client, "DELETE", &format!("{pods}/p"), &now).await.code, 200);
+    eventually("the claim goes", || async {
+        send(&client, "GET", &format!("{claims}/c"), &Value::Null).await.code == 404
+    })
+    .await;
+}

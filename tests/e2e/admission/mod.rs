@@ -1,0 +1,7 @@
+//! Admission: built-in plugins and policies.
+
+mod hardening;
+mod limits;
+mod mutating_policies;
+mod plugins;
+mod validating_policies;

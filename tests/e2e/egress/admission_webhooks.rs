@@ -1,0 +1,100 @@
+//! Admission webhooks.
+
+use base64::prelude::{Engine as _, BASE64_STANDARD};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode};
+use plinth_tests::https::HttpsServer;
+use plinth_tests::requests::create;
+use plinth_tests::server::{namespace, shared, unique};
+use serde_json::{json, Value};
+
+use super::{answer, send};
+
+/// An admission webhook that labels objects, and denies those named `denied`.
+async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let mutating = request.uri().path() == "/mutate";
+    let body = request.into_body().collect().await.expect("body").to_bytes();
+    let review: Value = serde_json::from_slice(&body).expect("a review");
+    let admission_request = &review["request"];
+    let denied = admission_request["name"].as_str().is_some_and(|name| name.starts_with("denied"));
+    let mut response = json!({"uid": admission_request["uid"], "allowed": !denied, "warnings": ["a warning of the webhook"]});
+    if denied {
+        response["status"] = json!({"code": 418, "message": "not this one"});
+    } else if mutating {
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": admission_request["operation"]}}]);
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(BASE64_STANDARD.encode(patch.to_string()));
+    }
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    answer(StatusCode::OK, &review.to_string())
+}
+
+#[tokio::test]
+async fn webhooks_change_refuse_and_fail() {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "webhooks").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let server = HttpsServer::start(admission_webhook).await;
+    let hook = |path: &str, port: u16, policy: &str| {
+        json!({
+            "name": "webhook.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "failurePolicy": policy,
+            "timeoutSeconds": 5,
+            "clientConfig": {
+                "url": format!("https://localhost:{port}/{path}"),
+                "caBundle": BASE64_STANDARD.encode(&server.certificate),
+            },
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        })
+    };
+    let (mutating, validating) = (unique("mutating"), unique("validating"));
+    let configure = |plural: &str| format!("{CONFIGURATIONS}/{plural}webhookconfigurations");
+    let body = json!({"metadata": {"name": mutating}, "webhooks": [hook("mutate", server.port, "Fail")]});
+    create(&client, &configure("mutating"), &body).await;
+    let body = json!({"metadata": {"name": validating}, "webhooks": [hook("validate", server.port, "Fail")]});
+    create(&client, &configure("validating"), &body).await;
+
+    let made = create(&client, &maps, &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(made["metadata"]["labels"], json!({"seen": "CREATE"}));
+    let (code, changed, _) = send(&client, "PATCH", &format!("{maps}/a"), &json!({"data": {"k": "v"}})).await;
+    assert_eq!((code, &changed["metadata"]["labels"]["seen"]), (200, &json!("UPDATE")));
+    let (code, refused, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "denied"}})).await;
+    assert_eq!(
+        (code, refused["message"].as_str()),
+        (418, Some(r#"admission webhook "webhook.example.com" denied the request: not this one"#))
+    );
+    // Other namespaces do not match.
+    let (code, in_other_namespace, _) = send(
+        &client,
+        "POST",
+        "/api/v1/namespaces/default/configmaps?dryRun=All",
+        &json!({"metadata": {"name": "denied"}}),
+    )
+    .await;
+    assert_eq!(code, 201, "{in_other_namespace}");
+
+    drop(server);
+    let (code, failed, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "b"}})).await;
+    assert_eq!(code, 500);
+    let message = failed["message"].as_str().unwrap_or_default().to_owned();
+    assert!(message.starts_with(r#"Internal error occurred: failed calling webhook "webhook.example.com": failed to call webhook: Post"#), "{message}");
+    for (plural, name) in [("mutating", &mutating), ("validating", &validating)] {
+        let policy = json!({"webhooks": [{"name": "webhook.example.com", "failurePolicy": "Ignore"}]});
+        let (code, body, _) = send(&client, "PATCH", &format!("{}/{name}", configure(plural)), &policy).await;
+        assert_eq!(code, 200, "{body}");
+    }
+    create(&client, &maps, &json!({"metadata": {"name": "b"}})).await;
+    for (plural, name) in [("mutating", &mutating), ("validating", &validating)] {
+        assert_eq!(
+            send(&client, "DELETE", &format!("{}/{name}", configure(plural)), &Value::Null).await.0,
+            200
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Logs and terminals of pods, which come from a kubelet.
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use plinth_benches::api::client::Protocol;
+use plinth_tests::https::HttpsServer;
+use plinth_tests::requests::create;
+use plinth_tests::server::{namespace, shared, unique};
+use serde_json::{json, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{answer, send};
+
+/// A kubelet that has one log, and echoes what an upgraded connection sends.
+async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let target = request.uri().to_string();
+    if request.headers().contains_key("authorization") {
+        return answer(StatusCode::BAD_REQUEST, "credentials were passed on");
+    }
+    if target.starts_with("/containerLogs/") {
+        return answer(StatusCode::OK, &format!("log of {target}\n"));
+    }
+    if target.starts_with("/exec/") {
+        let upgrade = hyper::upgrade::on(&mut request);
+        let protocol = request.headers().get("upgrade").cloned().expect("an upgrade");
+        tokio::spawn(async move {
+            let mut stream = TokioIo::new(upgrade.await.expect("upgraded connection"));
+            let mut buffer = [0u8; 64];
+            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                stream.write_all(&buffer[..count]).await.expect("echo");
+            }
+        });
+        let mut response = answer(StatusCode::SWITCHING_PROTOCOLS, "");
+        response.headers_mut().insert("connection", "Upgrade".parse().expect("header"));
+        response.headers_mut().insert("upgrade", protocol);
+        return response;
+    }
+    answer(StatusCode::NOT_FOUND, "no such path")
+}
+
+#[tokio::test]
+async fn logs_and_terminals_come_from_the_kubelet() {
+    let access = shared().await;
+    let client = access.client().await;
+    let kubelet = HttpsServer::start(kubelet).await;
+    let node = unique("node");
+    create(&client, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+    }});
+    let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &status).await;
+    assert_eq!(code, 200, "{body}");
+    let namespace = namespace(&client, "kubelet").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
+    create(
+        &client,
+        &pods,
+        &json!({"metadata": {"name": "p"}, "spec": {"nodeName": node, "containers": containers}}),
+    )
+    .await;
+    create(&client, &pods, &json!({"metadata": {"name": "free"}, "spec": {"containers": containers}})).await;
+
+    let (code, _, text) =
+        send(&client, "GET", &format!("{pods}/p/log?container=b&tailLines=3&follow=true"), &Value::Null)
+            .await;
+    assert_eq!(
+        (code, text),
+        (200, format!("log of /containerLogs/{namespace}/p/b?follow=true&tailLines=3\n"))
+    );
+    let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await;
+    assert_eq!(
+        (code, body["message"].as_str()),
+        (400, Some("a container name must be specified for pod p, choose one of: [a b]"))
+    );
+    let (code, body, _) =
+        send(&client, "POST", &format!("{pods}/free/exec?container=a&command=sh"), &Value::Null).await;
+    assert_eq!((code, body["message"].as_str()), (400, Some("pod free does not have a host assigned")));
+
+    // An upgrade becomes a pipe from end to end.
+    let mut stream = access.endpoint().stream(Protocol::Http1).await.expect("connection");
+    let head = format!(
+        "POST {pods}/p/exec?container=a&stdin=true&stdout=true&command=cat HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.expect("request");
+    let mut seen = Vec::new();
+    while !seen.windows(4).any(|end| end == b"\r\n\r\n") {
+        seen.push(stream.read_u8().await.expect("head of the answer"));
+    }
+    let head = String::from_utf8_lossy(&seen).to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 101") && head.contains("upgrade: spdy/3.1"), "{head}");
+    stream.write_all(b"hello").await.expect("keys");
+    let mut echo = [0u8; 5];
+    stream.read_exact(&mut echo).await.expect("echo");
+    assert_eq!(&echo, b"hello");
+
+    drop(kubelet);
+    let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log?container=a"), &Value::Null).await;
+    assert_eq!(code, 500);
+    assert!(
+        body["message"].as_str().is_some_and(|m| m.contains("error dialing backend: dial tcp 127.0.0.1:")),
+        "{body}"
+    );
+}

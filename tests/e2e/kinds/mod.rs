@@ -1,0 +1,4 @@
+//! Built-in kinds: discovery and OpenAPI, and the same life for an object of each.
+
+mod discovery;
+mod every_kind;

@@ -1,0 +1,6 @@
+//! Requests and answers below the single kinds: protocols, codes, Status objects, bad input, flow control.
+
+mod bad_input;
+mod flow_control;
+mod protocols;
+mod refusals;
