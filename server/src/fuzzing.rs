@@ -21,7 +21,7 @@ use plinth_apiserver::{audit, authn, authz, custom_resources};
 use plinth_pki::jwt::{self, VerifyingKey};
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::encryption;
-use plinth_storage::stored::{self, Head, Stored};
+use plinth_storage::stored::{self, Header, Stored};
 
 /// The door of one fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -84,7 +84,7 @@ pub fn request_path(input: &[u8]) {
     let (group, version, parts) = (&info.group, &info.version, parts.join("/"));
     let heads = [format!("apis/{group}/{version}/{parts}"), format!("api/{version}/{parts}")];
     let found = if group.is_empty() { heads.iter() } else { heads[..1].iter() };
-    let mut behind = found.filter_map(|head| decoded.strip_prefix(&trim(head)).map(trim));
+    let mut behind = found.filter_map(|header| decoded.strip_prefix(&trim(header)).map(trim));
     assert!(behind.any(|behind| behind == tail), "{uri} is {info:?}");
 }
 
@@ -188,11 +188,11 @@ pub fn continue_token(input: &[u8]) {
 
 /// A value of the store: its header and its body, sealed or not.
 pub fn stored_value(input: &[u8]) {
-    if let Ok(head) = stored::head_of(input) {
-        assert!(head.len() <= input.len());
+    if let Ok(header) = stored::header_bytes(input) {
+        assert!(header.len() <= input.len());
     }
-    if let Ok(head) = Head::parse(input) {
-        walk(&head);
+    if let Ok(header) = Header::parse(input) {
+        walk(&header);
     }
     if let Ok(value) = Stored::parse(input) {
         assert_eq!(value.body().get(13..).unwrap_or_default(), value.after_splice());
@@ -201,19 +201,19 @@ pub fn stored_value(input: &[u8]) {
         walk(&value);
     }
     if let Ok(sealed) = encryption::wire::Sealed::read(input) {
-        let mut head = Vec::new();
-        sealed.write_head(&mut head);
-        assert!(head.len() <= input.len(), "longer than it was");
+        let mut header = Vec::new();
+        sealed.write_header(&mut header);
+        assert!(header.len() <= input.len(), "longer than it was");
     }
 }
 
-fn walk(head: &Head<'_>) {
-    for (key, _) in head.labels() {
-        assert!(head.label(key).is_some(), "{key} is there and is not found");
+fn walk(header: &Header<'_>) {
+    for (key, _) in header.labels() {
+        assert!(header.label(key).is_some(), "{key} is there and is not found");
     }
-    let _ = (head.deleting(), head.version(), head.uid(), head.schema(), head.owners().count());
+    let _ = (header.deleting(), header.version(), header.uid(), header.schema(), header.owners().count());
     for index in 0..4 {
-        let _ = head.field(index);
+        let _ = header.field(index);
     }
 }
 

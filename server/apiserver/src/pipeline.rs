@@ -31,8 +31,8 @@ use plinth_api::query::Query;
 use plinth_api::request_info::{self, RequestInfo, Route, Verb};
 use plinth_api::user::User;
 use plinth_http::body::Body;
+use plinth_http::fair_queuing::ScheduledConnection;
 use plinth_http::request_body::RequestBody;
-use plinth_http::turns::Member;
 use plinth_http::upgrade::Upgrade;
 use plinth_registry::{Registry, ResourceType};
 
@@ -52,7 +52,7 @@ pub struct Came {
     /// The other end of its connection.
     pub remote: IpAddr,
     /// Its connection, among those of its user.
-    pub member: Arc<Member>,
+    pub member: Arc<ScheduledConnection>,
 }
 
 /// Answers one request. Never fails: what goes wrong becomes a Status.
@@ -162,7 +162,7 @@ async fn answer(
     };
     let (sender, remarks) = identify(server, &origin.came.peer, &request, path).await;
     if let Ok(sender) = &sender {
-        origin.came.member.belongs_to(&sender.name);
+        origin.came.member.assign_user(&sender.name);
     }
     websocket::hide(request.headers_mut());
     told.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);

@@ -12,7 +12,7 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// The group of what configures admission. No webhook or policy is asked about it, so that a bad one can be mended.
 const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
@@ -178,8 +178,8 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
         return Ok(true);
     }
     let server = &call.cx.server;
-    let selected = |namespace: Head<'_>| selects(owner, KEY, |key| namespace.label(key));
-    let selected = server.namespaces.look(&server.store, call.namespace, selected).await?;
+    let selected = |namespace: Header<'_>| selects(owner, KEY, |key| namespace.label(key));
+    let selected = server.namespaces.read(&server.store, call.namespace, selected).await?;
     selected.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))
 }
 

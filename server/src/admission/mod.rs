@@ -38,7 +38,7 @@
 //! `call` is a write on its way through them. `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL, `made` takes what
 //! they made of an object, `configuration` has what a file tells plugins, `reinvocation` knows which of them are asked twice.
 //!
-//! A plugin that reads a small collection on every write takes it from a [`plinth_storage::mirror::Mirror`].
+//! A plugin that reads a small collection on every write takes it from a [`plinth_storage::object_cache::ObjectCache`].
 
 mod always_deny;
 mod always_pull_images;
@@ -87,7 +87,7 @@ use plinth_codec::Value;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
 use plinth_registry::object_meta;
-use plinth_storage::mirror::{Derived, Mirror};
+use plinth_storage::object_cache::{DerivedCache, ObjectCache};
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
@@ -102,29 +102,29 @@ pub struct Plugins {
     /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
     pub unreachable_toleration_seconds: i64,
     /// LimitRanges.
-    pub limit_ranges: Mirror,
+    pub limit_ranges: ObjectCache,
     /// ResourceQuotas.
-    pub resource_quotas: Mirror,
+    pub resource_quotas: ObjectCache,
     /// PriorityClasses.
-    pub priority_classes: Mirror,
+    pub priority_classes: ObjectCache,
     /// RuntimeClasses.
-    pub runtime_classes: Mirror,
+    pub runtime_classes: ObjectCache,
     /// StorageClasses.
-    pub storage_classes: Mirror,
+    pub storage_classes: ObjectCache,
     /// IngressClasses.
-    pub ingress_classes: Mirror,
+    pub ingress_classes: ObjectCache,
     /// MutatingWebhookConfigurations.
-    pub mutating_webhooks: Derived<webhook::Hooks>,
+    pub mutating_webhooks: DerivedCache<webhook::Hooks>,
     /// ValidatingWebhookConfigurations.
-    pub validating_webhooks: Derived<webhook::Hooks>,
+    pub validating_webhooks: DerivedCache<webhook::Hooks>,
     /// MutatingAdmissionPolicies.
-    pub mutating_policies: Derived<policy::MutatingPolicy>,
+    pub mutating_policies: DerivedCache<policy::MutatingPolicy>,
     /// MutatingAdmissionPolicyBindings.
-    pub mutating_bindings: Mirror,
+    pub mutating_bindings: ObjectCache,
     /// ValidatingAdmissionPolicies.
-    pub validating_policies: Derived<policy::Policy>,
+    pub validating_policies: DerivedCache<policy::Policy>,
     /// ValidatingAdmissionPolicyBindings.
-    pub validating_bindings: Mirror,
+    pub validating_bindings: ObjectCache,
 }
 
 /// How long a pod stays on a failed node when nobody says otherwise.
@@ -133,30 +133,30 @@ const TOLERATION_SECONDS: i64 = 300;
 impl Default for Plugins {
     fn default() -> Plugins {
         const GROUP: &str = "admissionregistration.k8s.io";
-        let hooks = |plural| Derived::new(Mirror::new(GROUP, "v1", plural), webhook::Hooks::read);
+        let hooks = |plural| DerivedCache::new(ObjectCache::new(GROUP, "v1", plural), webhook::Hooks::read);
         Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
-            limit_ranges: Mirror::new("", "v1", "limitranges"),
-            resource_quotas: Mirror::new("", "v1", "resourcequotas"),
-            priority_classes: Mirror::new("scheduling.k8s.io", "v1", "priorityclasses"),
-            runtime_classes: Mirror::new("node.k8s.io", "v1", "runtimeclasses"),
-            storage_classes: Mirror::new("storage.k8s.io", "v1", "storageclasses"),
-            ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
+            limit_ranges: ObjectCache::new("", "v1", "limitranges"),
+            resource_quotas: ObjectCache::new("", "v1", "resourcequotas"),
+            priority_classes: ObjectCache::new("scheduling.k8s.io", "v1", "priorityclasses"),
+            runtime_classes: ObjectCache::new("node.k8s.io", "v1", "runtimeclasses"),
+            storage_classes: ObjectCache::new("storage.k8s.io", "v1", "storageclasses"),
+            ingress_classes: ObjectCache::new("networking.k8s.io", "v1", "ingressclasses"),
             mutating_webhooks: hooks("mutatingwebhookconfigurations"),
             validating_webhooks: hooks("validatingwebhookconfigurations"),
-            mutating_policies: Derived::new(
-                Mirror::new(GROUP, "v1", "mutatingadmissionpolicies"),
+            mutating_policies: DerivedCache::new(
+                ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicies"),
                 policy::MutatingPolicy::read,
             ),
-            mutating_bindings: Mirror::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
-            validating_policies: Derived::new(
-                Mirror::new(GROUP, "v1", "validatingadmissionpolicies"),
+            mutating_bindings: ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
+            validating_policies: DerivedCache::new(
+                ObjectCache::new(GROUP, "v1", "validatingadmissionpolicies"),
                 policy::Policy::read,
             ),
-            validating_bindings: Mirror::new(GROUP, "v1", "validatingadmissionpolicybindings"),
+            validating_bindings: ObjectCache::new(GROUP, "v1", "validatingadmissionpolicybindings"),
         }
     }
 }

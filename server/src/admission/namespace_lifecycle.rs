@@ -6,7 +6,7 @@ use plinth_codec::Value;
 
 use super::{Call, Operation};
 use plinth_api::api_error::{ApiError, Cause};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Namespaces that nobody may delete.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
@@ -30,8 +30,8 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
         return Ok(());
     }
     let name = cx.info.namespace.as_str();
-    let is_terminating = |namespace: Head<'_>| namespace.deleting();
-    let Some(terminating) = cx.server.namespaces.look(&cx.server.store, name, is_terminating).await? else {
+    let is_terminating = |namespace: Header<'_>| namespace.deleting();
+    let Some(terminating) = cx.server.namespaces.read(&cx.server.store, name, is_terminating).await? else {
         return Err(ApiError::not_found("", "namespaces", name));
     };
     if !terminating {

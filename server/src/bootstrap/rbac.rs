@@ -42,7 +42,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         let live = match server.store.fetched(record) {
             Ok(live) => object::to_tree(&cx.resource, &live)?,
             // Its key may come back. A server that did not start for it could not be told to delete it either.
-            Err(error) if error.is_of_the_value() => {
+            Err(error) if error.affects_only_this_value() => {
                 tracing::error!(%error, plural, namespace, name, "a bootstrap object cannot be decrypted");
                 continue;
             }

@@ -51,7 +51,7 @@ use plinth_registry::Registry;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
 use plinth_storage::encryption::{ConfigError, Encryption, EncryptionOptions};
-use plinth_storage::heads::Heads;
+use plinth_storage::header_index::HeaderIndex;
 use plinth_storage::layout;
 use plinth_storage::lengths::Lengths;
 use plinth_storage::namespaces::Namespaces;
@@ -484,7 +484,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let presenter = Arc::new(Presenter {
         store: store.clone(),
         webhooks: Arc::new(Webhooks::default()),
-        heads: Arc::new(Heads::default()),
+        header_index: Arc::new(HeaderIndex::default()),
     });
     let server = Arc::new(Server {
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),

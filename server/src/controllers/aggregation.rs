@@ -70,7 +70,7 @@ async fn read(server: &Server, prefix: &str) -> Result<(Roles, Revision), ApiErr
         let (_, name) = key::split(&prefix, false, entry.key)?;
         Some((SmolStr::new(name), entry.to_record()))
     };
-    let (values, revision) = server.store.survey(range, pick).await?;
+    let (values, revision) = server.store.scan(range, pick).await?;
     let roles =
         values.into_iter().map(|(name, record)| Ok((name, role(&server.store.fetched(record)?.value)?)));
     Ok((roles.collect::<Result<_, ApiError>>()?, revision))

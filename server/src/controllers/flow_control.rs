@@ -90,7 +90,7 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
     let range = key::range(form.prefix.as_bytes());
-    let (records, _) = server.store.survey(range, |entry| Some(entry.to_record())).await?;
+    let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;
     let tree = |record| object::to_tree(&resource, &server.store.fetched(record)?);
     // One object that cannot be read must not take flow control with it.
     Ok(records.into_iter().filter_map(|record| tree(record).ok()).collect())

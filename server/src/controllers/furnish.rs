@@ -19,7 +19,7 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::write;
 use plinth_registry::key;
 use plinth_storage::object;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Namespaces that are worked on at a time.
 const WORKERS: usize = 4;
@@ -95,11 +95,11 @@ async fn follow(server: &Arc<Server>, furniture: &Arc<Furniture>) -> Result<Infa
 async fn active_namespaces(server: &Server, prefix: &str) -> Result<(Vec<String>, Revision), ApiError> {
     let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
     let pick = move |entry: &Entry<'_>| {
-        let is_active = Head::parse(entry.value).is_ok_and(|stored| !stored.deleting());
+        let is_active = Header::parse(entry.value).is_ok_and(|stored| !stored.deleting());
         let (_, name) = key::split(&prefix, false, entry.key).filter(|_| is_active)?;
         Some(name.to_owned())
     };
-    server.store.survey(range, pick).await
+    server.store.scan(range, pick).await
 }
 
 /// The namespaces that the next events concern.
@@ -143,7 +143,7 @@ async fn is_active(server: &Arc<Server>, namespace: &str) -> Result<bool, ApiErr
     let cx = Context::internal(server, ("", "v1", "namespaces"), "", namespace, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(false) };
     let record = server.store.get(form, "", namespace).await?;
-    Ok(record.is_some_and(|r| Head::parse(&r.value).is_ok_and(|stored| !stored.deleting())))
+    Ok(record.is_some_and(|r| Header::parse(&r.value).is_ok_and(|stored| !stored.deleting())))
 }
 
 impl Furniture {

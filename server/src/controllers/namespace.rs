@@ -16,8 +16,8 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::{delete, write};
 use plinth_registry::key;
-use plinth_storage::departing::Departing;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
+use plinth_storage::terminating::TerminatingObject;
 
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";
@@ -72,14 +72,14 @@ async fn terminating(
 ) -> Result<(Waiting, Revision), ApiError> {
     let prefix = prefix.to_owned();
     let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
-    let (names, revision) = server.store.survey(range.clone(), pick).await?;
+    let (names, revision) = server.store.scan(range.clone(), pick).await?;
     let now = Instant::now();
     Ok((names.into_iter().map(|name| (name, (now, RETRY.0))).collect(), revision))
 }
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
     let (_, name) = key::split(prefix, false, object_key)?;
-    Head::parse(value).ok()?.deleting().then(|| name.to_owned())
+    Header::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 
 async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<String>, ApiError> {
@@ -118,7 +118,7 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
 
 /// Does what is left to do for the namespace of that name; true when nothing is. 404 when it has gone meanwhile.
 async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
-    let Some(namespace) = Departing::find(&server.store, "", "namespaces", name).await? else {
+    let Some(namespace) = TerminatingObject::find(&server.store, "", "namespaces", name).await? else {
         return Ok(true);
     };
     if !empty(server, &namespace).await? {
@@ -128,7 +128,7 @@ async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
 }
 
 /// Deletes what is in a namespace; true when nothing is left.
-async fn empty(server: &Arc<Server>, namespace: &Departing) -> Result<bool, ApiError> {
+async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<bool, ApiError> {
     let mut left = false;
     let registry = server.registry();
     for resource in registry.stored().filter(|r| r.row.namespaced) {
@@ -140,7 +140,7 @@ async fn empty(server: &Arc<Server>, namespace: &Departing) -> Result<bool, ApiE
 }
 
 /// Takes the finalizer off.
-async fn finalize(server: &Arc<Server>, departing: &Departing) -> Result<(), ApiError> {
+async fn finalize(server: &Arc<Server>, departing: &TerminatingObject) -> Result<(), ApiError> {
     let cx = Context::internal(server, ("", "v1", "namespaces"), "", departing.name(), Verb::Update)?
         .at_subresource("finalize");
     let transform = |live: Option<&Value>| {

@@ -21,7 +21,7 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::write;
 use plinth_registry::key;
 use plinth_storage::object;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Objects that are looked at at a time.
 const WORKERS: usize = 4;
@@ -108,7 +108,7 @@ async fn follow(server: &Arc<Server>, protected: Protected) -> Result<Infallible
     let range = key::range(key::resource_prefix(group, plural).as_bytes());
     let mut workers = Workers::new(protected.name, WORKERS, RETRY);
     let (records, revision) = server.store.records(range.clone()).await?;
-    let going = |value: &[u8]| Head::parse(value).is_ok_and(|head| head.deleting());
+    let going = |value: &[u8]| Header::parse(value).is_ok_and(|header| header.deleting());
     records.into_iter().filter(|r| going(&r.value)).for_each(|r| workers.add(r.key.clone()));
     let mut feed = server.store.engine().subscribe(Subscribe::new(range).after(revision))?;
     loop {

@@ -18,7 +18,7 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::mirror::Mirror;
+use plinth_storage::object_cache::ObjectCache;
 use plinth_storage::stored::Stored;
 use plinth_storage::{object, unchanged, Fetched, Store};
 
@@ -38,7 +38,7 @@ pub(super) async fn lead(server: Arc<Server>, plugins: Arc<Plugins>) {
     super::again(NAME, RESTART, || follow(&server, &plugins.resource_quotas)).await;
 }
 
-async fn follow(server: &Arc<Server>, known: &Mirror) -> Result<Infallible, ApiError> {
+async fn follow(server: &Arc<Server>, known: &ObjectCache) -> Result<Infallible, ApiError> {
     let mut workers = Workers::new(NAME, WORKERS, RETRY);
     let prefix = key::resource_prefix("", "resourcequotas");
     let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;

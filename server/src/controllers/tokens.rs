@@ -21,7 +21,7 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, write};
 use plinth_registry::key;
 use plinth_storage::object;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";
@@ -85,7 +85,8 @@ async fn follow(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, 
 /// Whether a stored Secret is of the type. Its header says so, which is never encrypted.
 fn holds_token(value: &[u8]) -> bool {
     // The type is the last of a Secret's selectable fields; so few are looked through.
-    Head::parse(value).is_ok_and(|head| (0..).map_while(|place| head.field(place)).any(|field| field == TYPE))
+    Header::parse(value)
+        .is_ok_and(|header| (0..).map_while(|place| header.field(place)).any(|field| field == TYPE))
 }
 
 /// The Secrets for tokens of a namespace, of all for an empty one, and the revision that this is true at.
@@ -105,7 +106,7 @@ async fn token_secrets(
         let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
         Some((namespace.to_owned(), name.to_owned()))
     };
-    server.store.survey(range, pick).await
+    server.store.scan(range, pick).await
 }
 
 /// An object as it is now.

@@ -16,7 +16,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crate::outward::Webhooks;
-use plinth_storage::heads::Heads;
+use plinth_storage::header_index::HeaderIndex;
 use plinth_storage::Store;
 
 /// What objects are read and converted with. Cheap to clone.
@@ -27,5 +27,5 @@ pub struct Presenter {
     /// The way to webhooks.
     pub webhooks: Arc<Webhooks>,
     /// Heads of collections that are searched by selectors.
-    pub heads: Arc<Heads>,
+    pub header_index: Arc<HeaderIndex>,
 }

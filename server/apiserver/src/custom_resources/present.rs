@@ -14,15 +14,15 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::pull;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::heads::Filling;
-use plinth_storage::stored::Head;
+use plinth_storage::header_index::IndexBuilder;
+use plinth_storage::stored::Header;
 use plinth_storage::{Fetched, Store};
 
 /// Objects that a webhook is asked to convert at once.
 const BATCH: usize = 500;
 
 /// Whether what is stored is what the resource serves.
-pub fn is_current(resource: &ResourceType, head: &Head<'_>) -> bool {
+pub fn is_current(resource: &ResourceType, head: &Header<'_>) -> bool {
     resource.custom.as_ref().is_none_or(|custom| object::is_current(custom, head))
 }
 
@@ -98,7 +98,7 @@ async fn values(
 /// 500 when it cannot be read.
 pub fn now(store: &Store, resource: &ResourceType, key: &[u8], value: &Bytes) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(value.clone()) };
-    if object::is_current(custom, &Head::parse(value).map_err(ApiError::internal)?) {
+    if object::is_current(custom, &Header::parse(value).map_err(ApiError::internal)?) {
         return Ok(value.clone());
     }
     match object::read(custom, &store.open(key, value)?)? {
@@ -119,11 +119,11 @@ pub struct Walk {
     /// Objects passed so far, selected or not.
     seen: u64,
     /// Takes in what the walk passes, where that is wanted.
-    filling: Option<Filling>,
+    filling: Option<IndexBuilder>,
 }
 
 /// Which objects of a walk are meant, by key and head; none for all.
-pub type Selects<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
+pub type Selects<'s> = Option<&'s dyn Fn(&[u8], &Header<'_>) -> bool>;
 
 /// Where a walk takes its objects from.
 enum Source {
@@ -204,7 +204,7 @@ impl Walk {
     }
 
     /// Has the heads of all objects that the walk passes taken in.
-    pub fn fill(&mut self, filling: Option<Filling>) {
+    pub fn fill(&mut self, filling: Option<IndexBuilder>) {
         self.filling = filling;
     }
 
@@ -246,7 +246,7 @@ impl Walk {
             }
             let mut current = true;
             if selects.is_some() || custom.is_some() {
-                let head = Head::parse(entry.value).map_err(ApiError::internal)?;
+                let head = Header::parse(entry.value).map_err(ApiError::internal)?;
                 current = custom.is_none_or(|custom| object::is_current(custom, &head));
                 if current && selects.is_some_and(|selects| !selects(entry.key, &head)) {
                     continue;
@@ -257,7 +257,7 @@ impl Walk {
                 if let Reading::Made(made) = object::read(custom, &value)? {
                     value = Cow::Owned(made.into());
                 }
-                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                let head = Header::parse(&value).map_err(ApiError::internal)?;
                 if selects.is_some_and(|selects| !selects(entry.key, &head)) {
                     continue;
                 }
@@ -267,7 +267,7 @@ impl Walk {
             }
         }
         if let Some(filling) = self.filling.take() {
-            self.presenter.heads.keep(filling);
+            self.presenter.header_index.insert(filling);
         }
         Ok(true)
     }
@@ -281,7 +281,7 @@ impl Walk {
         let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
         loop {
             while let Some((record, value)) = self.converted.pop_front() {
-                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                let head = Header::parse(&value).map_err(ApiError::internal)?;
                 let selected = selects.is_none_or(|selects| selects(&record.key, &head));
                 if selected && !each(&record.key, &value, record.mod_revision)? {
                     return Ok(false);
@@ -389,7 +389,7 @@ pub fn asks_webhook<'e>(
         return Ok(false);
     };
     for value in events.flat_map(|event| values_of(event)).flatten() {
-        if !object::is_current(custom, &Head::parse(value).map_err(ApiError::internal)?) {
+        if !object::is_current(custom, &Header::parse(value).map_err(ApiError::internal)?) {
             return Ok(true);
         }
     }

@@ -26,8 +26,8 @@ use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_kinds::Deletion;
 use plinth_registry::key;
-use plinth_storage::departing::Departing;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
+use plinth_storage::terminating::TerminatingObject;
 use plinth_storage::{object, unchanged, Fetched};
 
 /// How often a delete is tried again when another write came between.
@@ -438,7 +438,7 @@ pub(super) async fn delete_collection(
 ///
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner has gone, after which nothing is deleted.
-pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
+pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<u64, ApiError> {
     let form = write::storage(cx)?;
     let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
@@ -452,7 +452,7 @@ pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError
             let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
                 continue;
             };
-            let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
+            let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
             let options = Options { uid: Some(uid), ..background.clone() };
             match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
@@ -518,14 +518,14 @@ async fn step(
     let mut selected = Vec::with_capacity(found.len());
     let mut fetched = Vec::with_capacity(found.len());
     for record in found {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
         // What is in another version than the one asked for is selected when it has been converted.
         if !present::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
     for record in present::all(&cx.server.presenter, &cx.resource, fetched).await? {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
             selected.push((record.key.clone(), record));
         }

@@ -21,15 +21,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
-use plinth_http::attended::Attended;
 use plinth_http::body::Body;
 use plinth_http::coalesce::{coalesce, drive};
-use plinth_http::connections::Place;
-use plinth_http::heads::LargeHeads;
+use plinth_http::connections::ConnectionSlot;
+use plinth_http::detach::DetachOnDrop;
+use plinth_http::fair_queuing::{ScheduledConnection, StreamExecutor};
+use plinth_http::header_limits::LargeHeaderSlots;
 use plinth_http::options::HttpOptions;
 use plinth_http::request_body::{self, RequestBody};
-use plinth_http::turns::{Member, Streams};
-use plinth_http::upgrade::HoldsEnd;
+use plinth_http::upgrade::ShutdownHold;
 
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -46,9 +46,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME: u32 = 64 << 10;
 /// What one HTTP/2 stream may buffer for sending, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
-/// Streams that a client opened and reset before they were looked at: more end the connection ("rapid reset").
+/// StreamExecutor that a client opened and reset before they were looked at: more end the connection ("rapid reset").
 const PENDING_RESETS: usize = 20;
-/// Streams that were reset because the client broke the rules: more end the connection.
+/// StreamExecutor that were reset because the client broke the rules: more end the connection.
 const ERROR_RESETS: usize = 256;
 /// How long a client may take nothing of what waits for it, and how often a silent one is asked whether it is there.
 const STALL: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ impl Settings {
 /// A connection that has come.
 pub struct Guest {
     /// Its place among the connections.
-    pub place: Place,
+    pub place: ConnectionSlot,
     /// Ready when it has to go because others need its half-open place.
     pub go: oneshot::Receiver<()>,
     /// The other end.
@@ -125,9 +125,9 @@ pub struct Guest {
     /// What holds for it.
     pub settings: Settings,
     /// The places of large heads.
-    pub heads: LargeHeads,
+    pub heads: LargeHeaderSlots,
     /// Whose turns it has.
-    pub member: Arc<Member>,
+    pub member: Arc<ScheduledConnection>,
 }
 
 /// The handshake, or nothing when there is none in time.
@@ -200,17 +200,17 @@ pub async fn serve(
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
     // As the handshake says it; a client that says nothing speaks HTTP/1.1 (RFC 9113, 3.2), as upstream has it.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let shutdown_hold = ShutdownHold(Arc::new(after_upgrade));
     let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
     let mut stopping = server.stopping.clone();
     let away = Arc::new(Notify::new());
     let (sent_away, asker) = (away.clone(), member.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (mut request, unread) = request_body::lend(request);
+        let (mut request, unread) = request_body::wrap(request);
         let incoming = incoming.clone();
-        incoming.whole();
+        incoming.header_complete();
         if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(holds_end.clone());
+            request.extensions_mut().insert(shutdown_hold.clone());
         }
         let came = pipeline::Came { peer: peer.clone(), remote, member: asker.clone() };
         let (server, carrier) = (server.clone(), server.clone());
@@ -225,18 +225,18 @@ pub async fn serve(
             }
             let mut response = pipeline::handle(server, came, request).await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                incoming.switched();
+                incoming.protocol_switched();
             } else if let Some(unread) = unread {
                 if !unread.drain().await {
-                    incoming.cut_short();
+                    incoming.closes_early();
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
             }
             Ok::<_, Infallible>(response)
         });
-        Attended::new(answered, move |request| carrier.carry_on(request))
+        DetachOnDrop::new(answered, move |request| carrier.carry_on(request))
     });
-    let mut builder = auto::Builder::new(Streams(member.clone()));
+    let mut builder = auto::Builder::new(StreamExecutor(member.clone()));
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder
         .http2()

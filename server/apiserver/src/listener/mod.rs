@@ -15,9 +15,9 @@ use self::connection::{Guest, Settings};
 use crate::context::Server;
 use plinth_http::connections::Connections;
 use plinth_http::descriptors;
-use plinth_http::heads::LargeHeads;
+use plinth_http::fair_queuing::{FairScheduler, ScheduledTask};
+use plinth_http::header_limits::LargeHeaderSlots;
 use plinth_http::options::HttpOptions;
-use plinth_http::turns::{Paced, Shares};
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
@@ -68,8 +68,8 @@ pub async fn serve(
     let most = descriptors::connections(options.max_connections);
     let connections = Connections::new(most, options.max_connections_per_client);
     let settings = Settings::new(&options);
-    let shares = Arc::<Shares>::default();
-    let heads = LargeHeads::default();
+    let scheduler = Arc::<FairScheduler>::default();
+    let heads = LargeHeaderSlots::default();
     let stopped = async move {
         // The sender's end means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -87,16 +87,19 @@ pub async fn serve(
             },
             () = &mut stopped => break,
         };
-        let Some((place, go)) = connections.enter(remote) else {
+        let Some((place, go)) = connections.admit(remote) else {
             // Closed as it is dropped. A warning for each would be a second flood.
             tracing::debug!(%remote, "too many connections");
             continue;
         };
-        let member = shares.enter();
+        let member = scheduler.connection();
         let guest = Guest { place, go, remote, settings, heads: heads.clone(), member: member.clone() };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
-        tokio::spawn(Paced::new(member, connection::serve(stream, guest, tls, server, end, after_upgrade)));
+        tokio::spawn(ScheduledTask::new(
+            member,
+            connection::serve(stream, guest, tls, server, end, after_upgrade),
+        ));
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {

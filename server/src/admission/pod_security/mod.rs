@@ -18,7 +18,7 @@ use super::{Call, Operation};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
 use plinth_apiserver::audit;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Subresources of pods that change nothing of what a pod may do.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
@@ -61,8 +61,8 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
     let server = &call.cx.server;
     let default = &settings(call).default;
-    let read = |namespace: Head<'_>| Policy::of(default, |key| namespace.label(key)).0;
-    let policy = server.namespaces.look(&server.store, call.namespace, read).await?;
+    let read = |namespace: Header<'_>| Policy::of(default, |key| namespace.label(key)).0;
+    let policy = server.namespaces.read(&server.store, call.namespace, read).await?;
     Ok(policy.unwrap_or_else(|| Policy::of(default, |_| None).0))
 }
 

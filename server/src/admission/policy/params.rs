@@ -11,7 +11,7 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::custom_resources::present;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 use plinth_storage::{object, Fetched};
 
 /// `paramKind`.
@@ -113,8 +113,8 @@ async fn selected(
     let (records, _) = call.cx.server.store.records(range).await?;
     let mut chosen = Vec::new();
     for record in records {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-        if selector.matches(|key| head.label(key)) {
+        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
+        if selector.matches(|key| header.label(key)) {
             chosen.push(record);
         }
     }

@@ -99,7 +99,7 @@ where
 async fn names(server: &Server, prefix: &str) -> Result<Vec<String>, ApiError> {
     let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
     let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
-    Ok(server.store.survey(range, pick).await?.0)
+    Ok(server.store.scan(range, pick).await?.0)
 }
 
 /// A request as it is now; `None` when it is gone or going.

@@ -28,7 +28,7 @@ use super::workers::Workers;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
-use plinth_storage::stored::{Head, Stored};
+use plinth_storage::stored::{Header, Stored};
 use plinth_storage::Store;
 
 /// Objects that are worked on at a time; more would wait for the same disk.
@@ -110,8 +110,8 @@ fn survey(store: &Store, registry: &Registry) -> Result<Survey, Error> {
         if entry.key.starts_with(IGNORED) {
             continue;
         }
-        let Ok(head) = Head::parse(entry.value) else { continue };
-        if head.deleting() || head.owners().next().is_some() {
+        let Ok(header) = Header::parse(entry.value) else { continue };
+        if header.deleting() || header.owners().next().is_some() {
             let Ok(value) = store.open(entry.key, entry.value) else { continue };
             let Ok(stored) = Stored::parse(&value) else { continue };
             found.extend(graph.change(&Bytes::copy_from_slice(entry.key), None, Some(&stored)));

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 
-use plinth_storage::stored::Header;
+use plinth_storage::stored::HeaderFields;
 
 /// A stored object with that metadata.
 pub(super) fn value(uid: &str, deleting: bool, owners: &[&str], metadata: &str) -> Bytes {
     let body = format!("{{\"metadata\":{metadata}}}");
-    let header = Header { version: "v1", uid, deleting, owners: owners.to_vec(), ..Header::default() };
+    let header =
+        HeaderFields { version: "v1", uid, deleting, owners: owners.to_vec(), ..HeaderFields::default() };
     header.encode(metadata.len(), body.as_bytes())
 }
 

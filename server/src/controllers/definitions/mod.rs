@@ -147,7 +147,7 @@ impl Definitions {
             let seen = value.and_then(|value| Seen::parse(&value, entry.mod_revision));
             Some((SmolStr::from(name), seen))
         };
-        let (found, revision) = server.store.survey(range, pick).await?;
+        let (found, revision) = server.store.scan(range, pick).await?;
         let present: BTreeSet<SmolStr> = found.iter().map(|(name, _)| name.clone()).collect();
         self.known.retain(|name, _| present.contains(name));
         for (name, seen) in found {

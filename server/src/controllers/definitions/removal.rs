@@ -15,7 +15,7 @@ use plinth_apiserver::handlers::delete;
 use plinth_kinds::definitions::FINALIZER;
 use plinth_registry::custom::definition::RESOURCE;
 use plinth_registry::CustomRows;
-use plinth_storage::departing::Departing;
+use plinth_storage::terminating::TerminatingObject;
 
 /// First and longest pause between looks at objects that finalizers hold.
 const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
@@ -27,7 +27,9 @@ pub(super) async fn remove_objects(
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
     let (group, _, plural) = RESOURCE;
-    let Some(departing) = Departing::find(&server.store, group, plural, name).await? else { return Ok(()) };
+    let Some(departing) = TerminatingObject::find(&server.store, group, plural, name).await? else {
+        return Ok(());
+    };
     match remove(server, &departing, rows).await {
         // It has gone: somebody took its finalizer off.
         Err(error) if error.code == 404 => Ok(()),
@@ -37,7 +39,7 @@ pub(super) async fn remove_objects(
 
 async fn remove(
     server: &Arc<Server>,
-    departing: &Departing,
+    departing: &TerminatingObject,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
     let Some(rows) = rows else {
@@ -67,7 +69,7 @@ async fn remove(
 
 async fn terminating(
     server: &Arc<Server>,
-    departing: &Departing,
+    departing: &TerminatingObject,
     status: &str,
     reason: &str,
     message: &str,
@@ -84,7 +86,7 @@ async fn terminating(
 /// definitions concern those who change what is wanted, and a definition that breaks one must go all the same.
 async fn finish(
     server: &Arc<Server>,
-    departing: &Departing,
+    departing: &TerminatingObject,
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {

@@ -18,7 +18,7 @@ use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
 use graph::{Graph, Wanted};
 use plinth_api::user::User;
-use plinth_storage::follow::Followed;
+use plinth_storage::informer::Informer;
 use plinth_storage::Store;
 use references::Named;
 
@@ -35,7 +35,7 @@ pub fn identity(user: &User) -> Option<&str> {
 /// The Node authorizer. What it knows of pods is read at the first question of a node: a cluster without kubelets pays
 /// nothing for it.
 pub struct NodeAuthorizer {
-    graph: Followed<Graph>,
+    graph: Informer<Graph>,
 }
 
 /// An answer that needs no graph, or the object that the graph is asked for.
@@ -47,7 +47,7 @@ enum Answer {
 impl NodeAuthorizer {
     /// An authorizer over the pods in that store.
     pub fn new(store: Store) -> NodeAuthorizer {
-        NodeAuthorizer { graph: Followed::new(store, Graph::default()) }
+        NodeAuthorizer { graph: Informer::new(store, Graph::default()) }
     }
 
     /// Decides about requests of nodes; has no opinion about others.
@@ -62,7 +62,7 @@ impl NodeAuthorizer {
             Answer::AsksFor(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
             Answer::AsksFor(wanted) => {
                 let needs = |graph: &Graph| graph.needs(node, wanted, target.namespace, target.name);
-                match self.graph.look(needs).await {
+                match self.graph.read(needs).await {
                     Ok(true) => Decision::ALLOW,
                     Ok(false) => unrelated(node),
                     Err(error) => Decision { error: Some(error.message), ..Decision::NO_OPINION },

@@ -24,7 +24,7 @@ use index::{Index, RoleKey};
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_registry::key;
-use plinth_storage::follow::{Change, Collection, Followed};
+use plinth_storage::informer::{Change, Informer, View};
 use plinth_storage::Store;
 use rules::PolicyRule;
 
@@ -40,12 +40,12 @@ const RESOURCES: [(&str, bool, bool); 4] = [
 
 /// The RBAC authorizer. Its index lies behind a lock that readers share; it is written for the moment of one change.
 pub struct Rbac {
-    followed: Followed<Index>,
+    followed: Informer<Index>,
 }
 
-impl Collection for Index {
+impl View for Index {
     // A role or binding only adds rights: those that can be read go on to count without it.
-    const PASSES_OVER: bool = true;
+    const SKIPS_UNDECRYPTABLE: bool = true;
 
     fn empty(&self) -> Index {
         Index::default()
@@ -75,7 +75,7 @@ impl Collection for Index {
 impl Rbac {
     /// An authorizer over the roles and bindings in that store; they are read at the first question.
     pub fn new(store: Store) -> Rbac {
-        Rbac { followed: Followed::new(store, Index::default()) }
+        Rbac { followed: Informer::new(store, Index::default()) }
     }
 
     /// Decides. Costs a look-up for the user and each group, and a comparison for each rule that is bound to them.
@@ -85,7 +85,7 @@ impl Rbac {
             Target::Path(_) => "",
         };
         let allows = |rule: &PolicyRule| rule.allows(attributes.verb, &attributes.target);
-        let outcome = self.followed.look(|index| index.allowing(attributes.user, namespace, allows)).await;
+        let outcome = self.followed.read(|index| index.allowing(attributes.user, namespace, allows)).await;
         match outcome {
             Ok(Ok(grant)) => {
                 Decision { verdict: Verdict::Allow, reason: Reason::Shown(Arc::new(grant)), error: None }
@@ -106,7 +106,7 @@ impl Rbac {
         user: &User,
         namespace: &str,
     ) -> Result<(Vec<Arc<[PolicyRule]>>, Vec<String>), ApiError> {
-        self.followed.look(|index| index.rules_for(user, namespace)).await
+        self.followed.read(|index| index.rules_for(user, namespace)).await
     }
 
     /// The rules of a role; `None` when it is not there.
@@ -114,6 +114,6 @@ impl Rbac {
     /// # Errors
     /// When roles and bindings cannot be read.
     pub async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
-        self.followed.look(|index| index.rules_of(key)).await
+        self.followed.read(|index| index.rules_of(key)).await
     }
 }

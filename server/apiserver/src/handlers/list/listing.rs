@@ -13,7 +13,7 @@ use crate::representation::{Ahead, Item, ListMeta, ListWriter, Representation, T
 use plinth_api::api_error::ApiError;
 use plinth_http::compression::Gzip;
 use plinth_http::pull::{Next, Presence, Producer};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Bytes that are collected before they are handed to the connection.
 const CHUNK: usize = 128 << 10;
@@ -108,7 +108,7 @@ impl Listing {
             self.begin(reader)?;
         }
         let Listing { plan, list, buffer, .. } = self;
-        let selects = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let selects = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
         let selects: Selects<'_> = if plan.selection.is_everything() { None } else { Some(&selects) };
         match &mut self.stage {
             Stage::Begin | Stage::Done => return Ok(true),
@@ -197,7 +197,7 @@ impl Listing {
             return Ok(());
         }
         // The snapshot does not change between the walks.
-        let selects = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let selects = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
         let selects: Selects<'_> = if plan.selection.is_everything() { None } else { Some(&selects) };
         let (mut ahead, mut page) = (Ahead::new(&plan.server.lengths), Page::default());
         let at_end = walk.for_each(selects, |key, value, revision| {

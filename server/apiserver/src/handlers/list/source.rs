@@ -42,7 +42,7 @@ impl Source {
         }
         let engine = server.store.engine();
         // What is not as it would be served is looked at when it has been made so.
-        let found = server.presenter.heads.find(engine, collection, range, |key, head| {
+        let found = server.presenter.header_index.find(engine, collection, range, |key, head| {
             !present::is_current(resource, head) || selection.matches(resource, key, head)
         })?;
         let snapshot = engine.snapshot(At::Exact(found.revision)).ok()?;
@@ -71,7 +71,7 @@ impl Source {
             rest.unwrap_or_else(|| range.clone()),
         );
         if let Some(collection) = self.fills.as_ref().filter(|_| is_whole) {
-            walk.fill(server.presenter.heads.fill(server.store.engine(), collection, &self.snapshot));
+            walk.fill(server.presenter.header_index.build(server.store.engine(), collection, &self.snapshot));
         }
         walk
     }

@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_http::pull::{Next, Presence, Producer};
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// A collection at one revision on its way to a watcher.
 pub(super) struct State {
@@ -66,7 +66,7 @@ impl Producer for State {
 
     fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
         let State { walk, resource, selection, representation, first, .. } = self;
-        let selects = |key: &[u8], head: &Head<'_>| selection.matches(resource, key, head);
+        let selects = |key: &[u8], head: &Header<'_>| selection.matches(resource, key, head);
         let selects: Selects<'_> = if selection.is_everything() { None } else { Some(&selects) };
         let mut batch = Batch::default();
         let at_end = walk.for_each(selects, |_, value, revision| {

@@ -24,7 +24,7 @@ use plinth_api::api_error::ApiError;
 use plinth_http::body::{BodyError, ChunkStream};
 use plinth_http::pull::Reader;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Events are collected into batches of about this many bytes while more are ready.
 pub(super) const BATCH: usize = 64 << 10;
@@ -329,7 +329,7 @@ fn transition<'a>(
         if watched.selection.is_everything() {
             return Ok(Some(value));
         }
-        let head = Head::parse(value).map_err(ApiError::internal)?;
+        let head = Header::parse(value).map_err(ApiError::internal)?;
         Ok(watched.selection.matches(&watched.resource, key, &head).then_some(&value[..]))
     };
     Ok(match (selects(previous)?, selects(current)?) {
