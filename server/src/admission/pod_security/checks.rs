@@ -1,6 +1,6 @@
-//! The Pod Security Standards: what a pod must not do at each level, as rows.
+//! The Pod Security Standards, as a table of checks.
 //!
-//! Facts: k8s.io/pod-security-admission `policy`. A check tells what is wrong in a word, and in detail.
+//! Source: k8s.io/pod-security-admission `policy`. A violation has a short reason and a detail.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +8,16 @@ use plinth_codec::{Map, Value};
 
 use super::policy::{Level, Standard};
 
-/// What a check is against.
+/// A violation of a standard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Violation {
-    /// In a word, like `host namespaces`.
+    /// Short reason, like `host namespaces`.
     pub reason: String,
-    /// What exactly; may be empty.
+    /// Details; may be empty.
     pub detail: String,
 }
 
-/// A pod, or the template of one.
+/// A pod or pod template.
 pub(super) struct Pod<'a> {
     pub annotations: Option<&'a Map>,
     pub spec: &'a Value,
@@ -25,12 +25,12 @@ pub(super) struct Pod<'a> {
 
 type Rule = fn(&Pod<'_>) -> Option<Violation>;
 
-/// One check. The rules are by the minor version that they came with; of those not newer than the policy's version the last
-/// one counts.
+/// One check. The rules have the minor version that introduced them; the last one that is not newer than the
+/// policy's version applies.
 struct Check {
     level: Level,
     rules: &'static [(u32, Rule)],
-    /// From this minor version on a stricter check takes its place at level `restricted`.
+    /// From this minor version on it is replaced by a stricter check at level `restricted`.
     replaced_from: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ const fn restricted(rules: &'static [(u32, Rule)]) -> Check {
     Check { level: Level::Restricted, rules, replaced_from: None }
 }
 
-/// In the order in which violations are told.
+/// In the order in which violations are reported.
 const CHECKS: &[Check] = &[
     baseline(&[(0, app_armor)]),
     Check { replaced_from: Some(22), ..baseline(&[(0, capabilities_baseline)]) },
@@ -70,7 +70,7 @@ const CHECKS: &[Check] = &[
     restricted(&[(19, seccomp_restricted), (25, |pod| not_windows(pod, seccomp_restricted))]),
 ];
 
-/// What a pod does that a standard is against.
+/// The violations of a standard by a pod.
 pub(super) fn violations(pod: &Pod<'_>, standard: Standard) -> Vec<Violation> {
     let version = standard.version.unwrap_or(u32::MAX);
     let counts = |check: &&Check| {
@@ -84,7 +84,7 @@ pub(super) fn violations(pod: &Pod<'_>, standard: Standard) -> Vec<Violation> {
     applicable.filter_map(|rule| rule(pod)).collect()
 }
 
-/// All of them in detail.
+/// The details of all violations.
 pub(super) fn detail(violations: &[Violation]) -> String {
     let each = violations.iter().map(|v| match v.detail.is_empty() {
         true => v.reason.clone(),
@@ -97,7 +97,7 @@ fn violation(reason: &str, detail: String) -> Option<Violation> {
     Some(Violation { reason: reason.to_owned(), detail })
 }
 
-/// A pod with a user namespace of its own may do more in it.
+/// Relaxes a rule for pods with a user namespace.
 fn relaxed(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
     match pod.spec.get("hostUsers").and_then(Value::as_bool) {
         Some(false) => None,
@@ -105,7 +105,7 @@ fn relaxed(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
     }
 }
 
-/// What Windows does not have is not asked of it.
+/// Skips a rule for Windows pods.
 fn not_windows(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
     match pod.spec.str_at(&["os", "name"]) {
         Some("windows") => None,
@@ -145,7 +145,7 @@ fn named_containers(names: &[&str]) -> String {
     format!("{} {}", plural("container", "containers", names.len()), quoted(names.iter().copied()))
 }
 
-/// `pod and container "a"`: who sets something wrong.
+/// `pod and container "a"`: where a forbidden value is set.
 fn setters(pod: bool, names: &[&str]) -> Option<String> {
     let mut setters = Vec::new();
     if pod {
@@ -157,7 +157,7 @@ fn setters(pod: bool, names: &[&str]) -> Option<String> {
     (!setters.is_empty()).then(|| setters.join(" and "))
 }
 
-/// The names of the containers that a test holds for.
+/// The names of the containers for which a test holds.
 fn bad<'a>(pod: &Pod<'a>, test: impl FnMut(&&'a Value) -> bool) -> Vec<&'a str> {
     containers(pod).filter(test).map(name).collect()
 }
@@ -195,7 +195,7 @@ fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
     violation(reason, detail)
 }
 
-/// What a container may add to its capabilities by itself.
+/// Capabilities that a container may add at level baseline.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -212,7 +212,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The containers that add capabilities that are not allowed, and which ones.
+/// The containers that add forbidden capabilities, and those capabilities.
 fn added_capabilities<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str>) {
     let mut forbidden = BTreeSet::new();
     let names = bad(pod, |container| {
@@ -281,7 +281,7 @@ fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
-    // Told in the order of their texts, as upstream does.
+    // Sorted as text, as upstream does.
     let mut ports = BTreeSet::new();
     let names = bad(pod, |container| {
         let used = list(container, &["ports"]).iter().filter_map(|port| port.get("hostPort")?.as_int());
@@ -424,7 +424,7 @@ fn seccomp_annotations(pod: &Pod<'_>) -> Option<Violation> {
     violation("seccompProfile", format!("forbidden {word} {}", all.join(", ")))
 }
 
-/// The profile that is set; `None` when none is.
+/// The profile type; `None` if it is not set.
 fn seccomp(object: &Value) -> Option<&str> {
     let profile = object.at(&["securityContext", "seccompProfile"])?;
     Some(profile.str_at(&["type"]).unwrap_or_default())
@@ -467,8 +467,7 @@ fn seccomp_restricted(pod: &Pod<'_>) -> Option<Violation> {
     }
 }
 
-/// The kernel settings that do no harm to others, in the order in which they were found to; how many count depends on the
-/// version.
+/// Safe sysctls, in the order of their introduction; how many are allowed depends on the version.
 const SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -577,17 +576,17 @@ mod tests {
     use super::*;
     use plinth_codec::json;
 
-    fn told(spec: &str, level: Level, version: Option<u32>) -> String {
+    fn violations_of(spec: &str, level: Level, version: Option<u32>) -> String {
         let spec = json::parse(spec.as_bytes()).unwrap();
         detail(&violations(&Pod { annotations: None, spec: &spec }, Standard { level, version }))
     }
 
-    /// A container that no standard is against.
+    /// A container that violates no standard.
     const GOOD: &str = r#"{"name":"a","securityContext":{"allowPrivilegeEscalation":false,"runAsNonRoot":true,"capabilities":{"drop":["ALL"]},"seccompProfile":{"type":"RuntimeDefault"}}}"#;
 
     #[test]
-    fn what_baseline_is_against() {
-        // spec, what is told
+    fn violations_of_baseline() {
+        // spec, violations
         let rows = [
             (format!(r#"{{"containers":[{GOOD}]}}"#), ""),
             (r#"{"containers":[{"name":"a"}]}"#.into(), ""),
@@ -629,36 +628,36 @@ mod tests {
             ),
         ];
         for (spec, expected) in rows {
-            assert_eq!(told(&spec, Level::Baseline, None), expected, "{spec}");
-            assert_eq!(told(&spec, Level::Privileged, None), "", "{spec}");
+            assert_eq!(violations_of(&spec, Level::Baseline, None), expected, "{spec}");
+            assert_eq!(violations_of(&spec, Level::Privileged, None), "", "{spec}");
         }
     }
 
     #[test]
-    fn what_restricted_is_against() {
-        assert_eq!(told(&format!(r#"{{"containers":[{GOOD}]}}"#), Level::Restricted, None), "");
+    fn violations_of_restricted() {
+        assert_eq!(violations_of(&format!(r#"{{"containers":[{GOOD}]}}"#), Level::Restricted, None), "");
         assert_eq!(
-            told(r#"{"containers":[{"name":"a"}]}"#, Level::Restricted, None),
+            violations_of(r#"{"containers":[{"name":"a"}]}"#, Level::Restricted, None),
             r#"allowPrivilegeEscalation != false (container "a" must set securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "a" must set securityContext.capabilities.drop=["ALL"]), runAsNonRoot != true (pod or container "a" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container "a" must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")"#
         );
         let spec = format!(
             r#"{{"securityContext":{{"runAsUser":0}},"volumes":[{{"name":"v","hostPath":{{}}}}],"containers":[{GOOD}]}}"#
         );
         assert_eq!(
-            told(&spec, Level::Restricted, None),
+            violations_of(&spec, Level::Restricted, None),
             r#"restricted volume types (volume "v" uses restricted volume type "hostPath"), runAsUser=0 (pod must not set runAsUser=0)"#
         );
     }
 
     #[test]
-    fn older_versions_ask_for_less() {
+    fn older_versions_are_less_strict() {
         let spec = r#"{"containers":[{"name":"a"}]}"#;
         assert_eq!(
-            told(spec, Level::Restricted, Some(7)),
+            violations_of(spec, Level::Restricted, Some(7)),
             r#"runAsNonRoot != true (pod or container "a" must set securityContext.runAsNonRoot=true)"#
         );
         let spec = r#"{"securityContext":{"sysctls":[{"name":"net.ipv4.tcp_rmem"}]},"containers":[]}"#;
-        assert_eq!(told(spec, Level::Baseline, Some(31)), "forbidden sysctls (net.ipv4.tcp_rmem)");
-        assert_eq!(told(spec, Level::Baseline, Some(32)), "");
+        assert_eq!(violations_of(spec, Level::Baseline, Some(31)), "forbidden sysctls (net.ipv4.tcp_rmem)");
+        assert_eq!(violations_of(spec, Level::Baseline, Some(32)), "");
     }
 }
