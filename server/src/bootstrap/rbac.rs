@@ -1,4 +1,5 @@
-//! Makes the roles and bindings that every cluster has, and puts them right at every start (see [`plinth_apiserver::authz::rbac::bootstrap`]).
+//! Creates and repairs the default roles and bindings at every start (see
+//! [`plinth_apiserver::authz::rbac::bootstrap`]).
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use plinth_apiserver::handlers::write::{self, Birth};
 use plinth_registry::key;
 use plinth_storage::object;
 
-/// Makes and heals all of them, what is missing in one transaction. One that cannot be decrypted stays as it is.
+/// Creates missing ones in one transaction, and repairs changed ones. One that cannot be decrypted is left as
+/// it is.
 ///
 /// # Errors
 /// When they cannot be read or written.
@@ -31,19 +33,20 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         keys.iter().map(|key| snapshot.get(key)).collect::<Result<Vec<_>, _>>()
     };
     let records = server.store.read(read).await?;
-    let mut births = Vec::new();
+    let mut creates = Vec::new();
     for (expected, record) in expected.into_iter().zip(records) {
         let Expected { plural, namespace, name, object } = expected;
         let cx = Context::internal(server, (GROUP, "v1", plural), namespace, name, Verb::Update)?;
         let Some(record) = record else {
-            births.push(Birth { cx, tree: object });
+            creates.push(Birth { cx, tree: object });
             continue;
         };
         let live = match server.store.fetched(record) {
             Ok(live) => object::to_tree(&cx.resource, &live)?,
-            // Its key may come back. A server that did not start for it could not be told to delete it either.
+            // Its key may become available again. If this prevented the start, the object could not be
+            // deleted either.
             Err(error) if error.affects_only_this_value() => {
-                tracing::error!(%error, plural, namespace, name, "a bootstrap object cannot be decrypted");
+                tracing::error!(%error, plural, namespace, name, "bootstrap object cannot be decrypted");
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -51,7 +54,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         match healed(&live, &object) {
             Healed::Whole => {}
             Healed::Changed(_) => {
-                tracing::info!(plural, namespace, name, "a bootstrap object is put right");
+                tracing::info!(plural, namespace, name, "bootstrap object repaired");
                 let transform = |live: Option<&Value>| match live.map(|live| healed(live, &object)) {
                     Some(Healed::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
@@ -59,11 +62,11 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                 write::update(&cx, &transform).await?;
             }
             Healed::Other => {
-                tracing::info!(plural, namespace, name, "a bootstrap binding of another role is made again");
+                tracing::info!(plural, namespace, name, "bootstrap binding to another role recreated");
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
-                births.push(Birth { cx, tree: object });
+                creates.push(Birth { cx, tree: object });
             }
         }
     }
-    write::create_together(server, births).await
+    write::create_together(server, creates).await
 }
