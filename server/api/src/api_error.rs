@@ -205,14 +205,14 @@ impl ApiError {
             let _ = write!(what, ".{group}");
         }
         let mut errors: Vec<String> = Vec::with_capacity(causes.len());
-        let mut told = HashSet::with_capacity(causes.len());
+        let mut listed = HashSet::with_capacity(causes.len());
         for cause in &causes {
             let error = match cause.field.is_empty() {
                 true => cause.message.clone(),
                 false => format!("{}: {}", cause.field, cause.message),
             };
             // A field that violates two rules in the same way is listed once.
-            if told.insert(error.clone()) {
+            if listed.insert(error.clone()) {
                 errors.push(error);
             }
         }

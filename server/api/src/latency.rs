@@ -111,20 +111,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_requests_tell_where_the_time_went() {
+    fn slow_requests_have_annotations_per_layer() {
         let latencies = Latencies::default();
         latencies.add(Layer::Storage, Duration::from_millis(200));
         latencies.add(Layer::Storage, Duration::from_micros(1500));
         latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(300));
         latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(100));
         assert_eq!(latencies.annotations(THRESHOLD), []);
-        let told = latencies.annotations(Duration::from_millis(1250));
+        let annotations = latencies.annotations(Duration::from_millis(1250));
         let expected = [
             ("apiserver.latency.k8s.io/validating-webhook", "300ms"),
             ("apiserver.latency.k8s.io/etcd", "201.5ms"),
             ("apiserver.latency.k8s.io/total", "1.25s"),
         ];
-        assert_eq!(told, expected.map(|(name, text)| (name, text.to_owned())));
+        assert_eq!(annotations, expected.map(|(name, text)| (name, text.to_owned())));
     }
 
     #[tokio::test]

@@ -105,7 +105,7 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     let mut twice: Vec<String> = Vec::new();
     // A body may contain a great number of them, so they are looked up in sets, not compared pairwise.
-    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
     for owner in owners.drain(..) {
         let mut text = Vec::with_capacity(256);
         json::write_untyped(&owner, &mut text);
@@ -114,7 +114,7 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
             continue;
         }
         let uid = owner.str_at(&["uid"]).unwrap_or_default().to_owned();
-        if told.insert(uid.clone()) {
+        if reported.insert(uid.clone()) {
             twice.push(uid);
         }
     }

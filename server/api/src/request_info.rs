@@ -118,8 +118,8 @@ pub enum PathError {
 
 /// Splits a path into a [`Route`]. `query` is the raw query string: `watch=1` turns list into watch.
 ///
-/// The path is unescaped first and split then, as upstream does: `%2F` separates segments. Slashes at both ends are
-/// dropped, empty segments between others are not.
+/// The path is unescaped first and split then, as upstream does: `%2F` separates segments. Slashes at both
+/// ends are dropped, empty segments between others are not.
 ///
 /// # Errors
 /// [`PathError`].

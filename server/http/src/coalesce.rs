@@ -2,10 +2,10 @@
 //!
 //! The HTTP/2 library flushes after every DATA frame. A commit that a thousand watches of ten connections
 //! wait for would be a thousand records and a thousand system calls, and each frame of a long list would be a
-//! full record and one of nine bytes. So the stream that hyper sees buffers its writes (`BUFFERED` bytes, four
-//! full records), accepts every flush without acting on it, and flushes when the buffer is full or when the
-//! connection's task has nothing more to do: see [`drive`]. Nothing is delayed longer than one poll of that
-//! task.
+//! full record and one of nine bytes. So the stream that hyper sees buffers its writes (`BUFFERED` bytes,
+//! four full records), accepts every flush without acting on it, and flushes when the buffer is full or when
+//! the connection's task has nothing more to do: see [`drive`]. Nothing is delayed longer than one poll of
+//! that task.
 
 use std::future::{poll_fn, Future};
 use std::io::{self, IoSlice};

@@ -80,7 +80,7 @@ impl RequestHeader {
         RequestHeader { slots, phase: ReadPhase::default(), read: 0, slot: None, waiting: None }
     }
 
-    /// The phase of this connection, for whoever parses its requests.
+    /// The phase of this connection, for the parser of its requests.
     pub fn phase(&self) -> ReadPhase {
         self.phase.clone()
     }

@@ -7,16 +7,17 @@
 //! | custom | namespaced | `_custom/namespaced/GROUP/RESOURCE/NAMESPACE/NAME` |
 //! | custom | cluster | `_custom/cluster/GROUP/RESOURCE/NAME` |
 //!
-//! The core group is written `core`. The order of keys is the order of lists, and is upstream's: bytewise over the
-//! whole key, so that namespace `a-b` comes before `a`.
+//! The core group is written `core`. The order of keys is the order of lists, and is upstream's: bytewise
+//! over the whole key, so that namespace `a-b` comes before `a`.
 //!
-//! Two different objects never have one key, and the range of one collection holds no key of another, whatever groups,
-//! resources, namespaces and names are:
+//! Two different objects never have one key, and the range of one collection holds no key of another,
+//! whatever groups, resources, namespaces and names are:
 //!
-//! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The second one
-//!    separates the scopes of custom resources: a definition may be created again with another scope.
-//! 2. A slash ends a segment, and no segment contains one (`segment`). So a prefix that ends with a slash begins
-//!    another one only where both are the same resource's.
+//! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The
+//!    second one separates the scopes of custom resources: a definition may be created again with another
+//!    scope.
+//! 2. A slash ends a segment, and no segment contains one (`segment`). So a prefix that ends with a slash
+//!    begins another one only where both are the same resource's.
 //! 3. The keys of one collection all have the same number of segments, since a resource has one scope.
 //!
 //! `key_tests.rs` tries this with random definitions, kinds, namespaces and names.

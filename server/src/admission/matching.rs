@@ -1,7 +1,8 @@
 //! Which requests match a webhook or policy: rules, scope, selectors, and the version that it gets objects
 //! in.
 //!
-//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and `pkg/admission/plugin/policy/matching`.
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and
+//! `pkg/admission/plugin/policy/matching`.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -15,7 +15,8 @@ const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 /// Checks that the namespace of a namespaced object exists and is not terminating.
 ///
 /// # Errors
-/// 404 with `details.kind` `namespaces`; 403 with cause `NamespaceTerminating`; 403 for a namespace that may not be deleted.
+/// 404 with `details.kind` `namespaces`; 403 with cause `NamespaceTerminating`; 403 for a namespace that may
+/// not be deleted.
 pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let cx = call.cx;
     if call.operation == Operation::Delete {

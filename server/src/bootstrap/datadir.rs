@@ -523,7 +523,7 @@ mod tests {
         let path = parent.path().join("data");
         let refused = || matches!(DataDir::open(&path), Err(DataDirError::UnfinishedRestore { .. }));
         let store = DataDir::for_restore(&path).unwrap().store();
-        assert!(!path.join(MARKER).exists(), "until it is restored it is nobody's");
+        assert!(!path.join(MARKER).exists(), "without a marker until it is restored");
         assert!(!path.with_file_name("data.restoring").exists());
         assert!(refused(), "with nothing in it but the mark");
         fs::create_dir_all(store.join("db.restoring")).unwrap();

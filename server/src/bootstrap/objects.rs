@@ -248,8 +248,8 @@ pub(super) async fn reconcile_object(
 }
 
 /// Handles an error for one of these objects at start. A first start fails. A later one continues, and
-/// [`run_reconciler`] retries: stored objects (a quota, a webhook whose backend is a pod, a damaged store after a
-/// repair) must not prevent the start of the server that is needed to change them.
+/// [`run_reconciler`] retries: stored objects (a quota, a webhook whose backend is a pod, a damaged store
+/// after a repair) must not prevent the start of the server that is needed to change them.
 ///
 /// # Errors
 /// At a first start, and when the storage has failed.

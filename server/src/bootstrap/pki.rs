@@ -102,7 +102,7 @@ fn is_leaf(path: &Path) -> bool {
 fn remedy(path: &Path) -> String {
     let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(".")).display();
     if is_leaf(path) {
-        return format!("Run plinth repair --data-dir {dir}: the next start makes a new one");
+        return format!("Run plinth repair --data-dir {dir}: the next start creates a new one");
     }
     format!(
         "Put it back from a copy. If there is none: plinth repair --data-dir {dir} has new ones made, and every credential that was \

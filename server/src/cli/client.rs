@@ -15,15 +15,15 @@ use plinth_apiserver::outward::kubeconfig::{Kubeconfig, KubeconfigError};
 pub enum ClientError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    #[error("no runtime: {0}")]
+    #[error("cannot start the runtime: {0}")]
     Runtime(std::io::Error),
     #[error("cannot reach {server}: {source}")]
     Unreachable { server: String, source: ConnectError },
-    #[error("the server answered {0}: {1}")]
+    #[error("the server responded with {0}: {1}")]
     Refused(StatusCode, String),
-    #[error("the answer broke off: {0}")]
+    #[error("the response was interrupted: {0}")]
     BrokenOff(hyper::Error),
-    #[error("cannot write: {0}")]
+    #[error("cannot write the response: {0}")]
     Write(std::io::Error),
 }
 

@@ -38,7 +38,7 @@ pub enum Target {
 pub enum ConvertCommandError {
     #[error("standard input or output: {0}")]
     Io(#[from] io::Error),
-    #[error("the input is over {} MiB", INPUT_MAX >> 20)]
+    #[error("the input is larger than {} MiB", INPUT_MAX >> 20)]
     TooLong,
     #[error(transparent)]
     Convert(#[from] ConvertError),

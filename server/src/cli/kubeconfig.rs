@@ -12,7 +12,7 @@ use crate::bootstrap::{kubeconfig, DataDir, DataDirError};
 /// Options of `plinth kubeconfig`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth kubeconfig --data-dir ./data --user jane --group dev --group ops > jane.kubeconfig\n  plinth kubeconfig --data-dir ./data --user admin --group system:masters --to admin.kubeconfig\n\nA certificate cannot be revoked: give it a short life."
+    after_help = "Examples:\n  plinth kubeconfig --data-dir ./data --user jane --group dev --group ops > jane.kubeconfig\n  plinth kubeconfig --data-dir ./data --user admin --group system:masters --to admin.kubeconfig\n\nA certificate cannot be revoked: choose a short validity."
 )]
 pub struct KubeconfigOptions {
     /// Data directory of the server
@@ -45,14 +45,14 @@ pub enum KubeconfigError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// The authority cannot be used.
-    #[error("{0}; start `plinth serve` once to make the authority")]
+    #[error("{0}; start `plinth serve` once to create the authority")]
     Pki(#[from] PkiError),
     /// The server's URL is unknown.
-    #[error("the server's address is not known; start `plinth serve` once or give --server")]
+    #[error("the address of the server is unknown; start `plinth serve` once or give --server")]
     NoServer,
     /// It is not a data directory.
     #[error(
-        "{0} is no data directory; start `plinth serve` once to make it, or give --data-dir the one that it uses"
+        "{0} is not a data directory; start `plinth serve` once to create it, or set --data-dir to the one that it uses"
     )]
     NoDirectory(PathBuf),
     /// An invalid value.

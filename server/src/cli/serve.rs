@@ -95,7 +95,7 @@ pub enum ServeError {
     Bootstrap(#[from] ApiError),
     #[error(transparent)]
     Admission(#[from] BadPlugins),
-    #[error("TLS towards kubelets: {0}")]
+    #[error("TLS to kubelets: {0}")]
     Kubelets(#[source] TlsError),
     #[error(transparent)]
     Audit(#[from] AuditError),

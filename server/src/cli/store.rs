@@ -35,13 +35,13 @@ pub enum StoreError {
     #[error("{0}\nIt cannot be repaired, and nothing was changed. Restore a backup into another directory")]
     BeyondRepair(plinth_engine::Error),
     #[error(
-        "{0}\nThe system failed an operation on files. That is no damage that was found, and nothing is lost. Check the disk, its room and the \
+        "{0}\nThe system failed a file operation. This is not damage, and nothing is lost. Check the disk, its free space and the \
          kernel's log, then run plinth repair again; if it fails again, restore a backup into another directory"
     )]
     RepairFailed(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{path} is there already, and an archive is never written over")]
+    #[error("{path} exists already, and an archive is never overwritten")]
     Exists { path: PathBuf },
     #[error("give either --data-dir or --kubeconfig")]
     NoSource,
@@ -52,7 +52,7 @@ pub enum StoreError {
     #[error(transparent)]
     Pki(#[from] crate::bootstrap::pki::PkiError),
     #[error(
-        "{0} needs a repair; nothing was changed\nRestore a backup, or add --yes to do what is listed above"
+        "{0} needs a repair; nothing was changed\nRestore a backup, or add --yes to apply what is listed above"
     )]
     RepairNeeded(PathBuf),
 }
@@ -86,7 +86,7 @@ impl From<plinth_engine::Error> for StoreError {
 /// Options of `plinth backup`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not in it:\ncopy that directory beside it."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not included:\ncopy that directory separately."
 )]
 pub struct BackupOptions {
     /// Data directory of a stopped server
@@ -103,7 +103,7 @@ pub struct BackupOptions {
 /// Options of `plinth restore`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server goes on at a resourceVersion above all that the old one gave out, so that watches end with 410 and clients\nlist again. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are made."
+    after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server continues at a resourceVersion above all of the old one, so that watches end with 410 and clients list\nagain. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are created."
 )]
 pub struct RestoreOptions {
     /// Archive to restore
@@ -117,7 +117,7 @@ pub struct RestoreOptions {
 /// Options of `plinth verify`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped, and its certificates and keys. Prints a\nline per error and exits with 1 when there is one."
+    after_help = "Example:\n  plinth verify --data-dir ./data\n\nVerifies all checksums and cross-references of a stopped server's store, and its certificates and keys. Prints a line per\nerror and exits with 1 if there is any."
 )]
 pub struct VerifyOptions {
     /// Data directory of a stopped server

@@ -42,14 +42,13 @@ enum Outcome {
 }
 
 const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
-const NO_AGGREGATION: Outcome =
-    Warned("no other API server is proxied to, so this certificate is shown to nobody");
+const NO_AGGREGATION: Outcome = Warned("there is no API aggregation, so this certificate is not used");
 const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
-const NO_ABAC: Outcome = Refused("mode ABAC is not there");
+const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
 
 /// The rows, by name.
 const FLAGS: &[Flag] = &[
-    row("admission-control", Value, Refused("give --enable-admission-plugins and --disable-admission-plugins")),
+    row("admission-control", Value, Refused("use --enable-admission-plugins and --disable-admission-plugins")),
     row("aggregator-reject-forwarding-redirect", Switch, Ignored),
     row("allow-metric-labels", Value, Ignored),
     row("allow-metric-labels-manifest", Value, Ignored),
@@ -64,24 +63,24 @@ const FLAGS: &[Flag] = &[
     row("coordinated-leadership-lease-duration", Value, Ignored),
     row("coordinated-leadership-renew-deadline", Value, Ignored),
     row("coordinated-leadership-retry-period", Value, Ignored),
-    row("cors-allowed-origins", Value, Warned("pages of other origins may read no answers")),
+    row("cors-allowed-origins", Value, Warned("pages of other origins cannot read responses")),
     row("debug-socket-path", Value, Ignored),
     row("delete-collection-workers", Value, Ignored),
     row("disabled-metrics", Value, Ignored),
-    row("egress-selector-config-file", Value, Refused("connections are made directly, never through a proxy")),
-    row("emulated-version", Value, Only(VERSION, "v1.36 is served and no other version")),
+    row("egress-selector-config-file", Value, Refused("connections are direct, never through a proxy")),
+    row("emulated-version", Value, Only(VERSION, "only v1.36 is served")),
     row("emulation-forward-compatible", Switch, Ignored),
     row("enable-aggregator-routing", Switch, Ignored),
     row(
         "enable-garbage-collector",
         Switch,
-        Only(TRUE, "give --controllers=*,-garbage-collector-controller where another one collects"),
+        Only(TRUE, "use --controllers=*,-garbage-collector-controller if another garbage collector runs"),
     ),
     row("enable-logs-handler", Switch, Only(FALSE, "files are not served at /logs")),
-    row("endpoint-reconciler-type", Value, Only(&["lease", "master-count"], "the Service kubernetes always has its endpoints")),
+    row("endpoint-reconciler-type", Value, Only(&["lease", "master-count"], "the endpoints of the Service kubernetes are always reconciled")),
     row("etcd-cafile", Value, Ignored),
     row("etcd-certfile", Value, Ignored),
-    row("etcd-compaction-interval", Value, Warned("give --compaction-interval and --history-retention")),
+    row("etcd-compaction-interval", Value, Warned("use --compaction-interval and --history-retention")),
     row("etcd-count-metric-poll-period", Value, Ignored),
     row("etcd-db-metric-poll-interval", Value, Ignored),
     row("etcd-healthcheck-timeout", Value, Ignored),
@@ -90,9 +89,9 @@ const FLAGS: &[Flag] = &[
     row("etcd-readycheck-timeout", Value, Ignored),
     row("etcd-servers", Value, ETCD),
     row("etcd-servers-overrides", Value, ETCD),
-    row("feature-gates", Value, Warned("gates stand as in v1.36 by default, and cannot be switched")),
+    row("feature-gates", Value, Warned("feature gates have the defaults of v1.36 and cannot be changed")),
     row("kubelet-timeout", Value, Ignored),
-    row("kubernetes-service-node-port", Value, Only(&["0"], "the Service kubernetes has a cluster address alone")),
+    row("kubernetes-service-node-port", Value, Only(&["0"], "the Service kubernetes has a cluster address only")),
     row("lease-reuse-duration-seconds", Value, Ignored),
     row("livez-grace-period", Value, Ignored),
     row("log-flush-frequency", Value, Ignored),
@@ -100,7 +99,7 @@ const FLAGS: &[Flag] = &[
     row("log-json-split-stream", Switch, Ignored),
     row("log-text-info-buffer-size", Value, Ignored),
     row("log-text-split-stream", Switch, Ignored),
-    row("max-connection-bytes-per-sec", Value, Only(&["0"], "connections are not slowed down")),
+    row("max-connection-bytes-per-sec", Value, Only(&["0"], "the bandwidth of connections cannot be limited")),
     row("min-compatibility-version", Value, Ignored),
     row("peer-advertise-ip", Value, NO_PEERS),
     row("peer-advertise-port", Value, NO_PEERS),
@@ -110,18 +109,18 @@ const FLAGS: &[Flag] = &[
     row("profiling", Switch, Ignored),
     row("proxy-client-cert-file", Value, NO_AGGREGATION),
     row("proxy-client-key-file", Value, Ignored),
-    row("runtime-config", Value, Warned("every API of the table of resources is served, and none can be switched off")),
+    row("runtime-config", Value, Warned("all built-in APIs are served and cannot be disabled")),
     row("runtime-config-emulation-forward-compatible", Switch, Ignored),
     row("service-account-signing-endpoint", Value, Refused("tokens are signed by a key in a file: --service-account-signing-key-file")),
     row("show-hidden-metrics-for-version", Value, Ignored),
-    row("shutdown-delay-duration", Value, Warned("SIGTERM ends what is under way and stops at once")),
+    row("shutdown-delay-duration", Value, Warned("SIGTERM finishes requests in progress and stops without delay")),
     row("shutdown-send-retry-after", Switch, Ignored),
     row("shutdown-watch-termination-grace-period", Value, Ignored),
     row("storage-backend", Value, Ignored),
     row("storage-initialization-timeout", Value, Ignored),
     row("storage-media-type", Value, Ignored),
-    row("strict-transport-security-directives", Value, Warned("answers have no Strict-Transport-Security")),
-    row("tracing-config-file", Value, Warned("no traces are sent")),
+    row("strict-transport-security-directives", Value, Warned("responses have no Strict-Transport-Security header")),
+    row("tracing-config-file", Value, Warned("tracing is not supported")),
     row("vmodule", Value, Ignored),
     row("watch-cache", Switch, Ignored),
     row("watch-cache-sizes", Value, Ignored),
@@ -160,7 +159,7 @@ impl Flag {
 
 /// A flag that asks for something unsupported.
 #[derive(Debug, thiserror::Error)]
-#[error("--{flag}={value} cannot be followed: {why}")]
+#[error("--{flag}={value} is not supported: {why}")]
 pub struct UpstreamFlagError {
     flag: &'static str,
     value: String,
@@ -305,13 +304,13 @@ mod tests {
         let rows: &[(&[&str], Result<Option<&str>, &str>)] = &[
             (&["--allow-privileged"], Ok(None)),
             (&["--allow-privileged=false"], Err("pod-security.kubernetes.io/enforce")),
-            (&["--authorization-policy-file=x"], Err("mode ABAC is not there")),
+            (&["--authorization-policy-file=x"], Err("mode ABAC does not exist")),
             (&["--authorization-policy-file="], Ok(None)),
             (&["--watch-cache=false"], Ok(None)),
             (&["--feature-gates=A=true", "--feature-gates=B=false"], Ok(Some("feature-gates"))),
             (&["--emulated-version=1.36"], Ok(None)),
-            (&["--emulated-version=1.33"], Err("no other version")),
-            (&["--enable-garbage-collector=false"], Err("where another one collects")),
+            (&["--emulated-version=1.33"], Err("only v1.36 is served")),
+            (&["--enable-garbage-collector=false"], Err("if another garbage collector runs")),
             (&["--egress-selector-config-file", "x"], Err("never through a proxy")),
             (&["--service-account-signing-endpoint=/run/x"], Err("--service-account-signing-key-file")),
         ];

@@ -45,8 +45,8 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Watches deletions of IPAddresses, from the revision at which `restore` began if it was done; restarts from the current state when
-/// the feed ends.
+/// Watches deletions of IPAddresses, from the revision at which `restore` began if it was run; restarts from
+/// the current state when the feed ends.
 pub async fn run(server: Arc<Server>, restored: Option<Revision>) {
     let restored = Mutex::new(restored);
     super::run_with_restarts(NAME, RESTART, || watch(&server, restored.lock().take())).await;

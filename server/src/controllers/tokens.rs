@@ -218,7 +218,10 @@ mod tests {
         assert_eq!(full.str_at(&["metadata", "annotations", ACCOUNT_UID]), Some("u"));
         // A new authority is replaced, a token is not.
         let renewed = fill(full, &account, "OTHER", "NEW");
-        assert_eq!((decoded(&renewed, "token"), decoded(&renewed, "ca.crt")), (b"TOKEN".to_vec(), b"NEW".to_vec()));
+        assert_eq!(
+            (decoded(&renewed, "token"), decoded(&renewed, "ca.crt")),
+            (b"TOKEN".to_vec(), b"NEW".to_vec())
+        );
         assert!(!is_full(&renewed, &account, "PEM"));
     }
 }

@@ -1,10 +1,10 @@
 //! Continue tokens: where the next page of a list starts, and at which revision.
 //!
 //! A token is base64url (no padding) of JSON like upstream's, with a signature added:
-//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","returned":500,"sig":"..."}`. The signature is HMAC-SHA-256
-//! over revision, count and start under a key that lies in the data directory, so that a client can neither make up
-//! nor change a token. `start` is relative to the resource's prefix; a negative revision means "the
-//! latest", which the token of an expired list carries.
+//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","returned":500,"sig":"..."}`. The signature is
+//! HMAC-SHA-256 over revision, count and start under a key that lies in the data directory, so that a client
+//! can neither make up nor change a token. `start` is relative to the resource's prefix; a negative revision
+//! means "the latest", which the token of an expired list carries.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -34,8 +34,8 @@ pub enum TokenError {
     /// Not a token.
     #[error("continue key is not valid")]
     Malformed,
-    /// It has the form and another signature: made under a key that was lost, or made up. Which of them cannot be known, and both
-    /// get the answer that has a client list again.
+    /// A well-formed token with another signature: signed with a key that was lost, or forged. The two cannot
+    /// be distinguished; in both cases the client is asked to list again.
     #[error("continue token is signed with another key")]
     OtherKey,
 }

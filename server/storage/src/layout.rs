@@ -1,8 +1,8 @@
 //! The layout version of the store's keys, and the migration from the previous one.
 //!
-//! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a definition
-//! for `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads. [`migrate`]
-//! moves every custom resource to its [`key::custom_prefix`], before anything is served or read.
+//! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a
+//! definition for `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads.
+//! [`migrate`] moves every custom resource to its [`key::custom_prefix`], before anything is served or read.
 //!
 //! - *What is moved*: every value with a schema stamp, which only custom resources have, whatever its key. So
 //!   objects stored among those of a built-in kind are found as well, and orphans whose definition was
@@ -37,7 +37,7 @@ const MOST_NAMED: usize = 100;
 /// Result of [`migrate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Number of objects.
+    /// Number of moved objects.
     pub objects: u64,
     /// Number of those that were stored among the objects of a built-in kind.
     pub among_builtin: u64,
@@ -209,7 +209,7 @@ mod tests {
             ),
             row("example.com/cars/n/a", "_custom/namespaced/example.com/cars/n/a", custom("a")),
             row("example.com/planets/mars", "_custom/cluster/example.com/planets/mars", custom("mars")),
-            // What nobody can read stays where it is.
+            // Unreadable values are not moved.
             same("example.com/cars/n/damaged", Bytes::from_static(b"\x07")),
             same("of.another.kind/objects/n/x", value("x", "")),
         ];
@@ -272,7 +272,8 @@ mod tests {
         assert_eq!((engine.current_revision(), engine.compacted_revision()), (header, floor));
     }
 
-    /// Whatever transaction was the last before the power went: the next start ends with the same store and floor.
+    /// Whichever transaction was the last before a power cut: the next start ends with the same store and
+    /// compaction.
     #[test]
     fn a_migration_that_was_cut_off_is_finished() {
         let builtin = Registry::builtin();

@@ -123,6 +123,6 @@ mod tests {
         let (granted, conflict) = accept(&wanted, &own, &taken);
         assert_eq!(granted, own);
         assert_eq!(conflict.unwrap().message, "\"c\" is already in use");
-        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names are in nobody's way");
+        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names do not conflict");
     }
 }

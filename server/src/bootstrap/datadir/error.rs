@@ -51,7 +51,7 @@ pub enum DataDirError {
         path: PathBuf,
     },
     /// The temporary name of a restore's directory exists.
-    #[error("{path} is in the way: a restore makes its directory under that name first, and there are other files in it\nMove it away, or give another --data-dir")]
+    #[error("{path} contains other files: a restore creates its directory under that name first\nMove it away, or set another --data-dir")]
     Obstructed {
         /// Path of the directory.
         path: PathBuf,
@@ -59,7 +59,7 @@ pub enum DataDirError {
     /// A restore into it was not finished.
     #[error(
         "cannot use data directory: the restore into {path} did not finish\nRun plinth restore again with the same --data-dir; \
-         if a store belongs into it that is away, put that back first"
+         if its store is temporarily missing, put that back first"
     )]
     UnfinishedRestore {
         /// Path of the directory.
@@ -67,8 +67,8 @@ pub enum DataDirError {
     },
     /// A restore into it was not finished, but it contains a store: one that was temporarily missing.
     #[error(
-        "cannot use data directory: {mark} says that a restore did not finish, and {part} belongs to a store that it did not make; nothing \
-         was changed\nIf the store is yours, remove the file {mark}. To restore a backup, run plinth restore with a new or empty --data-dir"
+        "cannot use data directory: {mark} marks an unfinished restore, but {part} belongs to a store that the restore did not create; \
+         nothing was changed\nIf the store is yours, remove the file {mark}. To restore a backup, run plinth restore with a new or empty --data-dir"
     )]
     StoreBesideMark {
         /// Path of the mark of the restore.

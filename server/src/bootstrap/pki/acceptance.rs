@@ -13,13 +13,13 @@ use super::is_signed_by;
 #[derive(Debug, thiserror::Error)]
 pub enum RejectedCertificate {
     /// Its basic constraints say that it is not a CA.
-    #[error("{path} is not a certificate authority (its basic constraints say so): clients accept nothing that it signed")]
+    #[error("{path} is not a certificate authority (its basic constraints say so): clients reject everything that it signed")]
     NotAnAuthority {
         /// Path of the file.
         path: PathBuf,
     },
     /// It has expired, or is not valid yet.
-    #[error("{path} is valid from {from} to {until} only: clients do not accept it now")]
+    #[error("{path} is valid from {from} to {until} only: clients reject it now")]
     NotNow {
         /// Path of the file.
         path: PathBuf,
@@ -30,8 +30,8 @@ pub enum RejectedCertificate {
     },
     /// It was not signed by the current authority.
     #[error(
-        "{path} was not signed by {authority}: who trusts only that authority does not accept it\nMove it and its key away, and the next start \
-         makes new ones"
+        "{path} was not signed by {authority}: clients that trust only that authority reject it\nMove it and its key away, and the next start \
+         creates new ones"
     )]
     OtherAuthority {
         /// Path of the file.

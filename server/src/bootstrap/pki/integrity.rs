@@ -18,7 +18,7 @@ use plinth_pki::signature::{self, SignatureError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CertificateDamage {
     /// It cannot be decoded.
-    #[error("it holds no certificate that can be read")]
+    #[error("it contains no readable certificate")]
     Unreadable,
     /// Its outer structure is not DER, or has another signature algorithm than the signed part.
     #[error("its encoding is not canonical DER")]

@@ -26,8 +26,8 @@ fn files(pki: &Pki) -> Vec<PathBuf> {
     files
 }
 
-/// Each bit of all files but those of the server's certificate, of which it is one bit of each byte: they are checked as the
-/// administrator's are, and 20,000 checks take some seconds.
+/// Flips each bit of all files, except for the server's certificate, where it is one bit per byte: its checks
+/// are the same as for the administrator's, and 20,000 checks take some seconds.
 #[test]
 fn every_flipped_bit_of_a_file_that_was_made_here_is_reported() {
     let missed: Vec<String> = std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn the_key_of_another_certificate_is_reported() {
         errors[0].to_string().contains("apiserver.key: it is not the key of its certificate"),
         "{errors:?}"
     );
-    assert!(errors[0].to_string().contains("the next start makes a new one") && pki.is_leaf(&errors[0]));
+    assert!(errors[0].to_string().contains("the next start creates a new one") && pki.is_leaf(&errors[0]));
     assert_eq!(pki.dependents_of(&errors[0]).unwrap(), [pki.serving_cert(), pki.serving_key()]);
 }
 
@@ -210,7 +210,8 @@ fn certificates_that_clients_reject_are_reported_or_reissued() {
     assert!(rejected()[0].contains("apiserver.crt was not signed by"), "{:?}", rejected());
     pki.ensure(&[], SERVICE).unwrap();
     assert_eq!((rejected(), reasons(&pki)), (vec![], vec![]));
-    // A certificate of somebody else's stays, and is told of; with the one between in its file it is in order.
+    // A certificate of another issuer is kept and reported; with the intermediate certificate in its file it
+    // is accepted.
     let other = Issuer::new(
         {
             let mut params = authority_params();
@@ -239,5 +240,5 @@ fn certificates_that_clients_reject_are_reported_or_reissued() {
     authority(&|params| params.is_ca = IsCa::ExplicitNoCa);
     assert!(rejected()[0].contains("not a certificate authority"), "{:?}", rejected());
     authority(&|params| params.not_after = OffsetDateTime::now_utc() - Duration::days(1));
-    assert!(rejected()[0].contains("clients do not accept it now"), "{:?}", rejected());
+    assert!(rejected()[0].contains("clients reject it now"), "{:?}", rejected());
 }

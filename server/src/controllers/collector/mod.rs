@@ -82,7 +82,7 @@ fn apply_event<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result
         EventKind::Delete => (None, false),
     };
     if event.previous.is_none() && !is_first {
-        return Err(ApiError::internal("a change came without what was there before"));
+        return Err(ApiError::internal("a change lacks the previous value"));
     }
     // Values that cannot be decrypted are treated like values without owners.
     let open = |value: &'e Bytes| store.open(&event.key, value).ok();

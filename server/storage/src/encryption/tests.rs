@@ -54,7 +54,7 @@ async fn bodies_are_encrypted_headers_stay() {
     }
 }
 
-/// Whoever writes to the disk cannot give a value another name or header.
+/// A value cannot be given another name or header by writing to the disk.
 #[tokio::test]
 async fn a_value_is_bound_to_its_key_and_header() {
     for kind in ["aesgcm", "aescbc", "secretbox"] {
@@ -78,9 +78,9 @@ async fn a_value_is_bound_to_its_key_and_header() {
     }
 }
 
-/// A custom resource may have group, resource and names of a built-in object: then both are bound to one place, and the
-/// stamp in the header tells them apart. A value of the layout in which custom resources had no prefix opens under its
-/// present key.
+/// A custom resource may have group, resource and names of a built-in object: then both are bound to one
+/// place, and the stamp in the header distinguishes them. A value of the layout in which custom resources had
+/// no prefix opens under its present key.
 #[tokio::test]
 async fn custom_and_built_in_values_cannot_stand_in_for_each_other() {
     let body = br#"{"metadata":{"name":"web"}}"#;

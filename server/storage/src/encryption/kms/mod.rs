@@ -236,11 +236,11 @@ impl Shared {
         }
         let annotations: BTreeMap<String, Vec<u8>> =
             envelope.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.to_vec())).collect();
-        let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
+        let response = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
         // Once per seed and start; `block_in_place` moves the other tasks of this thread to another one
         // meanwhile.
-        let asked = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
-        let plain = asked.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
+        let response = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(response)));
+        let plain = response.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
         let seed: Seed = plain.try_into().map_err(|_| self.error("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);
         Ok(seed)

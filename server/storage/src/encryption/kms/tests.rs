@@ -28,7 +28,7 @@ struct Bytes1 {
     annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A plugin whose cipher turns every byte over with its key's number.
+/// A plugin whose cipher is XOR with the number of its key.
 struct Plugin {
     key: AtomicUsize,
     decrypted: AtomicUsize,
@@ -67,10 +67,10 @@ impl Plugin {
         assert_eq!(request.uri().path(), format!("/v2.KeyManagementService/{method}"));
         assert_eq!(request.headers()["content-type"], "application/grpc");
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        let asked = Bytes1::decode(&body[5..]).unwrap_or_default();
+        let request = Bytes1::decode(&body[5..]).unwrap_or_default();
         let key = self.key.load(Ordering::SeqCst);
         let id = |key: usize| format!("key-{key}");
-        let turn = |bytes: &[u8], key: usize| bytes.iter().map(|b| b ^ key as u8).collect::<Vec<u8>>();
+        let xor = |bytes: &[u8], key: usize| bytes.iter().map(|b| b ^ key as u8).collect::<Vec<u8>>();
         let annotations = [("a.example.com".to_owned(), b"x".to_vec())].into();
         let message = match method.as_str() {
             "Status" => {
@@ -80,14 +80,14 @@ impl Plugin {
             }
             "Encrypt" => {
                 self.encrypted.fetch_add(1, Ordering::SeqCst);
-                EncryptResponse { ciphertext: turn(&asked.bytes, key), key_id: id(key), annotations }
+                EncryptResponse { ciphertext: xor(&request.bytes, key), key_id: id(key), annotations }
                     .encode_to_vec()
             }
             "Decrypt" => {
                 self.decrypted.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(asked.annotations, annotations);
-                let key: usize = asked.key_id.strip_prefix("key-").unwrap().parse().unwrap();
-                Bytes1 { bytes: turn(&asked.bytes, key), ..Bytes1::default() }.encode_to_vec()
+                assert_eq!(request.annotations, annotations);
+                let key: usize = request.key_id.strip_prefix("key-").unwrap().parse().unwrap();
+                Bytes1 { bytes: xor(&request.bytes, key), ..Bytes1::default() }.encode_to_vec()
             }
             other => panic!("{other}"),
         };
@@ -151,7 +151,7 @@ async fn a_seed_is_decrypted_once_and_replaced_with_the_key() {
     assert!(current(&newer) && !current(&bodies[0]));
     assert_eq!(open(&kms, &bodies[0]).unwrap(), [0; 100]);
     assert_eq!((plugin.encrypted.load(Ordering::SeqCst), plugin.decrypted.load(Ordering::SeqCst)), (2, 0));
-    // After a restart both seeds are asked for, once each.
+    // After a restart both seeds are decrypted, once each.
     let again = start(&socket).await;
     for body in bodies.iter().chain([&newer]) {
         open(&again, body).unwrap();
