@@ -75,21 +75,6 @@ pub enum Generation {
     LaterChanges,
 }
 
-/// What the writer of an object has to be authorized for beside the object itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permission {
-    /// To read all objects of the kind that an admission policy has for its parameters.
-    PolicyParameters,
-    /// To read the parameters that the binding of an admission policy names.
-    BindingParameters,
-    /// Administrators' access to devices, where a claim asks for it.
-    DeviceClaim,
-    /// The same in a template of claims.
-    DeviceClaimTemplate,
-    /// The parts of a claim's status that belong to schedulers and drivers.
-    DeviceClaimStatus,
-}
-
 /// What a resource does.
 #[derive(Debug)]
 pub struct Strategy {
@@ -154,10 +139,16 @@ pub struct Strategy {
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Errors of a change that depend on the subresource which it comes through; empty for the object itself.
     pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
-    /// What the writer of the object has to be authorized for beside the object.
-    pub permissions: Option<Permission>,
-    /// The same for the writer of its status.
-    pub status_permissions: Option<Permission>,
+    /// Whether objects are deleted after `--event-ttl`.
+    pub expires: bool,
+    /// The group that errors name, where upstream names another one.
+    pub error_group: Option<&'static str>,
+    /// How upstream names the resource in its storage, where that is not its plural; shown in errors.
+    pub storage_name: Option<&'static str>,
+    /// The number by which rows of Tables are sorted before their names, where the key's order is not upstream's.
+    pub rows_sorted_by: Option<&'static [&'static str]>,
+    /// What clients are warned of who delete such an object and do not say what becomes of its dependents.
+    pub orphan_warning: Option<&'static str>,
 }
 
 /// What most resources do.
@@ -192,8 +183,11 @@ pub const BASE: Strategy = Strategy {
     validate_status: |_, _| Vec::new(),
     prepare_status: |_, _| {},
     subresource_errors: |_, _, _| Vec::new(),
-    permissions: None,
-    status_permissions: None,
+    expires: false,
+    error_group: None,
+    storage_name: None,
+    rows_sorted_by: None,
+    orphan_warning: None,
 };
 
 /// What custom resources do; the rest is said by their definition.

@@ -10,8 +10,7 @@ use super::validation::{
     webhooks as check_webhooks, workloads as check_work,
 };
 use super::{
-    certificates, definitions, faces, warnings, workloads, Deletion, Generation, NameRule, Permission,
-    Strategy, BASE,
+    certificates, definitions, faces, warnings, workloads, Deletion, Generation, NameRule, Strategy, BASE,
 };
 
 const ANSWERING: Strategy = Strategy { answers_deleted_object: true, ..BASE };
@@ -29,26 +28,19 @@ const RBAC: Strategy = Strategy { name: NameRule::PathSegment, create_on_update:
 const ROLE_BINDING: Strategy =
     Strategy { defaults: cluster::ROLE_BINDING, validate_update: update::role_binding, ..RBAC };
 const CREATE_ON_UPDATE: Strategy = Strategy { create_on_update: true, ..BASE };
-const ADMISSION_POLICY: Strategy = Strategy {
-    defaults: cluster::ADMISSION_POLICY,
-    permissions: Some(Permission::PolicyParameters),
-    ..POLICY
-};
+const ADMISSION_POLICY: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY, ..POLICY };
 /// Webhooks have match conditions.
 const CONDITIONAL_WEBHOOKS: Strategy = Strategy {
     validate_create: check_policies::new_webhooks,
     validate_update: check_policies::changed_webhooks,
     ..POLICY
 };
-const ADMISSION_POLICY_BINDING: Strategy = Strategy {
-    defaults: cluster::ADMISSION_POLICY_BINDING,
-    permissions: Some(Permission::BindingParameters),
-    ..POLICY
-};
+const ADMISSION_POLICY_BINDING: Strategy = Strategy { defaults: cluster::ADMISSION_POLICY_BINDING, ..POLICY };
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 /// Events are second-class: no finalizers of the collector.
-const EVENTS: Strategy = Strategy { create_on_update: true, collected: false, ..BASE };
+const EVENTS: Strategy =
+    Strategy { create_on_update: true, collected: false, expires: true, error_group: Some(""), ..BASE };
 
 /// Group, plural and row.
 type Row = (&'static str, &'static str, Strategy);
@@ -64,6 +56,7 @@ pub(super) static ROWS: &[Row] = &[
         "",
         "endpoints",
         Strategy {
+            storage_name: Some("services/endpoints"),
             defaults: core::ENDPOINTS,
             checks: check_network::ENDPOINTS,
             warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
@@ -99,6 +92,7 @@ pub(super) static ROWS: &[Row] = &[
         "",
         "nodes",
         Strategy {
+            storage_name: Some("minions"),
             prepare_for_create: node::prepare_for_create,
             prepare_for_update: node::prepare_for_update,
             defaults: core::NODE,
@@ -174,6 +168,7 @@ pub(super) static ROWS: &[Row] = &[
         "",
         "replicationcontrollers",
         Strategy {
+            storage_name: Some("controllers"),
             orphans_by_default: true,
             defaults: work::REPLICATION_CONTROLLER,
             checks: check_work::REPLICATION_CONTROLLER,
@@ -211,6 +206,7 @@ pub(super) static ROWS: &[Row] = &[
         "",
         "services",
         Strategy {
+            storage_name: Some("services/specs"),
             name: NameRule::Label,
             create_on_update: true,
             defaults: core::SERVICE,
@@ -387,6 +383,7 @@ pub(super) static ROWS: &[Row] = &[
         "batch",
         "jobs",
         Strategy {
+            orphan_warning: Some(workloads::JOB_ORPHANS),
             orphans_by_default: true,
             defaults: work::JOB,
             checks: check_batch::JOB,
@@ -447,6 +444,7 @@ pub(super) static ROWS: &[Row] = &[
         "flowcontrol.apiserver.k8s.io",
         "flowschemas",
         Strategy {
+            rows_sorted_by: Some(&["spec", "matchingPrecedence"]),
             defaults: cluster::FLOW_SCHEMA,
             checks: check_flow::FLOW_SCHEMA,
             status_keeps: STATUS_KEEPS_METADATA,
@@ -467,6 +465,7 @@ pub(super) static ROWS: &[Row] = &[
         "networking.k8s.io",
         "ingresses",
         Strategy {
+            storage_name: Some("ingress"),
             checks: check_network::INGRESS,
             validate_status: status::ingress,
             warnings: warnings::ingress,
@@ -561,8 +560,6 @@ pub(super) static ROWS: &[Row] = &[
             status_keeps: STATUS_KEEPS_METADATA,
             validate_status: check_devices::claim_status,
             prepare_status: devices::prepare_status,
-            permissions: Some(Permission::DeviceClaim),
-            status_permissions: Some(Permission::DeviceClaimStatus),
             ..ANSWERING
         },
     ),
@@ -573,7 +570,6 @@ pub(super) static ROWS: &[Row] = &[
             defaults: work::RESOURCE_CLAIM_TEMPLATE,
             checks: check_devices::RESOURCE_CLAIM_TEMPLATE,
             immutable: &["spec"],
-            permissions: Some(Permission::DeviceClaimTemplate),
             ..ANSWERING
         },
     ),

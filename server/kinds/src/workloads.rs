@@ -2,6 +2,9 @@
 
 use plinth_codec::{tree, Value};
 
+/// What deletes a Job and leaves its pods (kubernetes `pkg/registry/batch/job/strategy.go`, `DefaultGarbageCollectionPolicy`).
+pub(crate) const JOB_ORPHANS: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
 /// How many pods of a StatefulSet may be away during an update is a feature that is off (`MaxUnavailableStatefulSet`).
 pub fn prepare_stateful_set_for_create(set: &mut Value) {
     drop_unavailable(set);

@@ -32,6 +32,7 @@ use plinth_apiserver::custom_resources::Presenter;
 use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flow_control::FlowControl;
 use plinth_apiserver::heavy::Places;
+use plinth_apiserver::kind_handlers;
 use plinth_apiserver::listener::{self, BindError};
 use plinth_apiserver::metrics::Metrics;
 use plinth_apiserver::outward::kubelets::Kubelets;
@@ -41,6 +42,8 @@ use plinth_apiserver::published::{Discovered, Documents};
 use plinth_apiserver::reload::{self, Watched};
 use plinth_apiserver::representation::ledger::Ledger;
 use plinth_apiserver::service_ranges::Ranges;
+use plinth_http::chunks::BlockedThreads;
+use plinth_http::pull::RemoteWaits;
 use plinth_http::serving::Certificates;
 use plinth_http::tls::{ServingCertificate, TlsError};
 use plinth_registry::Registry;
@@ -329,7 +332,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::new()?;
     let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
-    let encryption = Encryption::start(&options.encryption).await?;
+    let remote_waits = RemoteWaits::default();
+    let encryption = Encryption::start(&options.encryption, &remote_waits).await?;
     let store = Store::new(engine, encryption);
     let authenticator = Authenticator::new(
         &options.authentication,
@@ -347,6 +351,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         store: store.clone(),
         webhooks: Arc::new(Webhooks::default()),
         header_index: Arc::new(HeaderIndex::default()),
+        remote_waits,
     });
     let server = Arc::new(Server {
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
@@ -355,8 +360,11 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         admission: plugins.clone(),
+        kind_handler: kind_handlers::of,
         kubelets,
         presenter,
+        producers: Arc::default(),
+        blocked_threads: BlockedThreads::default(),
         ledger: Ledger::default(),
         lengths: Lengths::default(),
         authenticator: Arc::new(authenticator),

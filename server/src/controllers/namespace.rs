@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::stored::Header;
 use plinth_storage::terminating::TerminatingObject;
@@ -154,5 +154,5 @@ async fn finalize(server: &Arc<Server>, terminating: &TerminatingObject) -> Resu
         }
         Ok(namespace)
     };
-    write::update(&cx, &transform).await
+    internal::update(&cx, &transform).await
 }

@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
 use plinth_storage::stored::Header;
@@ -124,7 +124,7 @@ async fn publish(
         if !is_active(&server, &namespace).await? {
             return Ok(());
         }
-        let outcome = write::ensure(&server, resource, &namespace, default.object.clone()).await;
+        let outcome = internal::ensure(&server, resource, &namespace, default.object.clone()).await;
         // The namespace was deleted, or is terminating: the feed delivers its change.
         return match outcome {
             Err(error) if matches!(error.code, 403 | 404) => Ok(()),
@@ -135,7 +135,7 @@ async fn publish(
     if metadata::is_deleting(&live) || default.is_applied_to(&live) {
         return Ok(());
     }
-    let outcome = write::update(&cx, &|live| Ok(default.apply_to(live.unwrap_or(&Value::Null)))).await;
+    let outcome = internal::update(&cx, &|live| Ok(default.apply_to(live.unwrap_or(&Value::Null)))).await;
     match outcome {
         // Deleted concurrently: the feed delivers that change, too.
         Err(error) if error.code == 404 => Ok(()),

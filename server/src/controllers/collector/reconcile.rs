@@ -15,7 +15,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 
 /// Maximum number of dependents of one owner that are orphaned concurrently.
 const MAX_CONCURRENT_UNLINKS: usize = 32;
@@ -150,7 +150,7 @@ async fn change_metadata(
         change(metadata::of(&mut object)?);
         Ok(object)
     };
-    ignore_not_found(write::update(&cx, &transform).await)
+    ignore_not_found(internal::update(&cx, &transform).await)
 }
 
 fn ignore_not_found(outcome: Result<(), ApiError>) -> Result<(), ApiError> {

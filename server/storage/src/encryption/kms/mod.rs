@@ -22,7 +22,7 @@ use super::cipher::{random, Cipher, Kind};
 use super::wire::{Envelope, Sealed, KMS};
 use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
-use plinth_http::pull;
+use plinth_http::pull::RemoteWaits;
 
 /// Interval of status calls to a healthy plugin, and to an unhealthy one.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
@@ -51,6 +51,7 @@ struct Shared {
     name: String,
     client: Client,
     runtime: Handle,
+    remote_waits: RemoteWaits,
     /// Result of the last health check.
     healthy: AtomicBool,
     /// The seed for writes; the lock is held for a clone or a replacement.
@@ -69,11 +70,12 @@ struct Current {
 
 impl Kms {
     /// Connects to a plugin. A plugin that is not available yet is retried; until then writes fail.
-    pub async fn start(name: String, socket: &str, timeout: Duration) -> Kms {
+    pub async fn start(name: String, socket: &str, timeout: Duration, remote_waits: RemoteWaits) -> Kms {
         let shared = Arc::new(Shared {
             name,
             client: Client::new(socket, timeout),
             runtime: Handle::current(),
+            remote_waits,
             healthy: AtomicBool::new(false),
             current: RwLock::default(),
             seeds: Mutex::default(),
@@ -239,7 +241,8 @@ impl Shared {
         let response = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
         // Once per seed and start; `block_in_place` moves the other tasks of this thread to another one
         // meanwhile.
-        let response = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(response)));
+        let response =
+            self.remote_waits.block_on(|| tokio::task::block_in_place(|| self.runtime.block_on(response)));
         let plain = response.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
         let seed: Seed = plain.try_into().map_err(|_| self.error("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);
