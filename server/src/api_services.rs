@@ -1,10 +1,10 @@
-//! APIServices of what the server serves itself: one for each group version, built in or opened by a definition, so that
-//! clients that read them find all APIs there. They say where the API is (here) and in which order discovery lists it;
-//! nothing in the server depends on them.
+//! APIServices of the server's own group versions, built in or defined by CustomResourceDefinitions, so that
+//! clients that list APIServices find all APIs. They contain where the API is served (locally) and the order
+//! of discovery; the server itself does not use them.
 //!
 //! Upstream: k8s.io/kube-aggregator `pkg/controllers/autoregister`, kubernetes
-//! `pkg/controlplane/controller/crdregistration`. Those of built-in group versions are made at the start; those of
-//! definitions follow the registry, and go when nothing serves the version any more.
+//! `pkg/controlplane/controller/crdregistration`. Those of built-in group versions are created at start;
+//! those of definitions follow the registry, and are deleted when no definition has the version any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,35 +23,35 @@ use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_registry::Registry;
 
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
-/// Whose the object is: of the server, made once at each start, or following the definitions.
+/// Label of managed objects: created once at each start, or following the definitions.
 const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const FOLLOWS: &str = "true";
-/// Pause before what failed is tried again.
+/// Delay before a retry.
 const RETRY: Duration = Duration::from_secs(1);
-/// A burst of definitions is taken in at once.
+/// Delay to batch a burst of changes.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Starts the task that keeps them.
+/// Starts the controller.
 pub fn start(server: &Arc<Server>) {
-    let leading = server.clone();
-    server.spawn(async move { lead(&leading).await });
+    let running = server.clone();
+    server.spawn(async move { run(&running).await });
 }
 
-async fn lead(server: &Arc<Server>) {
+async fn run(server: &Arc<Server>) {
     let mut registries = server.store.current_registry().subscribe();
     let mut first = true;
     loop {
         let registry = registries.borrow_and_update().clone();
-        match settle(server, &registry, first).await {
+        match reconcile(server, &registry, first).await {
             Ok(()) => first = false,
             Err(error) => {
-                tracing::debug!(%error, "APIServices are written again");
+                tracing::debug!(%error, "failed to reconcile APIServices, retrying");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
         }
-        // The registry goes when the server does.
+        // The registry's sender is dropped when the server stops.
         if registries.changed().await.is_err() {
             return;
         }
@@ -59,8 +59,8 @@ async fn lead(server: &Arc<Server>) {
     }
 }
 
-/// Makes what is missing, puts right what differs, removes what nothing serves.
-async fn settle(server: &Arc<Server>, registry: &Registry, first: bool) -> Result<(), ApiError> {
+/// Creates missing APIServices, repairs changed ones, deletes those of versions that are not served.
+async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Result<(), ApiError> {
     let wanted = wanted(registry);
     let Some(resource) = registry.get(RESOURCE.0, RESOURCE.1, RESOURCE.2) else { return Ok(()) };
     let live: BTreeMap<String, Value> = server
@@ -77,7 +77,7 @@ async fn settle(server: &Arc<Server>, registry: &Registry, first: bool) -> Resul
                 let cx = Context::internal(server, RESOURCE, "", name, Verb::Create)?;
                 objects.push(NewObject { cx, tree: available(object) });
             }
-            Some(live) => put_right(server, name, object, live).await?,
+            Some(live) => repair(server, name, object, live).await?,
         }
     }
     internal::create_together(server, objects).await?;
@@ -96,10 +96,10 @@ fn label(object: &Value) -> &str {
     object.str_at(&["metadata", "labels", LABEL]).unwrap_or_default()
 }
 
-/// The objects that there should be, by name.
+/// The desired objects by name.
 fn wanted(registry: &Registry) -> BTreeMap<String, Value> {
     let catalog = catalog(registry);
-    // The group of APIServices themselves is the aggregator's own.
+    // APIServices' own group is excluded: it belongs to the aggregator.
     let groups = catalog.group("").into_iter().chain(catalog.named_groups().filter(|g| g.name != RESOURCE.0));
     groups
         .flat_map(|group| group.versions.iter())
@@ -129,15 +129,15 @@ fn wanted(registry: &Registry) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The object with the status of what is served here.
+/// The object with the status of a local API.
 fn available(object: &Value) -> Value {
     let mut new = object.clone();
     conditions::set(&mut new, "Available", "True", "Local", "Local APIServices are always available");
     new
 }
 
-/// Gives an object the spec that it should have. One that somebody else manages is not touched.
-async fn put_right(server: &Arc<Server>, name: &str, wanted: &Value, live: &Value) -> Result<(), ApiError> {
+/// Repairs the spec of an object. Objects without the label are managed by someone else and not changed.
+async fn repair(server: &Arc<Server>, name: &str, wanted: &Value, live: &Value) -> Result<(), ApiError> {
     if label(live).is_empty() || live.get("spec") == wanted.get("spec") {
         return Ok(());
     }

@@ -1,7 +1,7 @@
-//! Doors to the parsers of this crate for fuzz targets and their tests on stable Rust. Not part of the interface.
+//! Entry points for fuzz targets of this crate and their tests on stable Rust. Not part of the interface.
 //!
-//! Each function takes any bytes and returns: what it reads is either refused or consistent. `fuzz/README.md` says how
-//! they are run.
+//! Each function accepts arbitrary bytes and returns: its input is either rejected or decoded consistently.
+//! `fuzz/README.md` describes how to run them.
 
 use std::path::PathBuf;
 
@@ -21,12 +21,12 @@ use plinth_apiserver::{audit, authn, authz, custom_resources};
 use plinth_pki::jwt::{self, VerifyingKey};
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::encryption;
-use plinth_storage::stored::{self, Head, Stored};
+use plinth_storage::stored::{self, Header, Stored};
 
-/// The door of one fuzz target.
+/// A fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target of this crate with its name.
+/// All targets of this crate by name.
 pub const ALL: [Target; 11] = [
     ("request_path", request_path),
     ("query", query),
@@ -44,12 +44,12 @@ pub const ALL: [Target; 11] = [
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// The first byte, and what is behind it.
+/// The first byte, and the rest.
 fn choice(input: &[u8]) -> (usize, &[u8]) {
     input.split_first().map_or((0, input), |(first, rest)| (usize::from(*first), rest))
 }
 
-/// The input as a file: what is read by its path.
+/// The input as a file, for functions that read a path.
 fn file(input: &[u8]) -> Option<PathBuf> {
     let name = format!("plinth-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
     let path = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
@@ -57,17 +57,17 @@ fn file(input: &[u8]) -> Option<PathBuf> {
     Some(path)
 }
 
-/// A method and a path with its query, as the authorizer and the handlers see them: the parts that are authorized are those of
-/// the path, each once and in their order.
+/// A method and a path with its query, as the authorizer and the handlers see them: the authorized parts are
+/// those of the path, each once and in order.
 pub fn request_path(input: &[u8]) {
     let (method, rest) = choice(input);
     let Ok(text) = std::str::from_utf8(rest) else { return };
-    // What hyper lets through is a URI.
+    // hyper accepts only URIs.
     let Ok(uri) = text.parse::<hyper::Uri>() else { return };
     let method = &METHODS[method % METHODS.len()];
     let Ok(Route::Resource(info)) = route(method, uri.path(), uri.query()) else { return };
     if !info.is_below_namespace && !info.namespace.is_empty() {
-        // Who is authorized in a namespace acts in it, or on the namespace itself.
+        // Authorization in a namespace is for requests in it, or on the namespace itself.
         assert_eq!((info.resource.as_str(), &info.namespace), ("namespaces", &info.name), "{info:?}");
     }
     let mut parts = Vec::new();
@@ -84,7 +84,7 @@ pub fn request_path(input: &[u8]) {
     let (group, version, parts) = (&info.group, &info.version, parts.join("/"));
     let heads = [format!("apis/{group}/{version}/{parts}"), format!("api/{version}/{parts}")];
     let found = if group.is_empty() { heads.iter() } else { heads[..1].iter() };
-    let mut behind = found.filter_map(|head| decoded.strip_prefix(&trim(head)).map(trim));
+    let mut behind = found.filter_map(|header| decoded.strip_prefix(&trim(header)).map(trim));
     assert!(behind.any(|behind| behind == tail), "{uri} is {info:?}");
 }
 
@@ -104,7 +104,7 @@ pub fn query(input: &[u8]) {
     }
 }
 
-/// What webhooks of admission, authorization, authentication, images and conversion answer.
+/// Responses of webhooks for admission, authorization, authentication, images and conversion.
 pub fn webhook_answers(input: &[u8]) {
     let (kind, rest) = choice(input);
     // Only a review that allows may allow.
@@ -142,7 +142,7 @@ pub fn webhook_answers(input: &[u8]) {
     }
 }
 
-/// Whether the document says `true` at a place, by another parser.
+/// Whether the document has `true` at a path, according to another parser.
 fn says(document: &[u8], path: &[&str]) -> bool {
     let document: serde_json::Value = serde_json::from_slice(document).unwrap_or_default();
     // Of a member that is there twice two parsers may take two; what counts is that one of them is true.
@@ -150,14 +150,14 @@ fn says(document: &[u8], path: &[&str]) -> bool {
     last.is_some_and(|value| *value == true) || document.is_null()
 }
 
-/// The file that says where a service is and who we are to it.
+/// A kubeconfig file of a webhook.
 pub fn kubeconfig(input: &[u8]) {
     if let Some(path) = file(input) {
         drop(Kubeconfig::read(&path));
     }
 }
 
-/// The other files that flags name: what to record, what to encrypt, whom to trust, what plugins do.
+/// Other configuration files: audit policy, encryption, authentication, admission.
 pub fn configuration(input: &[u8]) {
     drop(audit::policy::Policy::parse(input));
     drop(encryption::config::parse(input));
@@ -168,14 +168,14 @@ pub fn configuration(input: &[u8]) {
     drop(TokenFile::read(&path));
 }
 
-/// The token that says where the next page of a list begins: what is taken was made here.
+/// A continue token: only tokens of this server are accepted.
 pub fn continue_token(input: &[u8]) {
     let tokens = ContinueTokens::new(&[7; 32]);
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(position) = tokens.decode(text) {
         assert_eq!(tokens.decode(&tokens.encode(&position)), Ok(position));
     }
-    // What is signed comes back as it was, and under no other secret.
+    // A signed token decodes to the same position, and not with another secret.
     let (number, start) = choice(input);
     let Ok(start) = std::str::from_utf8(start) else { return };
     let revision = (number % 2 == 0).then_some(number as u64);
@@ -187,13 +187,13 @@ pub fn continue_token(input: &[u8]) {
     assert!(ContinueTokens::new(&[8; 32]).decode(&token).is_err());
 }
 
-/// A value of the store: its header and its body, sealed or not.
+/// A stored value: its header and its body, encrypted or not.
 pub fn stored_value(input: &[u8]) {
-    if let Ok(head) = stored::head_of(input) {
-        assert!(head.len() <= input.len());
+    if let Ok(header) = stored::header_bytes(input) {
+        assert!(header.len() <= input.len());
     }
-    if let Ok(head) = Head::parse(input) {
-        walk(&head);
+    if let Ok(header) = Header::parse(input) {
+        walk(&header);
     }
     if let Ok(value) = Stored::parse(input) {
         assert_eq!(value.body().get(13..).unwrap_or_default(), value.after_splice());
@@ -202,23 +202,23 @@ pub fn stored_value(input: &[u8]) {
         walk(&value);
     }
     if let Ok(sealed) = encryption::wire::Sealed::read(input) {
-        let mut head = Vec::new();
-        sealed.write_head(&mut head);
-        assert!(head.len() <= input.len(), "longer than it was");
+        let mut header = Vec::new();
+        sealed.write_header(&mut header);
+        assert!(header.len() <= input.len(), "longer than it was");
     }
 }
 
-fn walk(head: &Head<'_>) {
-    for (key, _) in head.labels() {
-        assert!(head.label(key).is_some(), "{key} is there and is not found");
+fn walk(header: &Header<'_>) {
+    for (key, _) in header.labels() {
+        assert!(header.label(key).is_some(), "{key} is there and is not found");
     }
-    let _ = (head.deleting(), head.version(), head.uid(), head.schema(), head.owners().count());
+    let _ = (header.deleting(), header.version(), header.uid(), header.schema(), header.owners().count());
     for index in 0..4 {
-        let _ = head.field(index);
+        let _ = header.field(index);
     }
 }
 
-/// Headers that say who somebody is or wants to be: a line each.
+/// Headers for identity and impersonation: one per line.
 pub fn identity_headers(input: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in input.split(|byte| *byte == b'\n').take(64) {
@@ -235,7 +235,7 @@ pub fn identity_headers(input: &[u8]) {
             headers.append(name, value);
         }
     }
-    // To overlook a wish to be somebody would make the request its sender's own.
+    // Ignoring an impersonation header would make the request run as its sender.
     let wishes = headers.keys().any(|name| {
         let known = ["impersonate-user", "impersonate-group", "impersonate-uid"].contains(&name.as_str());
         known && headers.get_all(name).iter().any(|value| !value.is_empty())
@@ -253,7 +253,7 @@ pub fn identity_headers(input: &[u8]) {
     }
 }
 
-/// A bearer token, and the keys that it may be checked with.
+/// A bearer token, and a key that verifies it.
 pub fn json_web_token(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (token, key) = text.split_once('\n').unwrap_or((text, ""));
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// The committed seeds of a target; libFuzzer starts from the same.
+    /// The committed seeds of a target, which libFuzzer uses as well.
     fn seeds(target: &str) -> Vec<Vec<u8>> {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target);
         let files = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));

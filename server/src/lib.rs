@@ -1,13 +1,13 @@
-//! The Kubernetes API served from a plinth engine: the library behind the `plinth` program.
+//! The Kubernetes API served from a plinth engine: the library of the `plinth` program.
 //!
-//! What a request goes through is `plinth_apiserver`. This crate puts it together, and adds what is the program's own:
+//! The request path is `plinth_apiserver`. This crate assembles it, and adds the parts of the program:
 //!
 //! | subject | module |
 //! |---|---|
 //! | command line | [`cli`] |
-//! | what a first start needs: data directory, keys, objects that every cluster has | [`bootstrap`] |
-//! | what is filled in and refused around an object | [`admission`] |
-//! | promises that outlast a request | [`controllers`], [`api_services`] |
+//! | first start: data directory, credentials, system objects | [`bootstrap`] |
+//! | admission plugins | [`admission`] |
+//! | controllers | [`controllers`], [`api_services`] |
 //!
 //! # In a program of your own
 //!
@@ -22,7 +22,7 @@
 //! runtime()?.block_on(async {
 //!     let running = start(options).await?;
 //!     assert!(running.address().ip().is_loopback());
-//!     // Whatever speaks to Kubernetes finds its way by this file.
+//!     // Any Kubernetes client can use this file.
 //!     assert!(running.kubeconfig().is_file());
 //!     running.stop().await
 //! })?;

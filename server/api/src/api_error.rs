@@ -11,20 +11,20 @@ use plinth_engine::Error as EngineError;
 
 use crate::field::MOST_ERRORS;
 
-/// Makes the enum of reasons, whose names are their words.
+/// Defines the enum of reasons, whose variant names are the words on the wire.
 macro_rules! reasons {
     ($($reason:ident)+) => {
-        /// `metav1.StatusReason`: the machine-readable word for what went wrong.
+        /// `metav1.StatusReason`: the machine-readable reason.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // the variants are upstream's reasons, word for word
         pub enum Reason {
-            /// No reason word at all: upstream sends some errors without one.
+            /// No reason at all: upstream sends some errors without one.
             Unknown,
             $($reason,)+
         }
 
         impl Reason {
-            /// The reason of that word; [`Reason::Unknown`] for one that is none of upstream's.
+            /// Parses a reason; [`Reason::Unknown`] for one that upstream does not have.
             pub fn parse(text: &str) -> Reason {
                 match text {
                     $(stringify!($reason) => Reason::$reason,)+
@@ -54,9 +54,9 @@ reasons! {
 pub struct Cause {
     /// `metav1.CauseType`, like `FieldValueInvalid`.
     pub reason: &'static str,
-    /// What is wrong, for people.
+    /// Human-readable description.
     pub message: String,
-    /// Path of the field, like `spec.containers[0].name`; empty when it is about no field.
+    /// Path of the field, like `spec.containers[0].name`; empty when the cause concerns no field.
     pub field: String,
 }
 
@@ -71,13 +71,13 @@ pub struct Details {
     pub kind: String,
     /// UID of the object.
     pub uid: String,
-    /// The single errors.
+    /// One cause per error.
     pub causes: Vec<Cause>,
     /// Seconds after which a retry makes sense; 0 for none.
     pub retry_after_seconds: u32,
 }
 
-/// An error on its way to the client.
+/// An error that is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
@@ -87,14 +87,14 @@ pub struct ApiError {
     pub reason: Reason,
     /// For people; clients match on parts of it.
     pub message: String,
-    /// What it is about; boxed because errors travel in every `Result` of the request path.
+    /// The object concerned; boxed because errors travel in every `Result` of the request path.
     pub details: Option<Box<Details>>,
     /// `metadata.continue`: only the Expired answer to a continue token has one.
     pub continue_token: Option<String>,
-    /// Whether an authorizer said no: the message then has texts of the request, and browsers are told not to guess
-    /// what it is.
+    /// Whether an authorizer denied the request: the message then contains text of the request, and the
+    /// response has `X-Content-Type-Options: nosniff`.
     pub denied: bool,
-    /// Texts for `Warning` headers: what the client was to be told before the request failed.
+    /// Texts for `Warning` headers, from before the request failed.
     pub warnings: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ impl ApiError {
         ApiError { code, reason, message: message.into(), details, continue_token, denied: false, warnings }
     }
 
-    /// With details that say nothing, as upstream has them where its router refuses.
+    /// Adds empty details, as upstream does for errors of its router.
     pub fn with_empty_details(mut self) -> ApiError {
         self.details.get_or_insert_with(Box::default);
         self
@@ -125,13 +125,13 @@ impl ApiError {
         self
     }
 
-    /// Asks the client to come back after so many seconds (also sent as `Retry-After`).
+    /// Sets the number of seconds after which the client should retry (also sent as `Retry-After`).
     pub fn retry_after(mut self, seconds: u32) -> ApiError {
         self.details.get_or_insert_with(Box::default).retry_after_seconds = seconds;
         self
     }
 
-    /// 400 with that message.
+    /// 400 with the given message.
     pub fn bad_request(message: impl Into<String>) -> ApiError {
         ApiError::new(400, Reason::BadRequest, message)
     }
@@ -141,7 +141,7 @@ impl ApiError {
         ApiError::new(401, Reason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 in the words of the authorizer or an admission step: `pods "x" is forbidden: why`.
+    /// 403 by an authorizer or an admission plugin: `pods "x" is forbidden: why`.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> ApiError {
         let what = qualified(group, resource);
         let message = match (what.is_empty(), name.is_empty()) {
@@ -176,7 +176,7 @@ impl ApiError {
         e
     }
 
-    /// 409 for a create of what is there.
+    /// 409 for a create of an existing object.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> ApiError {
         let message = format!("{} {name:?} already exists", qualified(group, resource));
         ApiError::new(409, Reason::AlreadyExists, message).about(group, resource, name)
@@ -189,14 +189,15 @@ impl ApiError {
         ApiError::new(409, Reason::Conflict, message).about(group, resource, name)
     }
 
-    /// The conflict that clients know as a lost update.
+    /// 409 for an update of an outdated version.
     pub fn modified(group: &str, resource: &str, name: &str) -> ApiError {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         ApiError::conflict(group, resource, name, why)
     }
 
-    /// 422 with a cause per error, [`MOST_ERRORS`] at the most; `kind` is the bare kind, as kubectl expects.
+    /// 422 with a cause per error, at most [`MOST_ERRORS`]; `kind` is the kind without its version, as
+    /// kubectl expects.
     pub fn invalid(group: &str, kind: &str, name: &str, mut causes: Vec<Cause>) -> ApiError {
         causes.truncate(MOST_ERRORS);
         let mut what = kind.to_owned();
@@ -204,14 +205,14 @@ impl ApiError {
             let _ = write!(what, ".{group}");
         }
         let mut errors: Vec<String> = Vec::with_capacity(causes.len());
-        let mut told = HashSet::with_capacity(causes.len());
+        let mut listed = HashSet::with_capacity(causes.len());
         for cause in &causes {
             let error = match cause.field.is_empty() {
                 true => cause.message.clone(),
                 false => format!("{}: {}", cause.field, cause.message),
             };
-            // What two rules are against is told once.
-            if told.insert(error.clone()) {
+            // A field that violates two rules in the same way is listed once.
+            if listed.insert(error.clone()) {
                 errors.push(error);
             }
         }
@@ -223,7 +224,7 @@ impl ApiError {
         ApiError::new(422, Reason::Invalid, message).about(group, kind, name).with_causes(causes)
     }
 
-    /// 410 for a revision that is compacted.
+    /// 410 for a compacted revision.
     pub fn expired(message: impl Into<String>) -> ApiError {
         ApiError::new(410, Reason::Expired, message)
     }
@@ -245,13 +246,13 @@ impl ApiError {
         error
     }
 
-    /// 500; the message says what failed, never what an object contains.
+    /// 500; the message names the failed operation, never the contents of an object.
     pub fn internal(what: impl std::fmt::Display) -> ApiError {
         ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}"))
             .with_causes(vec![Cause { reason: "", message: what.to_string(), field: String::new() }])
     }
 
-    /// 504 for a revision that is not yet there, with the cause that client-go recognises.
+    /// 504 for a revision in the future, with the cause that client-go recognises.
     pub fn too_large_resource_version(requested: u64, current: u64) -> ApiError {
         let cause = Cause {
             reason: "ResourceVersionTooLarge",
@@ -337,23 +338,23 @@ impl From<EngineError> for ApiError {
             EngineError::Future { requested, current } => {
                 ApiError::too_large_resource_version(requested.get(), current.get())
             }
-            // Nothing was written and reads go on, so a retry later is the right advice.
+            // Nothing was written and reads still work, so clients may retry later.
             EngineError::OutOfSpace { .. } => ApiError::new(
                 503,
                 Reason::ServiceUnavailable,
                 "the server's disk or quota is full, nothing was written; reads go on",
             )
             .retry_after(5),
-            // Nothing was written here either; the next process takes writes again.
+            // Nothing was written here either; writes work again after a restart.
             error @ EngineError::Poisoned { .. } => {
                 ApiError::new(503, Reason::ServiceUnavailable, error.to_string()).retry_after(5)
             }
-            // The stored form of a body may be larger than the body. Upstream answers 500 with etcd's text, as if the server had
-            // failed; it is the request that cannot be carried out.
+            // The stored form of a body may be larger than the body. Upstream answers 500 with etcd's text;
+            // here it is an error of the request.
             error @ EngineError::TooLarge { .. } => {
                 ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {error}"))
             }
-            // No advice to retry: clients that follow it could do the same thing twice.
+            // No Retry-After: clients that follow it could do the same thing twice.
             error @ EngineError::OutcomeUnknown { .. } => {
                 ApiError::internal(format!("{error}; read the object before trying again"))
             }

@@ -1,9 +1,9 @@
-//! `status.conditions`: found and set by type, with the time of their last transition.
+//! `status.conditions`: find and set by type, with the time of the last transition.
 
 use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
 
-/// A condition of that type that is to be set: its status, reason and message.
+/// A condition of the given type.
 fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
     let mut condition = Map::new();
     for (key, text) in [("type", kind), ("status", status), ("reason", reason), ("message", message)] {
@@ -13,7 +13,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
     condition
 }
 
-/// Puts a condition into an object's status; the time of its last transition moves when its status does.
+/// Inserts or replaces a condition in an object's status; `lastTransitionTime` changes only with the status.
 fn put(object: &mut Value, mut condition: Map) {
     let Some(status) = object.object_at_mut(&["status"]) else { return };
     let list = status.entry("conditions");
@@ -38,7 +38,7 @@ fn put(object: &mut Value, mut condition: Map) {
     }
 }
 
-/// Sets a condition of a kind whose conditions say no generation.
+/// Sets a condition of a kind whose conditions have no `observedGeneration`.
 pub fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     put(object, condition(kind, status, reason, message));
 }
@@ -62,13 +62,13 @@ pub fn set_of_pod(pod: &mut Value, kind: &str, status: &str, reason: &str, messa
     put(pod, condition);
 }
 
-/// The condition of that type.
+/// The condition of the given type.
 pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let list = object.at(&["status", "conditions"]).and_then(Value::as_array)?;
     list.iter().find(|c| c.str_at(&["type"]) == Some(kind))
 }
 
-/// Whether the condition of that type is there and `True`.
+/// Whether the condition of the given type is `True`.
 pub fn is_true(object: &Value, kind: &str) -> bool {
     find(object, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
 }

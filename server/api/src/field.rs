@@ -7,16 +7,16 @@ use plinth_codec::{json, Value};
 
 use crate::api_error::Cause;
 
-/// Errors that are told of one object; a body of 3 MiB can have a million.
+/// Maximum number of errors reported for one object; a body of 3 MiB can have a million.
 pub const MOST_ERRORS: usize = 1000;
-/// Bytes of a bad value that are shown: each error may show the whole object.
+/// Maximum size of a bad value in a message, in bytes: each error may contain the whole object.
 pub const SHOWN: usize = 16 << 10;
 
-/// Where a value lies: `spec.containers[0].`, made with `format_args!` from what leads there. It becomes text when something
-/// is wrong there and not before; checks go through dozens of places of an object that is good.
+/// Path of a value: `spec.containers[0].`, made with `format_args!` from its parents. It is formatted only
+/// when an error is reported; validation of a valid object builds dozens of paths.
 pub type Place<'a> = fmt::Arguments<'a>;
 
-/// The value itself that a place leads into: the place without the dot at its end.
+/// The path of the value itself: without the trailing dot.
 #[derive(Clone, Copy, Debug)]
 pub struct Itself<'a>(pub Place<'a>);
 
@@ -26,7 +26,7 @@ impl Display for Itself<'_> {
     }
 }
 
-/// How a bad value appears in a message: text quoted, everything else as JSON; cut where it is very long.
+/// A bad value as shown in a message: strings quoted, everything else as JSON; truncated if very long.
 pub fn shown(value: &Value) -> String {
     let mut shown = match value {
         Value::String(s) => format!("{:?}", s.as_str()),
@@ -55,13 +55,14 @@ pub fn invalid(field: impl Display, value: impl Into<Value>, why: &str) -> Cause
     Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
 }
 
-/// As [`invalid`], for a value that is shown already: structs come in the order of their members upstream.
+/// As [`invalid`], for a value that is formatted already: structs come in the order of their members
+/// upstream.
 pub fn invalid_shown(field: impl Display, shown: &str, why: &str) -> Cause {
     let message = format!("Invalid value: {shown}: {why}");
     Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
 }
 
-/// As [`duplicate`], for a value that is shown already.
+/// As [`duplicate`], for a value that is formatted already.
 pub fn duplicate_shown(field: impl Display, shown: &str) -> Cause {
     Cause {
         reason: "FieldValueDuplicate",
@@ -90,7 +91,7 @@ pub fn duplicate(field: impl Display, value: impl Into<Value>) -> Cause {
     Cause { reason: "FieldValueDuplicate", message, field: field.to_string() }
 }
 
-/// `Unsupported value: "x": supported values: "a", "b"`; the supported values are given in order.
+/// `Unsupported value: "x": supported values: "a", "b"`; `supported` is sorted.
 pub fn not_supported(field: impl Display, value: impl Into<Value>, supported: &[&str]) -> Cause {
     let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
     let message =

@@ -1,7 +1,8 @@
-//! Where the time of a slow request went, for its event: annotations under the names of upstream
-//! (k8s.io/apiserver `pkg/endpoints/request/webhook_duration.go`, written by `pkg/endpoints/filters/audit.go`).
+//! Latency of a slow request by layer, as annotations of its audit event under upstream's names
+//! (k8s.io/apiserver `pkg/endpoints/request/webhook_duration.go`, written by
+//! `pkg/endpoints/filters/audit.go`).
 //!
-//! A step that takes time says so wherever it is, by [`timed`]; only in the task of a request that is recorded does that lead anywhere.
+//! Any step reports its time with [`timed`]; outside of the task of an audited request that has no effect.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use plinth_codec::time::format_duration;
 
-/// Requests that take longer tell where the time went; upstream's.
+/// Requests that take longer get the annotations; upstream's.
 pub const THRESHOLD: Duration = Duration::from_millis(500);
-/// The whole time.
+/// The total time.
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
 /// A layer of the server in which requests spend time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// Who asks.
+    /// Authentication.
     Authentication,
-    /// As whom.
+    /// Impersonation.
     Impersonation,
-    /// The wait for a seat.
+    /// The wait for a seat of priority and fairness.
     QueueWait,
-    /// Whether they may.
+    /// Authorization.
     Authorization,
-    /// All mutating webhooks, one after the other.
+    /// All mutating webhooks, called one after the other.
     MutatingWebhooks,
-    /// Validating webhooks, which are asked beside each other: the slowest.
+    /// Validating webhooks, called concurrently: the slowest.
     ValidatingWebhooks,
-    /// The store; named after upstream's.
+    /// The storage; upstream's annotation names etcd.
     Storage,
-    /// Sending an answer that is made piece by piece.
+    /// Sending a streamed response.
     ResponseWrite,
 }
 
@@ -51,7 +52,7 @@ tokio::task_local! {
     static CURRENT: Arc<Latencies>;
 }
 
-/// The nanoseconds that a request has spent in each layer.
+/// Nanoseconds that a request has spent in each layer.
 #[derive(Debug, Default)]
 pub struct Latencies([AtomicU64; NAMES.len()]);
 
@@ -60,7 +61,7 @@ impl Latencies {
         NAMES.iter().position(|(_, named)| *named == layer).and_then(|place| self.0.get(place))
     }
 
-    /// Adds time to a layer; of [`Layer::ValidatingWebhooks`] the longest counts.
+    /// Adds time to a layer; for [`Layer::ValidatingWebhooks`] the maximum is kept.
     pub fn add(&self, layer: Layer, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
         let Some(slot) = self.of(layer) else { return };
@@ -70,7 +71,7 @@ impl Latencies {
         };
     }
 
-    /// The annotations of a request that has taken so long; none for one that was quick.
+    /// The annotations of a request that has taken `total`; none below [`THRESHOLD`].
     pub fn annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
         if total <= THRESHOLD {
             return Vec::new();
@@ -84,12 +85,12 @@ impl Latencies {
     }
 }
 
-/// Runs a request so that what its steps say is noted here.
+/// Runs a request whose steps report to `latencies`.
 pub async fn noting<F: Future>(latencies: Arc<Latencies>, request: F) -> F::Output {
     CURRENT.scope(latencies, request).await
 }
 
-/// Runs a step and notes how long it took; reads no clock where nobody wants to know.
+/// Runs a step and records its duration; does not read the clock outside of audited requests.
 pub async fn timed<F: Future>(layer: Layer, step: F) -> F::Output {
     let begun = CURRENT.try_with(|_| Instant::now());
     let outcome = step.await;
@@ -99,9 +100,9 @@ pub async fn timed<F: Future>(layer: Layer, step: F) -> F::Output {
     outcome
 }
 
-/// Notes how long a step took.
+/// Records the duration of a step.
 pub fn took(layer: Layer, time: Duration) {
-    // Outside of a request that is recorded nobody wants to know.
+    // Fails outside of an audited request, where latencies are not recorded.
     let _ = CURRENT.try_with(|latencies| latencies.add(layer, time));
 }
 
@@ -110,20 +111,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_requests_tell_where_the_time_went() {
+    fn slow_requests_have_annotations_per_layer() {
         let latencies = Latencies::default();
         latencies.add(Layer::Storage, Duration::from_millis(200));
         latencies.add(Layer::Storage, Duration::from_micros(1500));
         latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(300));
         latencies.add(Layer::ValidatingWebhooks, Duration::from_millis(100));
         assert_eq!(latencies.annotations(THRESHOLD), []);
-        let told = latencies.annotations(Duration::from_millis(1250));
+        let annotations = latencies.annotations(Duration::from_millis(1250));
         let expected = [
             ("apiserver.latency.k8s.io/validating-webhook", "300ms"),
             ("apiserver.latency.k8s.io/etcd", "201.5ms"),
             ("apiserver.latency.k8s.io/total", "1.25s"),
         ];
-        assert_eq!(told, expected.map(|(name, text)| (name, text.to_owned())));
+        assert_eq!(annotations, expected.map(|(name, text)| (name, text.to_owned())));
     }
 
     #[tokio::test]

@@ -1,15 +1,15 @@
-//! What every layer of the server shares of the Kubernetes API. It knows no kind, no storage and no connection.
+//! The parts of the Kubernetes API that all layers of the server share. No kinds, no storage, no connections.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`api_error`] | errors as clients see them: `metav1.Status` |
 //! | [`field`] | field errors and their paths |
 //! | [`conditions`] | `status.conditions` |
-//! | [`latency`] | where the time of a request goes |
+//! | [`latency`] | latency of a request by layer |
 //! | [`metadata`] | `metav1.ObjectMeta`: access, and the rules that hold for every kind |
 //! | [`request_info`] | group, version, resource, namespace, name and verb of a request |
 //! | [`query`] | parameters of a request's query |
-//! | [`user`] | who sends a request |
+//! | [`user`] | the user of a request |
 //!
 //! ```
 //! use plinth_api::api_error::{ApiError, Reason};

@@ -13,11 +13,11 @@ use smol_str::SmolStr;
 use crate::api_error::{ApiError, Cause};
 use crate::field::{self, Place, MOST_ERRORS};
 
-/// The most that the annotations of an object may weigh, keys and values together, in bytes.
+/// Maximum size of an object's annotations, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
-/// What the server appends to `generateName`.
+/// Length of the suffix that the server appends to `generateName`.
 const GENERATED_SUFFIX: usize = 5;
-/// The longest prefix that is kept of `generateName`.
+/// Maximum length of the prefix that is kept of `generateName`.
 pub const GENERATED_PREFIX_MAX: usize = 63 - GENERATED_SUFFIX;
 /// The characters of a generated suffix: no vowels and no look-alikes, as upstream
 /// (apimachinery `pkg/util/rand`).
@@ -27,35 +27,35 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 /// See [`FINALIZER_ORPHAN`].
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
-/// What happens outside of an object when it is made: time and chance, so that rules stay pure.
+/// The non-deterministic inputs of a create, time and randomness, so that rules stay pure.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// Now, RFC 3339 in UTC with seconds.
+    /// The current time, RFC 3339 in UTC with seconds.
     pub now: SmolStr,
     /// A fresh UID.
     pub uid: String,
 }
 
 impl Moment {
-    /// The present one.
+    /// The current moment.
     pub fn present() -> Moment {
         Moment { now: now(), uid: uuid::Uuid::new_v4().to_string() }
     }
 }
 
-/// Now, RFC 3339 in UTC with seconds.
+/// The current time, RFC 3339 in UTC with seconds.
 pub fn now() -> SmolStr {
     Timestamp::now().to_rfc3339()
 }
 
-/// Five characters by chance, for `generateName`.
+/// Five random characters, for `generateName`.
 pub fn suffix() -> String {
     let random = uuid::Uuid::new_v4();
     let bytes = random.as_bytes().iter().take(GENERATED_SUFFIX);
     bytes.map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()])).collect()
 }
 
-/// Metadata of an object, made where absent.
+/// The metadata of an object, added if absent.
 pub fn of(object: &mut Value) -> Result<&mut Map, ApiError> {
     object.object_at_mut(&["metadata"]).ok_or_else(|| ApiError::bad_request("metadata is not an object"))
 }
@@ -70,13 +70,13 @@ pub fn is_deleting(object: &Value) -> bool {
     object.at(&["metadata", "deletionTimestamp"]).is_some_and(|t| !t.is_null())
 }
 
-/// The finalizers, in order.
+/// The finalizers in their order.
 pub fn finalizers(object: &Value) -> Vec<&str> {
     let list = object.at(&["metadata", "finalizers"]).and_then(Value::as_array);
     list.map(|l| l.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
 }
 
-/// Clears what a client cannot set at create.
+/// Clears the fields that a client cannot set at create.
 ///
 /// # Errors
 /// When metadata is no object.
@@ -96,7 +96,7 @@ pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Leaves each owner once; the UIDs of those that were there more than once.
+/// Removes duplicate owner references; returns the UIDs of the duplicates.
 pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     let owners = object.get_mut("metadata").and_then(|m| m.get_mut("ownerReferences"));
     let Some(owners) = owners.and_then(Value::as_array_mut).filter(|owners| owners.len() > 1) else {
@@ -104,8 +104,8 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     };
     let mut kept: Vec<Value> = Vec::with_capacity(owners.len());
     let mut twice: Vec<String> = Vec::new();
-    // There may be as many as fit into a body, so each is looked up and not compared with all others.
-    let (mut seen, mut told) = (HashSet::new(), HashSet::new());
+    // A body may contain a great number of them, so they are looked up in sets, not compared pairwise.
+    let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
     for owner in owners.drain(..) {
         let mut text = Vec::with_capacity(256);
         json::write_untyped(&owner, &mut text);
@@ -114,7 +114,7 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
             continue;
         }
         let uid = owner.str_at(&["uid"]).unwrap_or_default().to_owned();
-        if told.insert(uid.clone()) {
+        if reported.insert(uid.clone()) {
             twice.push(uid);
         }
     }
@@ -122,8 +122,8 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     twice
 }
 
-/// Carries over what an update cannot change, before validation. The generation counts a change of anything
-/// but metadata and status.
+/// Copies the fields that an update cannot change from the stored object, before validation. The generation
+/// increases with any change outside of metadata and status.
 ///
 /// # Errors
 /// When metadata is no object.
@@ -141,7 +141,8 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
             None => metadata.remove(key),
         };
     }
-    // What says that the object goes stays; where nothing says so, it cannot be written: that is a error of the change.
+    // `deletionTimestamp` cannot be removed; adding it to an object that is not being deleted is a validation
+    // error.
     if let Some(value) = kept("deletionTimestamp") {
         metadata.insert("deletionTimestamp", value);
     }
@@ -161,7 +162,7 @@ pub fn nameless(name: &str) -> ApiError {
     ))
 }
 
-/// Errors of a change of metadata.
+/// Validates a change of metadata.
 pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     for key in ["name", "namespace", "uid", "creationTimestamp"] {
@@ -195,7 +196,7 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Errors of a map of labels.
+/// Validates a map of labels.
 pub fn label_errors(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
     let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
@@ -209,7 +210,7 @@ pub fn label_errors(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
     errors
 }
 
-/// Errors of annotations.
+/// Validates annotations.
 pub fn annotation_errors(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
     let mut errors = Vec::new();
     let mut size = 0usize;
@@ -226,12 +227,12 @@ pub fn annotation_errors(annotations: Option<&Value>, path: Place<'_>) -> Vec<Ca
     errors
 }
 
-/// Owner-reference errors carry no index, as upstream's.
+/// Validates owner references. Errors carry no index, as upstream's.
 pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "metadata.ownerReferences";
     let mut errors = Vec::new();
     let mut controller: Option<String> = None;
-    // Shown once for all: each of many errors would copy the whole list.
+    // Formatted once: each of many errors would copy the whole list.
     let all = OnceCell::new();
     let all = || all.get_or_init(|| owners.map(field::shown).unwrap_or_default());
     for owner in owners.and_then(Value::as_array).unwrap_or_default() {
@@ -272,7 +273,7 @@ pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
     errors
 }
 
-/// Built-in kinds want a name of a domain; custom resources may have any.
+/// Finalizers of built-in kinds must be qualified with a domain; those of custom resources need not.
 pub fn finalizer_errors(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
     const PATH: &str = "metadata.finalizers";
     let mut errors: Vec<Cause> = finalizers

@@ -1,33 +1,33 @@
 //! The query parameters of a resource request, parsed once.
 //!
 //! Names and conversions are upstream's (k8s.io/apimachinery `pkg/runtime/conversion.go`, the option types of
-//! `pkg/apis/meta/v1`): of a parameter given twice the first counts, a boolean is true for
+//! `pkg/apis/meta/v1`): the first value of a repeated parameter is used, a boolean is true for
 //! everything but `false` and `0`, unknown parameters are ignored.
 
 use std::borrow::Cow;
 
 use crate::api_error::{ApiError, Cause};
 
-/// Everything that a resource request can ask for in its query.
+/// The options of a resource request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Label selector, unparsed.
     pub label_selector: Option<String>,
     /// Field selector, unparsed.
     pub field_selector: Option<String>,
-    /// At most so many items; 0 for all.
+    /// Maximum number of items; 0 for all.
     pub limit: i64,
-    /// Where an earlier page ended.
+    /// Where the previous page ended.
     pub continue_token: Option<String>,
     /// Empty when absent.
     pub resource_version: String,
     /// Empty when absent.
     pub resource_version_match: String,
-    /// Whether bookmarks are welcome.
+    /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
     /// `None` when not given: unset and `false` differ for watches.
     pub send_initial_events: Option<bool>,
-    /// How long a watch lasts, in seconds.
+    /// Duration of a watch, in seconds.
     pub timeout_seconds: Option<i64>,
     /// `dryRun` values.
     pub dry_run: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Query {
     pub grace_period_seconds: Option<i64>,
     /// `propagationPolicy`.
     pub propagation_policy: Option<String>,
-    /// The older form of it.
+    /// Deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
     /// Delete only the object with this UID.
     pub uid: Option<String>,
@@ -55,7 +55,7 @@ impl Query {
     /// Parses a raw query string.
     ///
     /// # Errors
-    /// 400 for a number that is none, in upstream's words.
+    /// 400 for a malformed number, with upstream's message.
     pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
         let mut q = Query::default();
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
@@ -106,7 +106,7 @@ impl Query {
     }
 
     /// Checks the parameters that all mutating verbs share (`ValidateCreateOptions` and its sisters in
-    /// apimachinery `pkg/apis/meta/v1/validation`). `options` is the kind that the message names.
+    /// apimachinery `pkg/apis/meta/v1/validation`). `options` is the kind in the message.
     ///
     /// # Errors
     /// 422 with a cause per parameter.
@@ -140,7 +140,7 @@ impl Query {
     }
 }
 
-/// The longest `fieldManager`, in bytes.
+/// Maximum length of `fieldManager`, in bytes.
 const FIELD_MANAGER_MAX: usize = 128;
 
 fn field_manager_error(manager: &str) -> Option<Cause> {
@@ -158,9 +158,9 @@ fn field_manager_error(manager: &str) -> Option<Cause> {
     })
 }
 
-/// The parameters of a raw query, decoded, in their order, without what Go cannot read: it leaves out parts with a semicolon or a
-/// broken escape. Whoever reads a query reads it by this: a selector that authorization saw and a list did not would show
-/// everything.
+/// The parameters of a raw query, decoded, in their order. Parts with a semicolon or a broken escape are
+/// ignored, as Go ignores them. Every reader of a query uses this: a selector that authorization saw and a
+/// list did not would expose all objects.
 pub fn parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let is_escape = |bytes: &[u8]| bytes.len() >= 2 && bytes[..2].iter().all(u8::is_ascii_hexdigit);
     let is_good = move |part: &&str| {
@@ -170,7 +170,7 @@ pub fn parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>
     raw.split('&').filter(is_good).flat_map(|part| form_urlencoded::parse(part.as_bytes()))
 }
 
-/// The first of the parameters with that name.
+/// The first value of a parameter.
 pub fn parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
     parameters(raw).find(|(key, _)| key == name).map(|(_, value)| value)
 }

@@ -1,7 +1,7 @@
-//! What a request asks for: group, version, resource, subresource, namespace, name and verb.
+//! Request info: group, version, resource, subresource, namespace, name and verb.
 //!
 //! The rules are those of k8s.io/apiserver `pkg/endpoints/request` (`RequestInfoFactory`). Parsed once per
-//! request; every later step reads this struct and never the URL again.
+//! request; every later step reads this struct, not the URL.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::query::parameter;
 
-/// The verb that a request means, as authorization and metrics name it.
+/// The verb of a request, as authorization and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the field's own words
 pub enum Verb {
@@ -22,14 +22,14 @@ pub enum Verb {
     Patch,
     Delete,
     DeleteCollection,
-    /// Only in paths (`/api/v1/proxy/...`), which nothing serves any more.
+    /// Only in paths (`/api/v1/proxy/...`), which are not served.
     Proxy,
-    /// A method that no resource has (OPTIONS, TRACE, ...).
+    /// A method without a verb (OPTIONS, TRACE, ...).
     Other,
 }
 
 impl Verb {
-    /// The word in RBAC rules and metrics.
+    /// The verb's name in RBAC rules and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Verb::Get => "get",
@@ -45,7 +45,7 @@ impl Verb {
         }
     }
 
-    /// The word that authorizers are asked with: empty for a method that no verb stands for, which no rule names.
+    /// The verb that authorizers see: empty for a method without one, which no rule matches.
     pub fn authorized_as(self) -> &'static str {
         match self {
             Verb::Other => "",
@@ -53,7 +53,7 @@ impl Verb {
         }
     }
 
-    /// Whether it can change anything.
+    /// Whether the request may change an object.
     pub fn mutates(self) -> bool {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection)
     }
@@ -74,15 +74,18 @@ pub struct RequestInfo {
     pub subresource: String,
     /// Object name; empty for a collection.
     pub name: String,
-    /// What follows the subresource, escaped as it was sent and with its leading slash (`/a/b`); empty for nothing.
+    /// The path after the subresource, escaped as it was sent and with its leading slash (`/a/b`); may be
+    /// empty.
     pub tail: String,
-    /// What is to be done.
+    /// The verb.
     pub verb: Verb,
-    /// Whether the path says the verb (`/api/v1/watch/pods`). No selector can stand for a name then.
+    /// Whether the verb is part of the path (`/api/v1/watch/pods`). A field selector on the name does not set
+    /// `name` then.
     pub verb_in_path: bool,
-    /// Whether a segment before the tail is empty: such a path is authorized as what it would be, and served nowhere.
+    /// Whether a segment before the tail is empty: such a path is authorized as if it had no empty segments,
+    /// and answered with 404.
     pub has_empty_segment: bool,
-    /// Whether the resource stands behind `namespaces/NAME/`. The path of a Namespace itself has a namespace and is not below one.
+    /// Whether the path has `namespaces/NAME/` before the resource; not set for a Namespace itself.
     pub is_below_namespace: bool,
 }
 
@@ -93,7 +96,7 @@ impl RequestInfo {
     }
 }
 
-/// Where a path leads.
+/// The target of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A resource or subresource.
@@ -102,21 +105,21 @@ pub enum Route {
     NonResource(String),
 }
 
-/// A path that is refused before anybody is asked.
+/// A path that is rejected before authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// A `%` without two hexadecimal digits (Go's `net/http` answers 400).
     #[error("invalid URL escape")]
     BadEscape,
-    /// `/api/v1/watch` or `/api/v1/proxy` with nothing behind it (upstream answers 500).
+    /// `/api/v1/watch` or `/api/v1/proxy` without a resource (upstream answers 500).
     #[error("unable to determine kind and namespace from url")]
     NothingBehindVerb,
 }
 
 /// Splits a path into a [`Route`]. `query` is the raw query string: `watch=1` turns list into watch.
 ///
-/// The path is unescaped first and split then, as upstream does: `%2F` separates segments. Slashes at both ends are
-/// dropped, empty segments between others are not.
+/// The path is unescaped first and split then, as upstream does: `%2F` separates segments. Slashes at both
+/// ends are dropped, empty segments between others are not.
 ///
 /// # Errors
 /// [`PathError`].
@@ -190,8 +193,8 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, 
     }))
 }
 
-/// What follows so many segments in an escaped path, from its slash on. Counts the same separators as [`route`], which
-/// splits the unescaped path: an escaped slash is one.
+/// The escaped path after `segments` segments, from its slash on. Counts the same separators as [`route`],
+/// which splits the unescaped path: an escaped slash is one.
 fn raw_tail(path: &str, segments: usize) -> String {
     let bytes = path.as_bytes();
     let is_slash = |at: usize| match bytes.get(at) {
@@ -220,7 +223,7 @@ fn asks_for_watch(query: &str) -> bool {
     parameter(query, "watch").is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }
 
-/// Unescapes a path. Bytes that are no UTF-8 become U+FFFD, as upstream's JSON makes of them.
+/// Unescapes a path. Invalid UTF-8 becomes U+FFFD, as in upstream's JSON.
 fn unescape(path: &str) -> Result<Cow<'_, str>, PathError> {
     let bytes = path.as_bytes();
     let is_escape = |at: usize| {

@@ -1,54 +1,54 @@
-//! Who a request is made as.
+//! The user of a request.
 
 use std::collections::BTreeMap;
 
 use plinth_codec::{Map, Value};
 
-/// Everybody whose credentials were accepted.
+/// Group of all users whose credentials were accepted.
 pub const AUTHENTICATED: &str = "system:authenticated";
-/// Everybody else.
+/// Group of all other users.
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of everybody else.
+/// Name of the user of requests without credentials.
 pub const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do everything.
+/// Group that bypasses authorization.
 pub const MASTERS: &str = "system:masters";
-/// Every node.
+/// Group of all nodes.
 pub const NODES: &str = "system:nodes";
-/// What the name of a node starts with.
+/// Prefix of the user names of nodes.
 pub const NODE_PREFIX: &str = "system:node:";
-/// What the name of a service account starts with.
+/// Prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
-/// Every service account.
+/// Group of all service accounts.
 pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
-/// The key in `extra` of what identifies the credentials, for audit: `X509SHA256=…`, `JTI=…`.
+/// The key in `extra` of the credential's ID, for audit: `X509SHA256=…`, `JTI=…`.
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// `user.Info` of k8s.io/apiserver: who a request is made as.
+/// `user.Info` of k8s.io/apiserver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// Unique name among all users at a time.
     pub name: String,
-    /// Unique name among all users at all times; empty when the authenticator knows none.
+    /// Unique across time, unlike the name; empty when the authenticator has none.
     pub uid: String,
     /// Groups, `system:authenticated` or `system:unauthenticated` included.
     pub groups: Vec<String>,
-    /// What else the authenticator knows, for authorizers and audit.
+    /// Additional information of the authenticator, for authorizers and audit.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// A request without credentials.
+    /// The user of a request without credentials.
     pub fn anonymous() -> User {
         User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
     }
 
-    /// A user with that name in those groups.
+    /// A user with the given name and groups.
     pub fn new(name: impl Into<String>, groups: &[&str]) -> User {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
         User { name: name.into(), groups, ..User::default() }
     }
 
-    /// Whether the user is in that group.
+    /// Whether the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }
@@ -68,12 +68,12 @@ impl User {
         self
     }
 
-    /// What identifies the credentials that the request came with, for audit; never a secret.
+    /// ID of the credentials of the request, for audit; never a secret.
     pub fn credential_id(&self) -> Option<&str> {
         self.extra.get(CREDENTIAL_ID)?.first().map(String::as_str)
     }
 
-    /// The single value of an extra key.
+    /// The value of an extra key that has exactly one.
     pub fn extra_value(&self, key: &str) -> Option<&str> {
         match self.extra.get(key)?.as_slice() {
             [value] => Some(value),
@@ -112,7 +112,7 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
     vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
 }
 
-/// Namespace and name of the service account that a user name stands for
+/// Namespace and name of the service account of a user name
 /// (k8s.io/apiserver `pkg/authentication/serviceaccount`).
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     use plinth_codec::names;

@@ -31,8 +31,8 @@ use plinth_api::query::Query;
 use plinth_api::request_info::{self, RequestInfo, Route, Verb};
 use plinth_api::user::User;
 use plinth_http::body::Body;
+use plinth_http::fair_queuing::ScheduledConnection;
 use plinth_http::request_body::RequestBody;
-use plinth_http::turns::Member;
 use plinth_http::upgrade::Upgrade;
 use plinth_registry::{Registry, ResourceType};
 
@@ -52,7 +52,7 @@ pub struct ConnectionInfo {
     /// The client's address.
     pub remote: IpAddr,
     /// The connection's entry in its user's fair-queuing state.
-    pub member: Arc<Member>,
+    pub member: Arc<ScheduledConnection>,
 }
 
 /// Answers one request. Never fails: an error becomes a Status.
@@ -166,7 +166,7 @@ async fn answer(
     };
     let (sender, notices) = identify(server, &origin.connection.peer, &request, path).await;
     if let Ok(sender) = &sender {
-        origin.connection.member.belongs_to(&sender.name);
+        origin.connection.member.assign_user(&sender.name);
     }
     websocket::remove_tokens(request.headers_mut());
     state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);

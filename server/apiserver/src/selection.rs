@@ -6,7 +6,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Selection {
     }
 
     /// Whether a stored object is selected; reads the header only, does not allocate.
-    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Head<'_>) -> bool {
+    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Header<'_>) -> bool {
         if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {
             return false;
         }

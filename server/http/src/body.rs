@@ -16,50 +16,50 @@ pub trait ChunkStream: Send {
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
 
-/// A long answer whose first piece was made before its head was sent.
-pub struct Pulled<P: Producer> {
-    /// That piece.
+/// A streamed response whose first chunk was produced before the response header was sent.
+pub struct ProducedBody<P: Producer> {
+    /// The first chunk.
     pub first: Option<Bytes>,
-    /// What follows.
+    /// The remaining chunks.
     pub rest: Reader<P>,
 }
 
-impl<P> ChunkStream for Pulled<P>
+impl<P> ChunkStream for ProducedBody<P>
 where
     P: Producer<Piece = Bytes>,
     P::Error: Into<BodyError>,
 {
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        let pulled = self.get_mut();
-        match pulled.first.take() {
+        let body = self.get_mut();
+        match body.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
-            None => pulled.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map_err(Into::into))),
+            None => body.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map_err(Into::into))),
         }
     }
 }
 
-// Nothing in it is pinned.
-impl<P: Producer> Unpin for Pulled<P> {}
+// No field is pinned.
+impl<P: Producer> Unpin for ProducedBody<P> {}
 
-/// What a handler answers with.
+/// The body of a response.
 pub enum Body {
-    /// Known as a whole; sent with `Content-Length`.
+    /// Complete in memory; sent with `Content-Length`.
     Full(Bytes),
-    /// Made by another task while it is sent; the channel's capacity bounds what is in memory.
+    /// Produced by another task while it is sent; the channel's capacity bounds the memory.
     Channel {
-        /// The chunk that was made before the head was sent.
+        /// The chunk that was produced before the response header was sent.
         first: Option<Bytes>,
-        /// What follows.
+        /// The remaining chunks.
         rest: chunks::Receiver<Bytes, BodyError>,
     },
-    /// Made on demand: by the connection's task itself, or at its request.
+    /// Produced on demand: by the connection's task itself, or at its request.
     Stream(Pin<Box<dyn ChunkStream>>),
-    /// Another body whose end is recorded by audit.
+    /// A body whose end is recorded by audit.
     Recorded(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BodyError> + Send>>),
 }
 
-/// A body that broke off after its head was sent; the connection (HTTP/1.1) or stream (HTTP/2) is reset so that
-/// the client cannot take the rest for complete.
+/// A body that failed after the response header was sent; the connection (HTTP/1.1) or stream (HTTP/2) is
+/// reset so that the client cannot take a partial answer for a complete one.
 #[derive(Debug, thiserror::Error)]
 #[error("response broke off: {0}")]
 pub struct BodyError(pub String);
@@ -77,7 +77,7 @@ impl From<plinth_api::api_error::ApiError> for BodyError {
 }
 
 impl Body {
-    /// No bytes.
+    /// An empty body.
     pub fn empty() -> Body {
         Body::Full(Bytes::new())
     }

@@ -1,10 +1,11 @@
-//! Writes put together, so that many small frames leave in few TLS records and few system calls.
+//! Coalesces writes, so that many small frames leave in few TLS records and few system calls.
 //!
-//! The HTTP/2 library flushes after every DATA frame. A commit that a thousand watches of ten connections wait for would
-//! be a thousand records and a thousand system calls, and each frame of a long list would be a full record and one of nine
-//! bytes. So what hyper sees as the stream takes its writes into a buffer of `HELD` bytes (four full records), says yes to
-//! every flush, and really flushes when the buffer is full or when the connection's task has nothing more to do: see
-//! [`drive`]. Nothing waits longer than that one turn of the task.
+//! The HTTP/2 library flushes after every DATA frame. A commit that a thousand watches of ten connections
+//! wait for would be a thousand records and a thousand system calls, and each frame of a long list would be a
+//! full record and one of nine bytes. So the stream that hyper sees buffers its writes (`BUFFERED` bytes,
+//! four full records), accepts every flush without acting on it, and flushes when the buffer is full or when
+//! the connection's task has nothing more to do: see [`drive`]. Nothing is delayed longer than one poll of
+//! that task.
 
 use std::future::{poll_fn, Future};
 use std::io::{self, IoSlice};
@@ -16,30 +17,34 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::heads::{Came, Head, LargeHeads};
 use super::idle_frames::IdleFrames;
+use crate::header_limits::{LargeHeaderSlots, ReadPhase, RequestHeader};
 
-/// Bytes that are held back at most: four TLS records of 16 KiB, which rustls hands to the socket in one call.
-const HELD: usize = 64 << 10;
-/// A buffer up to this size stays with an idle connection, in bytes.
-const KEPT: usize = 4 << 10;
+/// Maximum number of buffered bytes: four TLS records of 16 KiB, which rustls hands to the socket in one
+/// call.
+const BUFFERED: usize = 64 << 10;
+/// Maximum size of the buffer that an idle connection retains, in bytes.
+const RETAINED: usize = 4 << 10;
 
-/// How long a turn of the connection reads on. A client could send faster than we read, and nobody else would be served.
-const READING: Duration = Duration::from_micros(100);
-/// Bytes of one read at most, so that what is made of them is done in a fraction of a millisecond even where they are a thousand
-/// frames.
+/// Maximum time spent reading in one poll of the connection; a client that sends faster than the server reads
+/// would starve the others.
+const READ_TIME: Duration = Duration::from_micros(100);
+/// Maximum size of one read, in bytes, so that processing it takes a fraction of a millisecond even if it
+/// contains a thousand frames.
 const READ: usize = 4 << 10;
-/// Reads of a turn of what nobody wants any more.
+/// Maximum number of reads per poll of data that is discarded.
 const DISCARDS: usize = 16;
-/// Requests of a connection at once from which on their frames are worth waiting for.
-const CROWD: usize = 2;
-/// How long a client may take to read what is still held when its connection has ended.
+/// Number of concurrent requests of a connection from which on it is worth waiting for more frames before a
+/// flush.
+const BUSY: usize = 2;
+/// Time limit for flushing the remaining buffered bytes when the connection has ended.
 const LAST_FLUSH: Duration = Duration::from_secs(10);
-/// How long what a client still sends is taken from it after an answer that did not wait for it: a socket that is closed with
-/// unread bytes is reset, and the answer lost (net/http `rstAvoidanceDelay`).
-const LINGER: Duration = Duration::from_millis(500);
+/// How long data is read and discarded after an answer that did not wait for its request body: a socket that
+/// is closed with unread bytes is reset, and the answer lost (net/http `rstAvoidanceDelay`).
+const RST_AVOIDANCE_DELAY: Duration = Duration::from_millis(500);
 
-/// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so nobody ever waits for it.
+/// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so it is
+/// never contended.
 pub struct Coalesced<S> {
     state: Arc<Mutex<State<S>>>,
 }
@@ -51,43 +56,48 @@ pub struct Flusher<S> {
 
 struct State<S> {
     stream: S,
-    /// Bytes that hyper has written; those before `sent` have gone on to the stream.
-    held: Vec<u8>,
+    /// Bytes written by hyper; those before `sent` have been written to the stream.
+    buffered: Vec<u8>,
     sent: usize,
-    /// Whether [`drive`] sees to the flushing. It does not any more once the connection is upgraded.
+    /// Whether [`drive`] is responsible for flushing; false once the connection is upgraded.
     driven: bool,
-    /// A flush failed while hyper was not looking.
+    /// Error of a flush that [`drive`] made, to be returned by the next operation.
     failed: Option<io::ErrorKind>,
-    /// When this turn has read for the first time.
+    /// Time of the first read in this poll.
     reading_since: Option<Instant>,
-    /// Of HTTP/2: the frames that ask for nothing.
+    /// HTTP/2 only: limits frames that belong to no request.
     idle_frames: Option<IdleFrames>,
-    /// The head that is coming.
-    head: Head,
+    /// HTTP/1.1 only: the request header that is being received.
+    header: RequestHeader,
 }
 
-/// Wraps a stream; of one of HTTP/2 the frames that ask for nothing are counted. Also returned: what is to be told when a head of
-/// HTTP/1.1 is whole, and when the protocol is switched.
-pub fn coalesce<S>(stream: S, is_http2: bool, heads: LargeHeads) -> (Coalesced<S>, Flusher<S>, Came) {
-    let head = Head::new(heads);
-    let came = head.came();
+/// Wraps a stream. With HTTP/2, frames that belong to no request are counted. The [`ReadPhase`] must be
+/// updated by the connection when a header of HTTP/1.1 is complete and when the protocol is switched.
+pub fn coalesce<S>(
+    stream: S,
+    is_http2: bool,
+    slots: LargeHeaderSlots,
+) -> (Coalesced<S>, Flusher<S>, ReadPhase) {
+    let header = RequestHeader::new(slots);
+    let phase = header.phase();
     let idle_frames = is_http2.then(IdleFrames::new);
     let state = State {
         stream,
-        held: Vec::new(),
+        buffered: Vec::new(),
         sent: 0,
         driven: true,
         failed: None,
         reading_since: None,
         idle_frames,
-        head,
+        header,
     };
     let state = Arc::new(Mutex::new(state));
-    (Coalesced { state: state.clone() }, Flusher { state }, came)
+    (Coalesced { state: state.clone() }, Flusher { state }, phase)
 }
 
-/// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. While it is crowded, it waits
-/// for what others may have to send with it.
+/// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. A
+/// connection with several concurrent requests is polled once more first, so that their frames are sent
+/// together.
 pub async fn drive<S, C>(connection: C, flusher: Flusher<S>, requests: impl Fn() -> usize) -> C::Output
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -96,9 +106,10 @@ where
     let mut connection = pin!(connection);
     let mut waited = false;
     let output = poll_fn(|cx| {
-        // The first of a thousand watches that has something to send wakes the connection. One round through the queue
-        // of tasks lets the others put theirs beside it; when there are none it costs a fraction of a microsecond.
-        waited = !waited && requests() >= CROWD;
+        // The first of a thousand watches that has an event wakes the connection. One pass through the
+        // runtime's queue lets the others add theirs; when there are none it costs a fraction of a
+        // microsecond.
+        waited = !waited && requests() >= BUSY;
         if waited {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -115,37 +126,40 @@ where
         ended
     })
     .await;
-    // An upgraded connection lives on in other hands: what it was answered goes out, from then on flushes count.
+    // An upgraded connection outlives this task: the buffered answer is sent, from now on flushes are
+    // immediate.
     flusher.state.lock().driven = false;
-    // Whoever goes on with the stream meets the same error; who does not read is not waited for.
+    // The new owner of the stream gets the same error; a client that does not read is not waited for.
     let _ = tokio::time::timeout(LAST_FLUSH, poll_fn(|cx| flusher.state.lock().poll_flush(cx))).await;
-    if flusher.state.lock().head.is_cut_short() {
-        let _ = tokio::time::timeout(LINGER, poll_fn(|cx| flusher.state.lock().poll_discard(cx))).await;
+    if flusher.state.lock().header.is_closing_early() {
+        let _ =
+            tokio::time::timeout(RST_AVOIDANCE_DELAY, poll_fn(|cx| flusher.state.lock().poll_discard(cx)))
+                .await;
     }
     output
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> State<S> {
-    /// Hands everything that is held to the stream.
+    /// Writes everything that is buffered to the stream.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.held.get(self.sent..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = self.buffered.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.sent += written,
             }
         }
         self.sent = 0;
-        self.held.clear();
+        self.buffered.clear();
         Poll::Ready(Ok(()))
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_drain(cx))?;
-        self.held.shrink_to(KEPT);
+        self.buffered.shrink_to(RETAINED);
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Reads until the client has ended or closed.
+    /// Reads and discards until the client has closed its side.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [0u8; READ];
         for _ in 0..DISCARDS {
@@ -155,25 +169,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> State<S> {
                 _ => return Poll::Ready(()),
             }
         }
-        // Others first.
+        // Yields to other tasks.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Room for some of `wanted` bytes, made by sending what is held when there is none.
+    /// Number of bytes of `wanted` that can be buffered; writes buffered bytes to the stream when there is no
+    /// room.
     fn poll_room(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Some(kind) = self.failed {
             return Poll::Ready(Err(kind.into()));
         }
-        if self.held.len() >= HELD {
+        if self.buffered.len() >= BUFFERED {
             ready!(self.poll_drain(cx))?;
         }
-        let needed = self.held.len() + wanted;
-        if needed > self.held.capacity() {
-            let size = if needed > KEPT { HELD } else { KEPT };
-            self.held.reserve_exact(size - self.held.len());
+        let needed = self.buffered.len() + wanted;
+        if needed > self.buffered.capacity() {
+            let size = if needed > RETAINED { BUFFERED } else { RETAINED };
+            self.buffered.reserve_exact(size - self.buffered.len());
         }
-        Poll::Ready(Ok(HELD - self.held.len()))
+        Poll::Ready(Ok(BUFFERED - self.buffered.len()))
     }
 }
 
@@ -186,24 +201,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Coalesced<S> {
         if !state.driven {
             return Pin::new(&mut state.stream).poll_read(cx, buf);
         }
-        if state.reading_since.get_or_insert_with(Instant::now).elapsed() > READING {
-            // Others first.
+        if state.reading_since.get_or_insert_with(Instant::now).elapsed() > READ_TIME {
+            // Yields to other tasks.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let size = state.idle_frames.as_ref().map_or(state.head.size(), IdleFrames::open_head);
-        ready!(state.head.poll_room(size, cx));
+        let size = state.idle_frames.as_ref().map_or(state.header.size(), IdleFrames::incomplete_header);
+        ready!(state.header.poll_room(size, cx));
         let room = READ.min(buf.remaining());
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(room));
         ready!(Pin::new(&mut state.stream).poll_read(cx, &mut part))?;
         let read = part.filled();
-        if state.idle_frames.as_mut().is_some_and(|frames| frames.take(read)) {
-            tracing::debug!("a connection sends too many frames that ask for nothing");
+        if state.idle_frames.as_mut().is_some_and(|frames| frames.record(read)) {
+            tracing::debug!("client sent too many HTTP/2 control frames; connection is closed");
             state.failed = Some(io::ErrorKind::ConnectionAborted);
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let read = read.len();
-        state.head.took(read);
+        state.header.record_read(read);
         buf.advance(read);
         Poll::Ready(Ok(()))
     }
@@ -220,15 +235,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Coalesced<S> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let mut state = self.state.lock();
-        state.head.answers(bufs.first().map_or(&[], |part| &part[..]));
+        state.header.record_response(bufs.first().map_or(&[], |part| &part[..]));
         let wanted = bufs.iter().map(|buf| buf.len()).sum();
         let room = ready!(state.poll_room(wanted, cx))?;
-        let before = state.held.len();
+        let before = state.buffered.len();
         for buf in bufs {
-            let taken = room - (state.held.len() - before);
-            state.held.extend_from_slice(buf.get(..taken).unwrap_or(buf));
+            let taken = room - (state.buffered.len() - before);
+            state.buffered.extend_from_slice(buf.get(..taken).unwrap_or(buf));
         }
-        Poll::Ready(Ok(state.held.len() - before))
+        Poll::Ready(Ok(state.buffered.len() - before))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -293,19 +308,19 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
         let counted = Counted { stream: near, writes: writes.clone() };
-        let (mut io, flusher, _) = coalesce(counted, true, LargeHeads::default());
+        let (mut io, flusher, _) = coalesce(counted, true, LargeHeaderSlots::default());
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
                 io.write_all(&[frame; 10]).await.unwrap();
                 io.flush().await.unwrap();
             }
-            // Nothing more to do for now: everything goes out although the connection goes on.
+            // The task is idle: everything is flushed although the connection stays open.
             wait.await.unwrap();
             io.write_all(&[7; 200_000]).await.unwrap();
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || CROWD));
+        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
         let mut first = vec![0; 1000];
         far.read_exact(&mut first).await.unwrap();
         assert!(first.chunks(10).enumerate().all(|(n, frame)| frame == [n as u8; 10]));
@@ -314,14 +329,14 @@ mod tests {
         let mut rest = Vec::new();
         far.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest, vec![7; 200_000]);
-        assert!(writes.lock().iter().all(|n| *n <= HELD));
+        assert!(writes.lock().iter().all(|n| *n <= BUFFERED));
         driven.await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_reader_that_does_not_read_holds_the_writer_up() {
+    async fn a_client_that_does_not_read_blocks_the_writer() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeads::default());
+        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -331,10 +346,10 @@ mod tests {
             }
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || CROWD));
+        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
         far.read_exact(&mut [0; 1]).await.unwrap();
         tokio::task::yield_now().await;
-        assert!(*written.lock() <= HELD + 3000);
+        assert!(*written.lock() <= BUFFERED + 3000);
         let mut rest = Vec::new();
         far.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest.len(), 999_999);
@@ -342,15 +357,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_only_sends_settings_is_cut_off() {
+    async fn a_client_that_only_sends_settings_is_disconnected() {
         for (is_http2, cut) in [(true, true), (false, false)] {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let (mut io, flusher, _) = coalesce(near, is_http2, LargeHeads::default());
+            let (mut io, flusher, _) = coalesce(near, is_http2, LargeHeaderSlots::default());
             let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
             let driven = tokio::spawn(drive(reading, flusher, || 0));
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
             let _ = far.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
-            // The other end breaks off when it has had enough.
+            // The other end closes the connection at the limit.
             let _ = far.write_all(&settings).await;
             drop(far);
             let read = driven.await.unwrap();
@@ -361,14 +376,14 @@ mod tests {
     #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeads::default());
+        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
         let mut io = drive(
             async move {
                 io.write_all(b"switching").await.unwrap();
                 io
             },
             flusher,
-            || CROWD,
+            || BUSY,
         )
         .await;
         let mut answer = [0; 9];

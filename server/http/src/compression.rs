@@ -1,4 +1,4 @@
-//! gzip of large answers to get and list, for clients that ask; watches are never compressed.
+//! gzip of large get and list responses for clients that accept it; watches are never compressed.
 
 use std::io::Write;
 
@@ -10,10 +10,10 @@ use hyper::Response;
 
 use super::body::Body;
 
-/// Answers up to this many bytes are not worth it; upstream's threshold.
+/// Minimum size of a compressed response, in bytes; upstream's threshold.
 pub const THRESHOLD: usize = 128 << 10;
 
-/// A stream of chunks that is compressed as it passes.
+/// Compresses a stream of chunks.
 pub struct Gzip {
     encoder: GzEncoder<Vec<u8>>,
 }
@@ -25,26 +25,26 @@ impl Default for Gzip {
 }
 
 impl Gzip {
-    /// Takes a chunk in; gives what has come out so far, which may be nothing.
+    /// Compresses a chunk; returns the output so far, which may be empty.
     pub fn push(&mut self, chunk: &[u8]) -> Bytes {
         // Writing to memory does not fail.
         let _ = self.encoder.write_all(chunk);
         Bytes::from(std::mem::take(self.encoder.get_mut()))
     }
 
-    /// The end of the stream.
+    /// Ends the stream; returns the remaining output.
     pub fn finish(self) -> Bytes {
         Bytes::from(self.encoder.finish().unwrap_or_default())
     }
 }
 
-/// Says in the head that the body is compressed.
+/// Sets the headers of a compressed response.
 pub fn mark(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
-/// Compresses an answer that is known as a whole and large enough, where blocking is allowed.
+/// Compresses a response that is complete in memory and large enough, on a thread that may block.
 pub async fn compress(mut response: Response<Body>) -> Response<Body> {
     let Body::Full(bytes) = response.body() else { return response };
     if bytes.len() <= THRESHOLD {

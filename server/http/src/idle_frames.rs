@@ -1,51 +1,52 @@
-//! Frames of HTTP/2 that ask for nothing: SETTINGS, PING, PRIORITY and types that nobody knows.
+//! HTTP/2 frames that belong to no request: SETTINGS, PING, PRIORITY and unknown types.
 //!
-//! To answer one costs more than to send it, and a connection needs a few a minute. So who sends thousands is cut off, as Go's
-//! server does with clients for which too many answers wait.
+//! To answer one costs more than to send it, and a connection needs a few a minute. A client that sends
+//! thousands is disconnected, as Go's server does when too many control frames are queued.
 
 use std::time::{Duration, Instant};
 
-/// The preface that a client begins with.
+/// The client's connection preface.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// The head of a frame: three bytes of length, type, flags, four of the stream.
-const HEAD: usize = 9;
-/// Such frames that a connection may send in [`PERIOD`]: clients send a PING or two, those that measure the way with them ten a second.
+/// Size of a frame header: three bytes of length, type, flags, four of the stream.
+const FRAME_HEADER: usize = 9;
+/// Maximum number of such frames per connection in [`PERIOD`]: clients send a PING or two, those that
+/// estimate bandwidth with them ten a second.
 const MOST: u32 = 2_000;
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Follows the bytes of a connection.
+/// Parses the frame headers of a connection's bytes.
 #[derive(Debug)]
 pub struct IdleFrames {
-    /// Bytes that belong to the frame before.
+    /// Bytes of the current frame's payload still to skip.
     skip: usize,
-    head: [u8; HEAD],
+    header: [u8; FRAME_HEADER],
     filled: usize,
     count: u32,
     since: Instant,
-    /// Bytes of a head whose end has not come.
-    open_head: usize,
+    /// Size of an incomplete header block, in bytes.
+    incomplete_header: usize,
 }
 
 impl IdleFrames {
-    /// Of a connection that begins.
+    /// For a new connection.
     pub fn new() -> IdleFrames {
         IdleFrames {
             skip: PREFACE,
-            head: [0; HEAD],
+            header: [0; FRAME_HEADER],
             filled: 0,
             count: 0,
             since: Instant::now(),
-            open_head: 0,
+            incomplete_header: 0,
         }
     }
 
-    /// Bytes of a head whose end has not come; a head goes on in CONTINUATION frames alone.
-    pub fn open_head(&self) -> usize {
-        self.open_head
+    /// Size of an incomplete header block, in bytes; only CONTINUATION frames can follow it.
+    pub fn incomplete_header(&self) -> usize {
+        self.incomplete_header
     }
 
-    /// Takes bytes in as they come; true when there were too many such frames.
-    pub fn take(&mut self, mut bytes: &[u8]) -> bool {
+    /// Processes received bytes; true when there were too many such frames.
+    pub fn record(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -53,28 +54,29 @@ impl IdleFrames {
             if bytes.is_empty() {
                 return self.count > MOST;
             }
-            let wanted = (HEAD - self.filled).min(bytes.len());
+            let wanted = (FRAME_HEADER - self.filled).min(bytes.len());
             let (part, rest) = bytes.split_at(wanted);
-            if let Some(room) = self.head.get_mut(self.filled..self.filled + wanted) {
+            if let Some(room) = self.header.get_mut(self.filled..self.filled + wanted) {
                 room.copy_from_slice(part);
             }
             bytes = rest;
             self.filled += wanted;
-            if self.filled == HEAD {
+            if self.filled == FRAME_HEADER {
                 self.filled = 0;
-                /// HEADERS, CONTINUATION and the flag of the last of them.
+                /// Frame types, and the flag of the last frame of a header block.
                 const HEADERS: u8 = 1;
                 const CONTINUATION: u8 = 9;
                 const END_HEADERS: u8 = 4;
-                let [high, middle, low, kind, flags, ..] = self.head;
+                let [high, middle, low, kind, flags, ..] = self.header;
                 self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-                self.open_head = match kind {
+                self.incomplete_header = match kind {
                     HEADERS | CONTINUATION if flags & END_HEADERS != 0 => 0,
                     HEADERS => self.skip,
-                    CONTINUATION => self.open_head.saturating_add(self.skip),
-                    _ => self.open_head,
+                    CONTINUATION => self.incomplete_header.saturating_add(self.skip),
+                    _ => self.incomplete_header,
                 };
-                // DATA, HEADERS, RST_STREAM, WINDOW_UPDATE and CONTINUATION belong to requests, and are bounded with these.
+                // DATA, HEADERS, RST_STREAM, WINDOW_UPDATE and CONTINUATION belong to requests, and are
+                // bounded with these.
                 if !matches!(kind, 0 | 1 | 3 | 8 | 9) {
                     self.idle();
                 }
@@ -97,8 +99,8 @@ mod tests {
     #[test]
     fn frames_are_counted_however_they_come() {
         let frame = |kind: u8, length: u8| {
-            let head = [0, 0, length, kind, 0, 0, 0, 0, 0];
-            head.into_iter().chain(std::iter::repeat_n(4, length.into())).collect::<Vec<u8>>()
+            let header = [0, 0, length, kind, 0, 0, 0, 0, 0];
+            header.into_iter().chain(std::iter::repeat_n(4, length.into())).collect::<Vec<u8>>()
         };
         let start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         let stream: Vec<u8> =
@@ -106,7 +108,7 @@ mod tests {
                 .concat();
         for size in [1, 2, 7, 9, 10, 1000] {
             let mut frames = IdleFrames::new();
-            assert!(!stream.chunks(size).any(|part| frames.take(part)));
+            assert!(!stream.chunks(size).any(|part| frames.record(part)));
             assert_eq!(frames.count, 3, "in parts of {size}");
         }
         let part = |kind: u8, flags: u8, length: u8| {
@@ -115,14 +117,14 @@ mod tests {
             frame
         };
         let mut frames = IdleFrames::new();
-        assert!(!frames.take(&stream));
+        assert!(!frames.record(&stream));
         for (frame, open) in
             [(part(1, 1, 100), 100), (part(9, 0, 50), 150), (part(9, 4, 9), 0), (part(1, 4, 9), 0)]
         {
-            assert!(!frames.take(&frame));
-            assert_eq!(frames.open_head(), open);
+            assert!(!frames.record(&frame));
+            assert_eq!(frames.incomplete_header(), open);
         }
         let settings = frame(4, 0);
-        assert!((0..MOST).any(|_| frames.take(&settings)));
+        assert!((0..MOST).any(|_| frames.record(&settings)));
     }
 }

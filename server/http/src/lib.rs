@@ -1,4 +1,4 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, and a clean end. Knows neither requests for resources nor who asks.
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown. Knows neither resources nor users.
 //!
 //! ```
 //! use hyper::body::Body as _;
@@ -9,19 +9,19 @@
 //! assert!(Body::empty().is_end_stream());
 //! ```
 
-pub mod attended;
 pub mod body;
 pub mod chunks;
 pub mod coalesce;
 pub mod compression;
 pub mod connections;
 pub mod descriptors;
-pub mod heads;
+pub mod detach;
+pub mod fair_queuing;
+pub mod header_limits;
 mod idle_frames;
 pub mod options;
 pub mod pull;
 pub mod request_body;
 pub mod serving;
 pub mod tls;
-pub mod turns;
 pub mod upgrade;

@@ -2,20 +2,20 @@
 
 use clap::Args;
 
-/// How many connections and streams there may be, and when clients are asked to connect anew.
+/// Limits on connections and streams.
 #[derive(Clone, Debug, Args)]
 pub struct HttpOptions {
-    /// Requests under way on one HTTP/2 connection; 0 stands for 250
+    /// Maximum number of concurrent streams per HTTP/2 connection; 0 means 250
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     pub http2_max_streams_per_connection: u32,
-    /// Probability with which a request over HTTP/2 makes its client connect anew, at most 0.02: spreads clients
-    /// over several servers
+    /// Probability that an HTTP/2 request is answered with GOAWAY, so that its client reconnects, possibly to
+    /// another server; at most 0.02
     #[arg(long, default_value_t = 0.0, value_name = "FRACTION", value_parser = goaway_chance)]
     pub goaway_chance: f64,
-    /// Most connections at once; more are closed as they come
+    /// Maximum number of concurrent connections; further ones are closed when accepted
     #[arg(long, default_value_t = 16384, value_name = "COUNT")]
     pub max_connections: usize,
-    /// Most connections of one address at once
+    /// Maximum number of concurrent connections per client address
     #[arg(long, default_value_t = 12288, value_name = "COUNT")]
     pub max_connections_per_client: usize,
 }

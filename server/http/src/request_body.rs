@@ -1,10 +1,10 @@
-//! Request bodies, and what of one is left when its answer is there.
+//! Request bodies, and the unread rest of one when its response is ready.
 //!
-//! A connection of HTTP/1.1 can be used again only when the request's body has been read. hyper reads what happens to have come
-//! already and closes the connection otherwise, without a word: a client that sends head and body apart then finds its next
-//! request, or the answer itself, lost. So a body that is dropped before its end comes back to its connection, which reads the
-//! rest before the answer goes out, and says `Connection: close` where the rest is too long (net/http `server.go`: `writeHeader`
-//! does the same).
+//! An HTTP/1.1 connection can be reused only when the request's body has been read. hyper reads what has been
+//! received already and otherwise closes the connection without an announcement: a client that sends header
+//! and body apart then loses its next request, or the response itself. So a body that is dropped before its
+//! end is returned to its connection, which reads the rest before the response is sent, and sends
+//! `Connection: close` where the rest is too long (as net/http `server.go` does in `writeHeader`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,43 +18,45 @@ use hyper::header::EXPECT;
 use hyper::{Request, Version};
 use parking_lot::Mutex;
 
-/// The longest rest of a body that is read for the connection's sake, in bytes (net/http `maxPostHandlerReadBytes`).
+/// Maximum size of a body's rest that is read to reuse the connection, in bytes (net/http
+/// `maxPostHandlerReadBytes`).
 const REST: usize = 256 << 10;
-/// How long it may take to come.
+/// Time limit for reading it.
 const REST_TIME: Duration = Duration::from_secs(5);
 
-/// The body of a request.
+/// The body of a request, as handlers read it.
 #[derive(Debug)]
 pub struct RequestBody {
     body: Option<Incoming>,
-    unread: Option<Unread>,
+    unread: Option<UnreadBody>,
 }
 
-/// Where the connection finds a body that was dropped before its end. The lock is held for a move only: by the body's drop, and
-/// by the connection's task once the answer is there.
+/// Where a body that was dropped before its end is left for the connection. The lock is held for a move only:
+/// by the body's drop, and by the connection's task once the response is ready.
 #[derive(Clone, Debug)]
-pub struct Unread {
+pub struct UnreadBody {
     dropped: Arc<Mutex<Option<Incoming>>>,
-    /// The client waits with its body until it is asked for it.
-    is_awaited: bool,
+    /// The client sends its body only after `100 Continue`.
+    awaits_continue: bool,
 }
 
-/// Lends a request's body to whoever answers it. Of HTTP/1.1 also returned: where it is found when not all of it was read.
-pub fn lend(request: Request<Incoming>) -> (Request<RequestBody>, Option<Unread>) {
+/// Wraps a request's body. For HTTP/1.1 also returns where the body is found if it was not read to its end.
+pub fn wrap(request: Request<Incoming>) -> (Request<RequestBody>, Option<UnreadBody>) {
     let (parts, body) = request.into_parts();
     let unread = (parts.version < Version::HTTP_2 && !body.is_end_stream())
-        .then(|| Unread { dropped: Arc::default(), is_awaited: parts.headers.contains_key(EXPECT) });
+        .then(|| UnreadBody { dropped: Arc::default(), awaits_continue: parts.headers.contains_key(EXPECT) });
     let body = RequestBody { body: Some(body), unread: unread.clone() };
     (Request::from_parts(parts, body), unread)
 }
 
-impl Unread {
-    /// Reads the rest of the body. False when the connection cannot be used again because there is too much of it, it does not
-    /// come, or the client still waits to be asked for it. A body that somebody still reads is left alone.
+impl UnreadBody {
+    /// Reads the rest of the body. False when the connection cannot be reused because the rest is too long,
+    /// does not arrive in time, or the client still waits for `100 Continue`. A body that is still being read
+    /// is left alone.
     pub async fn drain(self) -> bool {
         let Some(rest) = self.dropped.lock().take() else { return true };
-        // To ask for it now would have the client send what nobody wants.
-        if self.is_awaited || rest.size_hint().lower() > REST as u64 {
+        // To send `100 Continue` now would make the client send data that is discarded.
+        if self.awaits_continue || rest.size_hint().lower() > REST as u64 {
             return false;
         }
         let mut rest = std::pin::pin!(Limited::new(rest, REST));
@@ -79,7 +81,7 @@ impl HttpBody for RequestBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         if let Some(unread) = &mut self.unread {
-            unread.is_awaited = false;
+            unread.awaits_continue = false;
         }
         match &mut self.body {
             Some(body) => Pin::new(body).poll_frame(cx),

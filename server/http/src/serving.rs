@@ -1,5 +1,5 @@
-//! `--tls-*`: the certificates that clients are shown, and what is agreed on with them
-//! (k8s.io/apiserver `pkg/server/options/serving.go`, k8s.io/component-base `cli/flag`).
+//! `--tls-*`: serving certificates and TLS parameters (k8s.io/apiserver `pkg/server/options/serving.go`,
+//! k8s.io/component-base `cli/flag`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,29 +14,30 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::tls::{self, ServingCertificate, TlsError};
 use plinth_pki::{AlternativeNames, Name};
 
-/// How connections are encrypted.
+/// TLS of the listener.
 #[derive(Clone, Debug, Args)]
 pub struct TlsOptions {
-    /// The serving certificate, PEM; made by the server when not given
+    /// File with the serving certificate, PEM; without it the server creates one
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// Its private key, PEM
+    /// File with the private key of --tls-cert-file, PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Certificate and key for clients that ask for one of these names (*.example.com is one); without names, for those that the
-    /// certificate has
+    /// Certificate and key file for the given server names (SNI); *.example.com is a wildcard; without names,
+    /// those of the certificate apply
     #[arg(long, value_name = "CERTIFICATE,KEY[:NAME,...]", value_parser = named)]
     pub tls_sni_cert_key: Vec<NamedCertificate>,
-    /// The oldest version of TLS; older ones than 1.2 are not spoken
+    /// Minimum TLS version; 1.0 and 1.1 mean 1.2
     #[arg(long, value_name = "VERSION")]
     pub tls_min_version: Option<TlsVersion>,
-    /// Cipher suites of TLS 1.2, by Go's names; those that are not there are left out. TLS 1.3 has its own
+    /// Cipher suites of TLS 1.2, by Go's names; unsupported ones are ignored. Those of TLS 1.3 are not
+    /// configurable
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = suite)]
     pub tls_cipher_suites: Vec<String>,
-    /// Ways to exchange keys, by their numbers in TLS; those that are not there are left out
+    /// Key exchange mechanisms, by their TLS numbers; unsupported ones are ignored
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     pub tls_curve_preferences: Vec<u16>,
-    /// Speak HTTP/1.1 alone
+    /// Disable HTTP/2
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true)]
     pub disable_http2_serving: bool,
@@ -45,10 +46,10 @@ pub struct TlsOptions {
 /// `--tls-min-version`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TlsVersion {
-    /// TLS 1.0: 1.2 is meant.
+    /// TLS 1.0, served as 1.2.
     #[value(name = "VersionTLS10")]
     Tls10,
-    /// TLS 1.1: 1.2 is meant.
+    /// TLS 1.1, served as 1.2.
     #[value(name = "VersionTLS11")]
     Tls11,
     /// TLS 1.2.
@@ -59,7 +60,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// One `--tls-sni-cert-key`.
+/// The value of one `--tls-sni-cert-key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedCertificate {
     certificate: PathBuf,
@@ -89,10 +90,10 @@ fn suite(text: &str) -> Result<String, String> {
 }
 
 impl TlsOptions {
-    /// The settings of the listener.
+    /// TLS configuration of the listener.
     ///
     /// # Errors
-    /// When nothing is left to agree on.
+    /// When no cipher suite or key exchange mechanism is left.
     pub fn server_config(&self, certificates: Arc<Certificates>) -> Result<ServerConfig, TlsError> {
         let mut config = tls::server_config(certificates, self.provider(), self.versions())?;
         if self.disable_http2_serving {
@@ -109,7 +110,7 @@ impl TlsOptions {
         }
     }
 
-    /// What may be agreed on.
+    /// The enabled cipher suites and key exchange mechanisms.
     fn provider(&self) -> Arc<CryptoProvider> {
         let mut provider = (*plinth_pki::p521::provider()).clone();
         // Go has two names without the hash.
@@ -129,16 +130,16 @@ impl TlsOptions {
     }
 }
 
-/// The certificates that clients are shown: which one goes by the name that they ask for.
+/// The serving certificates, selected by the server name (SNI) of the client.
 #[derive(Debug)]
 pub struct Certificates {
-    /// For all other names.
+    /// Used when no other certificate matches.
     others: ServingCertificate,
     named: Vec<(Vec<String>, ServingCertificate)>,
 }
 
 impl Certificates {
-    /// Reads the certificates of the options; `others` is shown where no name leads to one of them.
+    /// Reads the certificates of the options; `others` is used when no name matches one of them.
     ///
     /// # Errors
     /// When a file cannot be used.
@@ -155,15 +156,15 @@ impl Certificates {
         Ok(Certificates { others, named })
     }
 
-    /// The files.
+    /// Paths of all certificate and key files.
     pub fn files(&self) -> Vec<PathBuf> {
         self.all().flat_map(ServingCertificate::files).collect()
     }
 
-    /// Reads the files again; those that cannot be used stay as they were.
+    /// Reloads the files; a certificate that cannot be loaded stays as it was.
     ///
     /// # Errors
-    /// That of the last such.
+    /// The last error.
     pub fn reload(&self) -> Result<(), TlsError> {
         let mut outcome = Ok(());
         for certificate in self.all() {
@@ -178,7 +179,7 @@ impl Certificates {
         std::iter::once(&self.others).chain(self.named.iter().map(|(_, certificate)| certificate))
     }
 
-    /// The certificate for a name: one that has it, else one with a `*` in place of its first label.
+    /// The certificate for a server name: an exact match, else one with a `*` in place of the first label.
     fn of(&self, name: Option<&str>) -> &ServingCertificate {
         let find = |name: &str| {
             let found = self.named.iter().find(|(names, _)| names.iter().any(|own| own == name));
@@ -196,7 +197,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// The names that a certificate is for; its common name where it lists none.
+/// The DNS names of a certificate; its common name if it has none.
 fn names_of(certificate: &CertifiedKey) -> Vec<String> {
     let Some(leaf) = certificate.cert.first() else { return Vec::new() };
     let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return Vec::new() };
@@ -290,7 +291,7 @@ mod tests {
         for (name, of) in rows {
             assert_eq!(names_of(&certificates.of(name).current()), [of], "{name:?}");
         }
-        // One that has become unusable stays as it was, the others are read.
+        // One that has become unusable stays as it was, the others are reloaded.
         std::fs::write(file("c.crt"), "nothing").unwrap();
         assert!(certificates.reload().is_err());
         assert_eq!(names_of(&certificates.of(Some("exact.wild.test")).current()), ["c.test"]);

@@ -1,8 +1,8 @@
 //! TLS: the serving certificate, and client certificates accepted as presented.
 //!
 //! A client certificate of an unknown authority must get a readable 401, not a failed handshake (upstream's
-//! behaviour). So the handshake only checks that the client holds the key of the certificate that it
-//! shows; whether the certificate is to be trusted is decided once per connection in `plinth_apiserver::authn`.
+//! behaviour). So the handshake only checks that the client holds the key of its certificate; whether the
+//! certificate is trusted is decided once per connection in `plinth_apiserver::authn`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use rustls::{
 use plinth_pki::files::{self, FileError};
 use plinth_pki::p521::provider;
 
-/// What is wrong with a certificate, a key or their combination.
+/// An unusable certificate, key or combination of both.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file that cannot be read as PEM.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A certificate and key that rustls refuses.
+    /// A certificate or key that rustls rejects.
     #[error("unusable certificate or key: {0}")]
     Rustls(#[from] rustls::Error),
-    /// A certificate authority file that gives no usable verifier.
+    /// A certificate authority file without a usable certificate.
     #[error("unusable client CA: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// The serving certificate: read from its files, and read again when they change. New connections get the newest one;
-/// the lock is held to look and to put.
+/// The serving certificate, reloaded when its files change. New connections get the current one; the lock is
+/// held for a clone or a replacement only.
 #[derive(Debug)]
 pub struct ServingCertificate {
     cert: PathBuf,
@@ -48,23 +48,23 @@ impl ServingCertificate {
     /// Reads the certificate chain and its key.
     ///
     /// # Errors
-    /// When one cannot be read or they do not belong together.
+    /// When a file cannot be read or they do not belong together.
     pub fn read(cert: &Path, key: &Path) -> Result<ServingCertificate, TlsError> {
         let current = RwLock::new(Arc::new(certified(cert, key)?));
         Ok(ServingCertificate { cert: cert.to_owned(), key: key.to_owned(), current })
     }
 
-    /// The newest one.
+    /// The certificate last loaded.
     pub fn current(&self) -> Arc<CertifiedKey> {
         self.current.read().clone()
     }
 
-    /// The files.
+    /// Paths of the certificate and key file.
     pub fn files(&self) -> Vec<PathBuf> {
         vec![self.cert.clone(), self.key.clone()]
     }
 
-    /// Reads the files again; on an error the old certificate stays.
+    /// Reloads the files; on an error the old certificate stays.
     ///
     /// # Errors
     /// As [`ServingCertificate::read`].
@@ -81,10 +81,10 @@ fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
     Ok(certified)
 }
 
-/// The server's TLS settings: HTTP/2 preferred, any client certificate taken note of.
+/// The server's TLS configuration: HTTP/2 preferred, client certificates requested and accepted unverified.
 ///
 /// # Errors
-/// When the provider has nothing for these versions.
+/// When the provider supports none of these versions.
 pub fn server_config(
     certificates: Arc<dyn ResolvesServerCert>,
     provider: Arc<CryptoProvider>,
@@ -99,7 +99,7 @@ pub fn server_config(
     Ok(config)
 }
 
-/// Takes any client certificate whose key the client proves to hold.
+/// Accepts any client certificate whose key the client proves to hold.
 #[derive(Debug)]
 struct NoteClientCertificate {
     provider: Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! Connections that are taken over from HTTP: what a handler needs to go on with one.
+//! Upgraded connections.
 
 use std::sync::Arc;
 
@@ -6,24 +6,24 @@ use hyper::header::{HeaderMap, CONNECTION, UPGRADE};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::server::graceful::Watcher;
 
-/// Holds the server's end up until it is dropped. Goes into the extensions of a request that asks for an upgrade, because an
-/// upgraded connection is none any more to the listener that waits for all of them.
+/// Delays the server's shutdown until it is dropped. Stored in the extensions of an upgrade request, because
+/// the listener, which waits for all connections, does not know of an upgraded one.
 #[derive(Clone)]
-pub struct HoldsEnd(pub Arc<Watcher>);
+pub struct ShutdownHold(pub Arc<Watcher>);
 
-/// The right to take a connection over once its request is answered with 101.
+/// The right to use a connection for another protocol once its request is answered with 101.
 pub struct Upgrade {
-    /// Becomes the connection.
+    /// Resolves to the connection.
     pub connection: OnUpgrade,
-    /// Kept for as long as the connection is used.
+    /// Held for as long as the connection is used.
     pub hold: Box<dyn Send + Sync>,
 }
 
 impl Upgrade {
-    /// Takes it out of a request's extensions; none when the protocol has no upgrades or none was asked for.
+    /// Removes it from a request's extensions; none when the protocol has no upgrades or none was requested.
     pub fn take(extensions: &mut hyper::http::Extensions) -> Option<Upgrade> {
         let connection = extensions.remove::<OnUpgrade>()?;
-        let hold = extensions.remove::<HoldsEnd>()?;
+        let hold = extensions.remove::<ShutdownHold>()?;
         Some(Upgrade { connection, hold: Box::new(hold.0) })
     }
 }

@@ -1,4 +1,4 @@
-//! Subject alternative names (RFC 5280, 4.2.1.6): the only reader and writer of them in the program.
+//! Subject alternative names (RFC 5280, 4.2.1.6). All other code uses this decoder and encoder.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ const IP: u8 = 7;
 /// The class of these tags.
 const CONTEXT: u8 = 0x80;
 
-/// The names of the kinds that rules look at. Those of other kinds are read over, and come into no certificate.
+/// Names of the supported kinds. Names of other kinds are skipped, and never issued.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlternativeNames {
     /// DNS names.
@@ -30,8 +30,9 @@ pub struct AlternativeNames {
 }
 
 impl AlternativeNames {
-    /// Reads the value of the extension, DER of `GeneralNames`; `None` for what is malformed. Texts are visible ASCII:
-    /// what ends a text for other readers, or is not seen by who approves it, is in none.
+    /// Decodes the value of the extension, DER of `GeneralNames`; `None` if it is malformed. Strings must be
+    /// visible ASCII: other characters may terminate the string for other readers, or be invisible to the
+    /// approver.
     pub fn from_der(der: &[u8]) -> Option<AlternativeNames> {
         let mut outer = Reader::new(der);
         let mut all = Reader::new(outer.read(SEQUENCE)?);
@@ -50,7 +51,7 @@ impl AlternativeNames {
         Some(names)
     }
 
-    /// Those of a certificate, none without the extension; `None` for what is malformed.
+    /// The names of a certificate, empty without the extension; `None` if it is malformed.
     pub fn of_certificate(certificate: &X509Certificate<'_>) -> Option<AlternativeNames> {
         const EXTENSION: Oid<'static> = oid!(2.5.29 .17);
         match certificate.get_extension_unique(&EXTENSION).ok()? {
@@ -64,7 +65,7 @@ impl AlternativeNames {
         *self == AlternativeNames::default()
     }
 
-    /// The value of the extension, in Go's order; `None` without names.
+    /// Encodes the value of the extension, in Go's order; `None` without names.
     pub fn to_der(&self) -> Option<Vec<u8>> {
         let octets = |ip: &IpAddr| match ip {
             IpAddr::V4(ip) => ip.octets().to_vec(),

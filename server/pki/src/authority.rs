@@ -1,4 +1,4 @@
-//! An authority that signs certificates.
+//! A certificate authority.
 
 use std::path::{Path, PathBuf};
 
@@ -17,33 +17,33 @@ use super::name::Name;
 use crate::jwt::keys;
 use crate::p521;
 
-/// Why nothing can be signed.
+/// An unusable authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The certificate or key file cannot be read as PEM.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The certificate cannot be read.
+    /// The certificate is malformed.
     #[error("{path} holds no certificate that can be read")]
     Certificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The key is of a kind that cannot sign, or not the certificate's.
+    /// The key cannot sign, or does not belong to the certificate.
     #[error("{path} holds no key of the authority's certificate")]
     Key {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The authority's own certificate has ended.
+    /// The authority's own certificate has expired.
     #[error("the signer has expired: NotAfter={0}")]
     Expired(OffsetDateTime),
-    /// The signature cannot be made.
+    /// Signing failed.
     #[error("failed to sign certificate: {0}")]
     Sign(#[from] rcgen::Error),
 }
 
-/// Which uses a certificate has.
+/// The usages of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     /// The bits of `keyUsage` (RFC 5280, 4.2.1.3): bit 0 is `digitalSignature`.
@@ -52,7 +52,7 @@ pub struct Uses {
     pub extended: Vec<&'static [u64]>,
 }
 
-/// What is to be signed.
+/// The contents of a certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct Template<'a> {
     /// The subject.
@@ -61,15 +61,15 @@ pub struct Template<'a> {
     pub public_key: &'a [u8],
     /// The subject's alternative names.
     pub names: &'a AlternativeNames,
-    /// Which uses it has.
+    /// The usages.
     pub uses: Uses,
-    /// From when on.
+    /// Start of the validity.
     pub not_before: OffsetDateTime,
-    /// Until when; no longer than the authority itself.
+    /// End of the validity; at most the authority's own.
     pub not_after: OffsetDateTime,
 }
 
-/// A key that signs certificates.
+/// A signing key.
 enum Key {
     Ring(KeyPair),
     P521(p521::PrivateKey),
@@ -83,7 +83,7 @@ impl Key {
         KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok().map(Key::Ring)
     }
 
-    /// Its SubjectPublicKeyInfo.
+    /// The SubjectPublicKeyInfo.
     fn public(&self) -> Option<Vec<u8>> {
         match self {
             Key::Ring(pair) => Some(pair.subject_public_key_info()),
@@ -102,9 +102,9 @@ impl Key {
 /// A certificate and its key. Immutable.
 pub struct Authority {
     key: Key,
-    /// The subject of its certificate, DER.
+    /// The subject of the certificate, DER.
     name: Vec<u8>,
-    /// The identifier of its key.
+    /// The subject key identifier.
     key_id: Vec<u8>,
     not_after: OffsetDateTime,
 }
@@ -123,7 +123,8 @@ impl Authority {
         Authority::new((certificate, &certificates), (key, &private))
     }
 
-    /// Of the contents of two files, whose paths are for errors: the first of those certificates and its key.
+    /// Creates an authority from the contents of two files, whose paths are for errors: the first of the
+    /// certificates and its key.
     ///
     /// # Errors
     /// [`AuthorityError`].
@@ -152,12 +153,12 @@ impl Authority {
         })
     }
 
-    /// When the authority itself ends.
+    /// When the authority's certificate expires.
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
     }
 
-    /// Signs; the outcome is PEM.
+    /// Issues a certificate, PEM.
     ///
     /// # Errors
     /// [`AuthorityError::Expired`], [`AuthorityError::Sign`].
@@ -184,7 +185,7 @@ impl Authority {
     fn write(&self, writer: DERWriter<'_>, template: &Template<'_>, algorithm: &[u8]) {
         writer.write_sequence(|writer| {
             writer.next().write_tagged(Tag::context(0), |writer| writer.write_u8(2));
-            // 122 random bits; the first is 0, so that the number is positive in 16 bytes.
+            // 122 random bits; the first bit is 0, so that the number is positive in 16 bytes.
             let mut serial = *uuid::Uuid::new_v4().as_bytes();
             serial[0] &= 0x7f;
             writer.next().write_bigint_bytes(&serial, true);
@@ -211,7 +212,7 @@ impl Authority {
                         });
                         write_extension(writer.next(), 37, false, &purposes);
                     }
-                    // basicConstraints: an end, no authority.
+                    // basicConstraints: not a CA.
                     write_extension(writer.next(), 19, true, &[0x30, 0]);
                     let authority = yasna::construct_der(|writer| {
                         writer.write_sequence(|writer| {
@@ -222,7 +223,7 @@ impl Authority {
                     });
                     write_extension(writer.next(), 35, false, &authority);
                     if let Some(names) = template.names.to_der() {
-                        // Names that stand for an empty subject must be understood.
+                        // The extension is critical if the subject is empty.
                         write_extension(writer.next(), 17, template.subject.is_empty(), &names);
                     }
                 });
@@ -242,15 +243,15 @@ fn write_extension(writer: DERWriter<'_>, last: u64, critical: bool, value: &[u8
     });
 }
 
-/// The bit string of `keyUsage`, without zeros at its end, as DER wants it.
+/// The bit string of `keyUsage`, without trailing zeros, as DER requires.
 fn key_usage(bits: u16) -> Vec<u8> {
-    // In a bit string the first bit is the highest.
+    // The first bit of a bit string is the most significant one.
     let bytes = bits.reverse_bits().to_be_bytes();
     let length = 16 - bits.leading_zeros() as usize;
     yasna::construct_der(|writer| writer.write_bitvec_bytes(&bytes[..length.div_ceil(8)], length))
 }
 
-/// Until 2049 with two digits of the year, then with four (RFC 5280, 4.1.2.5). Whole seconds.
+/// UTCTime until 2049, then GeneralizedTime (RFC 5280, 4.1.2.5). Whole seconds.
 fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
     let time = time.replace_nanosecond(0).unwrap_or(time);
     match (1950..2050).contains(&time.year()) {
@@ -259,7 +260,7 @@ fn write_time(writer: DERWriter<'_>, time: OffsetDateTime) {
     }
 }
 
-/// AlgorithmIdentifier of the signatures of a key.
+/// AlgorithmIdentifier of a key's signatures.
 fn algorithm(key: &Key) -> Option<&'static [u8]> {
     const RSA_SHA256: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 11, 5, 0];
     const ECDSA_SHA256: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
@@ -278,7 +279,7 @@ fn algorithm(key: &Key) -> Option<&'static [u8]> {
     }
 }
 
-/// An identifier of a key for certificates that state none: the first 20 bytes of its hash (RFC 7093).
+/// Key identifier for certificates that have none: the first 20 bytes of the key's hash (RFC 7093).
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     Sha256::digest(public_key).iter().take(20).copied().collect()
 }

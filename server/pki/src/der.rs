@@ -1,7 +1,7 @@
-//! DER: a reader of elements that accepts one encoding of each.
+//! DER: a strict reader, which accepts one encoding of each element.
 //!
-//! Tags of one byte, lengths in their shortest form. What an element holds is for its reader to understand to the
-//! last byte: [`Reader::end`].
+//! Tags of one byte, lengths in their shortest form. Callers must consume the contents of an element
+//! completely: [`Reader::end`].
 
 /// `SEQUENCE`.
 pub(super) const SEQUENCE: u8 = 0x30;
@@ -23,28 +23,28 @@ pub(super) const OBJECT_IDENTIFIER: u8 = 6;
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
     pub(super) contents: &'a [u8],
-    /// With tag and length.
+    /// Including tag and length.
     pub(super) raw: &'a [u8],
 }
 
-/// Reads elements that stand one behind the other.
+/// Reads consecutive elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Of an encoding, or of the contents of an element.
+    /// Reads an encoding, or the contents of an element.
     pub(super) fn new(encoding: &'a [u8]) -> Reader<'a> {
         Reader { rest: encoding }
     }
 
-    /// Whether everything is read.
+    /// Whether all bytes are consumed.
     pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// `None` unless everything is read.
+    /// `None` unless all bytes are consumed.
     pub(super) fn end(&self) -> Option<()> {
         self.is_empty().then_some(())
     }
@@ -54,10 +54,10 @@ impl<'a> Reader<'a> {
         self.rest.first().copied()
     }
 
-    /// The next element; `None` at the end, and for what is not DER.
+    /// The next element; `None` at the end, and if it is not DER.
     pub(super) fn element(&mut self) -> Option<Element<'a>> {
         let (tag, after_tag) = self.rest.split_first()?;
-        // A longer tag, and the tag that ends an indefinite length.
+        // Multi-byte tags, and the end of an indefinite length.
         if tag & 0x1f == 0x1f || *tag == 0 {
             return None;
         }
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
             short @ 0..0x80 => (short, after_length),
             long => {
                 let (bytes, contents) = after_length.split_at_checked(long - 0x80)?;
-                // Four bytes are more than any request has.
+                // Four bytes of length are more than any request needs.
                 let is_shortest = bytes.first().is_some_and(|first| *first != 0) && bytes.len() <= 4;
                 let length = bytes.iter().fold(0usize, |length, byte| length << 8 | usize::from(*byte));
                 (is_shortest && length >= 0x80).then_some((length, contents))?
@@ -78,20 +78,20 @@ impl<'a> Reader<'a> {
         Some(Element { tag: *tag, contents, raw })
     }
 
-    /// The contents of the next element, which has that tag.
+    /// The contents of the next element, if it has the given tag.
     pub(super) fn read(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.element().filter(|element| element.tag == tag).map(|element| element.contents)
     }
 
-    /// The next element and all within it, which has that tag.
+    /// The next element including tag and length, if it has the given tag.
     pub(super) fn read_raw(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.element().filter(|element| element.tag == tag).map(|element| element.raw)
     }
 
-    /// The object identifier that comes next, encoded.
+    /// The next element, encoded, if it is an object identifier.
     pub(super) fn object_identifier(&mut self) -> Option<&'a [u8]> {
         let encoded = self.read(OBJECT_IDENTIFIER)?;
-        // Each number ends with a byte below 0x80 and begins with none that adds nothing.
+        // Each number ends with a byte below 0x80 and has no leading padding.
         let mut begins = true;
         for byte in encoded {
             if begins && *byte == 0x80 {

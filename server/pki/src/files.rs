@@ -1,48 +1,47 @@
-//! Certificates and private keys in PEM, of files and of texts from configuration: which blocks count, and what is an
-//! error.
+//! Certificates and private keys in PEM files and configuration: which blocks are used, and what is an error.
 
 use std::path::{Path, PathBuf};
 
 use plinth_codec::pem::{self, Block, PemError};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The label of a certificate.
+/// PEM label of a certificate.
 pub const CERTIFICATE: &str = "CERTIFICATE";
 
-/// Why a text holds no usable certificates or key.
+/// A PEM text without usable certificates or key.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// It is not PEM.
+    /// It is malformed.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// It holds no private key of a kind that is known.
+    /// It contains no private key of a supported kind.
     #[error("no private key in PEM")]
     NoKey,
 }
 
-/// Why a file holds no usable certificates or key.
+/// A file without usable certificates or key.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// Its text is not understood.
+    /// Its contents are invalid.
     #[error("cannot read {path}: {source}")]
     Text {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: TextError,
     },
 }
 
-/// The certificates of a text, in order. Blocks of other kinds are ignored, as is text around blocks; a certificate with
-/// headers is an error, since upstream's readers disagree whether it counts.
+/// The certificates of a text, in order. Blocks with other labels are ignored, as is text around blocks; a
+/// certificate with PEM headers is an error, since upstream's readers disagree about it.
 ///
 /// # Errors
 /// [`PemError`].
@@ -54,7 +53,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 /// The first private key of a text: PKCS#8, PKCS#1 or SEC1.
 ///
 /// # Errors
-/// [`TextError`]; encrypted keys are not read.
+/// [`TextError`]; encrypted keys are not supported.
 pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TextError> {
     for block in pem::parse(text)? {
         return Ok(match block.label.as_str() {

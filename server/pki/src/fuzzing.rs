@@ -1,11 +1,11 @@
-//! Doors to the parsers of certificate requests for fuzz targets. Not part of the interface.
+//! Entry points for fuzz targets. Not part of the interface.
 
 use plinth_codec::pem;
 
 use super::request::LABEL;
 use super::{AlternativeNames, CertificateRequest, Name};
 
-/// PEM: what is read and written again is read as the same, and a text of one block has no other.
+/// PEM: blocks survive a round trip, and a text accepted as one block contains no other.
 pub fn pem_blocks(input: &[u8]) {
     let Ok(blocks) = pem::parse(input) else {
         assert!(pem::parse_one(input, LABEL).is_err());
@@ -22,7 +22,7 @@ pub fn pem_blocks(input: &[u8]) {
     }
 }
 
-/// Requests in PEM and in DER, and the names within: what a certificate would say is what was read.
+/// Certificate requests in PEM and DER, and their names: a certificate has the names that were read.
 pub fn certificate_request(input: &[u8]) {
     for request in
         [CertificateRequest::parse(input), CertificateRequest::from_der(input)].into_iter().flatten()

@@ -1,20 +1,20 @@
-//! Public keys at work: certificates and the requests for them, JSON web tokens, the curve that ring does not have.
+//! Public key infrastructure: certificates and requests for them, JSON web tokens, the curve that ring lacks.
 //!
 //! | subject | module |
 //! |---|---|
-//! | what a PKCS#10 request asks for, and whether its sender holds the key | [`request`] |
-//! | distinguished names, of requests and of certificates | [`name`] |
-//! | subject alternative names, of both | [`alternative_names`] |
+//! | PKCS#10 requests, with proof of possession | [`request`] |
+//! | distinguished names | [`name`] |
+//! | subject alternative names | [`alternative_names`] |
 //! | certificates and keys in PEM files | [`files`] |
 //! | elements of DER | `der` |
-//! | which signatures of requests are taken | [`signature`] |
-//! | an authority that signs, and what may be signed for how long | [`authority`] |
+//! | signatures of requests | [`signature`] |
+//! | a certificate authority | [`authority`] |
 //! | the built-in signers and their rules | [`signers`] |
 //! | JSON web tokens, and their keys | [`jwt`] |
 //! | ECDSA on P-521, and the crypto provider of TLS | [`p521`] |
 //!
-//! Certificates are written here with `yasna` rather than with `rcgen`, whose names can hold each attribute once: a
-//! user of two groups has two organizations. `rcgen` makes keys and the self-signed authority.
+//! Certificates are encoded with `yasna`, not with `rcgen`, whose names have each attribute at most once: a
+//! user in two groups has two organizations. `rcgen` generates keys and the self-signed authority.
 //!
 //! ```
 //! use plinth_pki::Name;

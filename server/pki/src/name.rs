@@ -1,15 +1,15 @@
-//! Distinguished names (RFC 5280, 4.1.2.4): the only reader and writer of them in the program.
+//! Distinguished names (RFC 5280, 4.1.2.4). All other code uses this decoder and encoder.
 //!
-//! Admission, validation, approval and signing read a request's subject here, and authentication the subject of a
-//! finished certificate. A name is either understood to its last byte or refused:
+//! Admission, validation, approval and signing read a request's subject here, and authentication the subject
+//! of a certificate. A name is either decoded completely or rejected:
 //!
-//! - Values are read as Go's `crypto/x509` reads those of certificates: `UTF8String`, `PrintableString` (with `*` and
-//!   `&`), `IA5String`, `NumericString`, `T61String` (as Latin-1) and `BMPString`. All others are refused; Go's reader of
-//!   requests overlooks them.
-//! - A relative distinguished name without an attribute, an attribute with more than a type and a value, and NUL in a
-//!   value are refused. Go accepts them; other readers end there, or take what follows for nothing.
-//! - Of several common names the last counts, as in Go. Attributes of one relative distinguished name count in their
-//!   order.
+//! - Values are decoded as Go's `crypto/x509` decodes those of certificates: `UTF8String`, `PrintableString`
+//!   (with `*` and `&`), `IA5String`, `NumericString`, `T61String` (as Latin-1) and `BMPString`. All others
+//!   are rejected; Go's decoder of requests ignores them.
+//! - A relative distinguished name without an attribute, an attribute with more than a type and a value, and
+//!   NUL in a value are rejected. Go accepts them; other decoders stop there, or ignore what follows.
+//! - Of several common names the last one is used, as in Go. Attributes of one relative distinguished name
+//!   keep their order.
 
 use yasna::tags::TAG_OID;
 
@@ -27,8 +27,8 @@ pub const UID: AttributeType = &[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2];
 
 /// `2.5.4.5`.
 const SERIAL_NUMBER: AttributeType = &[0x55, 4, 5];
-/// Types that an issued subject may have many of, in Go's order: country, province, locality, street address, postal
-/// code, organization, organizational unit.
+/// Types that may be repeated in an issued subject, in Go's order: country, province, locality, street
+/// address, postal code, organization, organizational unit.
 const REPEATED: [AttributeType; 7] = [
     &[0x55, 4, 6],
     &[0x55, 4, 8],
@@ -39,16 +39,16 @@ const REPEATED: [AttributeType; 7] = [
     &[0x55, 4, 11],
 ];
 
-/// Why a name is refused.
+/// An invalid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Not the DER of a name.
+    /// It is not the DER of a name.
     #[error("x509: invalid RDNSequence")]
     Structure,
-    /// A value that is not text, or text of a type that is not read: its tag.
+    /// A value that is not a string, or a string of an unsupported type: its tag.
     #[error("x509: invalid RDNSequence: invalid attribute value: unsupported string type: {0}")]
     StringType(u8),
-    /// A value with characters that its type does not have.
+    /// A value with characters that are invalid for its type.
     #[error("x509: invalid RDNSequence: invalid attribute value: invalid {0}")]
     Characters(&'static str),
 }
@@ -60,7 +60,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads DER.
+    /// Decodes DER.
     ///
     /// # Errors
     /// [`NameError`].
@@ -99,7 +99,7 @@ impl Name {
         self.attributes.iter().filter(move |(own, _)| own == kind).map(|(_, value)| value.as_str())
     }
 
-    /// The common name, of several the last; empty without one.
+    /// The common name, the last one of several; empty without one.
     pub fn common_name(&self) -> &str {
         self.values(COMMON_NAME).last().unwrap_or_default()
     }
@@ -109,13 +109,14 @@ impl Name {
         self.values(ORGANIZATION).collect()
     }
 
-    /// Whether it has no attribute.
+    /// Whether it has no attributes.
     pub fn is_empty(&self) -> bool {
         self.attributes.is_empty()
     }
 
-    /// The subject of a certificate that is issued for a request with this one: what was read and nothing else, in
-    /// upstream's choice (Go's `pkix.Name.ToRDNSequence`). Attributes of other types, a UID among them, are left out.
+    /// The subject of a certificate that is issued for a request with this subject, with the attributes that
+    /// upstream issues (Go's `pkix.Name.ToRDNSequence`). Attributes of other types, including the UID, are
+    /// dropped.
     pub fn issued(&self) -> Name {
         let repeated = REPEATED.iter().flat_map(|kind| self.values(kind).map(|value| (kind.to_vec(), value)));
         let last = [COMMON_NAME, SERIAL_NUMBER].into_iter().filter_map(|kind| {
@@ -126,8 +127,8 @@ impl Name {
         Name { attributes }
     }
 
-    /// Its DER: an attribute in each relative distinguished name, as `PrintableString` where that has all its
-    /// characters but the question mark, and as `UTF8String` elsewhere (RFC 5280, 4.1.2.4).
+    /// Encodes DER: one attribute per relative distinguished name, as `PrintableString` if possible (without
+    /// question marks), else as `UTF8String` (RFC 5280, 4.1.2.4).
     pub fn to_der(&self) -> Vec<u8> {
         yasna::construct_der(|writer| {
             writer.write_sequence(|writer| {
@@ -135,7 +136,7 @@ impl Name {
                     writer.next().write_set(|writer| {
                         writer.next().write_sequence(|writer| {
                             writer.next().write_tagged_implicit(TAG_OID, |writer| writer.write_bytes(kind));
-                            // The writer panics at a question mark, which the set has.
+                            // The encoder panics at a question mark, although it is in the set.
                             match value.bytes().all(|byte| is_printable(byte) && byte != b'?') {
                                 true => writer.next().write_printable_string(value),
                                 false => writer.next().write_utf8_string(value),
@@ -153,7 +154,7 @@ fn is_printable(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&byte)
 }
 
-/// A value as text.
+/// Decodes a string value.
 fn text(tag: u8, bytes: &[u8]) -> Result<String, NameError> {
     let ascii = |is_good: fn(u8) -> bool| {
         let good = bytes.iter().all(|byte| is_good(*byte));
@@ -177,7 +178,7 @@ fn bmp(bytes: &[u8]) -> Option<String> {
     if !rest.is_empty() {
         return None;
     }
-    // Surrogates are no characters, and these are none for good.
+    // Surrogates and noncharacters are rejected.
     let is_character = |unit: &u16| !matches!(unit, 0xfdd0..=0xfdef | 0xfffe | 0xffff);
     let units = pairs.iter().map(|pair| u16::from_be_bytes(*pair));
     units.map(|unit| Some(unit).filter(is_character).and_then(|unit| char::from_u32(unit.into()))).collect()

@@ -1,7 +1,8 @@
-//! ECDSA on the curve P-521, which ring does not have: keys of tokens (ES512), of certificates and of TLS.
+//! ECDSA on the curve P-521, which ring lacks: keys of tokens (ES512), of certificates and of TLS.
 //!
-//! Upstream takes keys of P-256, P-384 and P-521 alike, because Go does. The arithmetic is the `p521` crate's; nonces are made of
-//! key and message (RFC 6979). Everything else stays with ring: [`provider`] adds the curve to what it has.
+//! Upstream supports keys of P-256, P-384 and P-521 alike, because Go does. The arithmetic is the `p521`
+//! crate's; nonces are deterministic (RFC 6979). Everything else is ring's: [`provider`] adds the curve to
+//! ring's provider.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,28 +20,28 @@ use rustls::sign::Signer;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-/// Bytes of a coordinate and of each half of a signature.
+/// Length of a coordinate and of each half of a signature, in bytes.
 const FIELD: usize = 66;
 
-/// A public key; it is a point of the curve.
+/// A public key: a point on the curve.
 #[derive(Clone, Debug)]
 pub struct PublicKey(VerifyingKey);
 
 impl PublicKey {
-    /// Of a point in its uncompressed form (SEC 1, 2.3.3), which is the only one that Go takes; `None` for anything else.
+    /// Decodes an uncompressed point (SEC 1, 2.3.3), the only form that Go accepts; `None` otherwise.
     pub fn from_point(point: &[u8]) -> Option<PublicKey> {
         let uncompressed = point.len() == 1 + 2 * FIELD && point.first() == Some(&4);
         uncompressed.then(|| VerifyingKey::from_sec1_bytes(point).ok().map(PublicKey)).flatten()
     }
 
-    /// Whether the signature, `r` and `s` one after the other (RFC 7518, 3.4), is of this key and over this message with SHA-512.
-    /// Takes about a millisecond.
+    /// Verifies a signature over a message with SHA-512, `r` and `s` concatenated (RFC 7518, 3.4). Takes
+    /// about a millisecond.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         Signature::from_slice(signature)
             .is_ok_and(|signature| self.0.verify_prehash(&Sha512::digest(message), &signature).is_ok())
     }
 
-    /// Its SubjectPublicKeyInfo.
+    /// The SubjectPublicKeyInfo.
     fn to_spki(&self) -> Option<Vec<u8>> {
         self.0.to_public_key_der().ok().map(|document| document.as_bytes().to_vec())
     }
@@ -57,37 +58,38 @@ impl fmt::Debug for PrivateKey {
 }
 
 impl PrivateKey {
-    /// Of a PKCS#8 document; `None` for a key of another kind.
+    /// Decodes a PKCS#8 document; `None` for another kind of key.
     pub fn from_pkcs8(der: &[u8]) -> Option<PrivateKey> {
         SigningKey::from_pkcs8_der(der).ok().map(PrivateKey)
     }
 
-    /// The SubjectPublicKeyInfo of its public half.
+    /// The SubjectPublicKeyInfo of the public key.
     pub fn public_spki(&self) -> Option<Vec<u8>> {
         PublicKey(*self.0.verifying_key()).to_spki()
     }
 
-    /// Signs with SHA-512: `r` and `s` one after the other. `None` never, in practice: no nonce was any good.
+    /// Signs with SHA-512: `r` and `s` concatenated. `None` if no nonce was usable, which does not happen in
+    /// practice.
     pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let signature: Signature = self.0.try_sign(message).ok()?;
         Some(signature.to_bytes().to_vec())
     }
 
-    /// As [`PrivateKey::sign`], in the form of X.509 and TLS.
+    /// As [`PrivateKey::sign`], in the encoding of X.509 and TLS.
     pub fn sign_der(&self, message: &[u8]) -> Option<Vec<u8>> {
         let signature: Signature = self.0.try_sign(message).ok()?;
         Some(signature.to_der().as_bytes().to_vec())
     }
 }
 
-/// Signatures of X.509 and TLS by keys of the curve, one for each hash.
+/// Signature algorithms of X.509 and TLS with this curve, one per hash.
 #[derive(Debug)]
 struct WithHash {
     hash: fn(&[u8]) -> [u8; 64],
     id: AlgorithmIdentifier,
 }
 
-/// A hash as a number of 64 bytes: the crate takes nothing below half of the curve's size.
+/// Extends a hash to 64 bytes: the crate rejects hashes below half of the curve's size.
 fn widened(hash: &[u8]) -> [u8; 64] {
     let mut wide = [0; 64];
     let start = wide.len().saturating_sub(hash.len());
@@ -104,7 +106,7 @@ static WITH_SHA512: WithHash =
 
 type Algorithm = &'static dyn SignatureVerificationAlgorithm;
 
-/// Which scheme of TLS has which of them; before TLS 1.3 a scheme names the hash alone.
+/// The algorithms by TLS signature scheme; before TLS 1.3 a scheme specifies only the hash.
 static SCHEMES: [(SignatureScheme, Algorithm); 3] = [
     (SignatureScheme::ECDSA_NISTP256_SHA256, &WITH_SHA256),
     (SignatureScheme::ECDSA_NISTP384_SHA384, &WITH_SHA384),
@@ -127,7 +129,8 @@ impl SignatureVerificationAlgorithm for WithHash {
     }
 }
 
-/// Whether a signature of X.509 by a key of this curve is right: the key's point, and the hash: 256, 384 or 512.
+/// Verifies an X.509 signature by a key of this curve: the key's point, and the size of the hash: 256, 384 or
+/// 512.
 pub fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: &[u8]) -> bool {
     let with = match hash {
         256 => &WITH_SHA256,
@@ -138,16 +141,16 @@ pub fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: &[u8]) 
     with.verify_signature(point, message, signature).is_ok()
 }
 
-/// The one crypto provider of the process: ring, and the curve.
+/// The crypto provider of the process: ring, and P-521.
 pub fn provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     extend(&mut provider);
     Arc::new(provider)
 }
 
-/// Teaches a provider the curve: certificates that are signed with such keys, and such keys of one's own.
+/// Adds the curve to a provider: certificates signed with such keys, and own keys.
 fn extend(provider: &mut CryptoProvider) {
-    /// What ring verifies and what is here. Leaked once: rustls wants it for as long as the process lives.
+    /// ring's algorithms and P-521. Leaked once: rustls needs it for the lifetime of the process.
     static ALL: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
         let ring = rustls::crypto::ring::default_provider().signature_verification_algorithms;
         let all = ring.all.iter().copied().chain(SCHEMES.map(|(_, with)| with));
@@ -165,7 +168,7 @@ fn extend(provider: &mut CryptoProvider) {
     provider.key_provider = &Keys;
 }
 
-/// Keys of this curve, and ring's.
+/// Loads keys of this curve, and ring's.
 #[derive(Debug)]
 struct Keys;
 
@@ -185,7 +188,7 @@ impl KeyProvider for Keys {
     }
 }
 
-/// A key of TLS.
+/// A private key for TLS.
 #[derive(Clone, Debug)]
 struct TlsKey {
     key: PrivateKey,

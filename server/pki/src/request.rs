@@ -1,7 +1,8 @@
-//! PKCS#10 requests (RFC 2986), as CertificateSigningRequests hold them in PEM: the only reader of them in the program.
+//! PKCS#10 requests (RFC 2986), as CertificateSigningRequests contain them in PEM. All other code uses this
+//! decoder.
 //!
-//! Admission, validation, approval and signing act on the value that is read here, and a certificate is made of that
-//! value, never of the request's bytes. A request is understood to its last byte or refused; every request that is
+//! Admission, validation, approval and signing use the decoded value, and a certificate is issued from that
+//! value, never from the request's bytes. A request is decoded completely or rejected; every request that is
 //! accepted is accepted by upstream (`ParseCSR`), with the same names.
 
 use plinth_codec::pem::{self, PemError};
@@ -13,42 +14,42 @@ use super::der::{Reader, BIT_STRING, BOOLEAN, INTEGER, OCTET_STRING, SEQUENCE, S
 use super::name::{Name, NameError};
 use super::signature::{self, SignatureError};
 
-/// The label of a request in PEM.
+/// PEM label of a request.
 pub const LABEL: &str = "CERTIFICATE REQUEST";
 /// `[0] IMPLICIT SET OF Attribute`.
 const ATTRIBUTES: u8 = 0xa0;
-/// `1.2.840.113549.1.9.14`, the attribute that asks for extensions.
+/// `1.2.840.113549.1.9.14`, the attribute `extensionRequest`.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 9, 14];
 /// `2.5.29.17`, the extension `subjectAltName`.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
 
-/// What is wrong with a request.
+/// An invalid request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// No PEM, PEM of something else, or something beside it.
+    /// Not PEM, another label, or additional contents.
     #[error(transparent)]
     Pem(#[from] PemError),
     /// Not the DER of a request.
     #[error("asn1: structure error: not a certificate request")]
     Malformed,
-    /// The subject cannot be read.
+    /// The subject is invalid.
     #[error(transparent)]
     Subject(#[from] NameError),
-    /// The extensions that are asked for cannot be read.
+    /// The requested extensions are invalid.
     #[error("x509: malformed requested extensions")]
     Extensions,
-    /// An extension, or the attribute that asks for extensions, is there twice.
+    /// An extension, or the attribute `extensionRequest`, is duplicated.
     #[error("x509: certificate request contains duplicate requested extensions")]
     DuplicateExtensions,
-    /// The alternative names cannot be read.
+    /// The alternative names are invalid.
     #[error("x509: invalid subject alternative names")]
     AlternativeNames,
-    /// The sender does not hold the key, or that cannot be found out.
+    /// The signature is invalid, or cannot be verified.
     #[error(transparent)]
     Signature(#[from] SignatureError),
 }
 
-/// A request, read and copied out of its encoding.
+/// A decoded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// The subject.
@@ -60,7 +61,7 @@ pub struct CertificateRequest {
     signed: Signed,
 }
 
-/// What the sender signed, and how.
+/// The signed bytes and the signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Signed {
     message: Vec<u8>,
@@ -69,7 +70,7 @@ struct Signed {
 }
 
 impl CertificateRequest {
-    /// Reads a request in PEM and checks that its sender holds the key.
+    /// Decodes a request in PEM and verifies its signature, the proof of possession of the key.
     ///
     /// # Errors
     /// [`RequestError`].
@@ -79,7 +80,7 @@ impl CertificateRequest {
         Ok(request)
     }
 
-    /// Reads a request in PEM. Whether its sender holds the key is not known.
+    /// Decodes a request in PEM. The signature is not verified.
     ///
     /// # Errors
     /// [`RequestError`] but for [`RequestError::Signature`].
@@ -87,7 +88,7 @@ impl CertificateRequest {
         CertificateRequest::from_der(&pem::parse_one(text, LABEL)?)
     }
 
-    /// Reads a request in DER. Whether its sender holds the key is not known.
+    /// Decodes a request in DER. The signature is not verified.
     ///
     /// # Errors
     /// [`RequestError`] but for [`RequestError::Pem`] and [`RequestError::Signature`].
@@ -98,16 +99,16 @@ impl CertificateRequest {
         outer.end().ok_or(MALFORMED)?;
         let message = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
         let algorithm = request.read_raw(SEQUENCE).ok_or(MALFORMED)?;
-        // The library that reads it takes another tag for that of an object identifier, too.
+        // The library that decodes it also accepts another tag than that of an object identifier.
         let mut identifier = Reader::new(Reader::new(algorithm).read(SEQUENCE).ok_or(MALFORMED)?);
         identifier.object_identifier().ok_or(MALFORMED)?;
-        // No bit of the last byte is unused.
+        // No unused bits in the last byte.
         let signature = request.read(BIT_STRING).and_then(|bits| bits.strip_prefix(&[0]));
         let signature = signature.ok_or(MALFORMED)?;
         request.end().ok_or(MALFORMED)?;
 
         let mut info = Reader::new(Reader::new(message).read(SEQUENCE).ok_or(MALFORMED)?);
-        // Some tools write a version that there is not; it has no meaning.
+        // Some tools write an invalid version; it has no meaning.
         let version = info.read(INTEGER).filter(|version| version.len() == 1);
         version.ok_or(MALFORMED)?;
         let subject = Name::from_der(info.read_raw(SEQUENCE).ok_or(MALFORMED)?)?;
@@ -131,10 +132,10 @@ impl CertificateRequest {
         })
     }
 
-    /// Checks that the sender holds the key.
+    /// Verifies the signature.
     ///
     /// # Errors
-    /// [`RequestError::Signature`], and [`RequestError::Malformed`] for a key that is none.
+    /// [`RequestError::Signature`], and [`RequestError::Malformed`] for an invalid key.
     pub fn check_signature(&self) -> Result<(), RequestError> {
         let (rest, key) =
             SubjectPublicKeyInfo::from_der(&self.public_key).map_err(|_| RequestError::Malformed)?;
@@ -147,7 +148,7 @@ impl CertificateRequest {
     }
 }
 
-/// The extensions that attributes ask for: types and values. Attributes of other types have no meaning.
+/// The requested extensions: types and values. Other attributes are ignored.
 fn requested_extensions(attributes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, RequestError> {
     const MALFORMED: RequestError = RequestError::Malformed;
     const EXTENSIONS: RequestError = RequestError::Extensions;

@@ -1,7 +1,7 @@
-//! Whether the sender of a request holds its key: the signatures that Go's `crypto/x509` takes of a request.
+//! Signatures of certificate requests: those that Go's `crypto/x509` verifies.
 //!
-//! Verified by ring, and on P-521 by [`crate::p521`]. What they do not have is refused by name: P-224, RSASSA-PSS, and ECDSA on
-//! P-256 and P-384 with SHA-1 or SHA-512.
+//! Verified by ring, and on P-521 by [`crate::p521`]. Unsupported ones are rejected by name: P-224,
+//! RSASSA-PSS, and ECDSA on P-256 and P-384 with SHA-1 or SHA-512.
 
 use ring::signature as r;
 use ring::signature::{UnparsedPublicKey, VerificationAlgorithm};
@@ -10,49 +10,49 @@ use x509_parser::x509::{AlgorithmIdentifier, SubjectPublicKeyInfo};
 
 use crate::p521;
 
-/// Go takes no smaller keys of RSA, in bits.
+/// Minimum size of RSA keys in Go, in bits.
 const LEAST_RSA: usize = 1024;
 
-/// Why a signature does not count.
+/// An invalid signature.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// Of a kind that is not known here.
+    /// The algorithm is not supported.
     #[error("x509: cannot verify signature: algorithm unimplemented")]
     Unimplemented,
-    /// Of a kind that proves nothing.
+    /// The algorithm is insecure.
     #[error("x509: cannot verify signature: insecure algorithm {0}")]
     Insecure(&'static str),
-    /// By a key of RSA that is too short: its bits.
+    /// The RSA key is too short: its bits.
     #[error(
         "crypto/rsa: {0}-bit keys are insecure (see https://go.dev/pkg/crypto/rsa#hdr-Minimum_key_size)"
     )]
     ShortKey(usize),
-    /// By a key on a curve that nobody has.
+    /// The curve is not supported.
     #[error("x509: unsupported elliptic curve")]
     Curve,
-    /// By a key of another kind than the signature.
+    /// The key is of another kind than the signature.
     #[error("x509: signature algorithm specifies an {0} public key, but have public key of another type")]
     OtherKey(&'static str),
-    /// Not the key's.
+    /// The signature is not the key's.
     #[error("{0}")]
     Wrong(&'static str),
 }
 
-/// What a signature is made by.
+/// A signature algorithm.
 enum Scheme {
     Rsa(&'static dyn VerificationAlgorithm),
-    /// With a hash: 1, 256, 384 or 512.
+    /// The size of the hash: 1, 256, 384 or 512.
     Ecdsa(u16),
     Ed25519,
     Insecure(&'static str),
 }
 
-/// Schemes by the object identifiers of their algorithms.
+/// Algorithms by object identifier.
 fn scheme(algorithm: &str) -> Option<Scheme> {
     Some(match algorithm {
         "1.2.840.113549.1.1.2" => Scheme::Insecure("MD2-RSA"),
         "1.2.840.113549.1.1.4" => Scheme::Insecure("MD5-RSA"),
-        // Of requests SHA-1 is taken: who sends one makes it up alone.
+        // SHA-1 is accepted for requests: only their sender could exploit collisions.
         "1.2.840.113549.1.1.5" => Scheme::Rsa(&r::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY),
         "1.2.840.113549.1.1.11" => Scheme::Rsa(&r::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY),
         "1.2.840.113549.1.1.12" => Scheme::Rsa(&r::RSA_PKCS1_2048_8192_SHA384),
@@ -66,7 +66,7 @@ fn scheme(algorithm: &str) -> Option<Scheme> {
     })
 }
 
-/// Whether `message` is signed with the private half of `key`.
+/// Verifies that `message` was signed with the private key of `key`.
 ///
 /// # Errors
 /// [`SignatureError`].
@@ -123,7 +123,7 @@ pub fn check(
     }
 }
 
-/// The curve of a key, by its bits.
+/// The size of a key's curve, in bits.
 fn curve(key: &SubjectPublicKeyInfo<'_>) -> Result<u16, SignatureError> {
     let named = key.algorithm.parameters.as_ref().and_then(|p| p.as_oid().ok());
     match named.map(|name| name.to_id_string()).as_deref() {

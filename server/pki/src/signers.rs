@@ -1,28 +1,28 @@
-//! The signers that a cluster has by itself (kubernetes `pkg/controller/certificates/signer` and
+//! The built-in signers (kubernetes `pkg/controller/certificates/signer` and
 //! `pkg/apis/certificates/helpers.go`).
 
 use super::authority::Uses;
 use super::CertificateRequest;
 use plinth_api::user;
 
-/// For clients of the API server.
+/// Client certificates for the API server.
 pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-/// For nodes as clients of the API server.
+/// Client certificates of kubelets.
 pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// For what nodes serve.
+/// Serving certificates of kubelets.
 pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
-/// For what was requested before signers had names.
+/// Certificates of the API version that had no signer names.
 pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
-/// A signer, and the rule that its requests must follow.
+/// A signer and its validation.
 pub struct Signer {
-    /// Its name.
+    /// The signer's name.
     pub name: &'static str,
-    /// What is wrong with a request for it.
+    /// Validates a request; the error, if any.
     pub error: fn(&CertificateRequest, &[&str]) -> Option<String>,
 }
 
-/// All of them.
+/// All built-in signers.
 pub static SIGNERS: &[Signer] = &[
     Signer { name: CLIENT, error: |_, usages| client_error(usages) },
     Signer { name: KUBELET_CLIENT, error: kubelet_client_error },
@@ -41,7 +41,7 @@ fn client_error(usages: &[&str]) -> Option<String> {
     }
 }
 
-/// What is wrong with a node's request for a client certificate.
+/// Validates a kubelet's request for a client certificate.
 pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
     if request.subject.organizations() != [user::NODES] {
         return Some("subject organization is not system:nodes".into());
@@ -82,7 +82,7 @@ fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Optio
     }
 }
 
-/// A node's certificate signs and has one purpose; keys of RSA encipher as well.
+/// Validates the usages of a kubelet's certificate: it signs and has one purpose; RSA keys may also encipher.
 fn usage_error(usages: &[&str], purpose: &str) -> Option<String> {
     let (signs, enciphers) = ("digital signature", "key encipherment");
     let has = |usage: &str| usages.contains(&usage);
@@ -105,14 +105,14 @@ enum Usage {
 
 const PKIX: [u64; 8] = [1, 3, 6, 1, 5, 5, 7, 3];
 
-/// `id-kp` of RFC 5280 with a last number.
+/// `id-kp` of RFC 5280 with its last number.
 macro_rules! purpose {
     ($last:literal) => {
         Usage::Extended(&[PKIX[0], PKIX[1], PKIX[2], PKIX[3], PKIX[4], PKIX[5], PKIX[6], PKIX[7], $last])
     };
 }
 
-/// Every usage by the API's name.
+/// All usages by their names in the API.
 static USAGES: &[(&str, Usage)] = &[
     ("any", Usage::Extended(&[2, 5, 29, 37, 0])),
     ("cert sign", Usage::Key(5)),
@@ -139,12 +139,12 @@ static USAGES: &[(&str, Usage)] = &[
     ("timestamping", purpose!(8)),
 ];
 
-/// The usages that can be asked for, sorted.
+/// The valid usages, sorted.
 pub fn allowed_usages() -> impl Iterator<Item = &'static str> {
     USAGES.iter().map(|(name, _)| *name)
 }
 
-/// The usages in X.509; `None` when one is unknown.
+/// Converts usages to X.509; `None` when one is unknown.
 pub fn uses(usages: &[&str]) -> Option<Uses> {
     let mut uses = Uses::default();
     for usage in usages {

@@ -1,4 +1,5 @@
-//! Requests that are properly signed whatever they hold, for the tests of this crate and of those that read certificates.
+//! Requests with arbitrary contents and valid signatures, for tests of this crate and of users of
+//! certificates.
 
 use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
 use yasna::models::ObjectIdentifier;
@@ -15,7 +16,7 @@ fn universal(number: u8) -> Tag {
     Tag { tag_class: TagClass::Universal, tag_number: number.into() }
 }
 
-/// The DER of a name of these relative distinguished names, whatever they hold.
+/// The DER of a name of these relative distinguished names, valid or not.
 pub fn encode_name(sets: &[&[Raw<'_>]]) -> Vec<u8> {
     yasna::construct_der(|writer| {
         writer.write_sequence(|writer| {
@@ -50,7 +51,7 @@ fn oid(numbers: &[u64]) -> ObjectIdentifier {
     ObjectIdentifier::from_slice(numbers)
 }
 
-/// An attribute that asks for extensions with these values of `subjectAltName`.
+/// An `extensionRequest` with these values of `subjectAltName`.
 pub fn extension_request(values: &[&[u8]]) -> Vec<u8> {
     yasna::construct_der(|writer| {
         writer.write_sequence(|writer| {
@@ -69,7 +70,7 @@ pub fn extension_request(values: &[&[u8]]) -> Vec<u8> {
     })
 }
 
-/// The DER of a request with that subject and those attributes, whatever they hold, properly signed by that key.
+/// The DER of a request with that subject and those attributes, valid or not, signed with that key.
 pub fn sign(key: &KeyPair, subject: &[u8], attributes: &[Vec<u8>]) -> Vec<u8> {
     const ECDSA_SHA256: &[u8] = &[0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
     let info = yasna::construct_der(|writer| {
@@ -94,13 +95,13 @@ pub fn sign(key: &KeyPair, subject: &[u8], attributes: &[Vec<u8>]) -> Vec<u8> {
     })
 }
 
-/// The DER of a request of a new key, with that subject and value of `subjectAltName`.
+/// The DER of a request with a new key, with that subject and value of `subjectAltName`.
 pub fn encode(subject: &[u8], names: Option<&[u8]>) -> Vec<u8> {
     let attributes: Vec<_> = names.iter().map(|names| extension_request(&[names])).collect();
     sign(&KeyPair::generate().unwrap(), subject, &attributes)
 }
 
-/// A request as text.
+/// A request in PEM.
 pub fn pem(der: &[u8]) -> String {
     plinth_codec::pem::encode(LABEL, der)
 }

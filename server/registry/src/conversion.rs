@@ -1,7 +1,7 @@
-//! Between the version that an object is stored in and the versions that it is served in.
+//! Conversion between stored and served versions of built-in kinds.
 //!
-//! Few built-in kinds have two served versions that differ: Events (core/v1 and events.k8s.io/v1 are two
-//! faces of the same objects) and HorizontalPodAutoscalers (v1 and v2).
+//! Few built-in kinds have two served versions that differ: Events (core/v1 and events.k8s.io/v1 serve the
+//! same objects) and HorizontalPodAutoscalers (v1 and v2).
 
 mod autoscaling;
 mod events;
@@ -11,7 +11,7 @@ use plinth_codec::Value;
 use super::{ResourceType, StorageForm};
 use plinth_api::api_error::ApiError;
 
-/// Changes the shape of an object in place; type metadata is the caller's business.
+/// Converts an object in place; type metadata is set by the caller.
 type Convert = fn(&mut Value);
 
 /// Group and version of the stored form, of the served form, kind, and both directions.
@@ -40,7 +40,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// Whether objects of that kind can be stored in another form than they are served in.
+/// Whether objects of a kind are stored in another version than the served one.
 pub fn is_stored_as(kind: &str, stored: (&str, &str), served: (&str, &str)) -> bool {
     ROWS.iter().any(|row| row.kind == kind && row.stored == stored && row.served == served)
 }
@@ -53,10 +53,10 @@ fn row(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Row> {
     })
 }
 
-/// A stored tree in the resource's own version.
+/// Converts a stored tree to the resource's own version.
 ///
 /// # Errors
-/// 500 when there is no way between the two.
+/// 500 when there is no conversion between the two.
 pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -> Result<Value, ApiError> {
     let Some(row) = row(resource, stored) else {
         let (group, version) = stored;
@@ -67,10 +67,10 @@ pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -
     Ok(tree)
 }
 
-/// A tree of the resource's own version in the stored form.
+/// Converts a tree of the resource's own version to the storage version.
 ///
 /// # Errors
-/// 500 when there is no way between the two.
+/// 500 when there is no conversion between the two.
 pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) -> Result<Value, ApiError> {
     let Some(row) = row(resource, (&form.group, &form.version)) else {
         return Err(ApiError::internal(format!("{} has no conversion to storage", resource.row.plural)));
@@ -79,10 +79,10 @@ pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) 
     Ok(tree)
 }
 
-/// A tree of one served version in another one of the same stored objects.
+/// Converts a tree from one served version to another one of the same stored objects.
 ///
 /// # Errors
-/// 500 when there is no way between the two.
+/// 500 when there is no conversion between the two.
 pub fn between(tree: Value, from: &ResourceType, to: &ResourceType) -> Result<Value, ApiError> {
     let mut tree = match (&from.storage, from.is_storage_version()) {
         (Some(form), false) => to_storage(tree, from, form)?,

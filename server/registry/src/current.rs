@@ -1,4 +1,4 @@
-//! The registry of this moment.
+//! The current registry.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use tokio::sync::watch;
 
 use super::Registry;
 
-/// Holds the registry that new requests are answered by, and tells who waits for it that there is another one.
+/// Holds the current registry, and notifies waiters when it is replaced.
 ///
-/// A registry itself never changes. Readers take a snapshot and keep it for as long as their request lasts, under
-/// a lock that is held for a reference count; whoever changes what is served publishes a new one.
+/// A registry itself never changes. Readers take a snapshot and keep it for the duration of their request;
+/// the lock is held to increment a reference count. A change of the served resources publishes a new
+/// registry.
 #[derive(Debug)]
 pub struct Current {
     registry: watch::Sender<Arc<Registry>>,
@@ -23,17 +24,17 @@ impl Default for Current {
 }
 
 impl Current {
-    /// What is served now.
+    /// The current registry.
     pub fn snapshot(&self) -> Arc<Registry> {
         self.registry.borrow().clone()
     }
 
-    /// Puts another registry in place; requests that are on their way keep theirs.
+    /// Replaces the registry; requests in progress keep theirs.
     pub fn publish(&self, registry: Arc<Registry>) {
         self.registry.send_replace(registry);
     }
 
-    /// To wait for the next registry; the present one counts as seen.
+    /// Notified of later registries; the current one counts as seen.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Registry>> {
         self.registry.subscribe()
     }

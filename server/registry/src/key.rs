@@ -1,4 +1,4 @@
-//! Where an object lies in the engine's key space.
+//! Keys of objects in the engine.
 //!
 //! | kind | scope | key |
 //! |---|---|---|
@@ -7,16 +7,17 @@
 //! | custom | namespaced | `_custom/namespaced/GROUP/RESOURCE/NAMESPACE/NAME` |
 //! | custom | cluster | `_custom/cluster/GROUP/RESOURCE/NAME` |
 //!
-//! The core group is written `core`. The order of keys is the order of lists, and is upstream's: bytewise over the
-//! whole key, so that namespace `a-b` comes before `a`.
+//! The core group is written `core`. The order of keys is the order of lists, and is upstream's: bytewise
+//! over the whole key, so that namespace `a-b` comes before `a`.
 //!
-//! Two different objects never have one key, and the range of one collection holds no key of another, whatever groups,
-//! resources, namespaces and names are:
+//! Two different objects never have one key, and the range of one collection holds no key of another,
+//! whatever groups, resources, namespaces and names are:
 //!
-//! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The second one
-//!    separates the scopes of custom resources: a definition may be created again with another scope.
-//! 2. A slash ends a segment, and no segment contains one (`segment`). So a prefix that ends with a slash begins
-//!    another one only where both are the same resource's.
+//! 1. No built-in group is `_custom`, so the first segment separates custom from built-in resources. The
+//!    second one separates the scopes of custom resources: a definition may be created again with another
+//!    scope.
+//! 2. A slash ends a segment, and no segment contains one (`segment`). So a prefix that ends with a slash
+//!    begins another one only where both are the same resource's.
 //! 3. The keys of one collection all have the same number of segments, since a resource has one scope.
 //!
 //! `key_tests.rs` tries this with random definitions, kinds, namespaces and names.
@@ -25,25 +26,25 @@ use std::borrow::Cow;
 
 use plinth_engine::KeyRange;
 
-/// What the keys of namespaced custom resources start with.
+/// Prefix of the keys of namespaced custom resources.
 const CUSTOM_NAMESPACED: &str = "_custom/namespaced/";
-/// What the keys of cluster-scoped custom resources start with.
+/// Prefix of the keys of cluster-scoped custom resources.
 const CUSTOM_CLUSTER: &str = "_custom/cluster/";
 
-/// The prefix of a built-in resource's keys, up to and with the slash.
+/// The prefix of a built-in resource's keys, including the slash.
 pub fn resource_prefix(group: &str, resource: &str) -> String {
     let group = if group.is_empty() { "core" } else { group };
     format!("{}/{}/", segment(group), segment(resource))
 }
 
-/// The prefix of a custom resource's keys, up to and with the slash.
+/// The prefix of a custom resource's keys, including the slash.
 pub fn custom_prefix(group: &str, resource: &str, namespaced: bool) -> String {
     let start = if namespaced { CUSTOM_NAMESPACED } else { CUSTOM_CLUSTER };
     format!("{start}{}/{}/", segment(group), segment(resource))
 }
 
-/// A group, resource, namespace or name as it stands in a key. Valid ones are unchanged: none contains a slash or
-/// a percent sign. What else gets here, from a URL or a damaged definition, still has a key that is its own.
+/// Escapes a group, resource, namespace or name. Valid ones are unchanged: none contains a slash or a percent
+/// sign. Invalid ones, from a URL or a damaged definition, still get a unique key.
 fn segment(text: &str) -> Cow<'_, str> {
     match text.bytes().any(|byte| matches!(byte, b'/' | b'%')) {
         false => Cow::Borrowed(text),
@@ -76,7 +77,7 @@ pub fn range(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix(prefix.to_vec())
 }
 
-/// Namespace and name out of a key of that resource. The namespace is empty for cluster-scoped ones.
+/// Splits a key of the resource into namespace and name. The namespace is empty for cluster-scoped ones.
 pub fn split<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
     let rest = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
     match namespaced {
@@ -85,7 +86,7 @@ pub fn split<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a s
     }
 }
 
-/// The prefix of the resource that a key belongs to, up to and with the slash.
+/// The prefix of the resource that a key belongs to, including the slash.
 pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
     let start = key.len() - without_start(key).len();
     let mut slashes = key.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'/');
@@ -93,13 +94,13 @@ pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
     key.get(..=end)
 }
 
-/// Whether a key is one of a custom resource's objects.
+/// Whether a key belongs to a custom resource.
 pub fn is_custom(key: &[u8]) -> bool {
     without_start(key).len() < key.len()
 }
 
-/// `GROUP/RESOURCE/...` of any key. Encryption binds values to this (and to whether they are custom, by their header), and
-/// messages name it.
+/// `GROUP/RESOURCE/...` of any key. Encryption binds values to this (and to whether they are custom, by their
+/// header), and messages show it.
 pub fn without_start(key: &[u8]) -> &[u8] {
     let starts = [CUSTOM_NAMESPACED, CUSTOM_CLUSTER];
     starts.iter().find_map(|start| key.strip_prefix(start.as_bytes())).unwrap_or(key)

@@ -1,5 +1,5 @@
-//! Different objects have different keys, and ranges of collections hold their own keys alone: random definitions,
-//! built-in kinds, namespaces and names, valid or not.
+//! Different objects have different keys, and ranges of collections hold their own keys alone: random
+//! definitions, built-in kinds, namespaces and names, valid or not.
 
 use std::sync::LazyLock;
 

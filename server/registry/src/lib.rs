@@ -1,12 +1,13 @@
-//! What is served: one [`ResourceType`] for each resource in each version.
+//! The registry: one [`ResourceType`] for each served resource in each version.
 //!
-//! Built-in rows come from the codec's resource table. Verb handlers are written once against these
-//! rows; what differs per kind beyond the rows lies in [`plinth_kinds`].
+//! Built-in rows come from the codec's resource table. Verb handlers are generic over these rows; the
+//! behavior of individual kinds is in [`plinth_kinds`].
 //!
-//! A [`Registry`] is immutable and has a generation. CustomResourceDefinitions come and go, and each time a new one
-//! is made and published through [`Current`]; rows that did not change are the same `Arc`s in both, which is how a
-//! watch knows whether its resource has changed under it. What is made of a registry (discovery, OpenAPI) is kept by
-//! generation: that of the whole, or that in which a group version last changed ([`Registry::version_generation`]).
+//! A [`Registry`] is immutable and has a generation. A change of the CustomResourceDefinitions creates a new
+//! one, which is published through [`Current`]; unchanged rows are the same `Arc`s in both, so that a watch
+//! can tell whether its resource has changed. Documents derived from a registry (discovery, OpenAPI) are
+//! cached by generation: that of the registry, or that in which a group version last changed
+//! ([`Registry::version_generation`]).
 //!
 //! ```
 //! use plinth_registry::{key, Registry};
@@ -39,16 +40,16 @@ use plinth_kinds::{self, Strategy};
 
 pub use current::Current;
 
-/// Where a resource's objects lie and in which version their bodies are written.
+/// Where a resource's objects are stored and in which version.
 #[derive(Clone, Debug)]
 pub struct StorageForm {
-    /// Group of the stored form; differs from the resource's own where a kind has faces in two groups.
+    /// Group of the storage version; differs from the resource's own if a kind is served in two groups.
     pub group: String,
-    /// Version of the stored form.
+    /// The storage version.
     pub version: String,
-    /// Start of the keys, see [`key::resource_prefix`] and [`key::custom_prefix`].
+    /// Prefix of the keys, see [`key::resource_prefix`] and [`key::custom_prefix`].
     pub prefix: String,
-    /// The type of the stored form.
+    /// The type of the storage version.
     pub root: TypeId,
 }
 
@@ -59,23 +60,23 @@ pub struct ResourceType {
     pub row: Resource,
     /// `apps/v1`, `v1`.
     pub api_version: String,
-    /// Where the types of built-in kinds live.
+    /// The schema of built-in kinds.
     pub schema: &'static Schema,
-    /// The type of the object in this version; of a custom resource only what all objects have. See
-    /// [`ResourceType::types`].
+    /// The type of the object in this version; for a custom resource only the fields that all objects have.
+    /// See [`ResourceType::types`].
     pub root: TypeId,
     /// Where objects are stored; `None` for virtual resources.
     pub storage: Option<StorageForm>,
-    /// The selectable fields whose values lie in the stored header, in its order.
+    /// The selectable fields whose values are part of the stored header, in its order.
     pub fields: Vec<&'static SelectableField>,
-    /// What upstream's typed object has as status before anybody has set one, like `{"loadBalancer": {}}`.
+    /// The status that upstream's typed object has initially, like `{"loadBalancer": {}}`.
     pub zero_status: Option<Value>,
-    /// What this resource does that others don't.
+    /// The behavior of the kind.
     pub strategy: &'static Strategy,
-    /// What its CustomResourceDefinition says; `None` for built-in resources.
+    /// Its CustomResourceDefinition; `None` for built-in resources.
     pub custom: Option<Arc<CustomVersion>>,
-    /// `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"`: what stands before the revision
-    /// in the JSON of a single object.
+    /// `{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"`: the JSON of a single object up to
+    /// the revision.
     pub object_start: Bytes,
     /// The same for an item of a list: built-in kinds have no type metadata there.
     pub item_start: Bytes,
@@ -88,8 +89,8 @@ impl ResourceType {
         let storage = match &row.storage {
             None => None,
             Some((group, version)) => {
-                // A form that upstream stores for its own past (CustomResourceDefinitions as v1beta1) is none here:
-                // what has no conversion of ours is stored as it is served.
+                // Storage versions that exist for upstream's history (CustomResourceDefinitions as v1beta1)
+                // do not apply: objects without a conversion are stored as they are served.
                 let own = (row.group.as_str(), row.version.as_str());
                 let other = conversion::is_stored_as(&row.kind, (group, version), own);
                 let (group, version) = if other { (group, version) } else { (&row.group, &row.version) };
@@ -127,19 +128,19 @@ impl ResourceType {
         &self.row.group
     }
 
-    /// Whether a CustomResourceDefinition made it.
+    /// Whether it is defined by a CustomResourceDefinition.
     pub fn is_custom(&self) -> bool {
         self.custom.is_some()
     }
 
-    /// The type of the object with all its fields, for field ownership. Compiles the schema of a custom resource that
-    /// nobody has used yet.
+    /// The type of the object with all its fields, for field ownership. Compiles the schema of a custom
+    /// resource on first use.
     pub fn types(&self) -> (&Schema, TypeId) {
         let custom = self.custom.as_ref().and_then(|c| c.compiled().ok().flatten());
         custom.map_or((self.schema, self.root), |compiled| (&compiled.types, compiled.root))
     }
 
-    /// Whether it serves as that other one does, so that a watch need not end when the registry changes.
+    /// Whether it is equivalent to another row, so that a watch need not end when the registry changes.
     pub fn serves_as(&self, other: &ResourceType) -> bool {
         match (&self.custom, &other.custom) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
@@ -152,35 +153,36 @@ impl ResourceType {
         &self.row.plural
     }
 
-    /// Whether stored bodies are already in this version.
+    /// Whether this version is the storage version.
     pub fn is_storage_version(&self) -> bool {
         self.storage.as_ref().is_some_and(|s| s.version == self.row.version && s.group == self.row.group)
     }
 }
 
-/// All that is served. Immutable; a change makes a new one.
+/// All served resources. Immutable; a change creates a new registry.
 #[derive(Debug, Default)]
 pub struct Registry {
     /// Built-in ones in the order of the table: group priority, version, name. Then those of
     /// CustomResourceDefinitions.
     pub resources: Vec<Arc<ResourceType>>,
-    /// Grows by one with each registry; that of the built-in resources alone is 0.
+    /// Increases by one with each registry; that of the built-in resources alone is 0.
     pub generation: u64,
     by_name: HashMap<(String, String, String), usize>,
     /// One resource for each prefix of keys.
     stored: Vec<Arc<ResourceType>>,
-    /// Places in `stored`.
+    /// Indexes into `stored`.
     by_prefix: HashMap<Vec<u8>, usize>,
     /// The generation in which a version with custom resources last changed.
     versions: HashMap<(String, String), u64>,
 }
 
-/// The rows that one CustomResourceDefinition makes.
+/// The rows of a CustomResourceDefinition.
 #[derive(Clone, Debug)]
 pub struct CustomRows {
     /// One for each served version; empty while the definition is not established.
     pub served: Vec<Arc<ResourceType>>,
-    /// The one in the storage version, which need not be served: what collectors and namespaces go by.
+    /// The row of the storage version, which need not be served; used by collectors and the namespace
+    /// controller.
     pub stored: Arc<ResourceType>,
 }
 
@@ -193,8 +195,8 @@ impl Registry {
         Registry::index(resources, stored)
     }
 
-    /// The registry that follows this one: the built-in rows and those of the definitions, in this order. A row of a
-    /// built-in group and version is left out: upstream never serves such a definition either.
+    /// The next registry: the built-in rows and those of the definitions, in this order. A row of a built-in
+    /// group and version is ignored: upstream never serves such a definition either.
     ///
     /// Costs a few map entries per row; `Arc`s are shared.
     pub fn with_custom(&self, definitions: &[CustomRows]) -> Registry {
@@ -267,12 +269,12 @@ impl Registry {
         })
     }
 
-    /// Whether any version of that group is served.
+    /// Whether any version of a group is served.
     pub fn serves_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group)
     }
 
-    /// Whether any version of that group is built in.
+    /// Whether any version of a group is built in.
     pub fn has_builtin_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group && !r.is_custom())
     }
@@ -282,13 +284,14 @@ impl Registry {
         self.stored.iter()
     }
 
-    /// The resource, in its storage version, that a key belongs to.
+    /// The resource, in its storage version, of a key.
     pub fn of_key(&self, object_key: &[u8]) -> Option<&Arc<ResourceType>> {
         let place = self.by_prefix.get(key::prefix_of(object_key)?)?;
         self.stored.get(*place)
     }
 
-    /// The generation in which a version of a group last changed; 0 for built-in ones, `None` for what is not served.
+    /// The generation in which a version of a group last changed; 0 for built-in ones, `None` if it is not
+    /// served.
     pub fn version_generation(&self, group: &str, version: &str) -> Option<u64> {
         match self.versions.get(&(group.to_owned(), version.to_owned())) {
             Some(generation) => Some(*generation),

@@ -1,4 +1,4 @@
-//! What a resource demands of the metadata of its objects: namespace, name, generation.
+//! The rules for the metadata of a resource's objects: namespace, name, generation.
 //!
 //! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
 //! `pkg/api/validation/objectmeta.go`.
@@ -15,11 +15,11 @@ use plinth_codec::{names, Map, Value};
 use super::ResourceType;
 use plinth_kinds::{Deletion, Generation, NameRule};
 
-/// The object's namespace must be absent or the request's; that of an object of the cluster is dropped (apiserver
-/// `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).
+/// The object's namespace must be absent or the request's; that of a cluster-scoped object is dropped
+/// (apiserver `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).
 ///
 /// # Errors
-/// 400 in upstream's words.
+/// 400 with upstream's message.
 pub fn match_namespace(
     resource: &ResourceType,
     info: &RequestInfo,
@@ -47,7 +47,7 @@ pub fn match_namespace(
     Err(ApiError::bad_request(why))
 }
 
-/// Sets what the server sets at birth. The name is generated first.
+/// Sets the system fields of a new object. The name is generated first.
 ///
 /// # Errors
 /// When metadata is no object.
@@ -71,7 +71,8 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
     Ok(())
 }
 
-/// Raises the generation when the desired state changed; through a subresource annotations do not count.
+/// Increments the generation when the desired state changed; changes of annotations through a subresource are
+/// ignored.
 pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut Value, old: &Value) {
     let strategy = resource.strategy;
     let differs = |part: &str| object.at(&["metadata", part]) != old.at(&["metadata", part]);
@@ -81,7 +82,7 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
         Generation::ChangesAndAnnotations => subresource.is_empty() && differs("annotations"),
         Generation::ChangesAndLabels => differs("labels"),
     };
-    // Without a status subresource the status of a custom resource is a field like any other.
+    // Without a status subresource the status of a custom resource is a regular field.
     let has_own_status = resource.is_custom() && resource.row.subresource("status").is_none();
     let changed = desired_state_differs(object, old)
         || (has_own_status && object.get("status") != old.get("status"))
@@ -94,8 +95,8 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
     }
 }
 
-/// Errors of an object's metadata at create and update. The name is checked by the resource's rule at create,
-/// and as a path segment always, as upstream does.
+/// Validates an object's metadata at create and update. At create the name is validated by the resource's
+/// rule, and as a path segment always, as upstream does.
 pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
@@ -103,7 +104,7 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     let mut errors = Vec::new();
     let prefix = text("generateName");
     if creating && !prefix.is_empty() {
-        // The dash before the suffix is no end (upstream's maskTrailingDash).
+        // The dash before the generated suffix is valid (upstream's maskTrailingDash).
         let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
         let messages = name_errors(resource.strategy.name, &masked);
         errors.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
@@ -125,7 +126,7 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     errors.extend(label_errors(metadata.get("labels"), format_args!("metadata.labels")));
     errors.extend(annotation_errors(metadata.get("annotations"), format_args!("metadata.annotations")));
     errors.extend(owner_errors(metadata.get("ownerReferences")));
-    // That of definitions has no slash, and theirs are checked as those of custom resources.
+    // Definitions have finalizers without a domain, and are validated like custom resources.
     let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
     errors.extend(finalizer_errors(&finalizers(object), wants_domain));
     errors
@@ -145,7 +146,7 @@ fn desired_state_differs(new: &Value, old: &Value) -> bool {
     !desired_state(new).eq(desired_state(old))
 }
 
-/// The members that say what is wanted, in key order.
+/// The members of the desired state, in key order.
 fn desired_state(object: &Value) -> impl Iterator<Item = (&smol_str::SmolStr, &Value)> {
     let members = object.as_object().into_iter().flat_map(Map::iter);
     members.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))

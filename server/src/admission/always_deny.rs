@@ -1,17 +1,17 @@
-//! `AlwaysDeny`: nothing is written. Off unless a flag says otherwise.
+//! `AlwaysDeny`: denies all writes. Off by default.
 //!
-//! Upstream: kubernetes `plugin/pkg/admission/deny`. There the server denies itself, too, and never gets ready; here its own
-//! writes pass, since without the objects that every cluster has it does not start.
+//! Upstream: kubernetes `plugin/pkg/admission/deny`. There the server's own writes are denied, too, and it
+//! never gets ready; here they pass, since the server needs its system objects to start.
 
 use plinth_codec::Value;
 
 use super::Call;
 use plinth_api::api_error::ApiError;
 
-/// Who the server is to itself.
+/// User name of the server's own requests.
 const OWN: &str = "system:apiserver";
 
-/// Refuses everybody but the server itself.
+/// Denies all requests but the server's own.
 ///
 /// # Errors
 /// 403.

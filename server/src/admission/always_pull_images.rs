@@ -1,5 +1,5 @@
-//! `AlwaysPullImages`: a node pulls each image anew, so that nobody runs a private image of somebody else because it happens to lie
-//! there. Off unless a flag says otherwise.
+//! `AlwaysPullImages`: a node pulls each image for each pod, so that a pod cannot run another user's private
+//! image that is cached on the node. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/alwayspullimages`.
 
@@ -14,7 +14,7 @@ use plinth_api::field;
 const ALWAYS: &str = "Always";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Sets the policy of every container and image volume.
+/// Sets the pull policy of every container and image volume.
 pub(super) fn admit(call: &Call<'_>, pod: &mut Value) {
     if has_no_new_image(call, pod) {
         return;
@@ -38,7 +38,7 @@ fn set(owner: &mut Value, member: &str) {
     }
 }
 
-/// Refuses what a webhook has set back.
+/// Denies pods whose pull policy a webhook has reset.
 ///
 /// # Errors
 /// 403 that names the first such container or volume.
@@ -67,7 +67,7 @@ fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
     pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Whether it is an update that runs nothing that was not allowed before.
+/// Whether the update adds no image to the pod.
 fn has_no_new_image(call: &Call<'_>, pod: &Value) -> bool {
     fn images(pod: &Value) -> HashSet<&str> {
         let containers = CONTAINERS.iter().flat_map(|list| items(pod, list));

@@ -1,5 +1,5 @@
-//! `LimitPodHardAntiAffinityTopology`: a pod keeps others away from its node at the most, not from a whole zone. Off unless a flag
-//! says otherwise.
+//! `LimitPodHardAntiAffinityTopology`: required pod anti-affinity may use the topology of nodes only. Off by
+//! default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/antiaffinity`.
 
@@ -13,7 +13,7 @@ const NODE: &str = "kubernetes.io/hostname";
 const REQUIRED: [&str; 4] =
     ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
 
-/// Refuses what keeps pods away from more than a node.
+/// Denies required anti-affinity with another topology than nodes.
 ///
 /// # Errors
 /// 403 that names the first such topology.

@@ -1,4 +1,4 @@
-//! Everybody who reads a certificate request sees one value.
+//! All readers of a certificate request see the same value.
 
 use plinth_pki::name::{COMMON_NAME, ORGANIZATION, UID};
 use plinth_pki::testing::{encode_name, key, pem, sign, Raw};
@@ -11,7 +11,7 @@ use plinth_apiserver::authn::CertificateAuthenticator;
 
 const UTF8: u8 = 0x0c;
 
-/// A text of a subject: harmless, dangerous, or odd.
+/// A string of a subject: harmless, dangerous, or odd.
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("system:masters".to_owned()),
@@ -51,7 +51,7 @@ fn sets() -> impl Strategy<Value = Vec<Vec<(Vec<u8>, u8, Vec<u8>)>>> {
     proptest::collection::vec(proptest::collection::vec(attribute(), 0..3), 0..5)
 }
 
-/// Texts made of two requests: whole, cut, changed, one behind the other.
+/// Texts built from two requests: complete, truncated, changed, concatenated.
 fn layout(first: &str, second: &str, how: &[(u8, u16)]) -> String {
     let mut text = format!("{first}{second}");
     for (what, at) in how {
@@ -75,7 +75,7 @@ fn layout(first: &str, second: &str, how: &[(u8, u16)]) -> String {
     text
 }
 
-/// An authority that signs, and trusts what it signed.
+/// An authority, and an authenticator that trusts it.
 fn authority() -> (plinth_pki::Authority, CertificateAuthenticator) {
     let dir = tempfile::tempdir().unwrap();
     let (cert, key_file) = (dir.path().join("ca.crt"), dir.path().join("ca.key"));
@@ -88,7 +88,7 @@ fn authority() -> (plinth_pki::Authority, CertificateAuthenticator) {
     (authority, CertificateAuthenticator::new(&cert).unwrap())
 }
 
-/// Whom a certificate that is made of a request authenticates.
+/// The user that a certificate issued for a request authenticates.
 fn authenticated(
     request: &CertificateRequest,
     (authority, authenticator): &(plinth_pki::Authority, CertificateAuthenticator),
@@ -103,7 +103,7 @@ fn authenticated(
         not_after: now + time::Duration::hours(1),
     });
     let chain = plinth_pki::files::certificates(text.unwrap().as_bytes()).unwrap();
-    // Another reader of certificates finds the same names.
+    // Another parser of certificates finds the same names.
     let parsed = x509_parser::prelude::X509Certificate::from_der(&chain[0]).unwrap().1;
     let subject = parsed.subject();
     let names: Vec<&str> = subject.iter_common_name().map(|name| name.as_str().unwrap()).collect();
@@ -119,8 +119,8 @@ proptest! {
         std::env::var("PLINTH_REQUEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(256)
     ))]
 
-    /// Admission, validation, storage, signer and authentication see one value, whatever the layout of the text and the
-    /// encoding of the subject. `PLINTH_REQUEST_CASES` for more.
+    /// Admission, validation, storage, signer and authentication see one value, whatever the layout of the
+    /// text and the encoding of the subject. `PLINTH_REQUEST_CASES` sets the number of cases.
     #[test]
     fn every_reader_sees_one_value(
         first in sets(),
@@ -150,7 +150,7 @@ proptest! {
                 }),
             });
             let seen = csr::read(&object);
-            // What is stored, and what comes in another encoding.
+            // The stored form, and another encoding.
             let gvk = schema::GVK::new("certificates.k8s.io", "v1", "CertificateSigningRequest");
             let id = schema::builtin().kind(&gvk).unwrap();
             let mut wire = Vec::new();
@@ -167,7 +167,7 @@ proptest! {
             let is_valid = !csr::validate(&object).iter().any(|error| error.field == "spec.request");
             prop_assert_eq!(is_valid, seen.is_ok());
             let Ok(request) = seen else {
-                // Nobody lets pass what nobody signs.
+                // Nothing is admitted that cannot be signed.
                 prop_assert!(restricted || signer != plinth_pki::signers::CLIENT);
                 prop_assert!(!is_n1 || signer == plinth_pki::signers::CLIENT);
                 continue;

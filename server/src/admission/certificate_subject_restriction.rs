@@ -1,4 +1,4 @@
-//! `CertificateSubjectRestriction`: nobody gets a client certificate of `system:masters` by asking for one.
+//! `CertificateSubjectRestriction`: rejects requests for client certificates with the group `system:masters`.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/certificates/subjectrestriction`.
 
@@ -11,7 +11,7 @@ use plinth_pki::signers;
 
 const GROUP: &str = "system:masters";
 
-/// Refuses requests of that signer for that group.
+/// Denies requests for that signer with that group.
 ///
 /// # Errors
 /// 403.

@@ -1,7 +1,8 @@
-//! `AdmissionConfiguration`: what plugins are told by a file (`apiserver.config.k8s.io/v1`, `--admission-control-config-file`).
+//! `AdmissionConfiguration`: the plugins' configuration file (`apiserver.config.k8s.io/v1`,
+//! `--admission-control-config-file`).
 //!
-//! Upstream: k8s.io/apiserver `pkg/admission/config.go`. The file is read at start. A plugin that is not on is told nothing, and what
-//! a plugin here cannot be told is refused, never left out.
+//! Upstream: k8s.io/apiserver `pkg/admission/config.go`. The file is read at start. Sections of plugins that
+//! are off are ignored; sections of plugins that have no configuration here are an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
 use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
 
-/// What plugins were told.
+/// The plugins' configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(super) pod_security: pod_security::Settings,
@@ -24,40 +25,40 @@ pub(crate) struct Settings {
     pub(super) image_policy: Option<Arc<ImagePolicy>>,
 }
 
-/// Why plugins cannot be told what a file says.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The file cannot be read.
     #[error("unable to read admission control configuration from {path:?} [{source}]")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// It is no configuration.
+    /// The file is not a valid configuration.
     #[error("{path}: {what}")]
     Bad {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         what: String,
     },
-    /// A plugin cannot make use of its part.
+    /// A plugin rejects its section.
     #[error("couldn't init admission plugin {plugin:?}: {what}")]
     Plugin {
-        /// The plugin.
+        /// Name of the plugin.
         plugin: &'static str,
         /// What is wrong.
         what: String,
     },
 }
 
-/// How a plugin takes its part; `None` when there is none.
-type Take = fn(&mut Settings, Option<&Value>) -> Result<(), String>;
+/// Loads a plugin's section; `None` when there is none.
+type Load = fn(&mut Settings, Option<&Value>) -> Result<(), String>;
 
-/// The plugins that can be told something.
-const TAKERS: &[(&str, Take)] = &[
+/// The plugins with a configuration.
+const CONFIGURABLE: &[(&str, Load)] = &[
     ("PodSecurity", |settings, part| {
         settings.pod_security = part.map(pod_security::Settings::read).transpose()?.unwrap_or_default();
         Ok(())
@@ -90,20 +91,20 @@ fn refuse(part: Option<&Value>) -> Result<(), String> {
     }
 }
 
-/// Plugins that a file without kind may be for: the form of the time before there was one for all.
+/// Plugins for which a file without kind may be: the format before AdmissionConfiguration.
 const WITHOUT_KIND: [(&str, &str); 2] =
     [("imagePolicy", image_policy::NAME), ("podNodeSelectorPluginConfig", pod_node_selector::NAME)];
 
-/// Tells the plugins that run what the file says.
+/// Loads the configuration of the plugins that run.
 ///
 /// # Errors
 /// [`ConfigurationError`].
 pub(crate) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<Settings, ConfigurationError> {
-    let parts = path.map(parts_of).transpose()?.unwrap_or_default();
+    let parts = path.map(sections_of).transpose()?.unwrap_or_default();
     let mut settings = Settings::default();
-    for (plugin, take) in TAKERS.iter().filter(|(plugin, _)| runs(plugin)) {
+    for (plugin, load) in CONFIGURABLE.iter().filter(|(plugin, _)| runs(plugin)) {
         let part = parts.iter().find(|(name, _)| name == plugin).map(|(_, part)| part);
-        take(&mut settings, part).map_err(|what| ConfigurationError::Plugin { plugin, what })?;
+        load(&mut settings, part).map_err(|what| ConfigurationError::Plugin { plugin, what })?;
     }
     Ok(settings)
 }
@@ -115,8 +116,8 @@ fn document(path: &Path) -> Result<Value, ConfigurationError> {
     yaml::to_value(&text).map(|(document, _)| document).map_err(|error| bad(error.to_string()))
 }
 
-/// What the file has for each plugin, by name.
-fn parts_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
+/// The sections of a file by plugin name.
+fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
     let config = document(path)?;
     let bad = |what: &str| ConfigurationError::Bad { path: path.to_owned(), what: what.to_owned() };
     let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
@@ -133,12 +134,12 @@ fn parts_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
     if text("kind") != "AdmissionConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
         return Err(bad("not an AdmissionConfiguration of apiserver.config.k8s.io/v1"));
     }
-    only(&config, &["apiVersion", "kind", "plugins"], "").map_err(|what| bad(&what))?;
+    check_members(&config, &["apiVersion", "kind", "plugins"], "").map_err(|what| bad(&what))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut parts = Vec::new();
     for (i, plugin) in config.get("plugins").and_then(Value::as_array).unwrap_or_default().iter().enumerate()
     {
-        only(plugin, &["name", "path", "configuration"], &format!("plugins[{i}]"))
+        check_members(plugin, &["name", "path", "configuration"], &format!("plugins[{i}]"))
             .map_err(|what| bad(&what))?;
         let name = plugin.str_at(&["name"]).unwrap_or_default().to_owned();
         let there = plugin.get("configuration").filter(|part| !part.is_null());
@@ -147,7 +148,7 @@ fn parts_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
             (None, "") => continue,
             (None, file) => document(&folder.join(file))?,
         };
-        // The first of a name counts.
+        // The first section of a plugin is used.
         if !parts.iter().any(|(other, _)| *other == name) {
             parts.push((name, part));
         }
@@ -155,8 +156,8 @@ fn parts_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
     Ok(parts)
 }
 
-/// Refuses members that are not known.
-pub(super) fn only(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
+/// Rejects unknown members.
+pub(super) fn check_members(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
     let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
     let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
     match members.keys().find(|key| !known.contains(&key.as_str())) {
@@ -165,7 +166,7 @@ pub(super) fn only(object: &Value, known: &[&str], at: &str) -> Result<(), Strin
     }
 }
 
-/// The members of a document of one kind in one of several versions of its group.
+/// Checks kind, version and members of a section.
 pub(super) fn expect(part: &Value, kind: &str, versions: &[&str], members: &[&str]) -> Result<(), String> {
     let text = |key: &str| part.str_at(&[key]).unwrap_or_default();
     if text("kind") != kind || !versions.contains(&text("apiVersion")) {
@@ -173,7 +174,7 @@ pub(super) fn expect(part: &Value, kind: &str, versions: &[&str], members: &[&st
         return Err(format!("no kind {found:?} is registered for version {version:?}"));
     }
     let known: Vec<&str> = ["apiVersion", "kind"].into_iter().chain(members.iter().copied()).collect();
-    only(part, &known, "")
+    check_members(part, &known, "")
 }
 
 #[cfg(test)]

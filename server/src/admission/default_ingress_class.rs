@@ -1,4 +1,4 @@
-//! `DefaultIngressClass`: an Ingress that names no class gets the default one.
+//! `DefaultIngressClass`: sets the default class of an Ingress without a class.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/network/defaultingressclass`.
 
@@ -10,7 +10,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The annotation that named the class before there was a field.
+/// The deprecated annotation for the class.
 const BETA_CLASS: &str = "kubernetes.io/ingress.class";
 
 /// Sets the class of a new Ingress.

@@ -1,4 +1,5 @@
-//! `DefaultTolerationSeconds`: a pod stays some time on a node that is not ready or not reachable, unless it says otherwise.
+//! `DefaultTolerationSeconds`: by default a pod tolerates a node that is not ready or unreachable for some
+//! time.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/defaulttolerationseconds`.
 
@@ -6,7 +7,7 @@ use plinth_codec::{tree, Value};
 
 use super::Call;
 
-/// Adds the two tolerations that the pod has not.
+/// Adds the missing ones of the two tolerations.
 pub(super) fn admit(call: &Call<'_>, pod: &mut Value) {
     let settings = call.admission;
     let added = [

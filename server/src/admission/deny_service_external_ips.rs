@@ -1,5 +1,5 @@
-//! `DenyServiceExternalIPs`: a Service gets no external addresses, by which its owner could take over traffic to others. Off unless
-//! a flag says otherwise.
+//! `DenyServiceExternalIPs`: denies external IPs of Services, with which their owner could intercept traffic
+//! to other addresses. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/network/denyserviceexternalips`.
 
@@ -8,7 +8,7 @@ use plinth_codec::Value;
 use super::Call;
 use plinth_api::api_error::ApiError;
 
-/// Refuses addresses that the Service did not have before.
+/// Denies addresses that are new.
 ///
 /// # Errors
 /// 403.

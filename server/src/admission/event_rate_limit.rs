@@ -1,4 +1,5 @@
-//! `EventRateLimit`: how many events are taken, of all, of a namespace, of a user, about an object. Off unless a flag says otherwise.
+//! `EventRateLimit`: limits the rate of events, in total, per namespace, per user, and per object. Off by
+//! default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/eventratelimit`.
 
@@ -8,13 +9,13 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use super::configuration::{expect, only};
+use super::configuration::{check_members, expect};
 use super::Call;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 
 pub(super) const NAME: &str = "EventRateLimit";
-/// Buckets of a limit when the configuration does not say.
+/// Default number of buckets of a limit.
 const BUCKETS: usize = 4096;
 
 /// Which events share a bucket.
@@ -59,20 +60,21 @@ impl Kind {
     }
 }
 
-/// What is left of an allowance, and when that was so.
+/// A token bucket, and when it was last updated.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
     at: Instant,
 }
 
-/// One limit. The lock of its buckets is held for one look-up, or one pass over all of them when they are too many.
+/// One limit. The lock of its buckets is held for a lookup, or a pass over all of them when there are too
+/// many.
 #[derive(Debug)]
 struct Limit {
     kind: Kind,
-    /// Events a second.
+    /// Events per second.
     rate: f64,
-    /// Events at once.
+    /// Burst size.
     burst: f64,
     most: usize,
     buckets: Mutex<HashMap<String, Bucket>>,
@@ -84,8 +86,8 @@ impl Limit {
         (bucket.left + waited * self.rate).min(self.burst)
     }
 
-    /// Whether there is room for one more.
-    fn takes(&self, key: &str, now: Instant) -> bool {
+    /// Takes a token if there is one.
+    fn take_token(&self, key: &str, now: Instant) -> bool {
         let mut buckets = self.buckets.lock();
         if !buckets.contains_key(key) && buckets.len() >= self.most {
             self.make_room(&mut buckets, now);
@@ -97,7 +99,8 @@ impl Limit {
         takes
     }
 
-    /// A bucket that is full again is as good as none. When no bucket is, the half goes that was asked for longest ago.
+    /// Removes full buckets, which are equivalent to absent ones; if there are none, the half that is least
+    /// recently used.
     fn make_room(&self, buckets: &mut HashMap<String, Bucket>, now: Instant) {
         buckets.retain(|_, bucket| self.filled(bucket, now) < self.burst);
         if buckets.len() < self.most {
@@ -113,15 +116,15 @@ impl Limit {
     }
 }
 
-/// The limits of a configuration.
+/// The configured limits.
 #[derive(Debug, Default)]
 pub(super) struct Limits(Vec<Limit>);
 
 impl Limits {
-    /// Of a configuration; null when there is none, which is a error: a limit is needed.
+    /// Loads the configuration; null when there is none, which is an error: a limit is required.
     ///
     /// # Errors
-    /// Another kind, unknown members, no limit, limits that let nothing pass.
+    /// Another kind, unknown members, no limit, limits that allow nothing.
     pub(super) fn read(part: &Value) -> Result<Limits, String> {
         const GROUP: &str = "eventratelimit.admission.k8s.io/v1alpha1";
         if !part.is_null() {
@@ -134,12 +137,12 @@ impl Limits {
         given.iter().enumerate().map(|(i, limit)| limit_of(limit, i)).collect::<Result<_, _>>().map(Limits)
     }
 
-    /// What is full, in words; empty when the event may pass.
+    /// The limits that are exceeded; empty when the event is allowed.
     fn refusals(&self, namespace: &str, user: &str, event: &Value, now: Instant) -> Vec<String> {
         let mut out = Vec::new();
         for limit in &self.0 {
             let key = limit.kind.key(namespace, user, event);
-            if !limit.takes(&key, now) {
+            if !limit.take_token(&key, now) {
                 out.push(format!("limit reached on type {} for key {key}", limit.kind.name()));
             }
         }
@@ -149,12 +152,12 @@ impl Limits {
 
 fn limit_of(limit: &Value, i: usize) -> Result<Limit, String> {
     let at = format!("limits[{i}]");
-    only(limit, &["type", "qps", "burst", "cacheSize"], &at)?;
+    check_members(limit, &["type", "qps", "burst", "cacheSize"], &at)?;
     let number = |key: &str| limit.get(key).and_then(Value::as_int).unwrap_or(0);
-    let said = limit.str_at(&["type"]).unwrap_or_default();
-    let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == said) else {
+    let given = limit.str_at(&["type"]).unwrap_or_default();
+    let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == given) else {
         let names = ["Namespace", "Server", "SourceAndObject", "User"];
-        let error = field::not_supported(format!("{at}.type"), said, &names);
+        let error = field::not_supported(format!("{at}.type"), given, &names);
         return Err(format!("{}: {}", error.field, error.message));
     };
     for key in ["burst", "qps"] {
@@ -172,7 +175,7 @@ fn limit_of(limit: &Value, i: usize) -> Result<Limit, String> {
     Ok(Limit { kind, rate, burst, most, buckets: Mutex::default() })
 }
 
-/// Refuses an event that is one too many.
+/// Denies an event beyond a limit.
 ///
 /// # Errors
 /// 429.
@@ -209,21 +212,21 @@ mod tests {
             limits(r#"[{"type":"Namespace","qps":2,"burst":3},{"type":"User","qps":1,"burst":4}]"#).unwrap();
         let event = Value::object();
         let start = Instant::now();
-        let ask = |namespace: &str, user: &str, millis: u64| {
+        let refusals = |namespace: &str, user: &str, millis: u64| {
             limits.refusals(namespace, user, &event, start + Duration::from_millis(millis))
         };
         for _ in 0..3 {
-            assert!(ask("a", "u", 0).is_empty());
+            assert!(refusals("a", "u", 0).is_empty());
         }
-        assert_eq!(ask("a", "u", 0), ["limit reached on type Namespace for key a"]);
-        // The user's four are gone by now, too.
+        assert_eq!(refusals("a", "u", 0), ["limit reached on type Namespace for key a"]);
+        // The user's four are used up by now, too.
         assert_eq!(
-            ask("a", "u", 0),
+            refusals("a", "u", 0),
             ["limit reached on type Namespace for key a", "limit reached on type User for key u"]
         );
-        assert!(ask("b", "v", 0).is_empty());
-        assert!(ask("a", "v", 500).is_empty());
-        assert_eq!(ask("a", "v", 500).len(), 1);
+        assert!(refusals("b", "v", 0).is_empty());
+        assert!(refusals("a", "v", 500).is_empty());
+        assert_eq!(refusals("a", "v", 500).len(), 1);
     }
 
     #[test]
@@ -234,10 +237,13 @@ mod tests {
             json::parse(text.as_bytes()).unwrap()
         };
         let start = Instant::now();
-        let ask = |name: &str, millis: u64| {
+        let refusals = |name: &str, millis: u64| {
             limits.refusals("n", "u", &event(name), start + Duration::from_millis(millis)).len()
         };
-        assert_eq!([ask("a", 0), ask("a", 0), ask("b", 1), ask("c", 2), ask("b", 3)], [0, 1, 0, 0, 0]);
+        assert_eq!(
+            [refusals("a", 0), refusals("a", 0), refusals("b", 1), refusals("c", 2), refusals("b", 3)],
+            [0, 1, 0, 0, 0]
+        );
         assert!(limits.0[0].buckets.lock().len() <= 2);
     }
 

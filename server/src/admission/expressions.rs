@@ -1,4 +1,4 @@
-//! CEL in admission: the variables that expressions see, the authorizers behind them, and match conditions.
+//! CEL in admission: variables, authorizers and match conditions.
 //!
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/cel` and `pkg/admission/plugin/webhook/matchconditions`.
 
@@ -21,24 +21,24 @@ use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use plinth_apiserver::context::Context;
 use plinth_apiserver::large_requests::INLINE_COST;
 
-/// What the expressions about one request see.
+/// The variables of the expressions for one request.
 #[derive(Clone, Copy)]
 pub(super) struct Subject<'c> {
     pub call: &'c Call<'c>,
     /// `request`, without the objects.
     pub request: &'c Value,
-    /// The new object in the version that the webhook or policy wants; null at a deletion.
+    /// The new object in the version of the webhook or policy; null at a deletion.
     pub object: &'c Value,
-    /// The old one; null at create.
+    /// The old object; null at create.
     pub old: &'c Value,
-    /// `namespaceObject`; null where it is not shown.
+    /// `namespaceObject`; may be null.
     pub namespace: &'c Value,
-    /// `params`; null when there are none.
+    /// `params`; may be null.
     pub params: &'c Value,
 }
 
 impl<'c> Subject<'c> {
-    /// The values of the variables, without the authorizers.
+    /// The variables, without the authorizers.
     pub fn activation(&self, environment: &'c Environment) -> Activation<'c> {
         Activation::new(environment)
             .with("object", self.object)
@@ -48,8 +48,8 @@ impl<'c> Subject<'c> {
             .with("params", self.params)
     }
 
-    /// The values of the variables, with the authorizers.
-    pub fn asking(&self, environment: &'c Environment) -> Activation<'c> {
+    /// The variables, with the authorizers.
+    pub fn activation_with_authorizer(&self, environment: &'c Environment) -> Activation<'c> {
         let info = &self.call.cx.info;
         let resource = ResourceQuestion {
             group: info.group.as_str().into(),
@@ -64,23 +64,23 @@ impl<'c> Subject<'c> {
     }
 }
 
-/// Asks the authorizers for expressions, each question once a request, and knows what the expressions have taken so far. The lock is
-/// held to look up and to put.
-pub(super) struct Asker<'c> {
+/// Answers authorization checks of expressions, each check once per request, and accounts for the cost of the
+/// request's expressions. The lock is held for a lookup or an insertion.
+pub(super) struct CelAuthorizer<'c> {
     cx: &'c Context,
-    known: Mutex<HashMap<Question, Answer>>,
+    answers: Mutex<HashMap<Question, Answer>>,
     /// What is left of [`INLINE_COST`].
     brief: AtomicU64,
 }
 
-impl<'c> Asker<'c> {
-    pub fn new(cx: &'c Context) -> Asker<'c> {
-        Asker { cx, known: Mutex::default(), brief: AtomicU64::new(INLINE_COST) }
+impl<'c> CelAuthorizer<'c> {
+    pub fn new(cx: &'c Context) -> CelAuthorizer<'c> {
+        CelAuthorizer { cx, answers: Mutex::default(), brief: AtomicU64::new(INLINE_COST) }
     }
 
     async fn answer(&self, question: &Question) -> Answer {
-        if let Some(known) = self.known.lock().get(question) {
-            return known.clone();
+        if let Some(answer) = self.answers.lock().get(question) {
+            return answer.clone();
         }
         let account;
         let user = match &question.principal {
@@ -117,12 +117,12 @@ impl<'c> Asker<'c> {
             reason: decision.reason.to_string(),
             error: decision.error,
         };
-        self.known.lock().insert(question.clone(), answer.clone());
+        self.answers.lock().insert(question.clone(), answer.clone());
         answer
     }
 }
 
-/// The selectors of a question; one that cannot be read limits nothing.
+/// The selectors of a check; invalid ones are ignored.
 fn selectors_of(resource: &ResourceQuestion) -> Option<Selectors> {
     let fields = FieldSelector::parse(&resource.field_selector).ok();
     let labels = LabelSelector::parse(&resource.label_selector).ok();
@@ -133,7 +133,7 @@ fn selectors_of(resource: &ResourceQuestion) -> Option<Selectors> {
     (!selectors.fields.is_empty() || !selectors.labels.is_empty()).then_some(selectors)
 }
 
-/// The expressions of a request have used up what they may cost.
+/// The expressions of a request have exceeded their total cost.
 pub(super) struct OutOfBudget;
 
 impl OutOfBudget {
@@ -142,44 +142,44 @@ impl OutOfBudget {
     }
 }
 
-/// Evaluates an expression, asking the authorizers what it wants to know. An expression can afford two questions,
-/// so this ends.
+/// Evaluates an expression, answering its authorization checks. The budget of an expression allows two
+/// checks, so this terminates.
 pub(super) async fn evaluate<'a>(
     expression: &'a Result<Expression, String>,
     activation: &'a Activation<'a>,
     budget: &mut Budget,
-    asker: &Asker<'_>,
+    cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<Result<Value, String>, OutOfBudget> {
     let expression = match expression {
         Ok(expression) => expression,
         Err(why) => return Ok(Err(format!("compilation error: {why}"))),
     };
     loop {
-        budget.keep_brief(Some(asker.brief.load(Ordering::Relaxed)));
-        let mut made = expression.evaluate(activation, budget);
-        asker.brief.store(budget.brief().unwrap_or_default(), Ordering::Relaxed);
-        if let Err(Interruption::Long) = made {
+        budget.keep_brief(Some(cel_authorizer.brief.load(Ordering::Relaxed)));
+        let mut value = expression.evaluate(activation, budget);
+        cel_authorizer.brief.store(budget.brief().unwrap_or_default(), Ordering::Relaxed);
+        if let Err(Interruption::Long) = value {
             budget.keep_brief(None);
-            let (slot, limiter) = (&asker.cx.slot, &asker.cx.server.large_requests);
-            made = Box::pin(slot.run_long(limiter, || expression.evaluate(activation, budget))).await;
+            let (heavy, places) = (&cel_authorizer.cx.slot, &cel_authorizer.cx.server.large_requests);
+            value = Box::pin(heavy.run_long(places, || expression.evaluate(activation, budget))).await;
         }
-        match made {
+        match value {
             Ok(outcome) => return Ok(outcome),
             Err(Interruption::OutOfBudget | Interruption::Long) => return Err(OutOfBudget),
             Err(Interruption::Question(question)) => {
-                let answer = asker.answer(&question).await;
+                let answer = cel_authorizer.answer(&question).await;
                 activation.answer(*question, answer);
             }
         }
     }
 }
 
-/// Match conditions, compiled: all must hold for a webhook or policy to be asked.
+/// Compiled match conditions: all must hold for a webhook or policy to be called.
 #[derive(Debug)]
 pub(super) struct Conditions(Vec<Result<Expression, String>>);
 
 impl Conditions {
-    /// The `matchConditions` of a webhook or of the spec of a policy.
+    /// Compiles the `matchConditions` of a webhook or of a policy's spec.
     pub fn read(owner: &Value, environment: &Environment) -> Conditions {
         let conditions = list(owner, "matchConditions").iter();
         let compile = |condition: &Value| {
@@ -192,21 +192,22 @@ impl Conditions {
         self.0.is_empty()
     }
 
-    /// Whether all hold. One that does not decides, whatever is wrong with others.
+    /// Whether all conditions hold. A false condition decides even if others fail.
     ///
     /// # Errors
-    /// What is wrong, when none says no and errors count (`fails`); where they do not, the conditions do not hold.
+    /// The errors, when no condition is false and errors matter (`fails`); otherwise the conditions do not
+    /// hold.
     pub async fn hold<'a>(
         &'a self,
         activation: &'a Activation<'a>,
-        asker: &Asker<'_>,
+        cel_authorizer: &CelAuthorizer<'_>,
         fails: bool,
     ) -> Result<bool, String> {
         let mut budget = Budget::new(MATCH_CONDITIONS_BUDGET);
         let mut errors = Vec::new();
         let mut holds = true;
         for condition in &self.0 {
-            match evaluate(condition, activation, &mut budget, asker).await {
+            match evaluate(condition, activation, &mut budget, cel_authorizer).await {
                 Ok(Ok(value)) => holds &= value.as_bool() != Some(false),
                 Ok(Err(why)) => errors.push(why),
                 Err(out) if fails => return Err(out.message()),

@@ -1,5 +1,5 @@
-//! `ExtendedResourceToleration`: a pod that asks for a resource of its own kind (`example.com/gpu`) may run on the nodes that are
-//! kept for it by a taint of that name. Off unless a flag says otherwise.
+//! `ExtendedResourceToleration`: a pod that requests an extended resource (`example.com/gpu`) tolerates the
+//! taint of that name. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/extendedresourcetoleration`.
 
@@ -9,7 +9,7 @@ use plinth_codec::{tree, Value};
 
 use plinth_kinds::validation::amounts::is_extended;
 
-/// Adds a toleration for each such resource.
+/// Adds a toleration for each extended resource.
 pub(super) fn admit(pod: &mut Value) {
     let wanted: BTreeSet<String> = ["containers", "initContainers"]
         .into_iter()

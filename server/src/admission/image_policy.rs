@@ -1,6 +1,6 @@
-//! `ImagePolicyWebhook`: a service says which images may run. Off unless a flag says otherwise.
+//! `ImagePolicyWebhook`: a webhook decides which images may run. Off by default.
 //!
-//! Upstream: kubernetes `plugin/pkg/admission/imagepolicy`. Answers are kept for a while.
+//! Upstream: kubernetes `plugin/pkg/admission/imagepolicy`. Responses are cached.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,23 +10,23 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::{json, tree, Value};
 
-use super::configuration::only;
+use super::configuration::check_members;
 use super::Call;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::egress::Service;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
-/// Begins the names of audit annotations.
+/// Prefix of audit annotations.
 const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io/";
-/// Annotations of pods that the service is told contain this.
-const TOLD: &str = ".image-policy.k8s.io/";
-/// Answers that are kept.
-const KEPT: usize = 1024;
-/// What one question may take.
-const TIME: Duration = Duration::from_secs(30);
+/// Pod annotations that contain this are sent to the webhook.
+const SENT_ANNOTATIONS: &str = ".image-policy.k8s.io/";
+/// Maximum number of cached responses.
+const CACHE_SIZE: usize = 1024;
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 
-/// What the service said.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) allowed: bool,
@@ -34,14 +34,14 @@ pub(crate) struct Answer {
     annotations: Vec<(String, String)>,
 }
 
-/// The service and what it said. The lock of the kept answers is held to look up and to put.
+/// The webhook and its cached responses. The lock is held for a lookup or an insertion.
 pub(super) struct ImagePolicy {
     service: Service,
     allow: Duration,
     deny: Duration,
-    /// Whether images pass when the service does not answer.
+    /// Whether images are allowed when the webhook fails.
     default_allow: bool,
-    kept: Mutex<HashMap<Bytes, (Answer, Instant)>>,
+    cache: Mutex<HashMap<Bytes, (Answer, Instant)>>,
 }
 
 impl std::fmt::Debug for ImagePolicy {
@@ -50,7 +50,7 @@ impl std::fmt::Debug for ImagePolicy {
     }
 }
 
-/// A time of the configuration: 0 is the default, -1 none at all, anything else counts in that unit.
+/// A duration of the configuration: 0 is the default, -1 is zero, others count in `unit`.
 fn time(
     given: i64,
     unit: Duration,
@@ -70,16 +70,16 @@ fn time(
 }
 
 impl ImagePolicy {
-    /// Of a configuration.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// Unknown members, times out of bounds, a kubeconfig that cannot be used.
+    /// Unknown members, durations out of range, an invalid kubeconfig.
     pub(super) fn read(part: &Value) -> Result<ImagePolicy, String> {
         const HALF_AN_HOUR: Duration = Duration::from_secs(30 * 60);
         const MEMBERS: &[&str] = &["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
         let nothing = Value::object();
         let config = part.get("imagePolicy").unwrap_or(&nothing);
-        only(config, MEMBERS, "imagePolicy")?;
+        check_members(config, MEMBERS, "imagePolicy")?;
         let number = |key: &str| config.get(key).and_then(Value::as_int).unwrap_or(0);
         let second = Duration::from_secs(1);
         let seconds = |key: &str, default: u64| {
@@ -88,18 +88,18 @@ impl ImagePolicy {
         let (milli, minutes) = (Duration::from_millis(1), Duration::from_secs(300));
         let pause = time(number("retryBackoff"), milli, Duration::from_millis(500), (milli, minutes))?;
         let file = Path::new(config.str_at(&["kubeConfigFile"]).unwrap_or_default());
-        let service = Service::from_kubeconfig(file, TIME).map_err(|error| error.to_string())?;
+        let service = Service::from_kubeconfig(file, TIMEOUT).map_err(|error| error.to_string())?;
         Ok(ImagePolicy {
             service: service.with_backoff(pause),
             allow: seconds("allowTTL", 300)?,
             deny: seconds("denyTTL", 30)?,
             default_allow: config.get("defaultAllow").and_then(Value::as_bool).unwrap_or(false),
-            kept: Mutex::default(),
+            cache: Mutex::default(),
         })
     }
 
     async fn answer(&self, question: Bytes) -> Result<Answer, String> {
-        if let Some((answer, until)) = self.kept.lock().get(&question) {
+        if let Some((answer, until)) = self.cache.lock().get(&question) {
             if *until > Instant::now() {
                 return Ok(answer.clone());
             }
@@ -108,11 +108,11 @@ impl ImagePolicy {
         let answer = answer_of(&json::parse(&document).map_err(|error| error.to_string())?)?;
         let time = if answer.allowed { self.allow } else { self.deny };
         if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {
-            let mut kept = self.kept.lock();
-            if kept.len() >= KEPT {
-                kept.clear();
+            let mut cache = self.cache.lock();
+            if cache.len() >= CACHE_SIZE {
+                cache.clear();
             }
-            kept.insert(question, (answer.clone(), until));
+            cache.insert(question, (answer.clone(), until));
         }
         Ok(answer)
     }
@@ -138,8 +138,8 @@ pub(crate) fn answer_of(document: &Value) -> Result<Answer, String> {
     })
 }
 
-/// The question about the containers of those lists.
-fn question(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
+/// The review of the containers of the given lists.
+fn review_of(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
     let containers: Vec<Value> = lists
         .iter()
         .flat_map(|list| pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default())
@@ -147,10 +147,11 @@ fn question(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
         .collect();
     let mut spec = tree!({ "containers": containers, "namespace": namespace });
     let given = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
-    for (key, value) in given.into_iter().flat_map(|given| given.iter()).filter(|(key, _)| key.contains(TOLD))
+    for (key, value) in
+        given.into_iter().flat_map(|given| given.iter()).filter(|(key, _)| key.contains(SENT_ANNOTATIONS))
     {
-        if let Some(told) = spec.object_at_mut(&["annotations"]) {
-            told.insert(key.as_str(), value.clone());
+        if let Some(annotations) = spec.object_at_mut(&["annotations"]) {
+            annotations.insert(key.as_str(), value.clone());
         }
     }
     tree!({
@@ -162,22 +163,22 @@ fn question(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
     })
 }
 
-/// Asks the service about the images of a pod.
+/// Calls the webhook for the images of a pod.
 ///
 /// # Errors
-/// 403 when it says no, or nothing and the configuration does not let that pass.
+/// 403 when it denies, or fails and the configuration does not allow images then.
 pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     let Some(policy) = call.admission.settings.image_policy.clone() else { return Ok(()) };
     let lists: &[&str] = match call.cx.info.subresource.as_str() {
         "ephemeralcontainers" => &["ephemeralContainers"],
         _ => &["containers", "initContainers"],
     };
-    let mut asked = Vec::new();
-    json::write_untyped(&question(pod, call.namespace, lists), &mut asked);
-    let answer = match policy.answer(asked.into()).await {
+    let mut review = Vec::new();
+    json::write_untyped(&review_of(pod, call.namespace, lists), &mut review);
+    let answer = match policy.answer(review.into()).await {
         Ok(answer) => answer,
         Err(error) if policy.default_allow => {
-            tracing::warn!(%error, "the image policy webhook failed, images pass");
+            tracing::warn!(%error, "image policy webhook failed, failing open");
             call.cx.audit.annotate(format!("{AUDIT}failed-open"), "true");
             return Ok(());
         }
@@ -207,11 +208,11 @@ mod tests {
                 "spec":{"containers":[{"image":"i"}],"initContainers":[{"image":"j"}],"ephemeralContainers":[{"image":"k"}]}}"#,
         )
         .unwrap();
-        let asked = question(&pod, "n", &["containers", "initContainers"]);
+        let review = review_of(&pod, "n", &["containers", "initContainers"]);
         let expected = r#"{"annotations":{"x.image-policy.k8s.io/t":"v"},"containers":[{"image":"i"},{"image":"j"}],"namespace":"n"}"#;
-        assert_eq!(asked.get("spec"), Some(&json::parse(expected.as_bytes()).unwrap()));
-        let asked = question(&pod, "n", &["ephemeralContainers"]);
-        let containers = asked.at(&["spec", "containers"]).and_then(Value::as_array).unwrap();
+        assert_eq!(review.get("spec"), Some(&json::parse(expected.as_bytes()).unwrap()));
+        let review = review_of(&pod, "n", &["ephemeralContainers"]);
+        let containers = review.at(&["spec", "containers"]).and_then(Value::as_array).unwrap();
         assert_eq!(containers.len(), 1);
     }
 

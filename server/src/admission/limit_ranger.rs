@@ -1,6 +1,7 @@
-//! `LimitRanger`: containers get the namespace's default requests and limits, and nobody asks for more or less than it allows.
+//! `LimitRanger`: containers get the namespace's default requests and limits, and must observe its minima and
+//! maxima.
 //!
-//! Upstream: kubernetes `plugin/pkg/admission/limitranger`. What is wrong is told in the order of the resources' names.
+//! Upstream: kubernetes `plugin/pkg/admission/limitranger`. Errors are in the order of the resources' names.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,12 +9,12 @@ use std::sync::Arc;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
-use super::amounts::{self, Amounts};
+use super::resource_list::{self, ResourceList};
 use super::Call;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
-/// Says which values were filled in.
+/// Annotation that lists the defaults that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
@@ -33,7 +34,7 @@ fn kind(limit: &Value) -> &str {
     limit.str_at(&["type"]).unwrap_or_default()
 }
 
-/// Fills in the defaults of each range of the namespace.
+/// Sets the defaults of each LimitRange of the namespace.
 ///
 /// # Errors
 /// When the ranges cannot be read.
@@ -74,7 +75,7 @@ fn fill_in(pod: &mut Value, range: &Value) {
     }
 }
 
-/// Adds the amounts that a container has not; their names, sorted.
+/// Adds missing quantities to a container; returns their names, sorted.
 fn add_missing(container: &mut Value, part: &str, defaults: &Map) -> Vec<String> {
     if defaults.is_empty() {
         return Vec::new();
@@ -89,10 +90,10 @@ fn add_missing(container: &mut Value, part: &str, defaults: &Map) -> Vec<String>
     names
 }
 
-/// Checks a pod or claim against each range of the namespace.
+/// Checks a pod or claim against each LimitRange of the namespace.
 ///
 /// # Errors
-/// 403 with everything that a range is against.
+/// 403 with all violations of a LimitRange.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     for range in ranges(call).await? {
         let errors = match call.cx.resource.plural() {
@@ -115,12 +116,13 @@ fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
         match kind(limit) {
             "Container" => {
                 for container in containers("containers").iter().chain(containers("initContainers")) {
-                    let amounts = |part| Amounts::of(container.at(&["resources", part]));
+                    let amounts = |part| ResourceList::of(container.at(&["resources", part]));
                     check(limit, &amounts("requests"), &amounts("limits"), &mut errors);
                 }
             }
             "Pod" => {
-                let (requests, limits) = (amounts::of_pod(pod, "requests"), amounts::of_pod(pod, "limits"));
+                let (requests, limits) =
+                    (resource_list::of_pod(pod, "requests"), resource_list::of_pod(pod, "limits"));
                 check(limit, &requests, &limits, &mut errors);
             }
             _ => {}
@@ -129,32 +131,32 @@ fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
     errors
 }
 
-fn check(limit: &Value, requests: &Amounts, limits: &Amounts, errors: &mut Vec<String>) {
+fn check(limit: &Value, requests: &ResourceList, limits: &ResourceList, errors: &mut Vec<String>) {
     let kind = kind(limit);
-    for (name, least) in Amounts::of(limit.get("min")).0 {
+    for (name, least) in ResourceList::of(limit.get("min")).0 {
         errors.extend(below(kind, &name, least, requests, limits));
     }
-    for (name, most) in Amounts::of(limit.get("max")).0 {
+    for (name, most) in ResourceList::of(limit.get("max")).0 {
         errors.extend(above(kind, &name, most, requests, limits));
     }
-    for (name, most) in Amounts::of(limit.get("maxLimitRequestRatio")).0 {
+    for (name, most) in ResourceList::of(limit.get("maxLimitRequestRatio")).0 {
         errors.extend(ratio(kind, &name, most, requests, limits));
     }
 }
 
 fn claim_errors(claim: &Value, range: &Value) -> Vec<String> {
     let mut errors = Vec::new();
-    let requests = Amounts::of(claim.at(&["spec", "resources", "requests"]));
+    let requests = ResourceList::of(claim.at(&["spec", "resources", "requests"]));
     for limit in limits(range).iter().filter(|limit| kind(limit) == "PersistentVolumeClaim") {
-        for (name, least) in Amounts::of(limit.get("min")).0 {
-            errors.extend(below(kind(limit), &name, least, &requests, &Amounts::default()));
+        for (name, least) in ResourceList::of(limit.get("min")).0 {
+            errors.extend(below(kind(limit), &name, least, &requests, &ResourceList::default()));
         }
-        for (name, most) in Amounts::of(limit.get("max")).0 {
+        for (name, most) in ResourceList::of(limit.get("max")).0 {
             let start = format!("maximum {name} usage per {} is {}", kind(limit), most.canonical());
             match requests.get(&name) {
                 None => errors.push(format!("{start}.  No request is specified")),
-                Some(asked) if asked > most => {
-                    errors.push(format!("{start}, but request is {}", asked.canonical()));
+                Some(requested) if requested > most => {
+                    errors.push(format!("{start}, but request is {}", requested.canonical()));
                 }
                 Some(_) => {}
             }
@@ -163,40 +165,62 @@ fn claim_errors(claim: &Value, range: &Value) -> Vec<String> {
     errors
 }
 
-fn below(kind: &str, name: &str, least: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn below(
+    kind: &str,
+    name: &str,
+    least: Quantity,
+    requests: &ResourceList,
+    limits: &ResourceList,
+) -> Option<String> {
     let mut error = format!("minimum {name} usage per {kind} is {}", least.canonical());
     let written = match (requests.get(name), limits.get(name)) {
         (None, _) => write!(error, ".  No request is specified"),
-        (Some(asked), _) if asked < least => write!(error, ", but request is {}", asked.canonical()),
+        (Some(requested), _) if requested < least => {
+            write!(error, ", but request is {}", requested.canonical())
+        }
         (_, Some(limit)) if limit < least => write!(error, ", but limit is {}", limit.canonical()),
         _ => return None,
     };
     written.ok().map(|()| error)
 }
 
-fn above(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn above(
+    kind: &str,
+    name: &str,
+    most: Quantity,
+    requests: &ResourceList,
+    limits: &ResourceList,
+) -> Option<String> {
     let mut error = format!("maximum {name} usage per {kind} is {}", most.canonical());
     let written = match (requests.get(name), limits.get(name)) {
         (_, None) => write!(error, ".  No limit is specified"),
         (_, Some(limit)) if limit > most => write!(error, ", but limit is {}", limit.canonical()),
-        (Some(asked), _) if asked > most => write!(error, ", but request is {}", asked.canonical()),
+        (Some(requested), _) if requested > most => {
+            write!(error, ", but request is {}", requested.canonical())
+        }
         _ => return None,
     };
     written.ok().map(|()| error)
 }
 
-fn ratio(kind: &str, name: &str, most: Quantity, requests: &Amounts, limits: &Amounts) -> Option<String> {
+fn ratio(
+    kind: &str,
+    name: &str,
+    most: Quantity,
+    requests: &ResourceList,
+    limits: &ResourceList,
+) -> Option<String> {
     let start = format!("{name} max limit to request ratio per {kind} is {}", most.canonical());
-    let given = |amounts: &Amounts| amounts.get(name).filter(|amount| amount.sign() != 0);
-    let Some(asked) = given(requests) else {
+    let given = |amounts: &ResourceList| amounts.get(name).filter(|amount| amount.sign() != 0);
+    let Some(requested) = given(requests) else {
         return Some(format!("{start}, but no request is specified or request is 0"));
     };
     let Some(limit) = given(limits) else {
         return Some(format!("{start}, but no limit is specified or limit is 0"));
     };
-    // Thousandths are exact where they fit; upstream takes whole numbers beyond.
+    // Exact in thousandths if they fit; upstream uses whole numbers beyond.
     let scaled = |amount: Quantity| amount.value(-3) as f64;
-    let found = scaled(limit) / scaled(asked);
+    let found = scaled(limit) / scaled(requested);
     (found > scaled(most) / 1000.0).then(|| format!("{start}, but provided ratio is {found:.6}"))
 }
 

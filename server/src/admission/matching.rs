@@ -1,6 +1,8 @@
-//! Which requests a webhook or policy concerns: rules, scope, selectors, and the version that it sees objects in.
+//! Which requests match a webhook or policy: rules, scope, selectors, and the version that it gets objects
+//! in.
 //!
-//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and `pkg/admission/plugin/policy/matching`.
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and
+//! `pkg/admission/plugin/policy/matching`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,28 +14,29 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
-/// The group of what configures admission. No webhook or policy is asked about it, so that a bad one can be mended.
+/// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
+/// can be repaired.
 const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
 
-/// Whether nobody is asked about the request.
+/// Whether the request is exempt from webhooks and policies.
 pub(super) fn is_exempt(call: &Call<'_>) -> bool {
     call.cx.resource.group() == EXEMPT_GROUP
 }
 
-/// Groups of what only asks: who somebody is, and what they may do.
+/// Groups of reviews.
 const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
 
-/// Whether no policy is asked about the request: a policy that goes wrong must not keep servers from asking who may do what
-/// (kubernetes `pkg/kubeapiserver/admission/exclusion`). Webhooks are asked.
+/// Whether the request is exempt from policies: a broken policy must not block authentication and
+/// authorization reviews (kubernetes `pkg/kubeapiserver/admission/exclusion`). Webhooks are called.
 pub(super) fn is_exempt_from_policies(call: &Call<'_>) -> bool {
     is_exempt(call) || QUESTIONS.contains(&call.cx.resource.group())
 }
 
-/// What a request is about, as rules name it.
+/// The attributes of a request that rules match.
 #[derive(Clone, Copy, Debug)]
-struct Asked<'a> {
+struct RequestAttributes<'a> {
     operation: Operation,
     group: &'a str,
     version: &'a str,
@@ -48,31 +51,31 @@ fn texts<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     rule.get(key).and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str)
 }
 
-/// Whether a rule names the request.
-fn rule_matches(rule: &Value, asked: &Asked<'_>) -> bool {
+/// Whether a rule matches the request.
+fn rule_matches(rule: &Value, attributes: &RequestAttributes<'_>) -> bool {
     let has = |key: &str, given: &str| texts(rule, key).any(|text| text == "*" || text == given);
     let scope = match rule.str_at(&["scope"]) {
-        Some("Namespaced") => asked.namespaced,
-        Some("Cluster") => !asked.namespaced,
+        Some("Namespaced") => attributes.namespaced,
+        Some("Cluster") => !attributes.namespaced,
         _ => true,
     };
     scope
-        && has("operations", asked.operation.as_str())
-        && has("apiGroups", asked.group)
-        && has("apiVersions", asked.version)
-        && texts(rule, "resources").any(|pattern| resource_matches(pattern, asked))
+        && has("operations", attributes.operation.as_str())
+        && has("apiGroups", attributes.group)
+        && has("apiVersions", attributes.version)
+        && texts(rule, "resources").any(|pattern| resource_matches(pattern, attributes))
         && (texts(rule, "resourceNames").next().is_none()
-            || texts(rule, "resourceNames").any(|name| name == asked.name))
+            || texts(rule, "resourceNames").any(|name| name == attributes.name))
 }
 
 /// `pods`, `pods/log`, `pods/*`, `*/scale`, `*` (no subresource), `*/*`.
-fn resource_matches(pattern: &str, asked: &Asked<'_>) -> bool {
+fn resource_matches(pattern: &str, attributes: &RequestAttributes<'_>) -> bool {
     let (resource, subresource) = pattern.split_once('/').unwrap_or((pattern, ""));
-    (resource == "*" || resource == asked.resource)
-        && (subresource == "*" || subresource == asked.subresource)
+    (resource == "*" || resource == attributes.resource)
+        && (subresource == "*" || subresource == attributes.subresource)
 }
 
-/// The resource as the request names it, or in another version that a rule names; `None` when no rule does.
+/// The resource as requested, or in another version that matches a rule; `None` when no rule matches.
 pub(super) fn matched_version(
     call: &Call<'_>,
     rules: &[Value],
@@ -82,7 +85,7 @@ pub(super) fn matched_version(
     let resource = &call.cx.resource;
     let name = call.object_name(object);
     let matches = |rule: &Value, resource: &ResourceType| {
-        let asked = Asked {
+        let attributes = RequestAttributes {
             operation: call.operation,
             group: resource.group(),
             version: &resource.row.version,
@@ -91,7 +94,7 @@ pub(super) fn matched_version(
             namespaced: resource.row.namespaced,
             name,
         };
-        rule_matches(rule, &asked)
+        rule_matches(rule, &attributes)
     };
     if rules.iter().any(|rule| matches(rule, resource)) {
         return Some(resource.clone());
@@ -105,12 +108,12 @@ pub(super) fn matched_version(
     same.find(|other| rules.iter().any(|rule| matches(rule, other))).cloned()
 }
 
-/// The elements of a list; none when it is absent.
+/// The elements of a list; empty if it is absent.
 pub(super) fn list<'v>(owner: &'v Value, key: &str) -> &'v [Value] {
     owner.get(key).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The version that a webhook sees the request in, if the request concerns it.
+/// The version in which a webhook gets the request, if the request matches.
 ///
 /// # Errors
 /// When the namespace cannot be read.
@@ -125,8 +128,8 @@ pub(super) async fn by_webhook(
     Ok(selected.then_some(matched))
 }
 
-/// The version that a policy sees the request in, if its `matchConstraints` or the `matchResources` of a binding take it
-/// in. Without rules they take in everything.
+/// The version in which a policy gets the request, if the request matches its `matchConstraints` or the
+/// `matchResources` of a binding. Without rules every request matches.
 ///
 /// # Errors
 /// When the namespace cannot be read.
@@ -149,7 +152,7 @@ pub(super) async fn by_constraints(
     Ok(namespace_selected(call, constraints, object).await?.then_some(matched))
 }
 
-/// An object of the request in the version of `matched`.
+/// Converts an object of the request to the version of `matched`.
 ///
 /// # Errors
 /// 500 when it cannot be converted.
@@ -164,7 +167,8 @@ pub(super) fn converted<'v>(
     }
 }
 
-/// A namespace is selected by its own labels, what is in it by those of the namespace, everything else always.
+/// Namespaces are selected by their own labels, namespaced objects by those of their namespace, all others
+/// always.
 async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> Result<bool, ApiError> {
     const KEY: &str = "namespaceSelector";
     if call.is_about_namespace() {
@@ -178,8 +182,8 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
         return Ok(true);
     }
     let server = &call.cx.server;
-    let selected = |namespace: Head<'_>| selects(owner, KEY, |key| namespace.label(key));
-    let selected = server.namespaces.look(&server.store, call.namespace, selected).await?;
+    let selected = |namespace: Header<'_>| selects(owner, KEY, |key| namespace.label(key));
+    let selected = server.namespaces.read(&server.store, call.namespace, selected).await?;
     selected.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))
 }
 
@@ -187,7 +191,7 @@ fn no_labels(selector: &Value) -> bool {
     selector.get("matchLabels").and_then(Value::as_object).is_none_or(plinth_codec::Map::is_empty)
 }
 
-/// Whether a selector of a webhook or policy takes in an object with these labels; one that cannot be read takes in nothing.
+/// Whether a selector of a webhook or policy matches the labels; an invalid one matches nothing.
 fn selects<'a>(owner: &Value, key: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
     match owner.get(key).filter(|selector| !selector.is_null()) {
         None => true,
@@ -195,7 +199,7 @@ fn selects<'a>(owner: &Value, key: &str, label: impl Fn(&str) -> Option<&'a str>
     }
 }
 
-/// Whether the object, or what it was before, is selected.
+/// Whether the selector matches the new or the old object.
 fn object_selected(owner: &Value, object: &Value, old: Option<&Value>) -> bool {
     let of =
         |object: &Value| selects(owner, "objectSelector", |key| object.str_at(&["metadata", "labels", key]));
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
     use plinth_codec::json;
 
-    const PODS: Asked<'_> = Asked {
+    const PODS: RequestAttributes<'_> = RequestAttributes {
         operation: Operation::Create,
         group: "",
         version: "v1",
@@ -225,7 +229,7 @@ mod tests {
             );
             json::parse(text.as_bytes()).unwrap()
         };
-        let status = Asked { subresource: "status", ..PODS };
+        let status = RequestAttributes { subresource: "status", ..PODS };
         // resources, more of the rule, request, matches
         let rows = [
             (r#""pods""#, "", PODS, true),
@@ -240,11 +244,15 @@ mod tests {
             (r#""pods""#, r#","scope":"Namespaced""#, PODS, true),
             (r#""pods""#, r#","resourceNames":["p"]"#, PODS, true),
             (r#""pods""#, r#","resourceNames":["q"]"#, PODS, false),
-            (r#""pods""#, "", Asked { operation: Operation::Delete, ..PODS }, false),
-            (r#""pods""#, "", Asked { group: "apps", ..PODS }, false),
+            (r#""pods""#, "", RequestAttributes { operation: Operation::Delete, ..PODS }, false),
+            (r#""pods""#, "", RequestAttributes { group: "apps", ..PODS }, false),
         ];
-        for (resources, more, asked, matches) in rows {
-            assert_eq!(rule_matches(&rule(resources, more), &asked), matches, "{resources} {more} {asked:?}");
+        for (resources, more, attributes, matches) in rows {
+            assert_eq!(
+                rule_matches(&rule(resources, more), &attributes),
+                matches,
+                "{resources} {more} {attributes:?}"
+            );
         }
     }
 

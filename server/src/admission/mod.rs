@@ -1,48 +1,50 @@
-//! Admission: what is filled in, and what is refused, around the object that a write is about.
+//! Admission: plugins that mutate and validate the object of a write.
 //!
-//! Plugins are rows of one table (`plugins`), in upstream's order (kubernetes `pkg/kubeapiserver/options/plugins.go`): name, whether it is
-//! on unless a flag says otherwise, which requests it sees, and what it does. A write runs the mutating halves after
-//! decoding and defaulting and before validation, the validating halves on the object as it will be stored.
+//! Plugins are rows of one table (`plugins`), in upstream's order (kubernetes
+//! `pkg/kubeapiserver/options/plugins.go`): name, whether it is on by default, which requests it handles, and
+//! its functions. A write runs the mutating functions after decoding and defaulting and before validation,
+//! the validating functions on the object as it will be stored.
 //!
 //! | plugin | module |
 //! |---|---|
-//! | nothing is created in a namespace that is absent or going; some namespaces stay | `namespace_lifecycle` |
-//! | a namespace that is missing is made | `namespace_auto_provision` |
-//! | pods keep others away from their node at the most | `anti_affinity` |
+//! | no creates in absent or terminating namespaces; system namespaces cannot be deleted | `namespace_lifecycle` |
+//! | missing namespaces are created | `namespace_auto_provision` |
+//! | required anti-affinity by node only | `anti_affinity` |
 //! | defaults and bounds of requests and limits | `limit_ranger` |
-//! | a kubelet changes what is its own | `node_restriction` |
+//! | kubelets change their own objects only | `node_restriction` |
 //! | a pod's account and its token | `service_account` |
-//! | a new node is not ready | `taint_nodes_by_condition` |
-//! | images are pulled anew | `always_pull_images` |
-//! | a service says which images may run | `image_policy` |
+//! | the taint of new nodes | `taint_nodes_by_condition` |
+//! | images are always pulled | `always_pull_images` |
+//! | a webhook decides which images may run | `image_policy` |
 //! | the Pod Security Standards | `pod_security` |
-//! | on which nodes a namespace's pods run | `pod_node_selector` |
+//! | node selectors per namespace | `pod_node_selector` |
 //! | a pod's priority | `priority` |
-//! | how long a pod stays on a failed node | `default_toleration_seconds` |
-//! | which taints a namespace's pods tolerate | `pod_toleration_restriction` |
-//! | how many events are taken | `event_rate_limit` |
-//! | who asks for a device may run where it is | `extended_resource_toleration` |
-//! | classes and growth of claims, protection of what is used | `storage` |
-//! | who sets owners may delete what is owned | `owner_references` |
-//! | overhead of a pod's runtime | `runtime_class` |
-//! | who approves, signs and attests for which signer | `signers` |
+//! | default tolerations of failed nodes | `default_toleration_seconds` |
+//! | tolerations per namespace | `pod_toleration_restriction` |
+//! | limits on the rate of events | `event_rate_limit` |
+//! | tolerations of extended resources | `extended_resource_toleration` |
+//! | default class and resizing of claims, protection finalizers | `storage` |
+//! | permissions for owner references | `owner_references` |
+//! | overhead and scheduling of runtime classes | `runtime_class` |
+//! | permissions to approve, sign and attest per signer | `signers` |
 //! | no client certificate of `system:masters` | `certificate_subject_restriction` |
-//! | class of an Ingress | `default_ingress_class` |
-//! | no external addresses of Services | `deny_service_external_ips` |
-//! | zone and region on bound pods | `pod_topology_labels` |
-//! | services of others | `webhook` |
+//! | default class of an Ingress | `default_ingress_class` |
+//! | no external IPs of Services | `deny_service_external_ips` |
+//! | zone and region labels of bound pods | `pod_topology_labels` |
+//! | webhooks | `webhook` |
 //! | policies in CEL | `policy` |
-//! | what a namespace may use | `resource_quota` |
-//! | nothing at all | `always_deny` |
+//! | resource quotas | `resource_quota` |
+//! | denies everything | `always_deny` |
 //!
-//! `call` is a write on its way through them. `matching` says which requests webhooks and policies concern, `expressions` evaluates what they say in CEL, `made` takes what
-//! they made of an object, `configuration` has what a file tells plugins, `reinvocation` knows which of them are asked twice.
+//! `Call` is a write that passes the plugins. `matching` matches requests with webhooks and policies,
+//! `expressions` evaluates their CEL, `mutated` decodes mutated objects, `configuration` loads the plugins'
+//! configuration file, `reinvocation` tracks the second round of webhooks and policies.
 //!
-//! A plugin that reads a small collection on every write takes it from a [`plinth_storage::mirror::Mirror`].
+//! A plugin that needs a small collection for every write reads it from an
+//! [`plinth_storage::object_cache::ObjectCache`].
 
 mod always_deny;
 mod always_pull_images;
-mod amounts;
 mod anti_affinity;
 #[cfg(test)]
 mod certificate_requests;
@@ -56,8 +58,8 @@ pub(crate) mod expressions;
 mod extended_resource_toleration;
 pub(crate) mod image_policy;
 mod limit_ranger;
-mod made;
 mod matching;
+mod mutated;
 mod namespace_auto_provision;
 mod namespace_lifecycle;
 pub(crate) mod node_restriction;
@@ -71,6 +73,7 @@ mod pod_topology_labels;
 pub mod policy;
 mod priority;
 mod reinvocation;
+mod resource_list;
 pub(crate) mod resource_quota;
 mod runtime_class;
 mod service_account;
@@ -87,76 +90,76 @@ use plinth_codec::Value;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
 use plinth_registry::object_meta;
-use plinth_storage::mirror::{Derived, Mirror};
+use plinth_storage::object_cache::{DerivedCache, ObjectCache};
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
 
-/// The plugins that are on, and what they look at. Immutable but for the mirrors, which lock for themselves.
+/// The plugins that are on, and their caches. Immutable but for the caches, which lock internally.
 pub struct Plugins {
     plugins: Vec<&'static Plugin>,
-    /// What plugins were told by a file.
+    /// The plugins' configuration.
     settings: configuration::Settings,
-    /// Seconds that a pod stays on a node that is not ready (`--default-not-ready-toleration-seconds`).
+    /// Toleration of nodes that are not ready, in seconds (`--default-not-ready-toleration-seconds`).
     pub not_ready_toleration_seconds: i64,
-    /// Seconds that a pod stays on a node that cannot be reached (`--default-unreachable-toleration-seconds`).
+    /// Toleration of unreachable nodes, in seconds (`--default-unreachable-toleration-seconds`).
     pub unreachable_toleration_seconds: i64,
     /// LimitRanges.
-    pub limit_ranges: Mirror,
+    pub limit_ranges: ObjectCache,
     /// ResourceQuotas.
-    pub resource_quotas: Mirror,
+    pub resource_quotas: ObjectCache,
     /// PriorityClasses.
-    pub priority_classes: Mirror,
+    pub priority_classes: ObjectCache,
     /// RuntimeClasses.
-    pub runtime_classes: Mirror,
+    pub runtime_classes: ObjectCache,
     /// StorageClasses.
-    pub storage_classes: Mirror,
+    pub storage_classes: ObjectCache,
     /// IngressClasses.
-    pub ingress_classes: Mirror,
+    pub ingress_classes: ObjectCache,
     /// MutatingWebhookConfigurations.
-    pub mutating_webhooks: Derived<webhook::Hooks>,
+    pub mutating_webhooks: DerivedCache<webhook::Hooks>,
     /// ValidatingWebhookConfigurations.
-    pub validating_webhooks: Derived<webhook::Hooks>,
+    pub validating_webhooks: DerivedCache<webhook::Hooks>,
     /// MutatingAdmissionPolicies.
-    pub mutating_policies: Derived<policy::MutatingPolicy>,
+    pub mutating_policies: DerivedCache<policy::MutatingPolicy>,
     /// MutatingAdmissionPolicyBindings.
-    pub mutating_bindings: Mirror,
+    pub mutating_bindings: ObjectCache,
     /// ValidatingAdmissionPolicies.
-    pub validating_policies: Derived<policy::Policy>,
+    pub validating_policies: DerivedCache<policy::Policy>,
     /// ValidatingAdmissionPolicyBindings.
-    pub validating_bindings: Mirror,
+    pub validating_bindings: ObjectCache,
 }
 
-/// How long a pod stays on a failed node when nobody says otherwise.
+/// Default toleration of failed nodes, in seconds.
 const TOLERATION_SECONDS: i64 = 300;
 
 impl Default for Plugins {
     fn default() -> Plugins {
         const GROUP: &str = "admissionregistration.k8s.io";
-        let hooks = |plural| Derived::new(Mirror::new(GROUP, "v1", plural), webhook::Hooks::read);
+        let hooks = |plural| DerivedCache::new(ObjectCache::new(GROUP, "v1", plural), webhook::Hooks::read);
         Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
-            limit_ranges: Mirror::new("", "v1", "limitranges"),
-            resource_quotas: Mirror::new("", "v1", "resourcequotas"),
-            priority_classes: Mirror::new("scheduling.k8s.io", "v1", "priorityclasses"),
-            runtime_classes: Mirror::new("node.k8s.io", "v1", "runtimeclasses"),
-            storage_classes: Mirror::new("storage.k8s.io", "v1", "storageclasses"),
-            ingress_classes: Mirror::new("networking.k8s.io", "v1", "ingressclasses"),
+            limit_ranges: ObjectCache::new("", "v1", "limitranges"),
+            resource_quotas: ObjectCache::new("", "v1", "resourcequotas"),
+            priority_classes: ObjectCache::new("scheduling.k8s.io", "v1", "priorityclasses"),
+            runtime_classes: ObjectCache::new("node.k8s.io", "v1", "runtimeclasses"),
+            storage_classes: ObjectCache::new("storage.k8s.io", "v1", "storageclasses"),
+            ingress_classes: ObjectCache::new("networking.k8s.io", "v1", "ingressclasses"),
             mutating_webhooks: hooks("mutatingwebhookconfigurations"),
             validating_webhooks: hooks("validatingwebhookconfigurations"),
-            mutating_policies: Derived::new(
-                Mirror::new(GROUP, "v1", "mutatingadmissionpolicies"),
+            mutating_policies: DerivedCache::new(
+                ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicies"),
                 policy::MutatingPolicy::read,
             ),
-            mutating_bindings: Mirror::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
-            validating_policies: Derived::new(
-                Mirror::new(GROUP, "v1", "validatingadmissionpolicies"),
+            mutating_bindings: ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
+            validating_policies: DerivedCache::new(
+                ObjectCache::new(GROUP, "v1", "validatingadmissionpolicies"),
                 policy::Policy::read,
             ),
-            validating_bindings: Mirror::new(GROUP, "v1", "validatingadmissionpolicybindings"),
+            validating_bindings: ObjectCache::new(GROUP, "v1", "validatingadmissionpolicybindings"),
         }
     }
 }
@@ -168,7 +171,7 @@ impl Plugins {
     }
 }
 
-/// The namespace that the request is in; `None` when it is not there.
+/// The namespace of the request; `None` if it does not exist.
 async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
     let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &namespaces.storage else { return Ok(None) };
@@ -178,13 +181,14 @@ async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
     }
 }
 
-/// A request on its way through the plugins. Belongs to one run of them; the lock is held for a look and a note alone.
+/// A request that passes the plugins. Belongs to one run of them; the lock is held for a read or an update
+/// only.
 struct Call<'c> {
     request: &'c AdmissionRequest<'c>,
-    /// What plugins look at.
+    /// The plugins' caches and configuration.
     admission: &'c Plugins,
-    /// What mutating webhooks and policies did so far.
-    rounds: Mutex<reinvocation::Rounds>,
+    /// The state of mutating webhooks and policies.
+    reinvocation: Mutex<reinvocation::Reinvocation>,
 }
 
 impl<'c> Deref for Call<'c> {
@@ -198,17 +202,17 @@ impl<'c> Deref for Call<'c> {
 impl Admission for Plugins {
     fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool> {
         Box::pin(async move {
-            let call = Call { request, admission: self, rounds: Mutex::default() };
+            let call = Call { request, admission: self, reinvocation: Mutex::default() };
             let ran = mutate_once(&call, object).await?;
-            let again = {
-                let mut rounds = call.rounds.lock();
-                rounds.second = true;
-                rounds.changed
+            let reinvoke = {
+                let mut reinvocation = call.reinvocation.lock();
+                reinvocation.second = true;
+                reinvocation.changed
             };
-            // What a webhook or policy changed, the others get to see once more.
-            if again {
+            // Changes of webhooks and policies are shown to the others in a second round.
+            if reinvoke {
                 mutate_once(&call, object).await?;
-                // They may have moved it elsewhere.
+                // Plugins may have changed the namespace.
                 if object.get("metadata").is_some() {
                     object_meta::match_namespace(&request.cx.resource, &request.cx.info, object)?;
                 }
@@ -219,8 +223,8 @@ impl Admission for Plugins {
 
     fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()> {
         Box::pin(async move {
-            let call = Call { request, admission: self, rounds: Mutex::default() };
-            for plugin in self.plugins.iter().filter(|plugin| plugin.sees(&call)) {
+            let call = Call { request, admission: self, reinvocation: Mutex::default() };
+            for plugin in self.plugins.iter().filter(|plugin| plugin.handles(&call)) {
                 if let Some(validate) = plugin.validate {
                     validate(&call, object).await?;
                 }
@@ -232,12 +236,13 @@ impl Admission for Plugins {
 
 async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
     let mut ran = false;
-    for plugin in call.admission.plugins.iter().filter(|plugin| plugin.sees(call)) {
+    for plugin in call.admission.plugins.iter().filter(|plugin| plugin.handles(call)) {
         if let Some(mutate) = plugin.mutate {
             mutate(call, object).await?;
-            // Webhooks and policies see every request, and say whether they changed something; the others are few.
+            // Webhooks and policies handle every request, and report whether they changed it; the others are
+            // few.
             ran |= !matches!(plugin.name, webhook::MUTATING | plugins::MUTATING_POLICY)
-                || call.rounds.lock().changed;
+                || call.reinvocation.lock().changed;
         }
     }
     Ok(ran)

@@ -1,4 +1,4 @@
-//! `NamespaceAutoProvision`: what is created in a namespace that is not there makes the namespace. Off unless a flag says otherwise.
+//! `NamespaceAutoProvision`: creates a missing namespace when an object is created in it. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/namespace/autoprovision`.
 
@@ -9,10 +9,10 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_apiserver::handlers::internal;
 
-/// Makes the namespace, unless nothing is to be kept of the request.
+/// Creates the namespace, except for dry runs.
 ///
 /// # Errors
-/// 403 when it cannot be made.
+/// 403 when it cannot be created.
 pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let cx = call.cx;
     if call.dry_run || !cx.resource.row.namespaced {

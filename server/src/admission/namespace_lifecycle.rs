@@ -1,4 +1,5 @@
-//! `NamespaceLifecycle`: nothing is created in a namespace that is absent or going, and some namespaces stay.
+//! `NamespaceLifecycle`: denies creates in absent or terminating namespaces, and deletion of system
+//! namespaces.
 //!
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/namespace/lifecycle`.
 
@@ -6,15 +7,16 @@ use plinth_codec::Value;
 
 use super::{Call, Operation};
 use plinth_api::api_error::{ApiError, Cause};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
-/// Namespaces that nobody may delete.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// The namespace of a namespaced object must exist and stay.
+/// Checks that the namespace of a namespaced object exists and is not terminating.
 ///
 /// # Errors
-/// 404 with `details.kind` `namespaces`; 403 with cause `NamespaceTerminating`; 403 for a namespace that may not be deleted.
+/// 404 with `details.kind` `namespaces`; 403 with cause `NamespaceTerminating`; 403 for a namespace that may
+/// not be deleted.
 pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let cx = call.cx;
     if call.operation == Operation::Delete {
@@ -25,13 +27,13 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
             false => Ok(()),
         };
     }
-    // A review asks, it makes nothing.
+    // Reviews are not stored.
     if !cx.resource.row.namespaced || cx.resource.group() == "authorization.k8s.io" {
         return Ok(());
     }
     let name = cx.info.namespace.as_str();
-    let is_terminating = |namespace: Head<'_>| namespace.deleting();
-    let Some(terminating) = cx.server.namespaces.look(&cx.server.store, name, is_terminating).await? else {
+    let is_terminating = |namespace: Header<'_>| namespace.deleting();
+    let Some(terminating) = cx.server.namespaces.read(&cx.server.store, name, is_terminating).await? else {
         return Err(ApiError::not_found("", "namespaces", name));
     };
     if !terminating {

@@ -1,4 +1,4 @@
-//! Flags that choose admission plugins.
+//! Flags of admission plugins.
 
 use std::path::PathBuf;
 
@@ -7,22 +7,22 @@ use clap::Args;
 use super::configuration::{self, ConfigurationError};
 use super::{Plugins, PLUGINS, TOLERATION_SECONDS};
 
-/// Which admission plugins run.
+/// Selection and configuration of admission plugins.
 #[derive(Clone, Debug, Args)]
 pub struct AdmissionOptions {
-    /// Admission plugins to run beside those that run anyway
+    /// Admission plugins to enable in addition to the default ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run
+    /// Admission plugins to disable, including default ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
-    /// File with an AdmissionConfiguration: what plugins are told
+    /// File with the AdmissionConfiguration (apiserver.config.k8s.io/v1)
     #[arg(long, value_name = "FILE")]
     pub admission_control_config_file: Option<PathBuf>,
-    /// Seconds that a pod stays on a node that is not ready, unless the pod says otherwise
+    /// Seconds that a pod tolerates a node that is not ready, unless the pod has such a toleration
     #[arg(long, default_value_t = TOLERATION_SECONDS, value_name = "SECONDS")]
     pub default_not_ready_toleration_seconds: i64,
-    /// Seconds that a pod stays on a node that cannot be reached, unless the pod says otherwise
+    /// Seconds that a pod tolerates an unreachable node, unless the pod has such a toleration
     #[arg(long, default_value_t = TOLERATION_SECONDS, value_name = "SECONDS")]
     pub default_unreachable_toleration_seconds: i64,
 }
@@ -39,8 +39,8 @@ impl Default for AdmissionOptions {
     }
 }
 
-/// Plugins of upstream that have nothing to do here: they let everything pass, others of this table do the same, or they are about
-/// what is not served.
+/// Plugins of upstream that are accepted and have no function here: they allow everything, others of this
+/// table do the same, or they concern APIs that are not served.
 const NEEDLESS: &[&str] = &[
     "AlwaysAdmit",
     "JobValidation",
@@ -50,7 +50,7 @@ const NEEDLESS: &[&str] = &[
     "PodGroupWorkloadExists",
     "PodResizeValidator",
 ];
-/// A flag names a plugin that there is none of, or both switches one on and off.
+/// Invalid admission flags.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPlugins {
     /// No plugin has that name.
@@ -61,16 +61,16 @@ pub enum BadPlugins {
         /// The name.
         name: String,
     },
-    /// On and off.
+    /// A plugin is enabled and disabled.
     #[error("{0:?} in enable-admission-plugins and disable-admission-plugins overlapped")]
     Both(String),
-    /// What a plugin is told.
+    /// The configuration file is invalid.
     #[error(transparent)]
     Configuration(#[from] ConfigurationError),
 }
 
 impl AdmissionOptions {
-    /// The plugins that these flags leave on.
+    /// The enabled plugins.
     ///
     /// # Errors
     /// [`BadPlugins`].

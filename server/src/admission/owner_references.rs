@@ -1,6 +1,6 @@
-//! `OwnerReferencesPermissionEnforcement`: who sets owners of an object that is there must be allowed to delete it, since that is what
-//! its owner's end does to it; and who keeps an owner from going before the object must be allowed to set the owner's finalizers. Off
-//! unless a flag says otherwise.
+//! `OwnerReferencesPermissionEnforcement`: setting owner references of an existing object requires permission
+//! to delete it, since the deletion of the owner deletes it; setting blockOwnerDeletion requires permission
+//! to set the owner's finalizers. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/gc`.
 
@@ -10,12 +10,12 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::authz::{Attributes, Decision, ResourceTarget};
 
-/// Checks owners that are new or changed.
+/// Checks new and changed owner references.
 ///
 /// # Errors
 /// 403.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    // A pod's owners cannot be changed by its status.
+    // A pod's owner references cannot be changed through its status.
     if (call.cx.resource.group(), call.cx.resource.plural(), call.cx.info.subresource.as_str())
         == ("", "pods", "status")
     {
@@ -36,9 +36,12 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
             namespace: call.namespace,
             ..ResourceTarget::default()
         };
-        let decision = ask(call, "delete", target).await;
+        let decision = authorize(call, "delete", target).await;
         if !decision.allowed() {
-            let why = format!("cannot set an ownerRef on a resource you can't delete: {}", told(&decision));
+            let why = format!(
+                "cannot set an ownerRef on a resource you can't delete: {}",
+                format_decision(&decision)
+            );
             return Err(call.forbidden(object, &why));
         }
     }
@@ -54,7 +57,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         name: "*",
         ..ResourceTarget::default()
     };
-    if ask(call, "update", anything).await.allowed() {
+    if authorize(call, "update", anything).await.allowed() {
         return Ok(());
     }
     for owner in blocking {
@@ -63,7 +66,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     Ok(())
 }
 
-/// Whether the user may set an owner's finalizers, whatever resource its kind is.
+/// Checks permission to set an owner's finalizers, for every resource of its kind.
 async fn may_finalize(call: &Call<'_>, object: &Value, owner: &Value) -> Result<(), ApiError> {
     let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
@@ -83,21 +86,21 @@ async fn may_finalize(call: &Call<'_>, object: &Value, owner: &Value) -> Result<
             namespace: if resource.row.namespaced { call.namespace } else { "" },
             ..ResourceTarget::default()
         };
-        let decision = ask(call, "update", target).await;
+        let decision = authorize(call, "update", target).await;
         if !decision.allowed() {
-            let why = format!("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}", told(&decision));
+            let why = format!("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}", format_decision(&decision));
             return Err(call.forbidden(object, &why));
         }
     }
     Ok(())
 }
 
-async fn ask(call: &Call<'_>, verb: &str, target: ResourceTarget<'_>) -> Decision {
+async fn authorize(call: &Call<'_>, verb: &str, target: ResourceTarget<'_>) -> Decision {
     call.cx.server.authorizer.authorize(&Attributes::resource(&call.cx.user, verb, target)).await
 }
 
-/// Reason and error of a decision, as upstream shows both.
-fn told(decision: &Decision) -> String {
+/// Reason and error of a decision, formatted as upstream does.
+fn format_decision(decision: &Decision) -> String {
     format!("{}, {}", decision.reason, decision.error.as_deref().unwrap_or("<nil>"))
 }
 
@@ -109,7 +112,7 @@ fn blocks(owner: &Value) -> bool {
     owner.get("blockOwnerDeletion").and_then(Value::as_bool) == Some(true)
 }
 
-/// Whether that owner was blocked before; owners are known by their UIDs.
+/// Whether that owner was blocked before; owners are identified by UID.
 fn blocked(old: &[Value], owner: &Value) -> bool {
     old.iter().any(|before| blocks(before) && before.str_at(&["uid"]) == owner.str_at(&["uid"]))
 }

@@ -17,73 +17,74 @@ use super::{
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Operation::{self, Connect, Create, Delete, Update};
 
-/// What a plugin's half answers.
+/// The result of a plugin's function.
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
 
-/// A half that may change the object.
+/// A mutating function.
 pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
-/// A half that may refuse it. A deletion has no new object: then it is null.
+/// A validating function. The object is null at a deletion.
 pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
 
-/// Requests that a plugin sees: group, resource, subresource and operations; `*` is each group, resource or subresource.
-pub type Sees = (&'static str, &'static str, &'static str, &'static [Operation]);
+/// Requests that a plugin handles: group, resource, subresource and operations; `*` is any group, resource or
+/// subresource.
+pub type Handled = (&'static str, &'static str, &'static str, &'static [Operation]);
 
 /// One admission plugin.
 pub struct Plugin {
     /// Upstream's name, as in `--enable-admission-plugins`.
     pub name: &'static str,
-    /// Whether it is on unless a flag says otherwise.
+    /// Whether it is on by default.
     pub on: bool,
-    /// Which requests it sees.
-    pub sees: &'static [Sees],
-    /// The half that may change the object.
+    /// Which requests it handles.
+    pub handles: &'static [Handled],
+    /// The mutating function.
     pub(super) mutate: Option<Mutate>,
-    /// The half that may refuse it.
+    /// The validating function.
     pub(super) validate: Option<Validate>,
 }
 
-const PODS: Sees = ("", "pods", "", &[Create]);
-const PODS_CHANGED: Sees = ("", "pods", "", &[Create, Update]);
-const EVERYTHING: &[Sees] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
-const CLAIMS: Sees = ("", "persistentvolumeclaims", "", &[Create]);
+const PODS: Handled = ("", "pods", "", &[Create]);
+const PODS_CHANGED: Handled = ("", "pods", "", &[Create, Update]);
+const EVERYTHING: &[Handled] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
+const CLAIMS: Handled = ("", "persistentvolumeclaims", "", &[Create]);
 
-/// A half that decides at once.
+/// A function that does not wait.
 fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
     Box::pin(std::future::ready(outcome))
 }
 
 const CHANGED: &[Operation] = &[Create, Update, Delete];
 
-/// The plugin that asks mutating policies.
+/// Name of the plugin for mutating policies.
 pub(super) const MUTATING_POLICY: &str = "MutatingAdmissionPolicy";
 
-/// Every plugin, in the order that they run in.
+/// Every plugin, in execution order.
 pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "NamespaceAutoProvision",
         on: false,
-        sees: &[("*", "*", "*", &[Create])],
+        handles: &[("*", "*", "*", &[Create])],
         mutate: Some(|call, object| Box::pin(namespace_auto_provision::admit(call, object))),
         validate: None,
     },
     Plugin {
         name: "NamespaceLifecycle",
         on: true,
-        sees: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
+        handles: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
         mutate: Some(|call, object| Box::pin(namespace_lifecycle::admit(call, object))),
         validate: None,
     },
     Plugin {
         name: "LimitPodHardAntiAffinityTopology",
         on: false,
-        sees: &[PODS_CHANGED],
+        handles: &[PODS_CHANGED],
         mutate: None,
         validate: Some(|call, pod| at_once(anti_affinity::validate(call, pod))),
     },
     Plugin {
         name: "LimitRanger",
         on: true,
-        sees: &[
+        handles: &[
             PODS,
             ("", "pods", "resize", &[Update]),
             ("", "persistentvolumeclaims", "", &[Create, Update]),
@@ -94,15 +95,15 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "ServiceAccount",
         on: true,
-        sees: &[PODS, ("", "pods", "ephemeralcontainers", &[Update])],
+        handles: &[PODS, ("", "pods", "ephemeralcontainers", &[Update])],
         mutate: Some(|call, pod| Box::pin(service_account::admit(call, pod))),
         validate: Some(|call, pod| Box::pin(service_account::validate(call, pod))),
     },
     Plugin {
         name: "NodeRestriction",
-        // Off upstream unless a flag says otherwise; here the Node authorizer, which needs it, is on.
+        // Off by default upstream; here the Node authorizer, which needs it, is on.
         on: true,
-        sees: &[
+        handles: &[
             ("", "pods", "*", CHANGED),
             ("", "nodes", "*", CHANGED),
             ("", "persistentvolumeclaims", "*", CHANGED),
@@ -119,7 +120,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "TaintNodesByCondition",
         on: true,
-        sees: &[("", "nodes", "", &[Create])],
+        handles: &[("", "nodes", "", &[Create])],
         mutate: Some(|_, node| {
             taint_nodes_by_condition::admit(node);
             at_once(Ok(()))
@@ -129,7 +130,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "AlwaysPullImages",
         on: false,
-        sees: &[PODS_CHANGED],
+        handles: &[PODS_CHANGED],
         mutate: Some(|call, pod| {
             always_pull_images::admit(call, pod);
             at_once(Ok(()))
@@ -139,14 +140,14 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: image_policy::NAME,
         on: false,
-        sees: &[PODS_CHANGED, ("", "pods", "ephemeralcontainers", &[Update])],
+        handles: &[PODS_CHANGED, ("", "pods", "ephemeralcontainers", &[Update])],
         mutate: None,
         validate: Some(|call, pod| Box::pin(image_policy::validate(call, pod))),
     },
     Plugin {
         name: "PodSecurity",
         on: true,
-        sees: &[
+        handles: &[
             ("", "namespaces", "", &[Create, Update]),
             ("", "pods", "*", &[Create, Update]),
             ("", "podtemplates", "", &[Create, Update]),
@@ -160,14 +161,14 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: pod_node_selector::NAME,
         on: false,
-        sees: &[PODS],
+        handles: &[PODS],
         mutate: Some(|call, pod| Box::pin(pod_node_selector::admit(call, pod))),
         validate: Some(|call, pod| Box::pin(pod_node_selector::validate(call, pod))),
     },
     Plugin {
         name: "Priority",
         on: true,
-        sees: &[PODS_CHANGED, ("scheduling.k8s.io", "priorityclasses", "", &[Create, Update])],
+        handles: &[PODS_CHANGED, ("scheduling.k8s.io", "priorityclasses", "", &[Create, Update])],
         mutate: Some(|call, object| match call.cx.resource.plural() {
             "pods" => Box::pin(priority::admit_pod(call, object)),
             _ => at_once(Ok(())),
@@ -180,7 +181,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "DefaultTolerationSeconds",
         on: true,
-        sees: &[PODS_CHANGED],
+        handles: &[PODS_CHANGED],
         mutate: Some(|call, pod| {
             default_toleration_seconds::admit(call, pod);
             at_once(Ok(()))
@@ -190,22 +191,22 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: pod_toleration_restriction::NAME,
         on: false,
-        sees: &[PODS_CHANGED],
+        handles: &[PODS_CHANGED],
         mutate: Some(|call, pod| Box::pin(pod_toleration_restriction::admit(call, pod))),
         validate: Some(|call, pod| Box::pin(pod_toleration_restriction::validate(call, pod))),
     },
     Plugin {
         name: event_rate_limit::NAME,
         on: false,
-        // Those of `events.k8s.io` pass, as upstream.
-        sees: &[("", "events", "", &[Create, Update])],
+        // Those of `events.k8s.io` are not handled, as upstream.
+        handles: &[("", "events", "", &[Create, Update])],
         mutate: None,
         validate: Some(|call, event| at_once(event_rate_limit::validate(call, event))),
     },
     Plugin {
         name: "ExtendedResourceToleration",
         on: false,
-        sees: &[PODS_CHANGED],
+        handles: &[PODS_CHANGED],
         mutate: Some(|_, pod| {
             extended_resource_toleration::admit(pod);
             at_once(Ok(()))
@@ -215,14 +216,14 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "DefaultStorageClass",
         on: true,
-        sees: &[CLAIMS],
+        handles: &[CLAIMS],
         mutate: Some(|call, claim| Box::pin(storage::default_class(call, claim))),
         validate: None,
     },
     Plugin {
         name: "StorageObjectInUseProtection",
         on: true,
-        sees: &[
+        handles: &[
             CLAIMS,
             ("", "persistentvolumes", "", &[Create]),
             ("storage.k8s.io", "volumeattributesclasses", "", &[Create]),
@@ -236,128 +237,129 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: "OwnerReferencesPermissionEnforcement",
         on: false,
-        sees: &[("*", "*", "*", &[Create, Update])],
+        handles: &[("*", "*", "*", &[Create, Update])],
         mutate: None,
         validate: Some(|call, object| Box::pin(owner_references::validate(call, object))),
     },
     Plugin {
         name: "PersistentVolumeClaimResize",
         on: true,
-        sees: &[("", "persistentvolumeclaims", "", &[Update])],
+        handles: &[("", "persistentvolumeclaims", "", &[Update])],
         mutate: None,
         validate: Some(|call, claim| Box::pin(storage::validate_resize(call, claim))),
     },
     Plugin {
         name: "RuntimeClass",
         on: true,
-        sees: &[PODS],
+        handles: &[PODS],
         mutate: Some(|call, pod| Box::pin(runtime_class::admit(call, pod))),
         validate: Some(|call, pod| Box::pin(runtime_class::validate(call, pod))),
     },
     Plugin {
         name: "CertificateApproval",
         on: true,
-        sees: &[("certificates.k8s.io", "certificatesigningrequests", "approval", &[Update])],
+        handles: &[("certificates.k8s.io", "certificatesigningrequests", "approval", &[Update])],
         mutate: None,
         validate: Some(|call, object| Box::pin(signers::approve(call, object))),
     },
     Plugin {
         name: "CertificateSigning",
         on: true,
-        sees: &[("certificates.k8s.io", "certificatesigningrequests", "status", &[Update])],
+        handles: &[("certificates.k8s.io", "certificatesigningrequests", "status", &[Update])],
         mutate: None,
         validate: Some(|call, object| Box::pin(signers::sign(call, object))),
     },
     Plugin {
         name: "ClusterTrustBundleAttest",
         on: true,
-        sees: &[("certificates.k8s.io", "clustertrustbundles", "*", &[Create, Update])],
+        handles: &[("certificates.k8s.io", "clustertrustbundles", "*", &[Create, Update])],
         mutate: None,
         validate: Some(|call, object| Box::pin(signers::attest(call, object))),
     },
     Plugin {
         name: "CertificateSubjectRestriction",
         on: true,
-        sees: &[("certificates.k8s.io", "certificatesigningrequests", "", &[Create])],
+        handles: &[("certificates.k8s.io", "certificatesigningrequests", "", &[Create])],
         mutate: None,
         validate: Some(|call, request| at_once(certificate_subject_restriction::validate(call, request))),
     },
     Plugin {
         name: "DefaultIngressClass",
         on: true,
-        sees: &[("networking.k8s.io", "ingresses", "", &[Create])],
+        handles: &[("networking.k8s.io", "ingresses", "", &[Create])],
         mutate: Some(|call, ingress| Box::pin(default_ingress_class::admit(call, ingress))),
         validate: None,
     },
     Plugin {
         name: "DenyServiceExternalIPs",
         on: false,
-        sees: &[("", "services", "", &[Create, Update])],
+        handles: &[("", "services", "", &[Create, Update])],
         mutate: None,
         validate: Some(|call, service| at_once(deny_service_external_ips::validate(call, service))),
     },
     Plugin {
         name: "PodTopologyLabels",
         on: true,
-        sees: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
+        handles: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
         mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
         validate: None,
     },
     Plugin {
         name: MUTATING_POLICY,
         on: true,
-        sees: &[("*", "*", "*", &[Create, Update, Connect])],
+        handles: &[("*", "*", "*", &[Create, Update, Connect])],
         mutate: Some(|call, object| Box::pin(policy::mutating::mutate(call, object))),
         validate: None,
     },
     Plugin {
         name: webhook::MUTATING,
         on: true,
-        sees: EVERYTHING,
+        handles: EVERYTHING,
         mutate: Some(|call, object| Box::pin(webhook::mutate(call, object))),
         validate: None,
     },
     Plugin {
         name: "ValidatingAdmissionPolicy",
         on: true,
-        sees: EVERYTHING,
+        handles: EVERYTHING,
         mutate: None,
         validate: Some(|call, object| Box::pin(policy::validate(call, object))),
     },
     Plugin {
         name: "ValidatingAdmissionWebhook",
         on: true,
-        sees: EVERYTHING,
+        handles: EVERYTHING,
         mutate: None,
         validate: Some(|call, object| Box::pin(webhook::validate(call, object))),
     },
     Plugin {
         name: "ResourceQuota",
         on: true,
-        sees: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
+        handles: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
         mutate: None,
         validate: Some(|call, object| Box::pin(resource_quota::validate(call, object))),
     },
     Plugin {
         name: "AlwaysDeny",
         on: false,
-        sees: EVERYTHING,
+        handles: EVERYTHING,
         mutate: Some(|call, object| at_once(always_deny::refuse(call, object))),
         validate: Some(|call, object| at_once(always_deny::refuse(call, object))),
     },
 ];
 
-/// Plugins that see custom resources of the names of a built-in kind: what a node may do goes by names, as its authorization
-/// does. The others that are told of a kind know its fields, which mean nothing in a custom resource.
+/// Plugins that handle custom resources with the names of a built-in kind: a node's permissions are by name,
+/// as in its authorization. Other plugins for a kind use its fields, which have no meaning in a custom
+/// resource.
 const BY_NAME: &[&str] = &["NodeRestriction"];
 
 impl Plugin {
-    /// Whether it sees the request.
-    pub(super) fn sees(&self, call: &Call<'_>) -> bool {
+    /// Whether it handles the request.
+    pub(super) fn handles(&self, call: &Call<'_>) -> bool {
         let info = &call.cx.info;
         let takes_custom = BY_NAME.contains(&self.name) || !call.cx.resource.is_custom();
         let fits = |pattern: &str, given: &str| pattern == "*" || pattern == given;
-        self.sees.iter().any(|(group, resource, subresource, operations)| {
+        self.handles.iter().any(|(group, resource, subresource, operations)| {
             operations.contains(&call.operation)
                 && (takes_custom || *resource == "*")
                 && fits(resource, &info.resource)

@@ -1,4 +1,5 @@
-//! `PodNodeSelector`: a namespace's annotation, or the configuration, says on which nodes its pods run. Off unless a flag says otherwise.
+//! `PodNodeSelector`: a namespace's annotation, or the configuration, restricts the nodes of its pods. Off by
+//! default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/podnodeselector`.
 
@@ -12,20 +13,20 @@ use plinth_api::metadata;
 
 pub(super) const NAME: &str = "PodNodeSelector";
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
-/// The selector of namespaces without an annotation.
+/// Key of the selector of namespaces without an annotation.
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = BTreeMap<String, String>;
 
-/// Selectors as they stand in the configuration: the default, and by namespace what its pods may select at the most.
+/// Configured selectors: the default, and by namespace the selectors that its pods may have.
 #[derive(Debug, Default)]
 pub(super) struct Selectors(BTreeMap<String, String>);
 
 impl Selectors {
-    /// Of a configuration. What it says of a selector is looked at when a pod comes, as upstream does.
+    /// Loads the configuration. Selectors are parsed when a pod is created, as upstream does.
     ///
     /// # Errors
-    /// Entries that are no text.
+    /// Entries that are not strings.
     pub(super) fn read(part: &Value) -> Result<Selectors, String> {
         let entries = part.get("podNodeSelectorPluginConfig").and_then(Value::as_object);
         let text = |(key, value): (&_, &Value)| match value.as_str() {
@@ -41,7 +42,7 @@ impl Selectors {
     }
 }
 
-/// The labels of a selector in the form `a=b,c=d`.
+/// Parses a selector of the form `a=b,c=d`.
 fn labels(selector: &str) -> Result<Labels, ApiError> {
     let bad = |why: String| ApiError::new(500, Reason::Unknown, why);
     let mut out = Labels::new();
@@ -68,8 +69,8 @@ fn of_pod(pod: &Value) -> Labels {
     all.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-/// What is wrong with the pod's selector beside that of its namespace and what the namespace may select; of the latter nothing
-/// is everything.
+/// Conflicts of the pod's selector with that of its namespace and with the allowed one; an empty allowed
+/// selector allows everything.
 fn error(pod: &Labels, namespace: &Labels, most: &Labels) -> Option<&'static str> {
     let differs = |(key, value): (&String, &String)| namespace.get(key).is_some_and(|other| other != value);
     if pod.iter().any(differs) {
@@ -93,7 +94,7 @@ async fn of_namespace(call: &Call<'_>) -> Result<Labels, ApiError> {
 /// Adds the namespace's selector to the pod's.
 ///
 /// # Errors
-/// 403 for a pod that asks for something else, 500 for a selector that is none.
+/// 403 for a conflicting pod, 500 for an invalid selector.
 pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
     let namespace = of_namespace(call).await?;
     let given = of_pod(pod);
@@ -110,7 +111,7 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
     validate(call, pod).await
 }
 
-/// Refuses a pod that selects what its namespace may not.
+/// Denies a pod whose selector its namespace does not allow.
 ///
 /// # Errors
 /// As [`admit`].

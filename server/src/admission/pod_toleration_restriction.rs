@@ -1,5 +1,5 @@
-//! `PodTolerationRestriction`: annotations of a namespace, or the configuration, say which taints its pods tolerate anyway, and which
-//! they may. Off unless a flag says otherwise.
+//! `PodTolerationRestriction`: annotations of a namespace, or the configuration, define default tolerations
+//! of its pods and a whitelist. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/podtolerationrestriction`, `pkg/util/tolerations`.
 
@@ -15,20 +15,20 @@ pub(super) const NAME: &str = "PodTolerationRestriction";
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
 
-/// Tolerations of namespaces that say nothing themselves.
+/// Tolerations of namespaces without annotations.
 #[derive(Debug, Default)]
 pub(super) struct Tolerations {
-    /// What a pod tolerates anyway.
+    /// Default tolerations.
     default: Vec<Value>,
-    /// What it may tolerate; nothing is everything.
+    /// Allowed tolerations; empty allows everything.
     allowed: Vec<Value>,
 }
 
 impl Tolerations {
-    /// Of a configuration.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// Another kind, unknown members, tolerations that no pod could have.
+    /// Another kind, unknown members, invalid tolerations.
     pub(super) fn read(part: &Value) -> Result<Tolerations, String> {
         const GROUP: &str = "podtolerationrestriction.admission.k8s.io/v1alpha1";
         expect(part, "Configuration", &[GROUP], &["default", "whitelist"])?;
@@ -46,7 +46,7 @@ impl Tolerations {
     }
 }
 
-/// A toleration without what says nothing.
+/// A toleration without empty fields.
 fn normal(toleration: &Value) -> Value {
     let mut out = Value::object();
     for key in ["effect", "key", "operator", "value"] {
@@ -64,7 +64,7 @@ fn normal(toleration: &Value) -> Value {
     out
 }
 
-/// Whether one toleration tolerates all that the other does.
+/// Whether one toleration includes the other.
 fn covers(wide: &Value, narrow: &Value) -> bool {
     let text = |toleration: &'_ Value, key: &str| toleration.str_at(&[key]).unwrap_or_default().to_owned();
     let (key, operator) = (text(wide, "key"), text(wide, "operator"));
@@ -91,7 +91,7 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
     }
 }
 
-/// Both lists as one, without those that others cover.
+/// Merges two lists, without tolerations that others include.
 fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     let mut merged: Vec<Value> = Vec::new();
@@ -106,7 +106,7 @@ fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// The tolerations in an annotation of a namespace; `None` when it is not there.
+/// The tolerations in an annotation of a namespace; `None` if it is absent.
 fn annotated(namespace: Option<&Value>, key: &str) -> Result<Option<Vec<Value>>, ApiError> {
     let Some(text) = namespace.and_then(|n| n.str_at(&["metadata", "annotations", key])) else {
         return Ok(None);
@@ -127,7 +127,8 @@ fn of_pod(pod: &Value) -> &[Value] {
     pod.at(&["spec", "tolerations"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Adds what pods of the namespace tolerate anyway, and that one that is sure of its memory tolerates a node which is short of it.
+/// Adds the namespace's default tolerations, and a toleration of memory pressure unless the pod is
+/// best-effort.
 ///
 /// # Errors
 /// As [`validate`].
@@ -158,10 +159,10 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
     validate(call, pod).await
 }
 
-/// Refuses a pod that tolerates what it may not.
+/// Denies a pod with tolerations that are not allowed.
 ///
 /// # Errors
-/// 500 as upstream answers, for that and for annotations that are no tolerations.
+/// 500 as upstream answers, also for invalid annotations.
 pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     let given = of_pod(pod);
     if given.is_empty() {

@@ -1,4 +1,4 @@
-//! `PodTopologyLabels`: a bound pod carries zone and region of its node.
+//! `PodTopologyLabels`: copies the zone and region labels of the node to a pod when it is bound.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/podtopologylabels`.
 
@@ -24,7 +24,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &mut Value) -> Result<(), Api
     let Some(node) = node.filter(|node| !node.is_empty()) else { return Ok(()) };
     let nodes = call.cx.registry.get("", "v1", "nodes").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &nodes.storage else { return Ok(()) };
-    // A name that is none has no node.
+    // An invalid name has no node.
     let Some(record) = call.cx.stored(form, "", node).await? else { return Ok(()) };
     let node = object::to_tree(nodes, &record)?;
     for key in LABELS {

@@ -1,4 +1,4 @@
-//! `Priority`: a pod's priority and preemption policy follow from its class; one class at most is the default.
+//! `Priority`: sets a pod's priority and preemption policy from its PriorityClass; allows one default class.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/priority`.
 
@@ -10,21 +10,21 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 
-/// Sets priority and preemption policy of a new pod, and keeps them on an update that leaves them out.
+/// Sets priority and preemption policy of a new pod, and keeps them on an update that omits them.
 ///
 /// # Errors
-/// 403 for a class that is not there, or numbers that are not its own.
+/// 403 for an unknown class, or values that differ from the class.
 pub(super) async fn admit_pod(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
     if call.operation == Operation::Update {
-        keep(call.old, pod);
+        keep_old_values(call.old, pod);
         return Ok(());
     }
     let class = class_of(call, pod).await?;
-    let refused = settle(pod, class.as_deref());
+    let refused = apply_class(pod, class.as_deref());
     refused.map_err(|why| call.forbidden(pod, &why))
 }
 
-fn keep(old: Option<&Value>, pod: &mut Value) {
+fn keep_old_values(old: Option<&Value>, pod: &mut Value) {
     for key in ["priority", "preemptionPolicy"] {
         let before = old.and_then(|old| old.at(&["spec", key])).filter(|v| !v.is_null());
         let absent = pod.at(&["spec", key]).is_none_or(Value::is_null);
@@ -34,7 +34,7 @@ fn keep(old: Option<&Value>, pod: &mut Value) {
     }
 }
 
-/// The class that the pod names, or the default one.
+/// The PriorityClass of the pod, or the default one.
 async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
     let server = &call.cx.server;
     let name = pod.str_at(&["spec", "priorityClassName"]).unwrap_or_default();
@@ -47,7 +47,7 @@ async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Ap
     }
 }
 
-/// Of several that say they are the default the one with the lowest value.
+/// Of several default classes the one with the lowest value.
 fn default_class(classes: &[Arc<Value>]) -> Option<Arc<Value>> {
     let defaults = classes.iter().filter(|c| c.get("globalDefault").and_then(Value::as_bool) == Some(true));
     defaults.min_by_key(|class| value(class)).cloned()
@@ -57,7 +57,7 @@ fn value(class: &Value) -> i64 {
     class.get("value").and_then(Value::as_int).unwrap_or(0)
 }
 
-fn settle(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
+fn apply_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
     let priority = class.map_or(0, value);
     let policy = match class {
         Some(class) => class.str_at(&["preemptionPolicy"]).map(str::to_owned),
@@ -80,7 +80,7 @@ fn settle(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// No second class can be the default.
+/// Denies a second default class.
 ///
 /// # Errors
 /// 403.
@@ -126,7 +126,7 @@ mod tests {
         for (spec, class, expected) in rows {
             let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
             let class = class.map(|class| json::parse(class.as_bytes()).unwrap());
-            match (settle(&mut pod, class.as_ref()), expected) {
+            match (apply_class(&mut pod, class.as_ref()), expected) {
                 (Ok(()), Ok(text)) => {
                     assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap()))
                 }

@@ -1,8 +1,8 @@
-//! What a request remembers between the two rounds of the plugins that change objects by others' wishes: webhooks and policies.
+//! State of the two rounds of mutating webhooks and policies in a request.
 //!
-//! What one of them changes the others get to see once more: all plugins run a second time, and of webhooks and policies those
-//! that want it (`reinvocationPolicy: IfNeeded`) and were asked before the change. Upstream: k8s.io/apiserver
-//! `pkg/admission/reinvocation.go` and the `reinvocationcontext.go` of both plugins.
+//! A change by one of them is shown to the others in a second round: all plugins run again, and of webhooks
+//! and policies those with `reinvocationPolicy: IfNeeded` that were called before the change. Upstream:
+//! k8s.io/apiserver `pkg/admission/reinvocation.go` and the `reinvocationcontext.go` of both plugins.
 
 use std::collections::HashSet;
 
@@ -10,55 +10,56 @@ use plinth_codec::Value;
 
 /// Both rounds of a request.
 #[derive(Debug, Default)]
-pub(super) struct Rounds {
+pub(super) struct Reinvocation {
     /// Whether this is the second round.
     pub second: bool,
-    /// Whether something was changed, so that there has to be a second round.
+    /// Whether the object changed, so that a second round is needed.
     pub changed: bool,
-    pub webhooks: Asked,
-    pub policies: Asked,
+    pub webhooks: PluginState,
+    pub policies: PluginState,
 }
 
-/// Names one webhook (configuration and name), or one use of a policy (policy, binding, parameters).
+/// Identifies a webhook (configuration and name), or a use of a policy (policy, binding, parameters).
 pub(super) type Id = (String, String, String);
 
-/// What one plugin asked.
+/// The state of one plugin.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    /// Who was asked and wants to be asked again when something changes.
-    waiting: HashSet<Id>,
-    /// Who is to be asked again.
-    again: HashSet<Id>,
-    /// The object when the plugin had run, where somebody waits.
+pub(super) struct PluginState {
+    /// Called ones with reinvocation that have not missed a change yet.
+    called: HashSet<Id>,
+    /// Those to be called again.
+    reinvoked: HashSet<Id>,
+    /// The object after the plugin's last run, if there are called ones with reinvocation.
     output: Option<Value>,
 }
 
-impl Asked {
-    /// The plugin runs. In a second round those that wait are asked again when other plugins have changed the object.
+impl PluginState {
+    /// Begins a run of the plugin. In the second round the called ones with reinvocation are called again if
+    /// other plugins have changed the object.
     pub fn begin(&mut self, second: bool, object: &Value) {
         if second && self.output.as_ref().is_some_and(|output| output != object) {
-            self.changed();
+            self.record_change();
         }
     }
 
-    /// Whether somebody is not asked in this round.
-    pub fn passes_by(&self, second: bool, id: &Id) -> bool {
-        second && !self.again.contains(id)
+    /// Whether a webhook or policy is skipped in this round.
+    pub fn skips(&self, second: bool, id: &Id) -> bool {
+        second && !self.reinvoked.contains(id)
     }
 
-    /// Somebody is asked who wants to be asked again when something changes later.
-    pub fn wait(&mut self, id: Id) {
-        self.waiting.insert(id);
+    /// Records a call of a webhook or policy with reinvocation.
+    pub fn record_call(&mut self, id: Id) {
+        self.called.insert(id);
     }
 
-    /// The object has changed.
-    pub fn changed(&mut self) {
-        self.again.extend(self.waiting.drain());
+    /// Records a change of the object.
+    pub fn record_change(&mut self) {
+        self.reinvoked.extend(self.called.drain());
     }
 
-    /// The plugin has run.
+    /// Ends a run of the plugin.
     pub fn end(&mut self, object: &Value) {
-        self.output = (!self.waiting.is_empty()).then(|| object.clone());
+        self.output = (!self.called.is_empty()).then(|| object.clone());
     }
 }
 
@@ -68,21 +69,21 @@ mod tests {
     use plinth_codec::tree;
 
     #[test]
-    fn those_asked_before_a_change_are_asked_again() {
+    fn those_called_before_a_change_are_called_again() {
         let id = |name: &str| (name.to_owned(), String::new(), String::new());
         let (one, other) = (tree!({ "a": 1 }), tree!({ "a": 2 }));
-        let mut asked = Asked::default();
-        asked.begin(false, &one);
-        assert!(!asked.passes_by(false, &id("a")));
-        asked.wait(id("a"));
-        asked.changed();
-        asked.wait(id("b"));
-        asked.end(&one);
-        // Nobody else has changed the object: who was asked after the change has seen it.
-        asked.begin(true, &one);
-        assert!(!asked.passes_by(true, &id("a")) && asked.passes_by(true, &id("b")));
-        // Somebody has.
-        asked.begin(true, &other);
-        assert!(!asked.passes_by(true, &id("b")) && asked.passes_by(true, &id("c")));
+        let mut state = PluginState::default();
+        state.begin(false, &one);
+        assert!(!state.skips(false, &id("a")));
+        state.record_call(id("a"));
+        state.record_change();
+        state.record_call(id("b"));
+        state.end(&one);
+        // No other plugin has changed the object: one that was called after the change has seen it.
+        state.begin(true, &one);
+        assert!(!state.skips(true, &id("a")) && state.skips(true, &id("b")));
+        // Another plugin has.
+        state.begin(true, &other);
+        assert!(!state.skips(true, &id("b")) && state.skips(true, &id("c")));
     }
 }

@@ -1,4 +1,4 @@
-//! `RuntimeClass`: a pod takes overhead, node selector and tolerations from the class of its runtime.
+//! `RuntimeClass`: sets overhead, node selector and tolerations of a pod from its RuntimeClass.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/runtimeclass`.
 
@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use plinth_codec::{json, Map, Value};
 
-use super::amounts::Amounts;
+use super::resource_list::ResourceList;
 use super::Call;
 use plinth_api::api_error::ApiError;
 
-/// The class that the pod names.
+/// The RuntimeClass of the pod.
 async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
     let Some(name) = pod.str_at(&["spec", "runtimeClassName"]) else { return Ok(None) };
     let server = &call.cx.server;
@@ -21,16 +21,16 @@ async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Ap
     }
 }
 
-/// Gives a new pod what its class says.
+/// Applies its class to a new pod.
 ///
 /// # Errors
-/// 403 for a class that is not there, or what contradicts it.
+/// 403 for an unknown class, or values that differ from the class.
 pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
     let Some(class) = class_of(call, pod).await? else { return Ok(()) };
-    take_over(pod, &class).map_err(|why| call.forbidden(pod, &why))
+    apply_class(pod, &class).map_err(|why| call.forbidden(pod, &why))
 }
 
-/// Checks that the overhead is still that of the class.
+/// Checks that the overhead is that of the class.
 ///
 /// # Errors
 /// 403.
@@ -39,7 +39,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
     let expected = class.as_ref().and_then(|class| class.at(&["overhead"]));
     let given = pod.at(&["spec", "overhead"]);
     match expected {
-        Some(overhead) if Amounts::of(overhead.get("podFixed")) != Amounts::of(given) => {
+        Some(overhead) if ResourceList::of(overhead.get("podFixed")) != ResourceList::of(given) => {
             Err(call.forbidden(pod, MISMATCH))
         }
         None if given.is_some() => {
@@ -52,12 +52,12 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
 
 const MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-fn take_over(pod: &mut Value, class: &Value) -> Result<(), String> {
+fn apply_class(pod: &mut Value, class: &Value) -> Result<(), String> {
     let Some(spec) = pod.object_at_mut(&["spec"]) else { return Ok(()) };
     if let Some(overhead) = class.at(&["overhead"]) {
         let fixed = overhead.get("podFixed");
         let given = spec.get("overhead").filter(|given| given.as_object().is_some_and(|m| !m.is_empty()));
-        if given.is_some() && Amounts::of(given) != Amounts::of(fixed) {
+        if given.is_some() && ResourceList::of(given) != ResourceList::of(fixed) {
             return Err(MISMATCH.to_owned());
         }
         if let Some(fixed) = fixed {
@@ -84,14 +84,14 @@ fn take_over(pod: &mut Value, class: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What is equal is written alike.
+/// Equal values have equal encodings.
 fn written(value: &Value) -> Vec<u8> {
     let mut text = Vec::new();
     json::write_untyped(value, &mut text);
     text
 }
 
-/// Tolerations that the pod has not yet.
+/// Adds tolerations that the pod lacks.
 fn merge_tolerations(spec: &mut Map, more: &[Value]) {
     let mut all = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default().to_vec();
     let before = all.len();
@@ -108,7 +108,7 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn a_pod_takes_over_what_its_class_says() {
+    fn a_pod_gets_the_settings_of_its_class() {
         const CLASS: &str = r#"{"overhead":{"podFixed":{"cpu":"100m"}},"scheduling":{"nodeSelector":{"a":"b"},"tolerations":[{"key":"t"}]}}"#;
         // spec, spec afterwards or refusal
         let rows = [
@@ -131,7 +131,7 @@ mod tests {
         let class = json::parse(CLASS.as_bytes()).unwrap();
         for (spec, expected) in rows {
             let mut pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
-            let outcome = take_over(&mut pod, &class);
+            let outcome = apply_class(&mut pod, &class);
             match expected {
                 Ok(text) => {
                     assert_eq!(pod.get("spec"), Some(&json::parse(text.as_bytes()).unwrap()), "{spec}")

@@ -1,4 +1,4 @@
-//! ServiceAccount: each pod runs as an account that exists, and its containers find a token of that account
+//! `ServiceAccount`: sets the service account of each pod, and mounts a token of it into its containers
 //! (kubernetes `plugin/pkg/admission/serviceaccount`).
 
 use std::collections::HashSet;
@@ -13,25 +13,25 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::Context;
 use plinth_storage::object;
 
-/// The account of pods that name none.
+/// The service account of pods that specify none.
 const DEFAULT: &str = "default";
-/// What marks the pod that stands for a file on a node.
+/// Annotation of mirror pods, which represent static pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The annotation of an account whose pods may use its own Secrets alone.
+/// Annotation of service accounts whose pods may use only the Secrets that it lists.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
-/// What the name of the token's volume starts with.
+/// Prefix of the token volume's name.
 const VOLUME: &str = "kube-api-access-";
-/// Where containers find the token.
+/// Mount path of the token.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// How often and at which distance the account `default` of a new namespace is waited for.
+/// Attempts and interval of waiting for the account `default` of a new namespace.
 const WAIT: (u32, Duration) = (10, Duration::from_millis(100));
 
-/// Fills in the account, the token's volume and the account's pull secrets.
+/// Sets the account, the token volume and the account's pull secrets.
 ///
 /// # Errors
-/// 403 when the account is not there, and all that [`validate`] refuses.
+/// 403 when the account does not exist, and all errors of [`validate`].
 pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    // An update is checked as it will be stored: what a client sends to a subresource need not have the account.
+    // Updates are validated as they will be stored: the body of a subresource may lack the account.
     if call.operation != Operation::Create {
         return Ok(());
     }
@@ -42,7 +42,7 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
         set_spec(pod, "serviceAccountName", DEFAULT.into());
     }
     let name = account_name(pod).to_owned();
-    // The deprecated name of the field shows the same account.
+    // Also sets the deprecated field.
     set_spec(pod, "serviceAccount", name.as_str().into());
     let account = account(call, pod, &name).await?;
     if mounts_token(&account, pod) {
@@ -60,7 +60,7 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
     limit(call, pod, &account)
 }
 
-/// Refuses pods without an account, and Secrets that the account does not list where it limits them.
+/// Denies pods without an account, and Secrets that the account does not list if it limits them.
 ///
 /// # Errors
 /// 403.
@@ -107,8 +107,8 @@ fn containers<'a>(pod: &'a Value, kind: &str) -> &'a [Value] {
     pod.get("spec").map(|spec| list(spec, kind)).unwrap_or_default()
 }
 
-/// The account of a pod. That of a namespace which was just made may not be there yet: the controller that makes it is
-/// given a second.
+/// The account of a pod. In a new namespace the controller that creates the default account may need a
+/// second.
 async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiError> {
     let server = &call.cx.server;
     let cx = Context::internal(server, ("", "v1", "serviceaccounts"), call.namespace, name, Verb::Get)?;
@@ -129,13 +129,13 @@ async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
     Err(call.forbidden(pod, &why))
 }
 
-/// The pod's word counts before the account's; without either a token is mounted.
+/// The pod's setting takes precedence over the account's; the default is to mount a token.
 fn mounts_token(account: &Value, pod: &Value) -> bool {
     let says = |object: Option<&Value>| object?.get("automountServiceAccountToken").and_then(Value::as_bool);
     says(pod.get("spec")).or_else(|| says(Some(account))).unwrap_or(true)
 }
 
-/// Mounts the token in each container that has nothing at its place, and adds the volume when one needs it.
+/// Mounts the token into each container without a mount at its path, and adds the volume if needed.
 fn mount_token(pod: &mut Value) {
     let volumes = containers(pod, "volumes");
     let present =
@@ -178,10 +178,10 @@ fn push(object: &mut Value, key: &str, item: Value) {
     }
 }
 
-/// The volume with the account's token, the cluster's authority and the namespace.
+/// The volume with the account's token, the CA of the cluster and the namespace.
 fn token_volume(name: &str) -> Value {
     use plinth_apiserver::authn::service_account::WARN_ONLY_EXPIRATION;
-    /// `0644`: what the API gives projected volumes by default.
+    /// `0644`: the API's default for projected volumes.
     const MODE: i64 = 0o644;
     let token = tree!({ "path": "token", "expirationSeconds": WARN_ONLY_EXPIRATION });
     let authority = tree!({
@@ -205,7 +205,7 @@ fn token_volume(name: &str) -> Value {
     })
 }
 
-/// What a pod that stands for a file on a node may not have.
+/// Fields that a mirror pod must not have.
 fn mirror_error(pod: &Value) -> Option<&'static str> {
     if !account_name(pod).is_empty() {
         return Some("a mirror pod may not reference service accounts");
@@ -227,7 +227,7 @@ fn mirror_error(pod: &Value) -> Option<&'static str> {
     }
 }
 
-/// Whether a volume shows a Secret in any of the ways that volumes have.
+/// Whether a volume uses a Secret, in any of the possible ways.
 fn mounts_secret(volume: &Value) -> bool {
     let reference = |kind: &str, field: &str| volume.at(&[kind, field]).is_some_and(|r| !r.is_null());
     let sources = volume.get("projected").map(|projected| list(projected, "sources")).unwrap_or_default();
@@ -240,7 +240,7 @@ fn mounts_secret(volume: &Value) -> bool {
         || reference("csi", "nodePublishSecretRef")
 }
 
-/// The Secrets that a container's environment names, with where it does: the variable, or the whole environment.
+/// The Secrets in a container's environment, with the variable, or none for `envFrom`.
 fn secrets_of(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
     let variables = list(container, "env").iter().filter_map(|variable| {
         let name = variable.str_at(&["valueFrom", "secretKeyRef", "name"])?;
@@ -252,7 +252,7 @@ fn secrets_of(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
     variables.chain(whole)
 }
 
-/// Where an account says so, its pods may use the Secrets alone that it lists.
+/// Checks the Secrets of a pod if its account limits them to those that it lists.
 fn limit(call: &Call<'_>, pod: &Value, account: &Value) -> Result<(), ApiError> {
     let enforced = account.str_at(&["metadata", "annotations", ENFORCE]);
     if !enforced.is_some_and(is_true) {

@@ -1,5 +1,5 @@
-//! `CertificateApproval`, `CertificateSigning`, `ClusterTrustBundleAttest`: who acts for a signer of certificates must be
-//! authorized for that signer, beside the resource itself.
+//! `CertificateApproval`, `CertificateSigning`, `ClusterTrustBundleAttest`: approving, signing and attesting
+//! for a signer require authorization for that signer.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/certificates` and `pkg/certauthorization`.
 
@@ -10,14 +10,14 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::authz::rbac::escalation;
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 
-/// Approving and denying a request takes the verb `approve`.
+/// Approving and denying a request requires the verb `approve`.
 pub(super) async fn approve(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
     let signer = signer(call.old);
     let why = || format!("user not permitted to approve requests with signerName {signer:?}");
     require(call, csr, "approve", signer, why).await
 }
 
-/// A certificate, and conditions of its request, take the verb `sign`.
+/// Setting the certificate and conditions of a request requires the verb `sign`.
 pub(super) async fn sign(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
     let part = |csr: &Value, member: &str| csr.at(&["status", member]).cloned();
     let old = call.old.unwrap_or(&Value::Null);
@@ -29,7 +29,7 @@ pub(super) async fn sign(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {
     require(call, csr, "sign", signer, why).await
 }
 
-/// A trust bundle of a signer takes the verb `attest`.
+/// Writing a trust bundle of a signer requires the verb `attest`.
 pub(super) async fn attest(call: &Call<'_>, bundle: &Value) -> Result<(), ApiError> {
     let signer = signer(Some(bundle));
     let is_collectors = |old| escalation::changes_only_gc_fields(bundle, old);
@@ -44,7 +44,7 @@ fn signer(object: Option<&Value>) -> &str {
     object.and_then(|object| object.str_at(&["spec", "signerName"])).unwrap_or_default()
 }
 
-/// The verb on the signer, or on all signers of its domain.
+/// Requires the verb on the signer, or on all signers of its domain.
 async fn require(
     call: &Call<'_>,
     object: &Value,

@@ -1,5 +1,5 @@
-//! `DefaultStorageClass`, `PersistentVolumeClaimResize` and `StorageObjectInUseProtection`: what claims and volumes get, and
-//! may ask for.
+//! `DefaultStorageClass`, `PersistentVolumeClaimResize` and `StorageObjectInUseProtection`: default class and
+//! resizing of claims, and protection finalizers.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/storage`.
 
@@ -14,17 +14,17 @@ use plinth_api::metadata;
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
-/// The annotation that named a claim's class before there was a field.
+/// The deprecated annotation for a claim's class.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.str_at(&["metadata", "annotations", key])
 }
 
-/// The newest of those that an annotation marks as default; of equally old ones the first by name.
+/// The newest class that is annotated as default; of equally old ones the first by name.
 pub(super) fn newest_default(classes: &[Arc<Value>], marks: &[&str]) -> Option<Arc<Value>> {
     let marked = classes.iter().filter(|c| marks.iter().any(|mark| annotation(c, mark) == Some("true")));
-    // RFC 3339 in UTC sorts as text; classes come in the order of their names, and the first of equals stays.
+    // RFC 3339 in UTC sorts as text; classes are sorted by name, and the first of equals is kept.
     let newer = |a: &Arc<Value>, b: &Arc<Value>| {
         metadata::text(a, "creationTimestamp") >= metadata::text(b, "creationTimestamp")
     };
@@ -34,7 +34,7 @@ pub(super) fn newest_default(classes: &[Arc<Value>], marks: &[&str]) -> Option<A
     })
 }
 
-/// Gives a claim that names no class the default one.
+/// Sets the default class of a claim without a class.
 ///
 /// # Errors
 /// When the classes cannot be read.
@@ -59,7 +59,7 @@ fn class_name(claim: &Value) -> &str {
     annotation(claim, BETA_CLASS).or(field).unwrap_or_default()
 }
 
-/// A claim can grow when it is bound and its class lets it.
+/// Allows a claim to grow only if it is bound and its class allows it.
 ///
 /// # Errors
 /// 403.
@@ -89,14 +89,14 @@ pub(super) async fn validate_resize(call: &Call<'_>, claim: &Value) -> Result<()
     Err(call.forbidden(claim, why))
 }
 
-/// The finalizer that keeps a storage object while it is used, by plural of the resource.
+/// The protection finalizers of storage objects, by plural of the resource.
 pub(crate) const PROTECTION: &[(&str, &str)] = &[
     ("persistentvolumeclaims", "kubernetes.io/pvc-protection"),
     ("persistentvolumes", "kubernetes.io/pv-protection"),
     ("volumeattributesclasses", "kubernetes.io/vac-protection"),
 ];
 
-/// Adds the finalizer to a new object.
+/// Adds the protection finalizer to a new object.
 pub(super) fn protect(call: &Call<'_>, object: &mut Value) {
     let plural = call.cx.resource.plural();
     let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) else { return };

@@ -1,4 +1,4 @@
-//! `TaintNodesByCondition`: a new node takes no pods before its controller has found it ready.
+//! `TaintNodesByCondition`: taints new nodes as not ready until their controller finds them ready.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/nodetaint`.
 
@@ -7,7 +7,7 @@ use plinth_codec::{tree, Value};
 const KEY: &str = "node.kubernetes.io/not-ready";
 const EFFECT: &str = "NoSchedule";
 
-/// Adds the taint, unless it is there.
+/// Adds the taint if it is missing.
 pub(super) fn admit(node: &mut Value) {
     let Some(spec) = node.object_at_mut(&["spec"]) else { return };
     let mut taints = spec.get("taints").and_then(Value::as_array).unwrap_or_default().to_vec();

@@ -1,59 +1,61 @@
-//! The data directory: what lies where, whether it is ours, and what a start may make in it.
+//! The data directory: its layout, its ownership, and what a start may create in it.
 //!
 //! ```text
-//! DIR/plinth            marker: this directory is Plinth's, and what may still be made in it
-//! DIR/plinth.restoring  a backup is being restored; becomes the marker when all of it is, before the store gets its name
+//! DIR/plinth            marker: this directory is Plinth's, and what may still be created in it
+//! DIR/plinth.restoring  a restore is in progress; becomes the marker before the store gets its name
 //! DIR/store/            the storage engine
 //! DIR/pki/              certificates and keys
 //! DIR/continue.key      secret of continue tokens, mode 0600
 //! DIR/admin.kubeconfig  for kubectl, mode 0600
 //! ```
 //!
-//! A start makes a store and an authority only where there has never been one: the marker says so ([`Stage`]). In a directory whose
-//! first start was complete, a missing store or key is a loss, and the start is refused. Only "not found" counts as absence; whatever
-//! else keeps a file from being seen is an error.
+//! A start creates a store and an authority only where there has never been one, according to the marker
+//! ([`Stage`]). If the first start was complete, a missing store or key is a loss, and the server does not
+//! start. Only "not found" counts as absence; any other failure to stat a file is an error.
 //!
-//! Whoever writes to the directory holds a lock on it (`flock`), taken before the first look and kept until the [`DataDir`] is dropped:
-//! what was found stays true. A restore marks the directory before it makes anything else in it, and makes one that was absent
-//! under the name `DIR.restoring`, mark included: so wherever it is killed, a start finds no directory or the mark. The mark is gone
-//! before there is a database with its name: one beside the mark is none that a restore made, and is left alone.
+//! Processes that write to the directory hold a lock on it (`flock`), from before the first check until the
+//! [`DataDir`] is dropped, so that the result of the checks stays valid. A restore marks the directory before
+//! it creates anything else in it, and creates an absent directory under the name `DIR.restoring`, including
+//! the mark: wherever it is killed, a start finds no directory or the mark. The mark is removed before the
+//! database gets its name: a database next to the mark was not created by a restore, and is not touched.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+mod directory;
+mod error;
+
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::files::{create_durably, exists, is_at, sync_parent};
-use super::pki::{self, PkiError};
+use super::pki;
+use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized};
+
+pub use error::DataDirError;
 
 const MARKER: &str = "plinth";
 /// Marks a directory whose restore has not finished.
 const RESTORING: &str = "plinth.restoring";
 const STORE: &str = "store";
 const CONTINUE_KEY: &str = "continue.key";
-/// First line of the marker, and all of it in a directory whose first start was complete.
+/// First line of the marker, and its only line in a directory whose first start was complete.
 const TITLE: &str = "This directory holds the data of a plinth server.\n";
-/// Names in a directory that is none of ours yet: a mount point brings the first with it, a first start that was killed leaves
-/// the second.
+/// Names that may exist in an empty directory: a mount point contains the first, a first start that was
+/// killed leaves the second.
 const HARMLESS: [&str; 2] = ["lost+found", "plinth.new"];
 
-/// How often a lock is tried before the directory counts as in use, and how far apart: a process that is just being started elsewhere in
-/// this program holds copies of all open files for a moment, and with them a lock that was released meanwhile.
-const LOCK_ATTEMPTS: u32 = 10;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-
-/// What a start may make in a data directory.
+/// What a start may create in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Its first start has not finished: what is missing is made.
+    /// The first start has not finished: missing files are created.
     New,
-    /// A backup was restored into it: certificates and keys are made unless some were put there; the store must be there.
+    /// A backup was restored: certificates and keys are created unless the operator has put some there; the
+    /// store must exist.
     Restored,
-    /// Certificates and keys for a restored store are being made.
+    /// Certificates and keys for a restored store are being created.
     Keys,
-    /// Its first start was complete: store, certificates and keys must be there.
+    /// The first start was complete: store, certificates and keys must exist.
     Complete,
 }
 
@@ -70,13 +72,13 @@ impl Stage {
         }
     }
 
-    /// The text of the marker.
+    /// The contents of the marker.
     fn text(self) -> String {
         format!("{TITLE}{}", self.line())
     }
 }
 
-/// A data directory that was found to be ours or empty.
+/// A data directory that is Plinth's or was empty.
 #[derive(Clone, Debug)]
 pub struct DataDir {
     path: PathBuf,
@@ -85,90 +87,12 @@ pub struct DataDir {
     lock: Option<Arc<File>>,
 }
 
-/// Why a directory cannot be used; the message says what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum DataDirError {
-    /// Cannot be made, read or written.
-    #[error("cannot use data directory {path}: {source}")]
-    Io {
-        /// The directory or a file in it.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Another process writes to it.
-    #[error("data directory {path} is in use by another process; stop the server that uses it first")]
-    Locked {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// There is something else in it.
-    #[error("{path} is not empty and holds no plinth data; give --data-dir an empty or new directory")]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// There is no data directory.
-    #[error("{path} holds no plinth data")]
-    NotOurs {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A part of it is missing or damaged. Nothing was changed.
-    #[error("cannot use data directory: {path} {problem}\n{remedy}")]
-    Incomplete {
-        /// The file or directory that does not fit.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: &'static str,
-        /// What to do.
-        remedy: String,
-    },
-    /// A backup is to be restored where a store is.
-    #[error("{path} holds a store already, and a backup is never restored over one; give --data-dir a new or empty directory")]
-    HoldsStore {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The name under which a restore makes its directory is taken.
-    #[error("{path} is in the way: a restore makes its directory under that name first, and there are other files in it\nMove it away, or give another --data-dir")]
-    Obstructed {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A restore into it was not finished.
-    #[error(
-        "cannot use data directory: the restore into {path} did not finish\nRun plinth restore again with the same --data-dir; \
-         if a store belongs into it that is away, put that back first"
-    )]
-    UnfinishedRestore {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A restore into it was not finished, and a store is there: one that was away meanwhile.
-    #[error(
-        "cannot use data directory: {mark} says that a restore did not finish, and {part} belongs to a store that it did not make; nothing \
-         was changed\nIf the store is yours, remove the file {mark}. To restore a backup, run plinth restore with a new or empty --data-dir"
-    )]
-    StoreBesideMark {
-        /// The mark of the restore.
-        mark: PathBuf,
-        /// What is there of the store.
-        part: PathBuf,
-    },
-    /// A backup cannot be restored over its store.
-    #[error(transparent)]
-    Store(#[from] plinth_engine::Error),
-    /// A secret that cannot be written.
-    #[error(transparent)]
-    Secret(#[from] PkiError),
-}
-
 impl DataDir {
-    /// Makes the directory, or checks that it is ours and whole. It is locked until the value is dropped.
+    /// Creates the directory, or checks that it is Plinth's and complete. It is locked until the value is
+    /// dropped.
     ///
     /// # Errors
-    /// See [`DataDirError`]; then nothing was changed.
+    /// See [`DataDirError`]; nothing was changed then.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         let path = &normalized(path)?;
         create_durably(path).map_err(io_error(path))?;
@@ -189,7 +113,7 @@ impl DataDir {
         }
     }
 
-    /// A data directory that is there and holds a store.
+    /// An existing data directory with a store.
     ///
     /// # Errors
     /// See [`DataDirError`].
@@ -204,8 +128,8 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// A directory that a backup can be restored into: empty, absent, or without a store. It is marked as being restored, and
-    /// locked until the value is dropped; [`DataDir::restored`] makes it usable.
+    /// A target for a restore: empty, absent, or without a store. It is marked as being restored, and locked
+    /// until the value is dropped; [`DataDir::restored`] makes it usable.
     ///
     /// # Errors
     /// See [`DataDirError`].
@@ -237,7 +161,7 @@ impl DataDir {
         Ok(dir)
     }
 
-    /// A directory that a repair can be tried on, and what is wrong with its marker.
+    /// A directory to be repaired, and the problem of its marker, if any.
     ///
     /// # Errors
     /// See [`DataDirError`].
@@ -258,13 +182,13 @@ impl DataDir {
         Ok((dir, Some(marker_problem)))
     }
 
-    /// Says that a backup was restored: the next start may make certificates and keys, but no store.
+    /// Records that a backup was restored: the next start may create certificates and keys, but no store.
     ///
     /// # Errors
     /// When the marker cannot be written.
     pub fn restored(&mut self) -> Result<(), DataDirError> {
         let stage = match self.stage {
-            // Its certificates and keys stay what they are.
+            // The certificates and keys are kept.
             Stage::Complete => Stage::Complete,
             _ => Stage::Restored,
         };
@@ -282,7 +206,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// The directory, if it is ours; none if it is absent or empty.
+    /// The directory, if it is Plinth's; none if it is absent or empty.
     fn find(path: &Path) -> Result<Option<DataDir>, DataDirError> {
         let io = |source| DataDirError::Io { path: path.to_owned(), source };
         if !exists(path).map_err(io)? {
@@ -334,8 +258,7 @@ impl DataDir {
         Ok(Some(DataDir { path, stage, lock: None }))
     }
 
-    /// Refuses to go on in a directory that took the place of the locked one: a restore may have done so as long as there was
-    /// nothing in it.
+    /// Fails if the locked directory was replaced by another one: a restore may do that while it is empty.
     fn check_place(&self) -> Result<(), DataDirError> {
         match &self.lock {
             Some(lock) if !is_at(lock, &self.path).map_err(io_error(&self.path))? => {
@@ -355,7 +278,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Where a store must be, one is, and no restore is unfinished; whether it is whole is for the engine to say.
+    /// Checks that a required store exists and no restore is unfinished; the engine checks its contents.
     fn check_store(&self) -> Result<(), DataDirError> {
         let mark = self.path.join(RESTORING);
         if exists(&mark).map_err(io_error(&mark))? {
@@ -381,12 +304,12 @@ impl DataDir {
         Ok(())
     }
 
-    /// What a start may make.
+    /// What a start may create.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Says that certificates and keys are going to be made.
+    /// Records that certificates and keys are about to be created.
     ///
     /// # Errors
     /// When the marker cannot be written.
@@ -397,7 +320,7 @@ impl DataDir {
         }
     }
 
-    /// Says that the first start was complete: from now on what is missing is a loss.
+    /// Records that the first start was complete: from now on a missing file is a loss.
     ///
     /// # Errors
     /// When the marker cannot be written.
@@ -408,23 +331,23 @@ impl DataDir {
         }
     }
 
-    /// The directory, absolute.
+    /// The absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the engine lies.
+    /// Path of the storage engine.
     pub fn store(&self) -> PathBuf {
         self.path.join(STORE)
     }
 
-    /// The administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.path.join("admin.kubeconfig")
     }
 
-    /// The secret of continue tokens, made when there is none: lists that are under way then start over, and nothing else is
-    /// lost with it.
+    /// The secret of continue tokens, created if missing: continue tokens become invalid then, and clients
+    /// start their lists over.
     ///
     /// # Errors
     /// As [`DataDir::continue_key`], and when it cannot be written.
@@ -434,19 +357,19 @@ impl DataDir {
         }
         let path = self.path.join(CONTINUE_KEY);
         if self.stage == Stage::Complete {
-            tracing::warn!(path = %path.display(), "the key of continue tokens was missing and is made again: lists under way start over");
+            tracing::warn!(path = %path.display(), "key of continue tokens was missing, created a new one: clients start lists in progress over");
         }
         let random = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
         let text: String = random.iter().map(|u| u.simple().to_string()).collect();
-        // Version bits of a UUID are no secret; three of them leave more than 256 bits.
+        // The version bits of a UUID are not random; three UUIDs contain more than 256 random bits.
         pki::write_secret(&path, &text)?;
         Ok(digest(text.as_bytes()))
     }
 
-    /// The secret of continue tokens, when there is one.
+    /// The secret of continue tokens, if it exists.
     ///
     /// # Errors
-    /// When it cannot be read, or is damaged: what is left of it may be known to others.
+    /// When it cannot be read, or is damaged: the rest of it may be known to others.
     pub fn continue_key(&self) -> Result<Option<[u8; 32]>, DataDirError> {
         let path = self.path.join(CONTINUE_KEY);
         let io = |source| DataDirError::Io { path: path.clone(), source };
@@ -459,96 +382,12 @@ impl DataDir {
                 path,
                 problem: "is damaged",
                 remedy:
-                    "Put it back from a copy, or remove it: a new one is made, and lists under way start over"
+                    "Restore it from a copy, or remove it: a new one is created, and clients start lists in progress over"
                         .to_owned(),
             });
         }
         Ok(Some(digest(&text)))
     }
-}
-
-fn io_error(path: &Path) -> impl FnOnce(io::Error) -> DataDirError + '_ {
-    |source| DataDirError::Io { path: path.to_owned(), source }
-}
-
-/// A path without `.`, and without `NAME/..` where there is no NAME: to make the directory that it leads to takes nothing else. A
-/// NAME that is there may be a link, and `..` then leads out of where that leads.
-fn normalized(path: &Path) -> Result<PathBuf, DataDirError> {
-    let mut out = PathBuf::new();
-    for component in path.components() {
-        let is_below_nothing = matches!(component, Component::ParentDir)
-            && matches!(out.components().next_back(), Some(Component::Normal(_)))
-            && !exists(&out).map_err(io_error(&out))?;
-        match is_below_nothing {
-            true => drop(out.pop()),
-            false => out.push(component),
-        }
-    }
-    match out.as_os_str().is_empty() {
-        true => Ok(PathBuf::from(".")),
-        false => Ok(out),
-    }
-}
-
-/// Locks the directory that is at `path`. Nothing is made in it for that, so it can be somebody else's.
-fn lock(path: &Path) -> Result<Arc<File>, DataDirError> {
-    for attempt in 1.. {
-        let dir = File::open(path).map_err(io_error(path))?;
-        match dir.try_lock() {
-            // Not every file system locks directories (NFS does not). There the engine's lock on a file has to do.
-            Ok(()) | Err(TryLockError::Error(_)) if is_at(&dir, path).map_err(io_error(path))? => {
-                return Ok(Arc::new(dir));
-            }
-            _ if attempt < LOCK_ATTEMPTS => std::thread::park_timeout(LOCK_PAUSE),
-            _ => break,
-        }
-    }
-    Err(DataDirError::Locked { path: path.to_owned() })
-}
-
-/// Makes an absent directory, marked as being restored: under a name of its own, so that at no time there is an unmarked one.
-fn make_marked(path: &Path) -> Result<Arc<File>, DataDirError> {
-    let Some(name) = path.file_name() else {
-        create_durably(path).map_err(io_error(path))?;
-        return lock(path);
-    };
-    let mut unfinished = name.to_owned();
-    unfinished.push(".restoring");
-    let unfinished = path.with_file_name(unfinished);
-    create_durably(&unfinished).map_err(io_error(&unfinished))?;
-    let lock = lock(&unfinished)?;
-    for entry in fs::read_dir(&unfinished).map_err(io_error(&unfinished))? {
-        if entry.map_err(io_error(&unfinished))?.file_name() != RESTORING {
-            return Err(DataDirError::Obstructed { path: unfinished });
-        }
-    }
-    make_mark(&unfinished)?;
-    fs::rename(&unfinished, path).and_then(|()| sync_parent(path)).map_err(io_error(path))?;
-    Ok(lock)
-}
-
-/// Refuses a directory that is marked as being restored and in which a store is: what a restore leaves until the mark is gone is none
-/// that another one would refuse.
-fn check_beside_mark(dir: &Path) -> Result<(), DataDirError> {
-    match plinth_engine::check_restorable(dir.join(STORE)) {
-        Err(plinth_engine::Error::Incomplete { path: part, .. }) => {
-            Err(DataDirError::StoreBesideMark { mark: dir.join(RESTORING), part })
-        }
-        checked => Ok(checked?),
-    }
-}
-
-/// Marks a directory as being restored. The name is all that counts, so there is nothing between with it and without.
-fn make_mark(dir: &Path) -> Result<(), DataDirError> {
-    let mark = dir.join(RESTORING);
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(&mark)
-        .and_then(|_| sync_parent(&mark))
-        .map_err(io_error(&mark))
 }
 
 fn digest(text: &[u8]) -> [u8; 32] {
@@ -684,7 +523,7 @@ mod tests {
         let path = parent.path().join("data");
         let refused = || matches!(DataDir::open(&path), Err(DataDirError::UnfinishedRestore { .. }));
         let store = DataDir::for_restore(&path).unwrap().store();
-        assert!(!path.join(MARKER).exists(), "until it is restored it is nobody's");
+        assert!(!path.join(MARKER).exists(), "without a marker until it is restored");
         assert!(!path.with_file_name("data.restoring").exists());
         assert!(refused(), "with nothing in it but the mark");
         fs::create_dir_all(store.join("db.restoring")).unwrap();

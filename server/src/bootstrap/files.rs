@@ -1,14 +1,14 @@
-//! Looking for files and making directories so that neither a failed look nor a power cut is mistaken for absence.
+//! File checks and directory creation that do not mistake errors or power cuts for absence.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-/// Whether there is something at `path`; a link that leads nowhere is an error, and so is every failure but "not found".
+/// Whether something exists at `path`; a dangling link is an error, and so is every failure but "not found".
 ///
 /// # Errors
-/// When it cannot be told.
+/// When it cannot be determined.
 pub(crate) fn exists(path: &Path) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => fs::metadata(path).map(|_| true),
@@ -18,7 +18,7 @@ pub(crate) fn exists(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Makes a directory and those above it, so that a power cut does not take them away again.
+/// Creates a directory and its parents durably.
 pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
     if exists(path)? {
         return Ok(());
@@ -31,7 +31,7 @@ pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Writes the entry of `path` in its directory to disk.
+/// Syncs the directory entry of `path` to disk.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent(path))?.sync_all()
 }
@@ -44,7 +44,7 @@ pub(crate) fn parent(path: &Path) -> &Path {
 /// Whether an open file or directory is the one at `path`.
 ///
 /// # Errors
-/// When it cannot be told.
+/// When it cannot be determined.
 pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (open, named) = (file.metadata()?, fs::metadata(path)?);
     Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))

@@ -1,4 +1,4 @@
-//! The kubeconfig file that makes `kubectl` work at once.
+//! The administrator's kubeconfig file.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -29,8 +29,9 @@ current-context: plinth
     )
 }
 
-/// Whether a kubeconfig has server, authority and credentials of one that [`render`] made, whatever else it has.
-pub fn says_the_same(present: &str, rendered: &str) -> bool {
+/// Whether a kubeconfig has the server, authority and credentials of a rendered one, whatever else it
+/// contains.
+pub fn is_equivalent(present: &str, rendered: &str) -> bool {
     const PARTS: [&str; 4] =
         ["server:", "certificate-authority-data:", "client-certificate-data:", "client-key-data:"];
     let parts = |text: &'_ str| {
@@ -51,13 +52,13 @@ mod tests {
         let ours = render("https://127.0.0.1:6443", "admin", "ca", "cert", "key");
         let with_namespace = ours.replace("    user: admin\n", "    namespace: plane\n    user: admin\n");
         assert_ne!(with_namespace, ours);
-        assert!(says_the_same(&with_namespace, &ours));
+        assert!(is_equivalent(&with_namespace, &ours));
         for other in [
             render("https://127.0.0.1:6444", "admin", "ca", "cert", "key"),
             render("https://127.0.0.1:6443", "admin", "ca", "newer", "key"),
             String::new(),
         ] {
-            assert!(!says_the_same(&other, &ours));
+            assert!(!is_equivalent(&other, &ours));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! First start: everything that an empty data directory needs.
+//! First start: initialization of an empty data directory.
 
 mod datadir;
 pub(crate) mod files;
@@ -11,6 +11,6 @@ mod trust;
 pub use datadir::{DataDir, DataDirError, Stage};
 pub use objects::{
     ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, keep, tolerate,
+    ensure_token_tracking, run_reconciler, tolerate,
 };
 pub use trust::ensure_trust;

@@ -1,4 +1,4 @@
-//! The objects that every cluster has.
+//! System objects, which exist in every cluster.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use plinth_apiserver::handlers::internal::{ensure, update};
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Creates the system namespaces that are missing.
+/// Creates missing system namespaces.
 ///
 /// # Errors
 /// When one cannot be written.
@@ -35,7 +35,7 @@ pub async fn ensure_system_namespaces(server: &Arc<Server>) -> Result<(), ApiErr
     Ok(())
 }
 
-/// The priorities of what a cluster cannot do without: name, value and what for
+/// The system priority classes: name, value and description
 /// (kubernetes `pkg/apis/scheduling/v1/helpers.go`).
 const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
     (
@@ -50,7 +50,7 @@ const PRIORITY_CLASSES: &[(&str, i64, &str)] = &[
     ),
 ];
 
-/// Creates the system priority classes that are missing.
+/// Creates missing system priority classes.
 ///
 /// # Errors
 /// When one cannot be written.
@@ -68,7 +68,8 @@ async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Creates the Service `kubernetes` in namespace `default`, by which pods find this server, and its endpoints.
+/// Creates the Service `kubernetes` in namespace `default`, with which pods reach this server, and its
+/// endpoints.
 ///
 /// # Errors
 /// When one cannot be written.
@@ -111,7 +112,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
             "ports": tree!([endpoint_port.clone()]),
         })]),
     });
-    hold(server, ("", "v1", "endpoints"), NAMESPACE, endpoints, &["subsets"]).await?;
+    reconcile_object(server, ("", "v1", "endpoints"), NAMESPACE, endpoints, &["subsets"]).await?;
     let slice = tree!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -123,12 +124,18 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         })]),
         "ports": tree!([endpoint_port]),
     });
-    hold(server, ("discovery.k8s.io", "v1", "endpointslices"), NAMESPACE, slice, &["endpoints", "ports"])
-        .await
+    reconcile_object(
+        server,
+        ("discovery.k8s.io", "v1", "endpointslices"),
+        NAMESPACE,
+        slice,
+        &["endpoints", "ports"],
+    )
+    .await
 }
 
-/// Creates the ConfigMap that says since when the use of tokens in Secrets is written down: whoever cleans such Secrets up
-/// does not trust what was not yet looked at (kubernetes `pkg/controlplane/controller/legacytokentracking`).
+/// Creates the ConfigMap with the date since when the use of legacy tokens is tracked: cleaners of such
+/// Secrets must not rely on data from before (kubernetes `pkg/controlplane/controller/legacytokentracking`).
 ///
 /// # Errors
 /// When it cannot be written.
@@ -148,8 +155,8 @@ pub async fn ensure_token_tracking(server: &Arc<Server>) -> Result<(), ApiError>
     ensure(server, ("", "v1", "configmaps"), "kube-system", object).await
 }
 
-/// Creates the ServiceCIDR `kubernetes`, which shows the ranges of cluster addresses, and says that it is ready. One that says
-/// something else is left alone, but for the second range that makes a cluster dual-stack (kubernetes
+/// Creates the ServiceCIDR `kubernetes` with the ranges of cluster addresses, and sets it ready. One with
+/// other ranges is not changed, except to add the second range of a dual-stack cluster (kubernetes
 /// `pkg/controlplane/controller/defaultservicecidr`).
 ///
 /// # Errors
@@ -181,14 +188,14 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
     };
     let ready = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let said = new.at(&["status", "conditions"]).and_then(Value::as_array).is_some_and(|conditions| {
+        let is_set = new.at(&["status", "conditions"]).and_then(Value::as_array).is_some_and(|conditions| {
             conditions.iter().any(|condition| {
                 condition.str_at(&["type"]) == Some("Ready")
                     && condition.str_at(&["status"]) != Some("Unknown")
             })
         });
         let differs = new.at(&["spec", "cidrs"]) != Some(&networks);
-        if said || differs || metadata::is_deleting(&new) {
+        if is_set || differs || metadata::is_deleting(&new) {
             return Ok(new);
         }
         let condition = tree!({
@@ -203,17 +210,17 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
         }
         Ok(new)
     };
-    let gone_is_fine = |outcome: Result<(), ApiError>| match outcome {
+    let ignore_not_found = |outcome: Result<(), ApiError>| match outcome {
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     };
-    gone_is_fine(update(&cx, &widened).await)?;
+    ignore_not_found(update(&cx, &widened).await)?;
     let cx = cx.at_subresource("status");
-    gone_is_fine(update(&cx, &ready).await)
+    ignore_not_found(update(&cx, &ready).await)
 }
 
-/// Creates an object that is missing and puts those parts of one that is there right.
-pub(super) async fn hold(
+/// Creates a missing object and repairs the given parts of an existing one.
+pub(super) async fn reconcile_object(
     server: &Arc<Server>,
     resource: (&str, &str, &str),
     namespace: &str,
@@ -222,10 +229,10 @@ pub(super) async fn hold(
 ) -> Result<(), ApiError> {
     ensure(server, resource, namespace, object.clone()).await?;
     let cx = Context::internal(server, resource, namespace, metadata::text(&object, "name"), Verb::Update)?;
-    let right = |live: &Value| parts.iter().all(|part| live.get(part) == object.get(part));
-    let put_right = |live: Option<&Value>| {
+    let is_current = |live: &Value| parts.iter().all(|part| live.get(part) == object.get(part));
+    let repaired = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let target = new.as_object_mut().filter(|_| live.is_some_and(|live| !right(live)));
+        let target = new.as_object_mut().filter(|_| live.is_some_and(|live| !is_current(live)));
         if let Some(target) = target {
             for part in parts {
                 target.insert(*part, object.get(part).cloned().unwrap_or_default());
@@ -233,19 +240,19 @@ pub(super) async fn hold(
         }
         Ok(new)
     };
-    match update(&cx, &put_right).await {
-        // Deleted since: the next look makes it again.
+    match update(&cx, &repaired).await {
+        // Deleted concurrently: the next round recreates it.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }
 }
 
-/// What the start makes of an error of one of these objects. A first start ends with it. A later one goes on, and [`keep`] tries again:
-/// what is stored (a quota, a webhook whose backend is a pod, what a repair left of a damaged store) must not keep a server
-/// from starting that is needed to change it.
+/// Handles an error for one of these objects at start. A first start fails. A later one continues, and
+/// [`run_reconciler`] retries: stored objects (a quota, a webhook whose backend is a pod, a damaged store
+/// after a repair) must not prevent the start of the server that is needed to change them.
 ///
 /// # Errors
-/// At a first start and when the storage has failed, what the outcome is.
+/// At a first start, and when the storage has failed.
 pub fn tolerate(
     server: &Server,
     is_first_start: bool,
@@ -256,13 +263,13 @@ pub fn tolerate(
         Ok(()) => Ok(true),
         Err(error) if is_first_start || server.store.engine().failure().is_some() => Err(error),
         Err(error) => {
-            tracing::warn!(%error, "{what} cannot be created; the server starts without and tries again every {} seconds", PERIOD.as_secs());
+            tracing::warn!(%error, "{what} cannot be created; the server starts without it and retries every {} seconds", PERIOD.as_secs());
             Ok(false)
         }
     }
 }
 
-/// Creates the priority classes, roles and bindings that are missing.
+/// Creates missing priority classes, roles and bindings.
 ///
 /// # Errors
 /// When one cannot be written.
@@ -271,13 +278,13 @@ pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiErr
     rbac::reconcile(server).await
 }
 
-/// How often the objects are looked at; as often as upstream looks at the endpoints of its own Service.
+/// Interval of reconciliation; that of upstream for the endpoints of its own Service.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Makes what every cluster has again when somebody deletes or changes it. Each round is a read per object while
-/// nothing is wrong. Roles and bindings and priority classes are looked at when the server starts, as upstream does, and
-/// after that until they are complete.
-pub async fn keep(
+/// Reconciles the system objects, so that deleted ones are recreated and changed ones repaired. If nothing
+/// has changed, a round reads each object once. Roles, bindings and priority classes are reconciled at start,
+/// as upstream does, and then until they are complete.
+pub async fn run_reconciler(
     server: Arc<Server>,
     listening: SocketAddr,
     trust: ClusterAuthenticationInfo,
@@ -294,14 +301,14 @@ pub async fn keep(
                 }
             }
         }
-        if let Err(error) = look(&server, listening, &trust).await {
+        if let Err(error) = reconcile_all(&server, listening, &trust).await {
             end_if_over().await;
-            tracing::warn!(%error, "an object that every cluster has cannot be made again");
+            tracing::warn!(%error, "failed to reconcile system objects");
         }
     }
 }
 
-async fn look(
+async fn reconcile_all(
     server: &Arc<Server>,
     listening: SocketAddr,
     trust: &ClusterAuthenticationInfo,
@@ -313,7 +320,7 @@ async fn look(
     ensure_kubernetes_service(server, listening).await
 }
 
-/// The address at which others reach this server: where it listens, and when that says nothing to others, this
+/// The address at which others reach this server: the bind address, or, if that is unspecified, this
 /// machine's address on its default route (as upstream chooses its advertise address).
 fn advertised(listening: IpAddr) -> IpAddr {
     if !listening.is_loopback() && !listening.is_unspecified() {

@@ -1,7 +1,7 @@
-//! First start: certificate authority, serving certificate, service-account key, admin certificate.
+//! Credentials: certificate authority, serving certificate, service-account key, admin certificate.
 //!
-//! Everything lies in `DIR/pki`, keys with mode 0600, and is made once; later starts reuse it. Only
-//! the serving certificate is made again when it does not cover the address that is served or is near its end.
+//! Everything is in `DIR/pki`, keys with mode 0600, and created once; later starts reuse it. Only the serving
+//! and admin certificates are reissued when they do not cover the served addresses or expire soon.
 
 mod acceptance;
 mod integrity;
@@ -24,7 +24,7 @@ use x509_parser::oid_registry::OID_X509_COMMON_NAME;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
-pub use acceptance::Unaccepted;
+pub use acceptance::RejectedCertificate;
 
 use super::files::{create_durably, exists, sync_parent};
 use super::Stage;
@@ -34,60 +34,61 @@ use plinth_pki::jwt::keys::{self, SigningKey};
 use plinth_pki::signature::{self, SignatureError};
 use plinth_pki::{signers, AlternativeNames, Authority, Name, Template};
 
-/// The common name of an authority that is made here.
+/// The common name of the server's own authority.
 const AUTHORITY_NAME: &str = "kubernetes";
-/// How long the authority is valid: an appliance should not die of it.
+/// Validity of the authority, in years; it is not renewed.
 const AUTHORITY_YEARS: i64 = 10;
-/// How long the other certificates are valid.
+/// Validity of the other certificates, in days.
 const LEAF_DAYS: i64 = 365;
-/// A serving or admin certificate with less than this left is made again at start.
+/// A serving or admin certificate that expires within this many days is reissued at start.
 const RENEW_DAYS: i64 = 90;
 
-/// The files, without their extensions, on which no other credentials rest: the server's and the administrator's.
+/// Names, without extensions, of certificates that no other credentials depend on: the server's and the
+/// administrator's.
 const LEAVES: [&str; 2] = ["apiserver", "admin"];
 
-/// Certificates begin a little in the past, for clients whose clocks are behind.
+/// Certificates are backdated for clients whose clocks are behind.
 const BACKDATE: Duration = Duration::minutes(5);
 
-/// What can go wrong while credentials are made.
+/// Errors of creating or loading credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{path}: {source}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// A key or certificate that cannot be made or read.
+    /// A key or certificate cannot be created or parsed.
     #[error("certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// A certificate or key that cannot be read.
+    /// A certificate or key file is invalid.
     #[error(transparent)]
     Pem(#[from] FileError),
-    /// The authority that lies here cannot sign.
+    /// The authority cannot sign.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The authority's key fits its certificate and cannot sign those of server and administrator.
+    /// The authority's key matches its certificate but is of a kind that cannot sign.
     #[error(
         "cannot use the server's certificates and keys: {path} holds a key of a kind that cannot sign the server's certificates\n\
          Put a key of RSA, ECDSA P-256, ECDSA P-384 or Ed25519 there, and its certificate"
     )]
     UnsupportedKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file is missing without which credentials that were issued end. Nothing was changed.
+    /// A file is missing that issued credentials depend on. Nothing was changed.
     #[error("cannot use the server's certificates and keys: {path} is missing\n{}", remedy(.path))]
     Lost {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A file is damaged without which credentials that were issued end. Nothing was changed.
+    /// A file is damaged that issued credentials depend on. Nothing was changed.
     #[error("cannot use the server's certificates and keys: {path}: {reason}\n{}", remedy(.path))]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -101,7 +102,7 @@ fn is_leaf(path: &Path) -> bool {
 fn remedy(path: &Path) -> String {
     let dir = path.parent().and_then(Path::parent).unwrap_or(Path::new(".")).display();
     if is_leaf(path) {
-        return format!("Run plinth repair --data-dir {dir}: the next start makes a new one");
+        return format!("Run plinth repair --data-dir {dir}: the next start creates a new one");
     }
     format!(
         "Put it back from a copy. If there is none: plinth repair --data-dir {dir} has new ones made, and every credential that was \
@@ -109,14 +110,14 @@ fn remedy(path: &Path) -> String {
     )
 }
 
-/// The files of `DIR/pki`.
+/// The files in `DIR/pki`.
 #[derive(Clone, Debug)]
 pub struct Pki {
     dir: PathBuf,
 }
 
 impl Pki {
-    /// The credentials below a data directory; made by [`Pki::ensure`].
+    /// The credentials in a data directory; created by [`Pki::ensure`].
     pub fn at(data_dir: &Path) -> Pki {
         Pki { dir: data_dir.join("pki") }
     }
@@ -156,10 +157,10 @@ impl Pki {
         self.dir.join("sa.key")
     }
 
-    /// Refuses to start without a key or certificate that credentials rest on, where there has been one. Changes nothing.
+    /// Fails if a key or certificate that issued credentials depend on has been lost. Changes nothing.
     ///
     /// # Errors
-    /// [`PkiError::Lost`] and [`PkiError::Damaged`], or why a file cannot be read.
+    /// [`PkiError::Lost`] and [`PkiError::Damaged`], or the error of reading a file.
     pub fn check(&self, stage: Stage) -> Result<(), PkiError> {
         let [ca_cert, ca_key, sa_key] = [self.ca_cert(), self.ca_key(), self.service_account_key()];
         let there =
@@ -167,7 +168,8 @@ impl Pki {
         let lost = |path: &PathBuf| Err(PkiError::Lost { path: path.clone() });
         let found = [there(&ca_cert)?, there(&ca_key)?, there(&sa_key)?];
         let may_be_missing = match stage {
-            // The key is written first: a certificate alone is not what a first start leaves that was killed.
+            // The key is written first: a first start that was killed does not leave a certificate without a
+            // key.
             Stage::New | Stage::Keys if found[0] && !found[1] => return lost(&ca_key),
             Stage::New | Stage::Keys => true,
             Stage::Restored => found == [false; 3],
@@ -205,8 +207,8 @@ impl Pki {
         Ok(())
     }
 
-    /// Finds all damage, also what a start does not mind: see `integrity`. A file that is missing is a error only where
-    /// [`Pki::check`] says so.
+    /// Finds all damage, including damage that does not prevent a start: see `integrity`. A missing file is
+    /// an error only as for [`Pki::check`].
     pub fn verify(&self, stage: Stage) -> Vec<PkiError> {
         if let Err(error) = self.check(stage) {
             return vec![error];
@@ -219,7 +221,7 @@ impl Pki {
                 Err(error) => errors.push(error),
             }
         }
-        // Without an authority there is nothing that they can be checked by.
+        // Without an authority the signatures cannot be verified.
         if let Some(authority) = authority {
             let pairs = [(self.serving_cert(), self.serving_key()), (self.admin_cert(), self.admin_key())];
             errors.extend(pairs.iter().filter_map(|(cert, key)| verify_leaf(cert, key, &authority).err()));
@@ -227,8 +229,8 @@ impl Pki {
         errors
     }
 
-    /// Certificates that a start is made with all the same, and that clients do not accept. What cannot be read is not looked at.
-    pub fn unaccepted(&self) -> Vec<Unaccepted> {
+    /// Certificates that do not prevent a start but that clients reject. Unreadable files are skipped.
+    pub fn rejected(&self) -> Vec<RejectedCertificate> {
         let now = OffsetDateTime::now_utc();
         let read = |path: &Path| files::read_certificates(path).unwrap_or_default();
         let authorities = read(&self.ca_cert());
@@ -244,7 +246,7 @@ impl Pki {
         leaves.filter_map(of_leaf).collect()
     }
 
-    /// Checks all certificates of the authority's file and answers the first.
+    /// Verifies all certificates in the authority's file and returns the first.
     fn verify_authority(&self) -> Result<CertificateDer<'static>, PkiError> {
         let path = self.ca_cert();
         let certificates = files::read_certificates(&path).map_err(damaged)?;
@@ -255,9 +257,9 @@ impl Pki {
             .map_err(|damage| PkiError::Damaged { path, reason: damage.to_string() })
     }
 
-    /// The files that have to be made again where [`Pki::verify`] reports `error`: those that cannot be used, and those that
-    /// rest on them. None when making them again is no answer to it.
-    pub fn resting_on(&self, error: &PkiError) -> Option<Vec<PathBuf>> {
+    /// The files to be recreated where [`Pki::verify`] reports `error`: the damaged ones, and those that
+    /// depend on them. None when recreating them does not help.
+    pub fn dependents_of(&self, error: &PkiError) -> Option<Vec<PathBuf>> {
         let (PkiError::Lost { path } | PkiError::Damaged { path, .. }) = error else { return None };
         if *path == self.service_account_key() {
             return Some(vec![path.clone()]);
@@ -276,13 +278,14 @@ impl Pki {
         ])
     }
 
-    /// Whether `error` is about a certificate or key on which nothing else rests: any start makes it where it is missing.
+    /// Whether `error` concerns a certificate or key that no other credentials depend on: a start recreates
+    /// it if it is missing.
     pub fn is_leaf(&self, error: &PkiError) -> bool {
         matches!(error, PkiError::Lost { path } | PkiError::Damaged { path, .. } if is_leaf(path))
     }
 
-    /// Makes what is missing, where [`Pki::check`] allows it. `serves` are the addresses besides loopback that the serving certificate must
-    /// cover, `service_ip` the cluster address of the `kubernetes` service.
+    /// Creates missing files, as far as [`Pki::check`] allows. `serves` are the addresses besides loopback
+    /// that the serving certificate must cover, `service_ip` the cluster address of the `kubernetes` service.
     ///
     /// # Errors
     /// When a file cannot be written or an existing key cannot be used.
@@ -317,10 +320,10 @@ impl Pki {
         Ok(())
     }
 
-    /// A client certificate and key in PEM for a user, groups and, unless empty, a UID.
+    /// Issues a client certificate and key in PEM for a user, groups and, unless empty, a UID.
     ///
     /// # Errors
-    /// When the authority cannot be read or has ended.
+    /// When the authority cannot be read or has expired.
     pub fn issue_client(
         &self,
         user: &str,
@@ -342,20 +345,20 @@ impl Pki {
         Ok((cert, key.serialize_pem()))
     }
 
-    /// Whether a certificate is there, whole, has time left and covers those addresses.
+    /// Whether a certificate exists, is valid, does not expire soon and covers those addresses.
     fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
         let Ok(certificates) = files::read_certificates(cert) else { return false };
         let Ok(authorities) = files::read_certificates(&self.ca_cert()) else { return false };
         let (Some(certificate), Some(authority)) = (certificates.first(), authorities.first()) else {
             return false;
         };
-        // Made here, and the authority is another one now: clients would not accept it.
+        // Issued here by a former authority: clients would reject it.
         let is_left_over = is_of_own_authority(certificate)
             && !authorities.iter().any(|authority| acceptance::is_issued_by(certificate, authority));
         is_usable(certificate, key, san) && is_signed_by(certificate, authority) && !is_left_over
     }
 
-    /// The authority's key, of whatever form.
+    /// The authority's key, in any supported format.
     fn authority_key(&self) -> Result<KeyPair, PkiError> {
         let path = self.ca_key();
         let pkcs8 = keys::pkcs8_of(&files::read_key(&path)?);
@@ -416,12 +419,12 @@ fn subject(name: &str, groups: &[&str]) -> DistinguishedName {
 
 fn validity(params: &mut CertificateParams, how_long: Duration) {
     let now = OffsetDateTime::now_utc();
-    // A clock that is a little behind ours must not refuse a certificate made this second.
+    // Backdated for clients whose clocks are behind.
     params.not_before = now - Duration::minutes(5);
     params.not_after = now + how_long;
 }
 
-/// The names that upstream's own serving certificate carries, and every address that is served.
+/// The names of upstream's own serving certificate, and every served address.
 fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
     let names = [
         "localhost",
@@ -441,8 +444,8 @@ fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
     san
 }
 
-/// Whether a certificate is as its issuer signed it. One of another issuer is none of ours, and one that is signed in a way that is
-/// not known here is believed.
+/// Whether a certificate's signature is valid. True if it was issued by another issuer or with an unsupported
+/// algorithm.
 fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
     let (Ok((_, certificate)), Ok((_, issuer))) =
         (X509Certificate::from_der(certificate), X509Certificate::from_der(issuer))
@@ -458,7 +461,7 @@ fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -
     *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
 }
 
-/// Whether a certificate names an issuer as those are named that are made here.
+/// Whether the issuer of a certificate has the name of the server's own authority.
 fn is_of_own_authority(certificate: &CertificateDer<'_>) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     let mut attributes = certificate.issuer().iter_attributes();
@@ -468,7 +471,7 @@ fn is_of_own_authority(certificate: &CertificateDer<'_>) -> bool {
     attributes.next().is_some_and(is_name) && attributes.next().is_none()
 }
 
-/// A file that does not decode as damage.
+/// Reports an invalid file as damage.
 fn damaged(error: FileError) -> PkiError {
     match error {
         FileError::Text { path, source } => PkiError::Damaged { path, reason: source.to_string() },
@@ -476,7 +479,8 @@ fn damaged(error: FileError) -> PkiError {
     }
 }
 
-/// Checks the server's or the administrator's certificate and key. Those that are not there are made at the next start.
+/// Verifies the server's or the administrator's certificate and key. Missing ones are recreated at the next
+/// start.
 fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Result<(), PkiError> {
     let damage =
         |path: &Path, reason: &str| PkiError::Damaged { path: path.to_owned(), reason: reason.into() };
@@ -499,11 +503,11 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     Ok(())
 }
 
-/// Whether a certificate has time left, covers those addresses and has its key there.
+/// Whether a certificate does not expire soon, covers those addresses and matches its key file.
 fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
-    // A key that cannot be used or is another's is made again with its certificate: nothing rests on this one.
+    // An unusable key, or that of another certificate, is recreated with its certificate.
     let is_its_key = files::read_key(key)
         .ok()
         .and_then(|der| KeyPair::try_from(&der).ok())
@@ -522,7 +526,7 @@ fn write(path: &Path, text: &str) -> Result<(), PkiError> {
     write_with_mode(path, text, 0o644)
 }
 
-/// Writes a file that only its owner can read, in one step: a crash leaves the old one or the new one.
+/// Writes a file that only its owner can read, atomically: a crash leaves the old one or the new one.
 pub fn write_secret(path: &Path, text: &str) -> Result<(), PkiError> {
     write_with_mode(path, text, 0o600)
 }

@@ -1,4 +1,5 @@
-//! Makes the roles and bindings that every cluster has, and puts them right at every start (see [`plinth_apiserver::authz::rbac::bootstrap`]).
+//! Creates and repairs the default roles and bindings at every start (see
+//! [`plinth_apiserver::authz::rbac::bootstrap`]).
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_registry::key;
 use plinth_storage::object;
 
-/// Makes and heals all of them, what is missing in one transaction. One that cannot be decrypted stays as it is.
+/// Creates missing ones in one transaction, and repairs changed ones. One that cannot be decrypted is left as
+/// it is.
 ///
 /// # Errors
 /// When they cannot be read or written.
@@ -41,9 +43,10 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         };
         let live = match server.store.fetched(record) {
             Ok(live) => object::to_tree(&cx.resource, &live)?,
-            // Its key may come back. A server that did not start for it could not be told to delete it either.
-            Err(error) if error.is_of_the_value() => {
-                tracing::error!(%error, plural, namespace, name, "a bootstrap object cannot be decrypted");
+            // Its key may become available again. If this prevented the start, the object could not be
+            // deleted either.
+            Err(error) if error.affects_only_this_value() => {
+                tracing::error!(%error, plural, namespace, name, "bootstrap object cannot be decrypted");
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -51,7 +54,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         match reconcile_object(&live, &object) {
             Reconciled::Unchanged => {}
             Reconciled::Changed(_) => {
-                tracing::info!(plural, namespace, name, "a bootstrap object is put right");
+                tracing::info!(plural, namespace, name, "bootstrap object repaired");
                 let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object))
                 {
                     Some(Reconciled::Changed(healed)) => Ok(healed),
@@ -60,7 +63,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                 internal::update(&cx, &transform).await?;
             }
             Reconciled::Replace => {
-                tracing::info!(plural, namespace, name, "a bootstrap binding of another role is made again");
+                tracing::info!(plural, namespace, name, "bootstrap binding to another role recreated");
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });
             }

@@ -1,15 +1,15 @@
-//! The ConfigMap by which servers of further APIs, kube-controller-manager and kube-scheduler learn whom this server trusts: the
-//! authorities of client certificates and of the front proxy, and the proxy's headers
-//! (kubernetes `pkg/controlplane/controller/clusterauthenticationtrust`).
+//! The ConfigMap with which extension API servers, kube-controller-manager and kube-scheduler learn the
+//! trusted authorities of client certificates and of the front proxy, and the proxy's headers (kubernetes
+//! `pkg/controlplane/controller/clusterauthenticationtrust`).
 //!
-//! Upstream adds to what it finds there, since several servers may hold it together. Here one server does, so what is there is
-//! what it trusts, and an authority that has been taken out is gone.
+//! Upstream merges with the existing ConfigMap, since several servers may write it. Here one server does, so
+//! the ConfigMap is replaced, and a removed authority is removed from it.
 
 use std::sync::Arc;
 
 use plinth_codec::{tree, Value};
 
-use super::objects::hold;
+use super::objects::reconcile_object;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
@@ -17,7 +17,7 @@ use plinth_apiserver::context::Server;
 const NAME: &str = "extension-apiserver-authentication";
 const NAMESPACE: &str = "kube-system";
 
-/// Makes the ConfigMap, or puts it right.
+/// Creates or repairs the ConfigMap.
 ///
 /// # Errors
 /// When a file cannot be read or the ConfigMap cannot be written.
@@ -28,5 +28,5 @@ pub async fn ensure_trust(server: &Arc<Server>, trust: &ClusterAuthenticationInf
         "metadata": tree!({ "name": NAME, "namespace": NAMESPACE }),
         "data": Value::from(trust.data().map_err(ApiError::internal)?),
     });
-    hold(server, ("", "v1", "configmaps"), NAMESPACE, object, &["data"]).await
+    reconcile_object(server, ("", "v1", "configmaps"), NAMESPACE, object, &["data"]).await
 }

@@ -1,4 +1,4 @@
-//! The file that a backup is written to before it gets its name.
+//! The temporary file of a backup.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use crate::bootstrap::files::{is_at, parent, sync_parent};
 use plinth_apiserver::private_files;
 
-/// A file beside the archive, with a name that no other backup uses. Locked while it is written; removed when it is dropped unfinished.
+/// A file next to the archive, with a unique name. Locked while it is written; removed when it is dropped
+/// unfinished.
 pub(super) struct UnfinishedArchive {
     path: PathBuf,
     file: File,
 }
 
-/// What the names of unfinished archives add to that of the archive, before the number of the process and one of its own.
+/// Suffix of unfinished archives, before the process ID and a counter.
 const SUFFIX: &str = ".unfinished-";
-/// More unfinished archives of one name do not lie side by side.
+/// Maximum number of unfinished archives per archive name.
 const MOST: u32 = 1000;
 
 impl UnfinishedArchive {
-    /// Creates the file for the archive `to`. Files that killed backups have left are removed.
+    /// Creates the temporary file of the archive `to`. Files of killed backups are removed.
     ///
     /// # Errors
     /// When the file cannot be created.
@@ -31,9 +32,9 @@ impl UnfinishedArchive {
             let path = PathBuf::from(path);
             match private_files::create_new(&path) {
                 Ok(file) => {
-                    // Where locks are not known, what a killed backup leaves stays.
+                    // Without support for locks, files of killed backups are not removed.
                     let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-                    // Another backup may have looked before it was locked, and removes it then.
+                    // Another backup may have checked before it was locked, and removes it then.
                     if !is_taken && is_at(&file, &path).unwrap_or(false) {
                         return Ok(UnfinishedArchive { path, file });
                     }
@@ -47,22 +48,22 @@ impl UnfinishedArchive {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// The file, to write to.
+    /// The file to write to.
     ///
     /// # Errors
-    /// When the process has no room for another open file.
+    /// When the process has too many open files.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Gives the file, which is synced, the name of the archive, durably. An archive that is there by now stays.
+    /// Renames the synced file to the archive's name, durably. An archive that was created meanwhile is kept.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`], or what the file system answers.
+    /// [`io::ErrorKind::AlreadyExists`], or the error of the file system.
     pub(super) fn finish(self, to: &Path) -> io::Result<()> {
         match fs::hard_link(&self.path, to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
-            // A file system without links.
+            // The file system has no hard links.
             Err(_) => fs::rename(&self.path, to)?,
             Ok(()) => fs::remove_file(&self.path)?,
         }
@@ -72,12 +73,12 @@ impl UnfinishedArchive {
 
 impl Drop for UnfinishedArchive {
     fn drop(&mut self) {
-        // After `finish` it is not there any more; otherwise the error that counts is another one.
+        // After `finish` the file does not exist any more; otherwise another error is reported.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes unfinished archives of that name that nobody has locked. What cannot be removed is in nobody's way.
+/// Removes unfinished archives of that name that are not locked. Failures are ignored.
 fn remove_abandoned(to: &Path) {
     let Some(prefix) = to.file_name().map(|name| format!("{}{SUFFIX}", name.to_string_lossy())) else {
         return;
@@ -93,7 +94,7 @@ fn remove_abandoned(to: &Path) {
             continue;
         }
         let Ok(file) = File::open(entry.path()) else { continue };
-        // Held until it is gone: a backup that has just made it takes another name then.
+        // Held until it is removed: a backup that has just created it uses another name then.
         if file.try_lock().is_ok() {
             let _ = fs::remove_file(entry.path());
         }
@@ -124,7 +125,7 @@ mod tests {
         first.finish(&to).unwrap();
         assert_eq!(second.finish(&to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&to).unwrap(), b"first");
-        // What a killed one has left.
+        // The leftover of a killed backup.
         let left = dir.path().join("x.backup.unfinished-1-0");
         fs::write(&left, b"rest").unwrap();
         let others = ["x.backup.unfinished-1-notes", "x.backup.unfinished-copy", "y.backup.unfinished-1-0"];

@@ -1,4 +1,4 @@
-//! The commands that talk to a running server: one GET with a kubeconfig's credentials.
+//! Requests to a running server, with the credentials of a kubeconfig.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,26 +9,26 @@ use hyper::{Request, StatusCode};
 use plinth_apiserver::egress::connection::ConnectError;
 use plinth_apiserver::egress::kubeconfig::{Kubeconfig, KubeconfigError};
 
-/// Why a running server could not be asked.
+/// A failed request to a running server.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum ClientError {
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    #[error("no runtime: {0}")]
+    #[error("cannot start the runtime: {0}")]
     Runtime(std::io::Error),
     #[error("cannot reach {server}: {source}")]
     Unreachable { server: String, source: ConnectError },
-    #[error("the server answered {0}: {1}")]
+    #[error("the server responded with {0}: {1}")]
     Refused(StatusCode, String),
-    #[error("the answer broke off: {0}")]
+    #[error("the response was interrupted: {0}")]
     BrokenOff(hyper::Error),
-    #[error("cannot write: {0}")]
+    #[error("cannot write the response: {0}")]
     Write(std::io::Error),
 }
 
-/// GETs a path of a kubeconfig's server into `out`, piece by piece; gives the number of bytes. Runs a runtime of its own for
-/// as long as it takes.
+/// GETs a path of a kubeconfig's server into `out`, in chunks; returns the number of bytes. Runs its own
+/// runtime.
 ///
 /// # Errors
 /// See [`ClientError`].
@@ -62,9 +62,9 @@ async fn get(kubeconfig: &Kubeconfig, path: &'static str, out: &mut impl Write) 
     Ok(bytes)
 }
 
-/// What an answer says that is no success: the message of a Status, or else its text on one line.
+/// The error message of a response: that of a Status, or else its text on one line.
 fn message(body: &[u8]) -> String {
     let status = plinth_codec::yaml::to_value(body).ok();
-    let said = status.as_ref().and_then(|(status, _)| status.str_at(&["message"])).map(str::to_owned);
-    said.unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "))
+    let message = status.as_ref().and_then(|(status, _)| status.str_at(&["message"])).map(str::to_owned);
+    message.unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "))
 }

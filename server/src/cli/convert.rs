@@ -1,11 +1,11 @@
-//! `plinth convert`: an object between JSON, YAML, protobuf and CBOR.
+//! `plinth convert`: converts an object between JSON, YAML, protobuf and CBOR.
 
 use std::io::{self, Read, Write};
 
 use clap::{Args, ValueEnum};
 use plinth_codec::convert::{self, ConvertError, Format};
 
-/// The largest input, in bytes: well over what a server stores.
+/// Maximum size of the input, in bytes: well over what a server stores.
 const INPUT_MAX: u64 = 64 << 20;
 
 /// Options of `plinth convert`.
@@ -14,12 +14,12 @@ const INPUT_MAX: u64 = 64 << 20;
     after_help = "Examples:\n  kubectl get deployment web -o yaml | plinth convert --to json\n  etcdctl get /registry/pods/default/web --print-value-only | plinth convert --to yaml\n\nReads one object from standard input, in any of the four encodings, and writes it to standard output."
 )]
 pub struct ConvertOptions {
-    /// The encoding to write
+    /// Encoding to write
     #[arg(long, value_name = "FORMAT")]
     pub to: Target,
 }
 
-/// The encodings by name.
+/// The encodings.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Target {
     /// JSON
@@ -32,13 +32,13 @@ pub enum Target {
     Cbor,
 }
 
-/// Why nothing was converted.
+/// A failed conversion.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum ConvertCommandError {
     #[error("standard input or output: {0}")]
     Io(#[from] io::Error),
-    #[error("the input is over {} MiB", INPUT_MAX >> 20)]
+    #[error("the input is larger than {} MiB", INPUT_MAX >> 20)]
     TooLong,
     #[error(transparent)]
     Convert(#[from] ConvertError),

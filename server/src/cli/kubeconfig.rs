@@ -1,4 +1,4 @@
-//! `plinth kubeconfig`: credentials for a user, issued on the machine that holds the authority's key.
+//! `plinth kubeconfig`: issues credentials for a user, on the machine with the authority's key.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,50 +12,50 @@ use crate::bootstrap::{kubeconfig, DataDir, DataDirError};
 /// Options of `plinth kubeconfig`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth kubeconfig --data-dir ./data --user jane --group dev --group ops > jane.kubeconfig\n  plinth kubeconfig --data-dir ./data --user admin --group system:masters --to admin.kubeconfig\n\nA certificate cannot be revoked: give it a short life."
+    after_help = "Examples:\n  plinth kubeconfig --data-dir ./data --user jane --group dev --group ops > jane.kubeconfig\n  plinth kubeconfig --data-dir ./data --user admin --group system:masters --to admin.kubeconfig\n\nA certificate cannot be revoked: choose a short validity."
 )]
 pub struct KubeconfigOptions {
-    /// Directory of all data
+    /// Data directory of the server
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
     /// Name of the user
     #[arg(long, value_name = "NAME")]
     pub user: String,
-    /// A group of the user; given again, more groups
+    /// Group of the user; may be repeated
     #[arg(long, value_name = "GROUP")]
     pub group: Vec<String>,
     /// UID of the user
     #[arg(long, value_name = "UID", default_value = "")]
     pub uid: String,
-    /// How long the certificate is valid
+    /// Validity of the certificate
     #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = plinth_apiserver::flags::duration)]
     pub valid_for: Duration,
-    /// URL of the server; the one in the administrator's kubeconfig when not given
+    /// URL of the server (default: that of the administrator's kubeconfig)
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// File to write, mode 0600; standard output when not given
+    /// File to write, mode 0600 (default: standard output)
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
 }
 
-/// Why no kubeconfig was made.
+/// The kubeconfig was not created.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// The authority cannot be used.
-    #[error("{0}; start `plinth serve` once to make the authority")]
+    #[error("{0}; start `plinth serve` once to create the authority")]
     Pki(#[from] PkiError),
-    /// It is not known where the server is.
-    #[error("the server's address is not known; start `plinth serve` once or give --server")]
+    /// The server's URL is unknown.
+    #[error("the address of the server is unknown; start `plinth serve` once or give --server")]
     NoServer,
-    /// There is no data directory there.
+    /// It is not a data directory.
     #[error(
-        "{0} is no data directory; start `plinth serve` once to make it, or give --data-dir the one that it uses"
+        "{0} is not a data directory; start `plinth serve` once to create it, or set --data-dir to the one that it uses"
     )]
     NoDirectory(PathBuf),
-    /// A value that cannot be used.
+    /// An invalid value.
     #[error("{0}")]
     Option(&'static str),
 }
@@ -88,7 +88,7 @@ pub fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     Ok(())
 }
 
-/// The server in the administrator's kubeconfig.
+/// The server of the administrator's kubeconfig.
 fn known_server(dir: &DataDir) -> Option<String> {
     let text = std::fs::read(dir.admin_kubeconfig()).ok()?;
     let (config, _) = yaml::to_value(&text).ok()?;

@@ -16,22 +16,22 @@ use clap::{Parser, Subcommand};
 
 pub use serve::{runtime, start, Running, ServeError, ServeOptions};
 
-/// Why a command failed.
+/// A failed command.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// The server did not start, or stopped for a reason.
+    /// The server did not start, or failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// A backup, restore, verification or repair failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
-    /// No kubeconfig was made.
+    /// The kubeconfig was not created.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),
     /// An object could not be converted.
     #[error(transparent)]
     Convert(#[from] convert::ConvertCommandError),
-    /// A benchmark could not be run to its end.
+    /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
 }
@@ -48,7 +48,7 @@ impl CliError {
         }
     }
 
-    /// Whether the log has it already.
+    /// Whether the error was logged already.
     pub fn is_logged(&self) -> bool {
         matches!(self, CliError::Serve(ServeError::StorageFailed(_)))
     }
@@ -62,7 +62,7 @@ impl CliError {
     after_help = "Example:\n  plinth serve --data-dir ./data\n  export KUBECONFIG=./data/admin.kubeconfig\n  kubectl get namespaces"
 )]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -78,20 +78,20 @@ pub enum Command {
     Convert(convert::ConvertOptions),
     /// Write all objects and their history into one archive
     Backup(store::BackupOptions),
-    /// Make a data directory of an archive
+    /// Create a data directory from an archive
     Restore(store::RestoreOptions),
     /// Check every record of a data directory
     Verify(store::VerifyOptions),
-    /// Make a data directory usable that a start refuses
+    /// Repair a data directory that the server refuses to start with
     Repair(repair::RepairOptions),
-    /// Measure a server and draw the figures
+    /// Measure a server and draw plots
     Bench(plinth_benches::Options),
 }
 
-/// Runs a command to its end.
+/// Runs a command.
 ///
 /// # Errors
-/// One error whose text is for people.
+/// An error whose text is meant for users.
 pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(options) => Ok(serve::run(*options)?),

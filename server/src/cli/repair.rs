@@ -1,4 +1,4 @@
-//! `plinth repair`: the way out for a data directory that a start refuses.
+//! `plinth repair`: repairs a data directory that the server refuses to start with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::bootstrap::{DataDir, DataDirError, Stage};
 /// Options of `plinth repair`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth repair --data-dir ./data          (says what it would drop, and changes nothing)\n  plinth repair --data-dir ./data --yes\n\nFor a data directory of a stopped server that plinth serve refuses or in which plinth verify finds damage. Write-ahead logs are\ndropped from the first place on where they are damaged or do not follow each other, and blocks of tables and records whose checksums do not\nmatch; the newest sound version of each object stays. The store continues at a resourceVersion above all that were given out, so that\nwatches end with 410 and clients list again. Certificates and keys that are lost are made again at the next start: then every\ncredential that was issued with them ends. What was there before is kept in DATA_DIR/store/repair-TIME and DATA_DIR/pki/repair-TIME.\n\nA backup that is not older than the damage is the better way."
+    after_help = "Examples:\n  plinth repair --data-dir ./data          (prints what would be dropped, changes nothing)\n  plinth repair --data-dir ./data --yes\n\nRepairs the data directory of a stopped server that plinth serve refuses to start with, or in which plinth verify finds damage.\nWrite-ahead logs are dropped from the first damaged or missing record on, and so are blocks and records of tables whose checksums\ndo not match; the newest intact version of each object is kept. The store continues at a resourceVersion above all former ones, so\nthat watches end with 410 and clients list again. Lost certificates and keys are recreated at the next start, which invalidates\nevery credential that was issued with them. The original files are kept in DATA_DIR/store/repair-TIME and DATA_DIR/pki/repair-TIME.\n\nPrefer a backup that is not older than the damage."
 )]
 pub struct RepairOptions {
-    /// Data directory of a server that is stopped
+    /// Data directory of a stopped server
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
-    /// Do it; without this nothing is changed
+    /// Apply the repair; without this nothing is changed
     #[arg(long)]
     pub yes: bool,
 }
@@ -29,7 +29,7 @@ pub struct RepairOptions {
 /// Repairs a data directory.
 ///
 /// # Errors
-/// [`StoreError::RepairNeeded`] when there is something to repair and `--yes` is not given; see [`StoreError`].
+/// [`StoreError::RepairNeeded`] when a repair is needed and `--yes` is not given; see [`StoreError`].
 pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
     let (mut dir, marker) = DataDir::for_repair(&options.data_dir)?;
     let mut needed = false;
@@ -66,8 +66,8 @@ pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The error of a repair: where it says that files are damaged or missing, to repair is no way out; where the system failed, to repair
-/// again is.
+/// The error of a failed repair, with the right advice: for damaged or missing files another repair does not
+/// help; after an error of the system it does.
 fn failed(error: Error) -> StoreError {
     match error {
         error if error.is_system_failure() => StoreError::RepairFailed(error),
@@ -79,27 +79,25 @@ fn failed(error: Error) -> StoreError {
     }
 }
 
-/// Runs of missing revisions that are named.
+/// Maximum number of listed runs of missing revisions.
 const MOST_RUNS: usize = 20;
 
 fn report(repaired: &Repaired) {
     let Repaired { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
-        println!("what the repair that did not finish had made takes the place of the database");
+        println!("the result of an unfinished repair replaces the database");
         if let Some(path) = &repaired.kept_in {
-            println!("what was there before is kept in {}", path.display());
+            println!("the original state is kept in {}", path.display());
         }
         return;
     }
     println!("write-ahead logs: {log_bytes} bytes dropped");
     if let Some((first, last)) = repaired.log_revisions {
-        println!(
-            "revisions {first} to {last} can be read in them, and are not in the repaired store as a whole"
-        );
+        println!("revisions {first} to {last} can be read in them, and are incomplete in the repaired store");
     }
-    // Of what was in damaged tables alone, or in revisions that are missing, nothing tells how much it was.
+    // The number of objects in damaged tables and missing revisions is unknown.
     let at_least = if *gaps > 0 || !missing.is_empty() { "at least " } else { "" };
-    println!("objects: {kept} stay, of which {reverted} in an older version; {at_least}{lost} are lost");
+    println!("objects: {kept} kept, {reverted} of them in an older version; {at_least}{lost} lost");
     if !missing.is_empty() {
         let runs: Vec<String> = missing
             .iter()
@@ -115,33 +113,37 @@ fn report(repaired: &Repaired) {
         };
         println!(
             "revisions {}{more}, at least, were written and are missing: objects created in them are lost, those updated or deleted in \
-             them stay as they were before, and none of these figures counts them",
+             them are in their former state, and the numbers above do not include either",
             runs.join(", ")
         );
     }
     if *gaps > 0 {
         println!(
-            "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the objects that stay may \
-             have had newer versions in them, or may have been deleted; objects of which nothing else is left are lost, too, and are in \
-             none of these figures"
+            "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the objects that are kept may \
+             have had newer versions in them, or may have been deleted; objects that existed only there are lost, and the numbers above do \
+             not include them"
         );
     }
     println!("history: dropped; the store continues at revision {revision}");
     if let Some(path) = &repaired.kept_in {
-        println!("what was there before is kept in {}", path.display());
+        println!("the original state is kept in {}", path.display());
     }
 }
 
-/// Moves certificates and keys to `aside` that are damaged, so that the next start makes new ones; answers whether there were any.
+/// Moves damaged certificates and keys to `aside`, so that the next start creates new ones; returns whether
+/// there were any.
 fn repair_keys(dir: &mut DataDir, aside: &Path, apply: bool) -> Result<bool, StoreError> {
     let pki = Pki::at(dir.path());
     let mut found = false;
-    // The authority, the key of service accounts, and the certificates of server and administrator: each may have to go.
+    // The authority, the key of service accounts, and the certificates of server and administrator: each may
+    // be damaged.
     for _ in 0..4 {
         let Some(error) = pki.verify(dir.stage()).into_iter().next() else { break };
-        let Some(files) = pki.resting_on(&error) else { return Err(error.into()) };
+        let Some(files) = pki.dependents_of(&error) else { return Err(error.into()) };
         println!("{}", error.to_string().lines().next().unwrap_or_default());
-        println!("these are made again at the next start, and what was issued with them ends:");
+        println!(
+            "these are recreated at the next start, which invalidates all credentials issued with them:"
+        );
         for file in &files {
             println!("  {}", file.display());
         }
@@ -159,12 +161,13 @@ fn repair_keys(dir: &mut DataDir, aside: &Path, apply: bool) -> Result<bool, Sto
     Ok(found)
 }
 
-/// Moves a damaged key of continue tokens to `aside`, so that the next start makes a new one; answers whether it is damaged.
+/// Moves a damaged key of continue tokens to `aside`, so that the next start creates a new one; returns
+/// whether it is damaged.
 fn repair_continue_key(dir: &DataDir, aside: &Path, apply: bool) -> Result<bool, StoreError> {
     let Err(error) = dir.continue_key() else { return Ok(false) };
     let DataDirError::Incomplete { path, .. } = &error else { return Err(error.into()) };
     println!("{}", error.to_string().lines().next().unwrap_or_default());
-    println!("it is made again at the next start; lists that are under way start over");
+    println!("it is recreated at the next start; clients start lists in progress over");
     if apply {
         move_aside(path, aside)?;
     }

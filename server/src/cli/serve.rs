@@ -1,42 +1,39 @@
 //! `plinth serve`.
 
+mod options;
+
 use std::io::IsTerminal;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::RangeInclusive;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, FromArgMatches, ValueEnum};
-use ipnet::IpNet;
 use plinth_engine::{Engine, Options};
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use super::upstream::{UpstreamFlagError, UpstreamFlags};
+use super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
-use crate::admission::AdmissionOptions;
 use crate::api_services;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
-use crate::controllers::{self, Controllers};
+use crate::controllers;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::audit::{Audit, AuditError, AuditOptions};
-use plinth_apiserver::authn::{self, AuthenticationOptions, Authenticator};
-use plinth_apiserver::authz::{self, AuthorizationOptions, Authorizer};
+use plinth_apiserver::audit::{Audit, AuditError};
+use plinth_apiserver::authn::{self, Authenticator};
+use plinth_apiserver::authz::{self, Authorizer};
 use plinth_apiserver::context::{Limits, Server};
 use plinth_apiserver::custom_resources::Converter;
 use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
-use plinth_apiserver::egress::kubelets::{KubeletOptions, Kubelets};
+use plinth_apiserver::egress::kubelets::Kubelets;
 use plinth_apiserver::egress::Webhooks;
 use plinth_apiserver::error_log::ErrorLog;
-use plinth_apiserver::flags::duration;
-use plinth_apiserver::flow_control::{FlowControl, FlowControlOptions};
+use plinth_apiserver::flow_control::FlowControl;
 use plinth_apiserver::kind_handlers;
 use plinth_apiserver::large_requests::Limiter;
 use plinth_apiserver::listener::{self, BindError};
@@ -46,145 +43,35 @@ use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::service_ranges::Ranges;
 use plinth_http::chunks::BlockedThreads;
-use plinth_http::options::HttpOptions;
 use plinth_http::pull::RemoteWaits;
-use plinth_http::serving::{Certificates, TlsOptions};
+use plinth_http::serving::Certificates;
 use plinth_http::tls::{ServingCertificate, TlsError};
 use plinth_registry::Registry;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
-use plinth_storage::encryption::{ConfigError, Encryption, EncryptionOptions};
-use plinth_storage::heads::Heads;
+use plinth_storage::encryption::{ConfigError, Encryption};
+use plinth_storage::header_index::HeaderIndex;
 use plinth_storage::layout;
 use plinth_storage::lengths::Lengths;
 use plinth_storage::namespaces::Namespaces;
 use plinth_storage::Store;
 
-/// Stack of the threads that parse and write objects, in bytes: an object may be nested 10,000 levels deep, and
-/// address space that is not touched costs nothing.
+use options::LoggingFormat;
+
+pub use options::ServeOptions;
+
+/// Stack size of worker threads, in bytes: an object may be nested 10,000 levels deep, and address space that
+/// is not touched costs nothing.
 const THREAD_STACK: usize = 32 << 20;
-/// Threads that may block on the disk at once.
+/// Maximum number of threads that may block on the disk.
 const BLOCKING_THREADS: usize = 64;
-/// Steps of requests after which a busy thread looks for what has come in: a look costs a microsecond, a step up to a hundred, and
-/// who has just asked should not wait for sixty of others (the runtime's own choice).
-const STEPS_BETWEEN_EVENTS: u32 = 8;
-/// How long an idle blocking thread stays.
+/// Number of polls after which a busy thread checks for I/O events: a check costs a microsecond, a poll up to
+/// a hundred, and a new request should not wait for sixty polls of others (tokio's default).
+const EVENT_INTERVAL: u32 = 8;
+/// Idle time after which a blocking thread exits.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 
-/// Options of `plinth serve`. Flags that kube-apiserver also has keep its names and meanings.
-#[derive(Debug, Args)]
-#[command(
-    args_override_self = true,
-    after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start makes certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly.\nFlags of kube-apiserver that are not listed are taken, too, or refused with the reason."
-)]
-pub struct ServeOptions {
-    /// Directory of all data; made when it is not there
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: PathBuf,
-    /// Address to listen on; 127.0.0.1 when not given, all addresses with --advertise-address
-    #[arg(long, value_name = "IP")]
-    pub bind_address: Option<IpAddr>,
-    /// Port to listen on; 0 takes a free one
-    #[arg(long, default_value_t = 6443, value_name = "PORT")]
-    pub secure_port: u16,
-    /// How long history can be read and watched
-    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
-    pub history_retention: Duration,
-    /// How often history past its retention is removed
-    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
-    pub compaction_interval: Duration,
-    /// How long Events are kept
-    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
-    pub event_ttl: Duration,
-    /// Address at which others reach this server: its endpoint in the Service kubernetes, and in its certificate
-    #[arg(long, value_name = "IP")]
-    pub advertise_address: Option<IpAddr>,
-    /// Host in URLs of this server in documents; the advertised address when not given
-    #[arg(long, value_name = "HOST")]
-    pub external_hostname: Option<String>,
-    /// How connections are encrypted
-    #[command(flatten, next_help_heading = "TLS")]
-    pub tls: TlsOptions,
-    /// Range of cluster IP addresses; two ranges, one of each family, for dual stack
-    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
-    pub service_cluster_ip_range: Vec<IpNet>,
-    /// Ports that Services of type NodePort get
-    #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", value_parser = port_range)]
-    pub service_node_port_range: RangeInclusive<u16>,
-    /// The least that a watch without timeoutSeconds lasts, in seconds
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
-    pub min_request_timeout: u64,
-    /// How many requests are served at once.
-    #[command(flatten)]
-    pub flow_control: FlowControlOptions,
-    /// How many connections and streams there may be.
-    #[command(flatten)]
-    pub http: HttpOptions,
-    /// What is recorded of requests.
-    #[command(flatten)]
-    pub audit: AuditOptions,
-    /// What is encrypted on disk.
-    #[command(flatten)]
-    pub encryption: EncryptionOptions,
-    /// Controllers to run, as in kube-controller-manager: * is all, name is on, -name is off. One that runs
-    /// elsewhere is switched off here
-    #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
-    pub controllers: Controllers,
-    /// The way to kubelets
-    #[command(flatten, next_help_heading = "Kubelets")]
-    pub kubelets: KubeletOptions,
-    /// Admission plugins
-    #[command(flatten, next_help_heading = "Admission")]
-    pub admission: AdmissionOptions,
-    /// Authority that signs CertificateSigningRequests, PEM; the server's own when not given
-    #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
-    pub cluster_signing_cert_file: Option<PathBuf>,
-    /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
-    pub cluster_signing_key_file: Option<PathBuf>,
-    /// The longest life of the certificates that it signs
-    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
-    pub cluster_signing_duration: Duration,
-    /// How long tokens in Secrets that were made for their accounts by themselves may be unused before they are marked as invalid, and
-    /// as long again before they are deleted
-    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
-    pub legacy_service_account_token_clean_up_period: Duration,
-    /// Credentials that are known
-    #[command(flatten, next_help_heading = "Authentication")]
-    pub authentication: AuthenticationOptions,
-    /// Who may do what
-    #[command(flatten, next_help_heading = "Authorization")]
-    pub authorization: AuthorizationOptions,
-    /// Form of the logs on standard error
-    #[arg(long, default_value = "text", value_name = "FORMAT")]
-    pub logging_format: LoggingFormat,
-    /// Flags of kube-apiserver for which there is nothing to set.
-    #[command(flatten)]
-    pub upstream: UpstreamFlags,
-    /// How much is logged: 0 warnings, 1 information, 2 and more details
-    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
-    pub verbosity: u8,
-}
-
-/// `--logging-format`.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum LoggingFormat {
-    /// Lines for people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// `30000-32767`, as in kube-apiserver's flag.
-fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
-    match ends {
-        Some((first, last)) if 0 < first && first <= last => Ok(first..=last),
-        _ => Err(format!("{text:?} is not a range of ports like 30000-32767")),
-    }
-}
-
-/// Why the server did not start.
+/// The server did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum ServeError {
@@ -194,7 +81,7 @@ pub enum ServeError {
     DataDir(#[from] DataDirError),
     #[error("cannot open the store: {0}{remedy}", remedy = super::store::remedy(.0))]
     Engine(#[from] plinth_engine::Error),
-    #[error("cannot move custom resources to keys of their own: {0}; nothing is lost, and the next start goes on. If a record is damaged, \
+    #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
              run `plinth verify` and restore a backup")]
     Layout(#[source] plinth_engine::Error),
     #[error(transparent)]
@@ -207,11 +94,11 @@ pub enum ServeError {
     Authentication(#[from] authn::AuthenticationSetupError),
     #[error(transparent)]
     Bind(#[from] BindError),
-    #[error("cannot create the objects that every cluster has: {0}")]
+    #[error("cannot create the system objects: {0}")]
     Bootstrap(#[from] ApiError),
     #[error(transparent)]
     Admission(#[from] BadPlugins),
-    #[error("TLS towards kubelets: {0}")]
+    #[error("TLS to kubelets: {0}")]
     Kubelets(#[source] TlsError),
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -219,7 +106,7 @@ pub enum ServeError {
     Encryption(#[from] ConfigError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-    /// Logged when it happened.
+    /// Logged when it occurred.
     #[error("the storage engine has failed: {0}")]
     StorageFailed(plinth_engine::Failure),
     #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
@@ -230,7 +117,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Whether the storage of a server that ran has failed.
+    /// Whether the storage of a running server has failed.
     pub fn is_storage_failure(&self) -> bool {
         matches!(self, ServeError::StorageFailed(_) | ServeError::Close(_))
     }
@@ -239,57 +126,31 @@ impl ServeError {
 /// Runs the server until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it cannot start; the text is one line for people.
+/// When it cannot start; the error text is one line for users.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
     start_logging(&options);
     let runtime = runtime()?;
     let served = runtime.block_on(serve(options));
     if served.as_ref().is_err_and(ServeError::is_storage_failure) {
-        // The disk may keep threads for as long as it likes.
+        // Threads may be blocked by the disk.
         runtime.shutdown_background();
     }
     served
 }
 
-/// A runtime that a server can live in: its threads have the stack that deeply nested objects need.
+/// A runtime for servers: its threads have the stack that deeply nested objects need.
 ///
 /// # Errors
-/// When the system has no threads to give.
+/// When no threads can be created.
 pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(THREAD_STACK)
-        .event_interval(STEPS_BETWEEN_EVENTS)
+        .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .build()
         .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })
-}
-
-impl ServeOptions {
-    /// Options from arguments as on the command line, without the name of a program.
-    ///
-    /// # Errors
-    /// When an argument is unknown, missing or of no use; the text is for people.
-    pub fn from_arguments<I, T>(arguments: I) -> Result<ServeOptions, clap::Error>
-    where
-        I: IntoIterator<Item = T>,
-        T: Into<std::ffi::OsString> + Clone,
-    {
-        let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
-        ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
-    }
-}
-
-impl ServeOptions {
-    /// Where to listen. Nobody else reaches this server unless a flag says that others do.
-    fn bind_address(&self) -> IpAddr {
-        self.bind_address.unwrap_or(match self.advertise_address {
-            None => IpAddr::from(Ipv4Addr::LOCALHOST),
-            Some(IpAddr::V4(_)) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            Some(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        })
-    }
 }
 
 fn start_logging(options: &ServeOptions) {
@@ -300,11 +161,11 @@ fn start_logging(options: &ServeOptions) {
         2..=5 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    // Colours are for people at a terminal, not for files and journals.
+    // Colors only on a terminal.
     let colours = std::io::stderr().is_terminal();
     let logs =
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).with_max_level(level);
-    // An embedding program may have its own subscriber; then that one stays.
+    // An embedding program may have its own subscriber, which is kept then.
     let _ = match options.logging_format {
         LoggingFormat::Text => logs.try_init(),
         LoggingFormat::Json => logs.json().try_init(),
@@ -317,27 +178,27 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let running = start(options).await?;
-    say_ready(&running);
+    print_ready(&running);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         failure = running.failed() => {
-            running.give_up(&failure).await;
+            running.stop_after_failure(&failure).await;
             return Err(ServeError::StorageFailed(failure));
         }
     }
     running.stop().await
 }
 
-/// How long the tasks beside the requests may take to end.
-const END_OF_TASKS: Duration = Duration::from_secs(5);
-/// How long a server whose storage has failed goes on to answer: long enough for the answers to writes
-/// under way, and for a probe to see that it is unhealthy.
+/// Time limit for background tasks to end.
+const TASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server whose storage has failed continues to answer: long enough for the responses to writes in
+/// progress, and for a probe to see that it is unhealthy.
 const ANSWER_AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// How long it takes its leave of its clients afterwards.
+/// Time limit for closing connections afterwards.
 const STOP_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A server that is ready, within this process. Dropped, it goes on until the runtime ends, and then stops as if killed:
+/// A running server in this process. If dropped, it runs until the runtime ends, and then stops as if killed:
 /// nothing that was acknowledged is lost.
 pub struct Running {
     address: SocketAddr,
@@ -345,30 +206,30 @@ pub struct Running {
     stop: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     server: Arc<Server>,
-    /// Held for its lock on the directory.
+    /// Holds the lock on the directory.
     _dir: DataDir,
 }
 
 impl Running {
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The file by which clients reach it as the administrator.
+    /// The administrator's kubeconfig file.
     pub fn kubeconfig(&self) -> &std::path::Path {
         &self.kubeconfig
     }
 
-    /// Waits until the storage engine has failed for good. The server then refuses writes and reports
-    /// itself unhealthy; the process should end and be started again.
+    /// Waits until the storage engine has failed. The server then rejects writes and reports itself
+    /// unhealthy; the process should exit and be restarted.
     pub async fn failed(&self) -> plinth_engine::Failure {
         self.server.store.engine().failed().await
     }
 
-    /// Logs the failure and what to do, and answers what is under way. The store is not closed: it must
-    /// not be written to any more.
-    async fn give_up(self, failure: &plinth_engine::Failure) {
+    /// Logs the failure and advice, and finishes requests in progress. The store is not closed: it must not
+    /// be written to any more.
+    async fn stop_after_failure(self, failure: &plinth_engine::Failure) {
         tracing::error!(
             error = %failure,
             "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
@@ -377,30 +238,31 @@ impl Running {
             super::STORAGE_FAILED,
         );
         tokio::time::sleep(ANSWER_AFTER_FAILURE).await;
-        // Nobody listening any more is no error: then the listener has ended already.
+        // Fails if the listener has ended already.
         let _ = self.stop.send(true);
         let leave = async {
-            // The listener's own end says nothing that matters now.
+            // The listener's own result is irrelevant now.
             let _ = self.serving.await;
             self.server.audit.drain().await;
         };
-        // Whoever has not taken leave by then is cut off.
+        // Remaining connections are dropped.
         let _ = tokio::time::timeout(STOP_AFTER_FAILURE, leave).await;
     }
 
-    /// Stops it: what is under way ends, the store is closed.
+    /// Stops the server: requests in progress are finished, the store is closed.
     ///
     /// # Errors
     /// [`ServeError::Close`] when the storage fails.
     pub async fn stop(self) -> Result<(), ServeError> {
-        // Nobody listening any more is no error: then the listener has ended already.
+        // Fails if the listener has ended already.
         let _ = self.stop.send(true);
         if let Err(error) = self.serving.await {
-            tracing::error!(%error, "the listener failed");
+            tracing::error!(%error, "listener failed");
         }
         self.server.tasks.close();
-        // None of them blocks, so they end at their next await. One that does not meets a closed store, which it can bear.
-        let _ = tokio::time::timeout(END_OF_TASKS, self.server.tasks.wait()).await;
+        // Tasks do not block, so they end at their next await. A remaining one gets errors from the closed
+        // store.
+        let _ = tokio::time::timeout(TASK_TIMEOUT, self.server.tasks.wait()).await;
         self.server.audit.drain().await;
         let engine = self.server.store.engine().clone();
         tokio::task::spawn_blocking(move || engine.close())
@@ -413,21 +275,21 @@ impl Running {
     }
 }
 
-/// Starts a server in the [`runtime`] that this is called in; it is ready when this returns.
+/// Starts a server in the current [`runtime`]; it is ready when this returns.
 ///
 /// # Errors
-/// When it cannot start; the text is one line for people.
+/// When it cannot start; the error text is one line for users.
 pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
-    for (flag, remark) in options.upstream.remarks()? {
-        tracing::warn!("--{flag} is not followed: {remark}");
+    for (flag, warning) in options.upstream.warnings()? {
+        tracing::warn!("--{flag} is ignored: {warning}");
     }
     let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
-    // The port before anything is written: who starts a second server by mistake leaves nothing behind.
+    // Listens before anything is written: starting a second server by mistake changes nothing.
     let bind_address = options.bind_address();
     let listener = listener::bind(SocketAddr::new(bind_address, options.secure_port))?;
     let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
-    // All that can be refused is, before anything is made.
+    // Everything that can be rejected is, before anything is created.
     let mut dir = DataDir::open(&options.data_dir)?;
     private_files::narrow(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
@@ -451,16 +313,16 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tracing::warn!(
             path = %dropped.path.display(),
             bytes = dropped.bytes,
-            "dropped the end of a write-ahead log or of the MANIFEST that was not written whole, as a crash leaves it before a write is acknowledged"
+            "dropped the end of a write-ahead log or of the MANIFEST that was written incompletely, as after a crash before a write was acknowledged"
         );
     }
     dir.making_keys()?;
     pki.ensure(&served, service_ip)?;
-    for unaccepted in pki.unaccepted() {
-        tracing::warn!("{unaccepted}");
+    for rejected in pki.rejected() {
+        tracing::warn!("{rejected}");
     }
     migrate(&engine).await?;
-    // Where others find it; of an address that is any, objects say what fits.
+    // Where others find it; for an unspecified address, objects contain a suitable one.
     let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
     let cert = options.tls.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
     let key = options.tls.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
@@ -488,7 +350,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let converter = Arc::new(Converter {
         store: store.clone(),
         webhooks: Arc::new(Webhooks::default()),
-        heads: Arc::new(Heads::default()),
+        header_index: Arc::new(HeaderIndex::default()),
         remote_waits,
     });
     let server = Arc::new(Server {
@@ -552,7 +414,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let trust = options.authentication.trust(&pki.ca_cert());
     let trusted = ensure_trust(&server, &trust).await;
     tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
-    server.spawn(bootstrap::keep(server.clone(), advertised, trust, has_classes_and_roles));
+    server.spawn(bootstrap::run_reconciler(server.clone(), advertised, trust, has_classes_and_roles));
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),
@@ -574,13 +436,13 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
 }
 
-/// Gives the store the present layout of keys, before anything reads it.
+/// Migrates the store to the current layout of keys, before anything reads it.
 async fn migrate(engine: &Engine) -> Result<(), ServeError> {
     let store = engine.clone();
     let migrated = tokio::task::spawn_blocking(move || layout::migrate(&store, &Registry::builtin())).await;
     let moved = migrated
         .map_err(|error| ServeError::Io {
-            what: "cannot move custom resources to keys of their own",
+            what: "cannot move custom resources to their own keys",
             source: std::io::Error::other(error),
         })?
         .map_err(ServeError::Layout)?;
@@ -589,7 +451,7 @@ async fn migrate(engine: &Engine) -> Result<(), ServeError> {
         tracing::warn!(
             objects,
             among_builtin,
-            "custom resources were moved to keys of their own; watches and continue tokens from before are answered with 410"
+            "custom resources were moved to their own keys; older watches and continue tokens are answered with 410"
         );
     }
     Ok(())
@@ -600,7 +462,7 @@ fn read_text(path: PathBuf) -> Result<String, PkiError> {
 }
 
 fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
-    // Clients cannot connect to "any address".
+    // Clients cannot connect to an unspecified address.
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
@@ -615,15 +477,15 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
         &read_text(pki.admin_key())?,
     );
     let path = dir.admin_kubeconfig();
-    // What people add to it (a namespace, other clusters) stays as long as it leads here.
-    if std::fs::read_to_string(&path).is_ok_and(|present| kubeconfig::says_the_same(&present, &text)) {
+    // Additions of users (a namespace, other clusters) are kept as long as the file refers to this server.
+    if std::fs::read_to_string(&path).is_ok_and(|present| kubeconfig::is_equivalent(&present, &text)) {
         return Ok(());
     }
     pki::write_secret(&path, &text)?;
     Ok(())
 }
 
-fn say_ready(running: &Running) {
+fn print_ready(running: &Running) {
     println!("plinth {} is ready on https://{}", env!("CARGO_PKG_VERSION"), running.address());
     println!("  export KUBECONFIG={}", running.kubeconfig().display());
 }

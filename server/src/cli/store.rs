@@ -1,4 +1,4 @@
-//! `plinth backup`, `plinth restore`, `plinth verify`: the store of a data directory, offline, and a backup from
+//! `plinth backup`, `plinth restore`, `plinth verify`: the store of a data directory, offline, and backup of
 //! a running server.
 
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
 use plinth_apiserver::private_files;
 
-/// Where a running server answers with its archive.
+/// The path of a running server that returns an archive.
 pub const BACKUP_PATH: &str = "/plinth/backup";
 
-/// Why one of the commands failed.
+/// A failed command.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum StoreError {
@@ -35,13 +35,13 @@ pub enum StoreError {
     #[error("{0}\nIt cannot be repaired, and nothing was changed. Restore a backup into another directory")]
     BeyondRepair(plinth_engine::Error),
     #[error(
-        "{0}\nThe system failed an operation on files. That is no damage that was found, and nothing is lost. Check the disk, its room and the \
+        "{0}\nThe system failed a file operation. This is not damage, and nothing is lost. Check the disk, its free space and the \
          kernel's log, then run plinth repair again; if it fails again, restore a backup into another directory"
     )]
     RepairFailed(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{path} is there already, and an archive is never written over")]
+    #[error("{path} exists already, and an archive is never overwritten")]
     Exists { path: PathBuf },
     #[error("give either --data-dir or --kubeconfig")]
     NoSource,
@@ -52,12 +52,12 @@ pub enum StoreError {
     #[error(transparent)]
     Pki(#[from] crate::bootstrap::pki::PkiError),
     #[error(
-        "{0} needs a repair; nothing was changed\nRestore a backup, or add --yes to do what is listed above"
+        "{0} needs a repair; nothing was changed\nRestore a backup, or add --yes to apply what is listed above"
     )]
     RepairNeeded(PathBuf),
 }
 
-/// What to do about a store that cannot be opened, on a line of its own.
+/// Advice on a store that cannot be opened, on its own line.
 pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
     use plinth_engine::Error;
     match error {
@@ -86,16 +86,16 @@ impl From<plinth_engine::Error> for StoreError {
 /// Options of `plinth backup`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not in it:\ncopy that directory beside it."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not included:\ncopy that directory separately."
 )]
 pub struct BackupOptions {
-    /// Data directory of a server that is stopped
+    /// Data directory of a stopped server
     #[arg(long, value_name = "DIR", conflicts_with = "kubeconfig")]
     pub data_dir: Option<PathBuf>,
-    /// Kubeconfig of a running server; its user must be in system:masters
+    /// Kubeconfig for a running server; its user must be in system:masters
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The archive to write; must not exist
+    /// Archive to write; must not exist
     #[arg(long, value_name = "PATH")]
     pub to: PathBuf,
 }
@@ -103,13 +103,13 @@ pub struct BackupOptions {
 /// Options of `plinth restore`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server goes on at a resourceVersion above all that the old one gave out, so that watches end with 410 and clients\nlist again. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are made."
+    after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server continues at a resourceVersion above all of the old one, so that watches end with 410 and clients list\nagain. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are created."
 )]
 pub struct RestoreOptions {
-    /// The archive
+    /// Archive to restore
     #[arg(long, value_name = "PATH")]
     pub from: PathBuf,
-    /// The data directory to make; missing or empty
+    /// Data directory to create; must be absent or empty
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
 }
@@ -117,21 +117,21 @@ pub struct RestoreOptions {
 /// Options of `plinth verify`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  plinth verify --data-dir ./data\n\nReads every record's checksum and the cross-references of a server that is stopped, and its certificates and keys. Prints a\nline per error and exits with 1 when there is one."
+    after_help = "Example:\n  plinth verify --data-dir ./data\n\nVerifies all checksums and cross-references of a stopped server's store, and its certificates and keys. Prints a line per\nerror and exits with 1 if there is any."
 )]
 pub struct VerifyOptions {
-    /// Data directory of a server that is stopped
+    /// Data directory of a stopped server
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal; otherwise nothing.
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
     pub(super) fn new() -> Bar {
         let bar = ProgressBar::new(0);
-        // The template is constant and good; without it the bar looks plainer, no more.
+        // The template is constant and valid; otherwise the default style is used.
         if let Ok(style) =
             ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} entries, {eta} left")
         {
@@ -161,7 +161,7 @@ impl Drop for Bar {
 /// Writes an archive.
 ///
 /// # Errors
-/// See [`StoreError`]; then no archive is left behind.
+/// See [`StoreError`]; no archive is left then.
 pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     let error = |source| StoreError::File { path: options.to.clone(), source };
     if exists(&options.to).map_err(error)? {
@@ -169,23 +169,23 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     }
     let unfinished = UnfinishedArchive::create(&options.to).map_err(error)?;
     let file = unfinished.file().map_err(error)?;
-    let said = match (&options.data_dir, &options.kubeconfig) {
+    let summary = match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, file),
         (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
         (None, None) => Err(StoreError::NoSource),
     }?;
-    // The archive gets its name when it is whole.
+    // The archive gets its name when it is complete.
     match unfinished.finish(&options.to) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             return Err(StoreError::Exists { path: options.to })
         }
         finished => finished.map_err(error)?,
     }
-    println!("{}: {said}", options.to.display());
+    println!("{}: {summary}", options.to.display());
     Ok(())
 }
 
-fn said(archived: Archived) -> String {
+fn summary(archived: Archived) -> String {
     format!("revision {}, {} entries", archived.revision, archived.entries)
 }
 
@@ -215,7 +215,7 @@ fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
         .map_err(|e| StoreError::File { path: dir.path().to_owned(), source: e.into_error() })?;
     file.sync_all().map_err(|source| StoreError::File { path: dir.path().to_owned(), source })?;
     engine.close()?;
-    Ok(said(archived))
+    Ok(summary(archived))
 }
 
 fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
@@ -227,7 +227,7 @@ fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
     Ok(format!("{bytes} bytes"))
 }
 
-/// Makes a data directory of an archive.
+/// Restores a data directory from an archive.
 ///
 /// # Errors
 /// See [`StoreError`].
@@ -241,20 +241,20 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
         bar.show(progress)
     })?;
     drop(bar);
-    // The directory may have been there before, open to others.
+    // An existing directory may be accessible to others.
     private_files::narrow(dir.path())
         .map_err(|source| StoreError::File { path: options.data_dir.clone(), source })?;
-    // The store gets its name last: one that has it is never what a restore that was killed has left.
+    // The store gets its name last: an interrupted restore never leaves a store with that name.
     dir.restored()?;
     let archived = restored.finish()?;
-    println!("{}: {}", options.data_dir.display(), said(archived));
+    println!("{}: {}", options.data_dir.display(), summary(archived));
     Ok(())
 }
 
-/// Checks a data directory.
+/// Verifies a data directory.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] when there is one; see [`StoreError`].
+/// [`StoreError::Damaged`] if damage was found; see [`StoreError`].
 pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     let dir = existing(&options.data_dir)?;
     let bar = Bar::new();
@@ -274,9 +274,9 @@ pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
         println!("{error}");
         findings += 1;
     }
-    // No damage, and perhaps what somebody meant: clients may trust another authority.
-    for unaccepted in pki.unaccepted() {
-        println!("note: {unaccepted}");
+    // Not damage, and possibly intended: clients may trust another authority.
+    for rejected in pki.rejected() {
+        println!("note: {rejected}");
     }
     println!("{} entries up to revision {}", verified.entries, verified.revision);
     match findings {

@@ -1,14 +1,15 @@
-//! Flags of kube-apiserver for which there is nothing to set here: a cluster's manifest can be taken over as it is.
+//! Flags of kube-apiserver that have no effect here, so that the manifest of a control plane can be used
+//! unchanged.
 //!
-//! Each is a row that says what becomes of it. What has nothing to act on is taken without a word; where something of a cluster
-//! would be missed without it, a line in the log says so; and a server that was told to do what it cannot do, and that others
-//! rely on, does not start. Flags that do something here are options of their own modules.
+//! Each is a row with its handling. Flags without any effect to lose are accepted silently; where a cluster
+//! may miss something, a warning is logged; and if others rely on something that the server cannot do, it
+//! does not start. Flags that have an effect here are options of their own modules.
 
 use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-use self::Outcome::{Nothing, Only, Refused, Told};
+use self::Outcome::{Ignored, Only, Refused, Warned};
 use self::Takes::{Switch, Value};
 
 /// A flag of kube-apiserver.
@@ -18,112 +19,111 @@ struct Flag {
     outcome: Outcome,
 }
 
-/// What stands behind the flag.
+/// The kind of value of a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Takes {
-    /// A value.
+    /// A required value.
     Value,
-    /// `=true`, `=false` or nothing.
+    /// `=true`, `=false` or no value.
     Switch,
 }
 
-/// What becomes of a flag.
+/// How a flag is handled.
 #[derive(Clone, Copy)]
 enum Outcome {
-    /// There is nothing that it could change.
-    Nothing,
-    /// It is not followed, which somebody may miss.
-    Told(&'static str),
-    /// It is followed as long as it has one of these values.
+    /// Ignored silently.
+    Ignored,
+    /// Ignored with a warning.
+    Warned(&'static str),
+    /// Accepted with one of these values.
     Only(&'static [&'static str], &'static str),
-    /// Nothing starts.
+    /// Rejected.
     Refused(&'static str),
 }
 
-const ETCD: Outcome = Told("there is no etcd: all data are in --data-dir");
-const NO_AGGREGATION: Outcome =
-    Told("no other API server is proxied to, so this certificate is shown to nobody");
-const NO_PEERS: Outcome = Told("there are no peers: one server serves the cluster");
-const NO_ABAC: Outcome = Refused("mode ABAC is not there");
+const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
+const NO_AGGREGATION: Outcome = Warned("there is no API aggregation, so this certificate is not used");
+const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
+const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
 
 /// The rows, by name.
 const FLAGS: &[Flag] = &[
-    row("admission-control", Value, Refused("give --enable-admission-plugins and --disable-admission-plugins")),
-    row("aggregator-reject-forwarding-redirect", Switch, Nothing),
-    row("allow-metric-labels", Value, Nothing),
-    row("allow-metric-labels-manifest", Value, Nothing),
+    row("admission-control", Value, Refused("use --enable-admission-plugins and --disable-admission-plugins")),
+    row("aggregator-reject-forwarding-redirect", Switch, Ignored),
+    row("allow-metric-labels", Value, Ignored),
+    row("allow-metric-labels-manifest", Value, Ignored),
     row(
         "allow-privileged",
         Switch,
         Only(TRUE, "privileged containers are forbidden by Pod Security: label namespaces with pod-security.kubernetes.io/enforce"),
     ),
     row("authorization-policy-file", Value, NO_ABAC),
-    row("cert-dir", Value, Nothing),
-    row("contention-profiling", Switch, Nothing),
-    row("coordinated-leadership-lease-duration", Value, Nothing),
-    row("coordinated-leadership-renew-deadline", Value, Nothing),
-    row("coordinated-leadership-retry-period", Value, Nothing),
-    row("cors-allowed-origins", Value, Told("pages of other origins may read no answers")),
-    row("debug-socket-path", Value, Nothing),
-    row("delete-collection-workers", Value, Nothing),
-    row("disabled-metrics", Value, Nothing),
-    row("egress-selector-config-file", Value, Refused("connections are made directly, never through a proxy")),
-    row("emulated-version", Value, Only(VERSION, "v1.36 is served and no other version")),
-    row("emulation-forward-compatible", Switch, Nothing),
-    row("enable-aggregator-routing", Switch, Nothing),
+    row("cert-dir", Value, Ignored),
+    row("contention-profiling", Switch, Ignored),
+    row("coordinated-leadership-lease-duration", Value, Ignored),
+    row("coordinated-leadership-renew-deadline", Value, Ignored),
+    row("coordinated-leadership-retry-period", Value, Ignored),
+    row("cors-allowed-origins", Value, Warned("pages of other origins cannot read responses")),
+    row("debug-socket-path", Value, Ignored),
+    row("delete-collection-workers", Value, Ignored),
+    row("disabled-metrics", Value, Ignored),
+    row("egress-selector-config-file", Value, Refused("connections are direct, never through a proxy")),
+    row("emulated-version", Value, Only(VERSION, "only v1.36 is served")),
+    row("emulation-forward-compatible", Switch, Ignored),
+    row("enable-aggregator-routing", Switch, Ignored),
     row(
         "enable-garbage-collector",
         Switch,
-        Only(TRUE, "give --controllers=*,-garbage-collector-controller where another one collects"),
+        Only(TRUE, "use --controllers=*,-garbage-collector-controller if another garbage collector runs"),
     ),
     row("enable-logs-handler", Switch, Only(FALSE, "files are not served at /logs")),
-    row("endpoint-reconciler-type", Value, Only(&["lease", "master-count"], "the Service kubernetes always has its endpoints")),
-    row("etcd-cafile", Value, Nothing),
-    row("etcd-certfile", Value, Nothing),
-    row("etcd-compaction-interval", Value, Told("give --compaction-interval and --history-retention")),
-    row("etcd-count-metric-poll-period", Value, Nothing),
-    row("etcd-db-metric-poll-interval", Value, Nothing),
-    row("etcd-healthcheck-timeout", Value, Nothing),
-    row("etcd-keyfile", Value, Nothing),
-    row("etcd-prefix", Value, Nothing),
-    row("etcd-readycheck-timeout", Value, Nothing),
+    row("endpoint-reconciler-type", Value, Only(&["lease", "master-count"], "the endpoints of the Service kubernetes are always reconciled")),
+    row("etcd-cafile", Value, Ignored),
+    row("etcd-certfile", Value, Ignored),
+    row("etcd-compaction-interval", Value, Warned("use --compaction-interval and --history-retention")),
+    row("etcd-count-metric-poll-period", Value, Ignored),
+    row("etcd-db-metric-poll-interval", Value, Ignored),
+    row("etcd-healthcheck-timeout", Value, Ignored),
+    row("etcd-keyfile", Value, Ignored),
+    row("etcd-prefix", Value, Ignored),
+    row("etcd-readycheck-timeout", Value, Ignored),
     row("etcd-servers", Value, ETCD),
     row("etcd-servers-overrides", Value, ETCD),
-    row("feature-gates", Value, Told("gates stand as in v1.36 by default, and cannot be switched")),
-    row("kubelet-timeout", Value, Nothing),
-    row("kubernetes-service-node-port", Value, Only(&["0"], "the Service kubernetes has a cluster address alone")),
-    row("lease-reuse-duration-seconds", Value, Nothing),
-    row("livez-grace-period", Value, Nothing),
-    row("log-flush-frequency", Value, Nothing),
-    row("log-json-info-buffer-size", Value, Nothing),
-    row("log-json-split-stream", Switch, Nothing),
-    row("log-text-info-buffer-size", Value, Nothing),
-    row("log-text-split-stream", Switch, Nothing),
-    row("max-connection-bytes-per-sec", Value, Only(&["0"], "connections are not slowed down")),
-    row("min-compatibility-version", Value, Nothing),
+    row("feature-gates", Value, Warned("feature gates have the defaults of v1.36 and cannot be changed")),
+    row("kubelet-timeout", Value, Ignored),
+    row("kubernetes-service-node-port", Value, Only(&["0"], "the Service kubernetes has a cluster address only")),
+    row("lease-reuse-duration-seconds", Value, Ignored),
+    row("livez-grace-period", Value, Ignored),
+    row("log-flush-frequency", Value, Ignored),
+    row("log-json-info-buffer-size", Value, Ignored),
+    row("log-json-split-stream", Switch, Ignored),
+    row("log-text-info-buffer-size", Value, Ignored),
+    row("log-text-split-stream", Switch, Ignored),
+    row("max-connection-bytes-per-sec", Value, Only(&["0"], "the bandwidth of connections cannot be limited")),
+    row("min-compatibility-version", Value, Ignored),
     row("peer-advertise-ip", Value, NO_PEERS),
     row("peer-advertise-port", Value, NO_PEERS),
     row("peer-ca-file", Value, NO_PEERS),
     row("permit-address-sharing", Switch, Only(FALSE, "an address belongs to one server")),
     row("permit-port-sharing", Switch, Only(FALSE, "a port belongs to one server")),
-    row("profiling", Switch, Nothing),
+    row("profiling", Switch, Ignored),
     row("proxy-client-cert-file", Value, NO_AGGREGATION),
-    row("proxy-client-key-file", Value, Nothing),
-    row("runtime-config", Value, Told("every API of the table of resources is served, and none can be switched off")),
-    row("runtime-config-emulation-forward-compatible", Switch, Nothing),
+    row("proxy-client-key-file", Value, Ignored),
+    row("runtime-config", Value, Warned("all built-in APIs are served and cannot be disabled")),
+    row("runtime-config-emulation-forward-compatible", Switch, Ignored),
     row("service-account-signing-endpoint", Value, Refused("tokens are signed by a key in a file: --service-account-signing-key-file")),
-    row("show-hidden-metrics-for-version", Value, Nothing),
-    row("shutdown-delay-duration", Value, Told("SIGTERM ends what is under way and stops at once")),
-    row("shutdown-send-retry-after", Switch, Nothing),
-    row("shutdown-watch-termination-grace-period", Value, Nothing),
-    row("storage-backend", Value, Nothing),
-    row("storage-initialization-timeout", Value, Nothing),
-    row("storage-media-type", Value, Nothing),
-    row("strict-transport-security-directives", Value, Told("answers have no Strict-Transport-Security")),
-    row("tracing-config-file", Value, Told("no traces are sent")),
-    row("vmodule", Value, Nothing),
-    row("watch-cache", Switch, Nothing),
-    row("watch-cache-sizes", Value, Nothing),
+    row("show-hidden-metrics-for-version", Value, Ignored),
+    row("shutdown-delay-duration", Value, Warned("SIGTERM finishes requests in progress and stops without delay")),
+    row("shutdown-send-retry-after", Switch, Ignored),
+    row("shutdown-watch-termination-grace-period", Value, Ignored),
+    row("storage-backend", Value, Ignored),
+    row("storage-initialization-timeout", Value, Ignored),
+    row("storage-media-type", Value, Ignored),
+    row("strict-transport-security-directives", Value, Warned("responses have no Strict-Transport-Security header")),
+    row("tracing-config-file", Value, Warned("tracing is not supported")),
+    row("vmodule", Value, Ignored),
+    row("watch-cache", Switch, Ignored),
+    row("watch-cache-sizes", Value, Ignored),
 ];
 
 const TRUE: &[&str] = &["true"];
@@ -143,23 +143,23 @@ impl Flag {
         }
     }
 
-    /// What is to be said of a value.
-    fn judge(&self, value: &str) -> Result<Option<&'static str>, UpstreamFlagError> {
+    /// The warning for a value, if any.
+    fn check(&self, value: &str) -> Result<Option<&'static str>, UpstreamFlagError> {
         let refused = |why| UpstreamFlagError { flag: self.name, value: value.to_owned(), why };
         match self.outcome {
-            // As when the flag is not given.
+            // As if the flag were not given.
             _ if value.is_empty() => Ok(None),
-            Nothing => Ok(None),
-            Told(what) => Ok(Some(what)),
+            Ignored => Ok(None),
+            Warned(what) => Ok(Some(what)),
             Only(values, _) if values.contains(&value.to_ascii_lowercase().as_str()) => Ok(None),
             Only(_, why) | Refused(why) => Err(refused(why)),
         }
     }
 }
 
-/// A flag asks for what cannot be done.
+/// A flag that asks for something unsupported.
 #[derive(Debug, thiserror::Error)]
-#[error("--{flag}={value} cannot be followed: {why}")]
+#[error("--{flag}={value} is not supported: {why}")]
 pub struct UpstreamFlagError {
     flag: &'static str,
     value: String,
@@ -174,18 +174,18 @@ pub struct UpstreamFlags {
 }
 
 impl UpstreamFlags {
-    /// What is to be said of the flags, each once: name and text.
+    /// The warnings for the given flags, each once: name and text.
     ///
     /// # Errors
-    /// The first that cannot be followed.
-    pub fn remarks(&self) -> Result<Vec<(&'static str, &'static str)>, UpstreamFlagError> {
-        let mut remarks: Vec<(&str, &str)> = Vec::new();
+    /// The first flag that is rejected.
+    pub fn warnings(&self) -> Result<Vec<(&'static str, &'static str)>, UpstreamFlagError> {
+        let mut warnings: Vec<(&str, &str)> = Vec::new();
         for (name, value) in &self.given {
             let Some(flag) = FLAGS.iter().find(|flag| flag.name == *name) else { continue };
-            let remark = flag.judge(value)?.map(|what| (flag.name, what));
-            remarks.extend(remark.filter(|remark| !remarks.contains(remark)));
+            let warning = flag.check(value)?.map(|what| (flag.name, what));
+            warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
         }
-        Ok(remarks)
+        Ok(warnings)
     }
 }
 
@@ -245,7 +245,8 @@ mod tests {
         assert!(invented.is_empty(), "{invented:?}");
     }
 
-    /// Flags that kubeadm v1.36 writes into the manifest of a control plane, and what hardening guides add.
+    /// Flags that kubeadm v1.36 writes into the manifest of a control plane, and those that hardening guides
+    /// add.
     #[test]
     fn the_flags_of_a_manifest_are_taken() {
         let options = serve(&[
@@ -287,38 +288,38 @@ mod tests {
             "--encryption-provider-config-automatic-reload=true",
             "--request-timeout=300s",
             "--v=2",
-            // The last one counts, as for kube-apiserver.
+            // The last value is used, as by kube-apiserver.
             "--secure-port=8443",
         ]);
         let options = options.unwrap();
         assert_eq!(options.secure_port, 8443);
-        let remarks: Vec<&str> =
-            options.upstream.remarks().unwrap().into_iter().map(|(flag, _)| flag).collect();
-        assert_eq!(remarks, ["etcd-servers", "proxy-client-cert-file"]);
+        let warnings: Vec<&str> =
+            options.upstream.warnings().unwrap().into_iter().map(|(flag, _)| flag).collect();
+        assert_eq!(warnings, ["etcd-servers", "proxy-client-cert-file"]);
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused_and_the_rest_is_told() {
-        // arguments, flag that is told of; or the error's end
+    fn unsupported_flags_are_rejected_or_warned_of() {
+        // arguments, flag that is warned of; or the error's end
         let rows: &[(&[&str], Result<Option<&str>, &str>)] = &[
             (&["--allow-privileged"], Ok(None)),
             (&["--allow-privileged=false"], Err("pod-security.kubernetes.io/enforce")),
-            (&["--authorization-policy-file=x"], Err("mode ABAC is not there")),
+            (&["--authorization-policy-file=x"], Err("mode ABAC does not exist")),
             (&["--authorization-policy-file="], Ok(None)),
             (&["--watch-cache=false"], Ok(None)),
             (&["--feature-gates=A=true", "--feature-gates=B=false"], Ok(Some("feature-gates"))),
             (&["--emulated-version=1.36"], Ok(None)),
-            (&["--emulated-version=1.33"], Err("no other version")),
-            (&["--enable-garbage-collector=false"], Err("where another one collects")),
+            (&["--emulated-version=1.33"], Err("only v1.36 is served")),
+            (&["--enable-garbage-collector=false"], Err("if another garbage collector runs")),
             (&["--egress-selector-config-file", "x"], Err("never through a proxy")),
             (&["--service-account-signing-endpoint=/run/x"], Err("--service-account-signing-key-file")),
         ];
         for (arguments, expected) in rows {
-            let remarks = serve(arguments).unwrap().upstream.remarks();
-            match (remarks, expected) {
-                (Ok(remarks), Ok(flag)) => {
+            let warnings = serve(arguments).unwrap().upstream.warnings();
+            match (warnings, expected) {
+                (Ok(warnings), Ok(flag)) => {
                     assert_eq!(
-                        remarks.iter().map(|(flag, _)| *flag).collect::<Vec<_>>(),
+                        warnings.iter().map(|(flag, _)| *flag).collect::<Vec<_>>(),
                         Vec::from_iter(*flag)
                     );
                 }
@@ -326,7 +327,7 @@ mod tests {
                 (outcome, _) => panic!("{arguments:?}: {outcome:?}"),
             }
         }
-        // A value of its own is none of a switch.
+        // A switch takes no separate value.
         assert!(serve(&["--profiling", "false"]).is_err());
         assert!(serve(&["--no-such-flag"]).is_err());
     }

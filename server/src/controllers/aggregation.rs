@@ -1,4 +1,4 @@
-//! Cluster roles that are made of others: the rules of every cluster role that a label selector finds.
+//! Aggregated cluster roles: the rules of all cluster roles that match their label selectors.
 //!
 //! Upstream: kubernetes `pkg/controller/clusterroleaggregation`.
 
@@ -21,28 +21,28 @@ use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 
-/// The manager of the rules that this controller writes.
+/// The field manager of aggregated rules.
 const MANAGER: &str = "clusterrole-aggregation-controller";
-/// Pause before everything is looked at again after a error.
+/// Delay before a restart after an error.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A cluster role, as far as it matters here.
+/// The relevant fields of a cluster role.
 #[derive(Debug)]
 struct Role {
     labels: Vec<(SmolStr, SmolStr)>,
     rules: Vec<PolicyRule>,
-    /// What it is made of; `None` when it has rules of its own.
+    /// The selectors of the aggregated roles; `None` when it has its own rules.
     selectors: Option<Vec<LabelSelector>>,
 }
 
 type Roles = BTreeMap<SmolStr, Role>;
 
-/// Keeps aggregated roles up to date; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>) {
-    super::again("clusterrole-aggregation-controller", RETRY, || follow(&server)).await;
+/// Keeps aggregated roles up to date; restarts from the current state when the feed fails.
+pub(super) async fn run(server: Arc<Server>) {
+    super::run_with_restarts("clusterrole-aggregation-controller", RETRY, || watch(&server)).await;
 }
 
-async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>) -> Result<Infallible, ApiError> {
     let prefix = key::resource_prefix(GROUP, "clusterroles");
     let (mut roles, revision) = read(server, &prefix).await?;
     let range = key::range(prefix.as_bytes());
@@ -70,7 +70,7 @@ async fn read(server: &Server, prefix: &str) -> Result<(Roles, Revision), ApiErr
         let (_, name) = key::split(&prefix, false, entry.key)?;
         Some((SmolStr::new(name), entry.to_record()))
     };
-    let (values, revision) = server.store.survey(range, pick).await?;
+    let (values, revision) = server.store.scan(range, pick).await?;
     let roles =
         values.into_iter().map(|(name, record)| Ok((name, role(&server.store.fetched(record)?.value)?)));
     Ok((roles.collect::<Result<_, ApiError>>()?, revision))
@@ -83,7 +83,7 @@ fn role(value: &[u8]) -> Result<Role, ApiError> {
     Ok(Role { labels, rules: PolicyRule::all_of(&object), selectors: selectors(&object) })
 }
 
-/// The selectors of an aggregated role. One that cannot be read selects nothing; validation refuses it before.
+/// The selectors of an aggregated role. An invalid one selects nothing; validation rejects it before.
 fn selectors(object: &Value) -> Option<Vec<LabelSelector>> {
     let rule = object.get("aggregationRule").filter(|rule| !rule.is_null())?;
     let list = rule.get("clusterRoleSelectors").and_then(Value::as_array).unwrap_or_default();
@@ -91,7 +91,7 @@ fn selectors(object: &Value) -> Option<Vec<LabelSelector>> {
     Some(list.iter().map(read).collect())
 }
 
-/// The aggregated roles whose rules are not what they are made of, with the rules that they should have.
+/// The aggregated roles whose rules are outdated, with the desired rules.
 fn outdated(roles: &Roles) -> Vec<(SmolStr, Vec<PolicyRule>)> {
     let mut out = Vec::new();
     for (name, role) in roles {
@@ -116,8 +116,8 @@ fn outdated(roles: &Roles) -> Vec<(SmolStr, Vec<PolicyRule>)> {
     out
 }
 
-/// Writes the rules of an aggregated role. One that has gone, or changed so that it aggregates no more, stays as it is:
-/// its own change comes by.
+/// Writes the rules of an aggregated role. One that was deleted, or is not aggregated any more, is not
+/// changed: the feed delivers its own change.
 async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> Result<(), ApiError> {
     let mut cx = Context::internal(server, (GROUP, "v1", "clusterroles"), "", name, Verb::Update)?;
     cx.query.field_manager = Some(MANAGER.into());
@@ -131,9 +131,9 @@ async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> 
     };
     match internal::update(&cx, &transform).await {
         Err(error) if error.code == 404 => Ok(()),
-        // Somebody deletes it, or it is not ours to change any more.
+        // Deleted concurrently, or owned by another field manager.
         Err(error) if error.code == 409 => {
-            tracing::debug!(name, %error, "an aggregated role changed meanwhile");
+            tracing::debug!(name, %error, "aggregated role changed concurrently");
             Ok(())
         }
         outcome => outcome,

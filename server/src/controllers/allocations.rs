@@ -1,8 +1,11 @@
-//! Restores allocations of cluster addresses and node ports that Services use: when the server starts, and when an IPAddress is deleted.
+//! Repairs allocations of cluster addresses and node ports of Services: when the server starts, and when an
+//! IPAddress is deleted.
 //!
-//! A write that gives a Service an address or port allocates it in the same transaction. One that is not allocated, and that another
-//! Service could get, too, is left by a repair of a damaged store and by the deletion of an IPAddress. Upstream: kubernetes
-//! `pkg/registry/core/service/ipallocator/controller/repairip.go` and `pkg/registry/core/service/portallocator/controller`.
+//! A write that assigns an address or port to a Service allocates it in the same transaction. A missing
+//! allocation, which would allow another Service to get the same address, is caused by the repair of a
+//! damaged store and by the deletion of an IPAddress. Upstream: kubernetes
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go` and
+//! `pkg/registry/core/service/portallocator/controller`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,13 +21,13 @@ use plinth_apiserver::kind_handlers::service_allocations;
 use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
-/// Pause before a restart after its feed ended.
+/// Delay before a restart after the feed ended.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// Allocates the addresses and node ports of all Services that are not allocated.
+/// Allocates missing addresses and node ports of all Services.
 ///
 /// # Errors
-/// When the Services or the allocations cannot be read. A Service that is damaged, or for which the write fails, is logged.
+/// When the Services or the allocations cannot be read. Errors of a single Service are logged.
 pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     let cx = services(server)?;
     let range = key::range(key::resource_prefix("", "services").as_bytes());
@@ -33,23 +36,23 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     for record in records {
         let restored = service_allocations::restore_allocations(&cx, &record, &allocated).await;
         if let Err(error) = restored {
-            // One damaged Service keeps no other from its addresses.
+            // One damaged Service must not affect the others.
             let key = String::from_utf8_lossy(&record.key);
             end_if_over().await;
-            tracing::warn!(%error, %key, "could not restore the allocations of a Service");
+            tracing::warn!(%error, %key, "failed to restore allocations of Service");
         }
     }
     Ok(())
 }
 
-/// Watches deletions of IPAddresses, from the revision at which `restore` began if it was done; restarts from the current state when
-/// the feed ends.
+/// Watches deletions of IPAddresses, from the revision at which `restore` began if it was run; restarts from
+/// the current state when the feed ends.
 pub async fn run(server: Arc<Server>, restored: Option<Revision>) {
     let restored = Mutex::new(restored);
-    super::again(NAME, RESTART, || follow(&server, restored.lock().take())).await;
+    super::run_with_restarts(NAME, RESTART, || watch(&server, restored.lock().take())).await;
 }
 
-async fn follow(server: &Arc<Server>, restored: Option<Revision>) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, restored: Option<Revision>) -> Result<Infallible, ApiError> {
     let cx = services(server)?;
     let revision = restored.unwrap_or(server.store.engine().current_revision());
     if restored.is_none() {

@@ -1,11 +1,11 @@
-//! `--controllers`: which controllers run, in kube-controller-manager's form.
+//! `--controllers`: selection of controllers, in kube-controller-manager's format.
 
 use std::str::FromStr;
 
 use super::ALL;
 
-/// Which controllers run. `*` stands for all, `name` switches one on, `-name` off; the first that names a
-/// controller decides (k8s.io/controller-manager `app/helper.go`, `IsControllerEnabled`).
+/// The selected controllers. `*` selects all, `name` enables and `-name` disables one; the first entry that
+/// names a controller decides (k8s.io/controller-manager `app/helper.go`, `IsControllerEnabled`).
 ///
 /// ```
 /// use plinth_server::controllers::Controllers;
@@ -18,7 +18,7 @@ use super::ALL;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controllers(Vec<String>);
 
-/// A name that no controller of this server has.
+/// No controller of this server has the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not in the list of known controllers: {}", known())]
 pub struct UnknownController {
@@ -30,7 +30,7 @@ fn known() -> String {
 }
 
 impl Controllers {
-    /// Whether the controller of that name runs.
+    /// Whether a controller is enabled.
     pub fn runs(&self, name: &str) -> bool {
         for choice in &self.0 {
             match choice.strip_prefix('-') {

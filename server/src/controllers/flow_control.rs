@@ -1,5 +1,5 @@
-//! Keeps the objects of flow control and what follows from them: creates and heals the ones that every server has,
-//! takes over changes, tells schemas whether their level exists, and lets levels borrow from each other.
+//! The controller of priority and fairness: creates and repairs the default objects, applies configuration
+//! changes, sets the condition Dangling of FlowSchemas, and adjusts borrowing between priority levels.
 //!
 //! Upstream: k8s.io/kubernetes `pkg/registry/flowcontrol/{rest,ensurer}` and k8s.io/apiserver
 //! `pkg/util/flowcontrol/apf_controller.go`.
@@ -20,67 +20,67 @@ use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::object;
 
-/// How often seats are divided anew.
+/// Interval at which borrowed seats are recomputed.
 const BORROWING_PERIOD: Duration = Duration::from_secs(10);
-/// How often the server's own objects are looked at.
-const HEALING_PERIOD: Duration = Duration::from_secs(60);
-/// Changes are taken over together when they come within this time.
+/// Interval at which the default objects are reconciled.
+const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
+/// Delay to batch changes.
 const GATHER: Duration = Duration::from_millis(50);
-/// Pause after something went wrong.
+/// Delay after an error.
 const RETRY: Duration = Duration::from_secs(1);
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
-/// Makes the objects that are missing and reads the configuration, then keeps both in a task of its own.
+/// Creates missing objects and loads the configuration, then keeps both up to date in a background task.
 ///
 /// # Errors
-/// When an object cannot be written; the task runs nevertheless, and tries again.
+/// When an object cannot be written; the task runs nevertheless, and retries.
 pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiError> {
-    let healed = heal(server).await;
-    let applied = take_over(server, &mut levels).await;
-    let keeper = server.clone();
-    server.spawn(async move { keep_on(&keeper, &mut levels).await });
-    healed.and(applied)
+    let reconciled = reconcile(server).await;
+    let applied = apply_configuration(server, &mut levels).await;
+    let running = server.clone();
+    server.spawn(async move { run(&running, &mut levels).await });
+    reconciled.and(applied)
 }
 
-async fn keep_on(server: &Arc<Server>, levels: &mut Levels) {
+async fn run(server: &Arc<Server>, levels: &mut Levels) {
     loop {
-        let Err(error) = keep(server, levels).await;
+        let Err(error) = watch(server, levels).await;
         end_if_over().await;
-        tracing::warn!(%error, "the keeper of flow control starts again");
+        tracing::warn!(%error, "flow control controller failed, restarting");
         tokio::time::sleep(RETRY).await;
     }
 }
 
-async fn keep(server: &Arc<Server>, levels: &mut Levels) -> Result<std::convert::Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, levels: &mut Levels) -> Result<std::convert::Infallible, ApiError> {
     let engine = server.store.engine();
     let range: KeyRange = key::range(format!("{GROUP}/").as_bytes());
     let mut changes = engine.subscribe(Subscribe::new(range))?;
-    // What changed before the subscription began.
-    take_over(server, levels).await?;
+    // Changes before the subscription.
+    apply_configuration(server, levels).await?;
     let mut borrowing = tokio::time::interval(BORROWING_PERIOD);
-    let mut healing = tokio::time::interval(HEALING_PERIOD);
+    let mut reconciling = tokio::time::interval(RECONCILE_PERIOD);
     loop {
         tokio::select! {
             change = changes.next() => {
                 change?;
                 tokio::time::sleep(GATHER).await;
-                take_over(server, levels).await?;
+                apply_configuration(server, levels).await?;
             }
             _ = borrowing.tick() => levels.rebalance(),
-            _ = healing.tick() => heal(server).await?,
+            _ = reconciling.tick() => reconcile(server).await?,
         }
     }
 }
 
-/// Reads all objects, puts the configuration in place and tells schemas what became of their levels.
-async fn take_over(server: &Arc<Server>, levels: &mut Levels) -> Result<(), ApiError> {
+/// Reads all objects, applies the configuration and updates the status of FlowSchemas.
+async fn apply_configuration(server: &Arc<Server>, levels: &mut Levels) -> Result<(), ApiError> {
     let level_objects = read_all(server, "prioritylevelconfigurations").await?;
     let schemas = read_all(server, "flowschemas").await?;
     let (config, references) = levels.apply_objects(&level_objects, &schemas);
     server.flow_control.set_config(config);
     for (schema, reference) in schemas.iter().zip(references) {
-        tell_status(server, schema, &reference).await?;
+        write_status(server, schema, &reference).await?;
     }
     Ok(())
 }
@@ -90,14 +90,14 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
     let range = key::range(form.prefix.as_bytes());
-    let (records, _) = server.store.survey(range, |entry| Some(entry.to_record())).await?;
+    let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;
     let tree = |record| object::to_tree(&resource, &server.store.fetched(record)?);
-    // One object that cannot be read must not take flow control with it.
+    // An unreadable object must not disable flow control.
     Ok(records.into_iter().filter_map(|record| tree(record).ok()).collect())
 }
 
-/// The condition `Dangling` of a schema.
-async fn tell_status(server: &Arc<Server>, schema: &Value, reference: &Reference) -> Result<(), ApiError> {
+/// Sets the condition `Dangling` of a FlowSchema.
+async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Reference) -> Result<(), ApiError> {
     let (status, reason, what) = match reference.found {
         true => ("False", "Found", "and it exists"),
         false => ("True", "NotFound", "but there is no such object"),
@@ -106,12 +106,12 @@ async fn tell_status(server: &Arc<Server>, schema: &Value, reference: &Reference
         "This FlowSchema references the PriorityLevelConfiguration object named {:?} {what}",
         reference.level
     );
-    let is_told = conditions::find(schema, "Dangling").is_some_and(|told| {
+    let is_set = conditions::find(schema, "Dangling").is_some_and(|condition| {
         [("status", status), ("reason", reason), ("message", &message)]
             .iter()
-            .all(|(key, text)| told.str_at(&[key]) == Some(*text))
+            .all(|(key, text)| condition.str_at(&[key]) == Some(*text))
     });
-    if is_told {
+    if is_set {
         return Ok(());
     }
     let change = |live: &mut Value| conditions::set(live, "Dangling", status, reason, &message);
@@ -119,8 +119,8 @@ async fn tell_status(server: &Arc<Server>, schema: &Value, reference: &Reference
     update(&cx.at_subresource("status"), &change).await
 }
 
-/// Puts right what every server has.
-async fn heal(server: &Arc<Server>) -> Result<(), ApiError> {
+/// Reconciles the default objects.
+async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let objects = bootstrap::objects();
     for resource in ["prioritylevelconfigurations", "flowschemas"] {
         let present = read_all(server, resource).await?;
@@ -128,7 +128,7 @@ async fn heal(server: &Arc<Server>) -> Result<(), ApiError> {
             let live = present.iter().find(|v| v.str_at(&["metadata", "name"]) == Some(own.name));
             match live {
                 None => internal::ensure(server, (GROUP, "v1", resource), "", own.object.clone()).await?,
-                Some(live) => revise(server, own, live).await?,
+                Some(live) => update_object(server, own, live).await?,
             }
         }
         remove_left_over(server, resource, &objects, &present).await?;
@@ -136,7 +136,7 @@ async fn heal(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What the annotation of an object says; `None` when it says nothing that can be understood.
+/// The value of an object's auto-update annotation; `None` if it is absent or invalid.
 fn auto_update(object: &Value) -> Option<bool> {
     match object.at(&["metadata", "annotations"])?.str_at(&[AUTO_UPDATE])? {
         "true" | "True" | "TRUE" | "t" | "T" | "1" => Some(true),
@@ -145,18 +145,18 @@ fn auto_update(object: &Value) -> Option<bool> {
     }
 }
 
-/// Whether the spec is the server's to keep: always for mandatory objects, else as the annotation says, else as long
-/// as nobody has changed it.
-fn keeps_spec(own: &BootstrapConfig, live: &Value) -> bool {
+/// Whether the server maintains the spec: always for mandatory objects, else according to the annotation,
+/// else as long as it was never changed.
+fn maintains_spec(own: &BootstrapConfig, live: &Value) -> bool {
     let untouched = || live.at(&["metadata", "generation"]).and_then(Value::as_int) == Some(1);
     own.mandatory || auto_update(live).unwrap_or_else(untouched)
 }
 
-async fn revise(server: &Arc<Server>, own: &BootstrapConfig, live: &Value) -> Result<(), ApiError> {
-    let keeps = keeps_spec(own, live);
+async fn update_object(server: &Arc<Server>, own: &BootstrapConfig, live: &Value) -> Result<(), ApiError> {
+    let maintains = maintains_spec(own, live);
     let wanted = own.object.get("spec").cloned().unwrap_or_default();
-    let spec_differs = keeps && !covers(&wanted, live.get("spec").unwrap_or(&Value::default()));
-    if !spec_differs && auto_update(live) == Some(keeps) {
+    let spec_differs = maintains && !covers(&wanted, live.get("spec").unwrap_or(&Value::default()));
+    if !spec_differs && auto_update(live) == Some(maintains) {
         return Ok(());
     }
     let change = |live: &mut Value| {
@@ -166,7 +166,7 @@ async fn revise(server: &Arc<Server>, own: &BootstrapConfig, live: &Value) -> Re
         if let Some(metadata) = live.object_at_mut(&["metadata"]) {
             let mut annotations =
                 metadata.get("annotations").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
-            annotations.insert(AUTO_UPDATE, if keeps { "true" } else { "false" });
+            annotations.insert(AUTO_UPDATE, if maintains { "true" } else { "false" });
             metadata.insert("annotations", annotations);
         }
     };
@@ -174,7 +174,7 @@ async fn revise(server: &Arc<Server>, own: &BootstrapConfig, live: &Value) -> Re
         .await
 }
 
-/// Objects of former versions that the server was to keep, and that it does not have any more.
+/// Removes default objects of former versions that the server maintained.
 async fn remove_left_over(
     server: &Arc<Server>,
     resource: &str,
@@ -197,7 +197,7 @@ async fn remove_left_over(
     Ok(())
 }
 
-/// Whether every member of `wanted` is in `live` with the same value; what defaults have added is no difference.
+/// Whether every member of `wanted` is in `live` with the same value; defaulted fields are ignored.
 fn covers(wanted: &Value, live: &Value) -> bool {
     match (wanted, live) {
         (Value::Object(wanted), Value::Object(live)) => {
@@ -217,7 +217,7 @@ async fn update(cx: &Context, change: &(dyn Fn(&mut Value) + Send + Sync)) -> Re
         Ok(object)
     };
     match internal::update(cx, &transform).await {
-        // It has gone, or somebody else was quicker: the next round sees to it.
+        // Deleted or changed concurrently: the next round reconciles it.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         outcome => outcome,
     }

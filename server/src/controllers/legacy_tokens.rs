@@ -1,8 +1,8 @@
-//! Tokens in Secrets that upstream once made for every account, and that nobody uses, are marked as invalid, and deleted when nobody
-//! has missed them for as long again (kubernetes `pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go`).
+//! Invalidates, and later deletes, unused token Secrets that upstream once created for every service account
+//! (kubernetes `pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go`).
 //!
-//! Secrets that somebody made himself stay: only those that their account lists are taken for made by upstream. Once a day is
-//! enough for what goes by days.
+//! Secrets that users created are kept: only those that their account lists count as created by upstream. The
+//! use is recorded by day, so one pass a day suffices.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -26,26 +26,26 @@ use plinth_apiserver::handlers::{delete, internal};
 
 /// The controller's name.
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
-/// How often it looks.
+/// Interval of passes.
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
-/// A pause after a error.
+/// Delay after an error.
 const RETRY: Duration = Duration::from_secs(60);
 const SECRETS: (&str, &str, &str) = ("", "v1", "secrets");
 
-/// Looks once a day.
-pub(super) async fn lead(server: Arc<Server>, unused_for: Duration) {
-    super::again(NAME, RETRY, || follow(&server, unused_for)).await;
+/// Runs a pass every day.
+pub(super) async fn run(server: Arc<Server>, unused_for: Duration) {
+    super::run_with_restarts(NAME, RETRY, || watch(&server, unused_for)).await;
 }
 
-async fn follow(server: &Arc<Server>, unused_for: Duration) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, unused_for: Duration) -> Result<Infallible, ApiError> {
     let mut period = tokio::time::interval(PERIOD);
     loop {
         period.tick().await;
-        look(server, unused_for, OffsetDateTime::now_utc()).await?;
+        run_pass(server, unused_for, OffsetDateTime::now_utc()).await?;
     }
 }
 
-/// What is to be done with a Secret.
+/// The decision about a Secret.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Stays,
@@ -53,14 +53,14 @@ enum Verdict {
     Delete,
 }
 
-/// The days that decide.
-struct Days {
-    /// What was made or used at this time or later stays.
+/// The time limit for unused Secrets.
+struct Limit {
+    /// Secrets created or used at this time or later are kept.
     since: OffsetDateTime,
 }
 
-impl Days {
-    fn judge(&self, secret: &Value) -> Verdict {
+impl Limit {
+    fn decide(&self, secret: &Value) -> Verdict {
         let label = |key: &str| secret.str_at(&["metadata", "labels", key]);
         let made = Timestamp::parse(metadata::text(secret, "creationTimestamp"));
         let is_old = |day: Date| day < self.since.date();
@@ -68,7 +68,7 @@ impl Days {
         {
             return Verdict::Stays;
         }
-        // A day that cannot be read decides nothing; none at all means that it was not used since uses are noted.
+        // An invalid date is ignored; without a date the Secret was not used since tracking began.
         if label(LAST_USED).is_some_and(|used| !parse_day(used).is_some_and(is_old)) {
             return Verdict::Stays;
         }
@@ -92,19 +92,19 @@ fn annotation<'a>(secret: &'a Value, key: &str) -> &'a str {
     secret.str_at(&["metadata", "annotations", key]).unwrap_or_default()
 }
 
-async fn look(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTime) -> Result<(), ApiError> {
+async fn run_pass(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTime) -> Result<(), ApiError> {
     const TRACKING: (&str, &str) = ("kube-system", "kube-apiserver-legacy-service-account-token-tracking");
     let tracking = tokens::read(server, ("", "v1", "configmaps"), TRACKING).await?.unwrap_or_default();
     let Some(began) = tracking.str_at(&["data", "since"]).and_then(parse_day) else { return Ok(()) };
-    let days = Days { since: now - unused_for };
+    let limit = Limit { since: now - unused_for };
     // The first whole day.
-    if days.since.date() <= began {
+    if limit.since.date() <= began {
         return Ok(());
     }
     let (found, _) = tokens::of_namespace(server, "").await?;
     for (namespace, name) in found {
         let Some(secret) = tokens::read(server, SECRETS, (&namespace, &name)).await? else { continue };
-        let verdict = days.judge(&secret);
+        let verdict = limit.decide(&secret);
         if verdict == Verdict::Stays {
             continue;
         }
@@ -119,7 +119,7 @@ async fn look(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTime) -
             _ => remove(server, &namespace, &secret).await,
         };
         match done {
-            // Gone or changed since.
+            // Deleted or changed concurrently.
             Err(error) if matches!(error.code, 404 | 409) => {}
             done => done?,
         }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn secrets_by_table() {
-        let days = Days { since: datetime!(2024-06-15 12:00 UTC) };
+        let limit = Limit { since: datetime!(2024-06-15 12:00 UTC) };
         let secret = |made: &str, labels: &[(&str, &str)]| {
             let mut secret = tree!({ "metadata": tree!({ "name": "s", "creationTimestamp": made }) });
             for (key, value) in labels {
@@ -191,12 +191,12 @@ mod tests {
             (secret(old, &[(INVALID_SINCE, "2024-06-14"), (LAST_USED, "2024-06-20")]), Verdict::Stays),
         ];
         for (secret, verdict) in rows {
-            assert_eq!(days.judge(&secret), verdict, "{secret:?}");
+            assert_eq!(limit.decide(&secret), verdict, "{secret:?}");
         }
     }
 
     #[test]
-    fn only_what_its_account_lists_was_made_by_itself() {
+    fn only_secrets_listed_by_their_account_are_automatic() {
         let secret = |uid: &str| {
             let annotations = tree!({ "kubernetes.io/service-account.uid": uid });
             tree!({ "metadata": tree!({ "name": "s", "annotations": annotations }) })

@@ -1,23 +1,23 @@
-//! The controllers that a server alone needs to keep the API's promises.
+//! Controllers that the API requires of a server alone.
 //!
-//! Each is a task fed by an engine subscription over the keys that concern it. It asks for nothing in
-//! between: no polling but for the retries of what could not be done yet. All end when the server stops.
+//! Each is a task that watches the keys that concern it with an engine subscription. There is no polling
+//! except for retries. All end when the server stops.
 //!
 //! | controller | module |
 //! |---|---|
 //! | contents of Terminating namespaces | `namespace` |
 //! | dependents of deleted owners | `collector` |
-//! | claims, volumes and classes that are still used | `protection` |
+//! | protection finalizers of claims, volumes and classes | `protection` |
 //! | usage of quotas | `quota` |
-//! | requests for certificates: approval, signature, end | `certificates` |
-//! | cluster roles that are made of others | `aggregation` |
-//! | Secrets with tokens of service accounts | `tokens` |
-//! | those of them that nobody uses | `legacy_tokens` |
-//! | addresses and node ports of Services (of the API server itself, always on) | `allocations` |
-//! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `furnish` |
+//! | CertificateSigningRequests: approval, signing, cleanup | `certificates` |
+//! | aggregated cluster roles | `aggregation` |
+//! | token Secrets of service accounts | `tokens` |
+//! | unused legacy token Secrets | `legacy_tokens` |
+//! | allocations of addresses and node ports of Services (part of the API server, always on) | `allocations` |
+//! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `namespace_defaults` |
 //!
-//! Their names, and the form of `--controllers` that switches them on and off ([`Controllers`]), are
-//! kube-controller-manager's. `queue` and `workers` are what the newer ones stand on.
+//! Their names, and the format of `--controllers` that selects them ([`Controllers`]), are
+//! kube-controller-manager's. `queue` and `workers` are shared by most of them.
 
 mod aggregation;
 pub mod allocations;
@@ -26,9 +26,9 @@ mod collector;
 pub mod definitions;
 mod enabled;
 pub mod flow_control;
-mod furnish;
 mod legacy_tokens;
 mod namespace;
+mod namespace_defaults;
 mod protection;
 mod queue;
 mod quota;
@@ -48,18 +48,18 @@ use plinth_apiserver::context::{end_if_over, Server};
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
 
-/// What controllers need beside the server.
+/// Settings of the controllers.
 #[derive(Clone)]
 pub struct Settings {
-    /// Which of them run.
+    /// The selected controllers.
     pub controllers: Controllers,
     /// The authority that clients inside of the cluster trust, PEM.
     pub root_ca: String,
-    /// What admission knows of quotas.
+    /// Admission's caches, for quotas.
     pub plugins: Arc<Plugins>,
-    /// What signs requests for certificates.
+    /// The authority that signs certificates.
     pub signing: SigningOptions,
-    /// How long the token of a Secret that upstream made may be unused.
+    /// How long a legacy token may be unused.
     pub unused_tokens: Duration,
 }
 
@@ -67,69 +67,72 @@ pub struct Settings {
 type Start = fn(Arc<Server>, &Settings);
 
 const ALL: &[(&str, Start)] = &[
-    ("namespace-controller", |server, _| spawn(server.clone(), namespace::lead(server))),
-    ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::lead(server))),
+    ("namespace-controller", |server, _| spawn(server.clone(), namespace::run(server))),
+    ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::run(server))),
     (protection::CLAIMS.name, |server, _| {
-        spawn(server.clone(), protection::lead(server, protection::CLAIMS));
+        spawn(server.clone(), protection::run(server, protection::CLAIMS));
     }),
     (protection::VOLUMES.name, |server, _| {
-        spawn(server.clone(), protection::lead(server, protection::VOLUMES));
+        spawn(server.clone(), protection::run(server, protection::VOLUMES));
     }),
     (protection::CLASSES.name, |server, _| {
-        spawn(server.clone(), protection::lead(server, protection::CLASSES));
+        spawn(server.clone(), protection::run(server, protection::CLASSES));
     }),
     ("resourcequota-controller", |server, settings| {
-        spawn(server.clone(), quota::lead(server, settings.plugins.clone()));
+        spawn(server.clone(), quota::run(server, settings.plugins.clone()));
     }),
-    ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::lead(server))),
+    ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::run(server))),
     ("serviceaccount-controller", |server, _| {
-        spawn(server.clone(), furnish::lead(server, furnish::default_service_account()));
+        spawn(server.clone(), namespace_defaults::run(server, namespace_defaults::default_service_account()));
     }),
     (tokens::NAME, |server, settings| {
-        spawn(server.clone(), tokens::lead(server, settings.root_ca.clone()));
+        spawn(server.clone(), tokens::run(server, settings.root_ca.clone()));
     }),
     (legacy_tokens::NAME, |server, settings| {
-        spawn(server.clone(), legacy_tokens::lead(server, settings.unused_tokens));
+        spawn(server.clone(), legacy_tokens::run(server, settings.unused_tokens));
     }),
     ("root-ca-certificate-publisher-controller", |server, settings| {
-        spawn(server.clone(), furnish::lead(server, furnish::root_ca(&settings.root_ca)));
+        spawn(
+            server.clone(),
+            namespace_defaults::run(server, namespace_defaults::root_ca(&settings.root_ca)),
+        );
     }),
     ("certificatesigningrequest-approving-controller", |server, _| {
-        spawn(server.clone(), certificates::lead(server, "csr-approving", None, certificates::approve));
+        spawn(server.clone(), certificates::run(server, "csr-approving", None, certificates::approve));
     }),
     ("certificatesigningrequest-signing-controller", |server, settings| {
         let signing = settings.signing.clone();
         let sign = move |server, name| certificates::sign(server, signing.clone(), name);
-        spawn(server.clone(), certificates::lead(server, "csr-signing", None, sign));
+        spawn(server.clone(), certificates::run(server, "csr-signing", None, sign));
     }),
     ("certificatesigningrequest-cleaner-controller", |server, _| {
         let period = Some(certificates::PERIOD);
-        spawn(server.clone(), certificates::lead(server, "csr-cleaner", period, certificates::clean));
+        spawn(server.clone(), certificates::run(server, "csr-cleaner", period, certificates::clean));
     }),
 ];
 
-/// Starts the controllers that were chosen.
+/// Starts the selected controllers.
 pub fn start(server: &Arc<Server>, settings: &Settings) {
     for (name, start) in ALL.iter().filter(|(name, _)| settings.controllers.runs(name)) {
-        tracing::info!(controller = name, "starts");
+        tracing::info!(controller = name, "starting controller");
         start(server.clone(), settings);
     }
 }
 
 /// Runs a controller until the server stops or its storage fails.
-fn spawn(server: Arc<Server>, lead: impl Future<Output = ()> + Send + 'static) {
-    server.spawn(lead);
+fn spawn(server: Arc<Server>, run: impl Future<Output = ()> + Send + 'static) {
+    server.spawn(run);
 }
 
-/// Follows something, again from the present state each time that this breaks off, until its task is ended.
-async fn again<F>(name: &'static str, pause: Duration, follow: impl Fn() -> F)
+/// Runs `watch` in a loop, restarting it from the current state each time it fails.
+async fn run_with_restarts<F>(name: &'static str, pause: Duration, watch: impl Fn() -> F)
 where
     F: Future<Output = Result<Infallible, ApiError>>,
 {
     loop {
-        let Err(error) = follow().await;
+        let Err(error) = watch().await;
         end_if_over().await;
-        tracing::warn!(%error, controller = name, "the controller starts again");
+        tracing::warn!(%error, controller = name, "controller failed, restarting");
         tokio::time::sleep(pause).await;
     }
 }

@@ -1,7 +1,8 @@
-//! The lifecycle of namespaces: a Terminating one loses its contents, then its finalizer, then it is gone.
+//! The lifecycle of namespaces: a Terminating one is emptied, then its finalizer is removed, which deletes
+//! it.
 //!
-//! Upstream: kubernetes `pkg/controller/namespace/deletion`. Names that wait are held in a set, each once, so the
-//! memory is bounded by the number of Terminating namespaces.
+//! Upstream: kubernetes `pkg/controller/namespace/deletion`. Waiting names are in a set, so the memory is
+//! bounded by the number of Terminating namespaces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,29 +17,29 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
-use plinth_storage::departing::Departing;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
+use plinth_storage::terminating::TerminatingObject;
 
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// First and longest pause before a namespace whose contents are held by finalizers is looked at again.
+/// First and longest delay before a namespace whose contents have finalizers is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Follows namespaces; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>) {
+/// Watches namespaces; restarts from the current state when the feed fails.
+pub(super) async fn run(server: Arc<Server>) {
     loop {
-        if let Err(error) = follow(&server).await {
+        if let Err(error) = watch(&server).await {
             end_if_over().await;
-            tracing::warn!(%error, "the namespace controller starts again");
+            tracing::warn!(%error, "namespace controller failed, restarting");
             tokio::time::sleep(RETRY.1).await;
         }
     }
 }
 
-/// When a namespace is to be looked at, and the pause after that.
+/// When a namespace is to be processed, and the delay after that.
 type Waiting = BTreeMap<String, (Instant, Duration)>;
 
-async fn follow(server: &Arc<Server>) -> Result<(), ApiError> {
+async fn watch(server: &Arc<Server>) -> Result<(), ApiError> {
     let prefix = key::resource_prefix("", "namespaces");
     let range = key::range(prefix.as_bytes());
     let (mut waiting, revision) = terminating(server, &range, &prefix).await?;
@@ -64,7 +65,7 @@ async fn until(when: Option<Instant>) {
     }
 }
 
-/// The namespaces that are Terminating now, and the revision that this is true at.
+/// The Terminating namespaces, and the revision.
 async fn terminating(
     server: &Server,
     range: &KeyRange,
@@ -72,14 +73,14 @@ async fn terminating(
 ) -> Result<(Waiting, Revision), ApiError> {
     let prefix = prefix.to_owned();
     let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
-    let (names, revision) = server.store.survey(range.clone(), pick).await?;
+    let (names, revision) = server.store.scan(range.clone(), pick).await?;
     let now = Instant::now();
     Ok((names.into_iter().map(|name| (name, (now, RETRY.0))).collect(), revision))
 }
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
     let (_, name) = key::split(prefix, false, object_key)?;
-    Head::parse(value).ok()?.deleting().then(|| name.to_owned())
+    Header::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 
 async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<String>, ApiError> {
@@ -91,7 +92,7 @@ async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<S
     Ok(events.iter().filter_map(name).collect())
 }
 
-/// Looks at every namespace whose time has come.
+/// Processes every namespace that is due.
 async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
     let now = Instant::now();
     let due: Vec<String> =
@@ -105,7 +106,7 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
             done => {
                 if let Err(error) = &done {
                     end_if_over().await;
-                    tracing::warn!(%error, namespace = name, "cannot empty a namespace yet");
+                    tracing::warn!(%error, namespace = name, "failed to empty namespace, retrying");
                 }
                 if let Some((when, pause)) = waiting.get_mut(&name) {
                     *when = Instant::now() + *pause;
@@ -116,9 +117,9 @@ async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
     }
 }
 
-/// Does what is left to do for the namespace of that name; true when nothing is. 404 when it has gone meanwhile.
+/// Continues the deletion of a namespace; true when it is finished. 404 when it was deleted concurrently.
 async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
-    let Some(namespace) = Departing::find(&server.store, "", "namespaces", name).await? else {
+    let Some(namespace) = TerminatingObject::find(&server.store, "", "namespaces", name).await? else {
         return Ok(true);
     };
     if !empty(server, &namespace).await? {
@@ -127,8 +128,8 @@ async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
     finalize(server, &namespace).await.map(|()| true)
 }
 
-/// Deletes what is in a namespace; true when nothing is left.
-async fn empty(server: &Arc<Server>, namespace: &Departing) -> Result<bool, ApiError> {
+/// Deletes the contents of a namespace; true when nothing is left.
+async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<bool, ApiError> {
     let mut left = false;
     let registry = server.registry();
     for resource in registry.stored().filter(|r| r.row.namespaced) {
@@ -139,13 +140,13 @@ async fn empty(server: &Arc<Server>, namespace: &Departing) -> Result<bool, ApiE
     Ok(!left)
 }
 
-/// Takes the finalizer off.
-async fn finalize(server: &Arc<Server>, departing: &Departing) -> Result<(), ApiError> {
-    let cx = Context::internal(server, ("", "v1", "namespaces"), "", departing.name(), Verb::Update)?
+/// Removes the finalizer.
+async fn finalize(server: &Arc<Server>, terminating: &TerminatingObject) -> Result<(), ApiError> {
+    let cx = Context::internal(server, ("", "v1", "namespaces"), "", terminating.name(), Verb::Update)?
         .at_subresource("finalize");
     let transform = |live: Option<&Value>| {
         let mut namespace = live.cloned().unwrap_or_default();
-        departing.check_live(&namespace)?;
+        terminating.check_live(&namespace)?;
         if let Some(finalizers) = namespace.get_mut("spec").and_then(|s| s.get_mut("finalizers")) {
             if let Some(list) = finalizers.as_array_mut() {
                 list.retain(|f| f.as_str() != Some(FINALIZER));

@@ -1,8 +1,8 @@
-//! Claims, volumes and their classes stay while they are used: the finalizer that admission gives them is taken off when they
-//! are to be deleted and nobody uses them any more.
+//! Protection of claims, volumes and their classes in use: removes the finalizer that admission adds when
+//! they are being deleted and not in use any more.
 //!
-//! Upstream: kubernetes `pkg/controller/volume/pvcprotection`, `pvprotection` and `vacprotection`. What is still used is looked at
-//! again after a pause.
+//! Upstream: kubernetes `pkg/controller/volume/pvcprotection`, `pvprotection` and `vacprotection`. Objects in
+//! use are retried after a delay.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
-/// Objects that are looked at at a time.
+/// Maximum number of concurrent workers.
 const WORKERS: usize = 4;
-/// First and longest pause before what is still used is looked at again.
+/// First and longest delay before an object in use is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Pause before a controller starts again after its feed broke off.
+/// Delay before a restart after the feed failed.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A kind that is protected while it is used.
+/// A kind that is protected while it is in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Protected {
     /// The controller's name.
     pub name: &'static str,
     /// Group, version and plural.
     resource: (&'static str, &'static str, &'static str),
-    /// Who can use it (group, version, plural), and whether one does.
+    /// Kinds of users (group, version, plural), and whether one uses the object.
     users: &'static [User],
-    /// Whether it says of itself that it is used.
+    /// Whether the object's own status shows that it is in use.
     in_use: fn(&Value) -> bool,
 }
 
@@ -76,7 +76,7 @@ fn names(object: &Value, path: &[&str], name: &str) -> bool {
     object.str_at(path) == Some(name)
 }
 
-/// A pod uses a claim from when it has a node until it has ended.
+/// A pod uses a claim from when it is bound to a node until it has terminated.
 fn pod_uses_claim(pod: &Value, name: &str) -> bool {
     let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
     let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
@@ -98,36 +98,36 @@ fn claim_uses_class(claim: &Value, name: &str) -> bool {
         || names(claim, &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"], name)
 }
 
-/// Follows the objects of a kind; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>, protected: Protected) {
-    super::again(protected.name, RESTART, || follow(&server, protected)).await;
+/// Watches the objects of a kind; restarts from the current state when the feed fails.
+pub(super) async fn run(server: Arc<Server>, protected: Protected) {
+    super::run_with_restarts(protected.name, RESTART, || watch(&server, protected)).await;
 }
 
-async fn follow(server: &Arc<Server>, protected: Protected) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, protected: Protected) -> Result<Infallible, ApiError> {
     let (group, _, plural) = protected.resource;
     let range = key::range(key::resource_prefix(group, plural).as_bytes());
     let mut workers = Workers::new(protected.name, WORKERS, RETRY);
     let (records, revision) = server.store.records(range.clone()).await?;
-    let going = |value: &[u8]| Head::parse(value).is_ok_and(|head| head.deleting());
-    records.into_iter().filter(|r| going(&r.value)).for_each(|r| workers.add(r.key.clone()));
+    let is_deleting = |value: &[u8]| Header::parse(value).is_ok_and(|header| header.deleting());
+    records.into_iter().filter(|r| is_deleting(&r.value)).for_each(|r| workers.add(r.key.clone()));
     let mut feed = server.store.engine().subscribe(Subscribe::new(range).after(revision))?;
     loop {
         tokio::select! {
             changes = feed.next() => {
                 let Feed::Events(events) = changes? else { continue };
                 for event in events.iter() {
-                    if matches!(&event.kind, EventKind::Put { value, .. } if going(value)) {
+                    if matches!(&event.kind, EventKind::Put { value, .. } if is_deleting(value)) {
                         workers.add(event.key.clone());
                     }
                 }
             }
-            () = workers.advance(|key| look_at(server.clone(), protected, key)) => {}
+            () = workers.advance(|key| reconcile(server.clone(), protected, key)) => {}
         }
     }
 }
 
-/// Takes the finalizer off an object that is going and that nobody uses.
-async fn look_at(server: Arc<Server>, protected: Protected, object_key: Bytes) -> Result<(), ApiError> {
+/// Removes the finalizer from an object that is being deleted and not in use.
+async fn reconcile(server: Arc<Server>, protected: Protected, object_key: Bytes) -> Result<(), ApiError> {
     let (group, _, plural) = protected.resource;
     let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) else {
         return Ok(());
@@ -154,7 +154,7 @@ async fn look_at(server: Arc<Server>, protected: Protected, object_key: Bytes) -
     }
     let without = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        // The one that was looked at, and not a later one of its name.
+        // A later object of the same name is not changed.
         if metadata::text(&new, "uid") != uid {
             return Err(ApiError::not_found(group, plural, name));
         }

@@ -1,4 +1,4 @@
-//! Keys that wait to be worked on, each once.
+//! A deduplicating work queue with delays after failures.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A work queue: a key that is added again while it waits is there once; one that is added while it is worked on is
-/// worked on again afterwards, never twice at a time. What failed waits twice as long each time.
+/// A work queue, like client-go's: a key that is added while it waits is queued once; one that is added while
+/// it is processed is processed again afterwards, never twice concurrently. The delay doubles with each
+/// failure.
 ///
 /// Pure state without a clock or a lock of its own; its size is the number of distinct keys.
 #[derive(Debug)]
 pub(super) struct Queue<K> {
-    /// First and longest pause after a failure.
+    /// First and longest delay after a failure.
     pauses: (Duration, Duration),
     items: HashMap<K, Item>,
     ready: VecDeque<K>,
@@ -29,21 +30,21 @@ struct Item {
 enum State {
     Ready,
     Later(Instant),
-    Running { again: bool },
+    Running { requeue: bool },
 }
 
 impl<K: Clone + Ord + Hash> Queue<K> {
-    /// An empty queue with the first and the longest pause after a failure.
+    /// An empty queue with the first and the longest delay after a failure.
     pub(super) fn new(pauses: (Duration, Duration)) -> Queue<K> {
         Queue { pauses, items: HashMap::new(), ready: VecDeque::new(), later: BTreeSet::new() }
     }
 
-    /// Keys that wait or are worked on.
+    /// Number of waiting and processed keys.
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Adds a key; one that waits out a pause need not wait any longer.
+    /// Adds a key; a delay after a failure ends.
     pub(super) fn add(&mut self, key: K) {
         let Some(item) = self.items.get_mut(&key) else {
             self.items.insert(key.clone(), Item { state: State::Ready, failures: 0 });
@@ -52,7 +53,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         };
         match &mut item.state {
             State::Ready => {}
-            State::Running { again } => *again = true,
+            State::Running { requeue } => *requeue = true,
             State::Later(when) => {
                 let entry = (*when, key);
                 item.state = State::Ready;
@@ -62,7 +63,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The next key whose time has come. It belongs to the caller until [`Queue::done`] or [`Queue::failed`].
+    /// The next key that is due. The caller must call [`Queue::done`] or [`Queue::failed`].
     pub(super) fn take(&mut self, now: Instant) -> Option<K> {
         while self.later.first().is_some_and(|(when, _)| *when <= now) {
             if let Some((_, key)) = self.later.pop_first() {
@@ -71,15 +72,15 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
         let key = self.ready.pop_front()?;
         if let Some(item) = self.items.get_mut(&key) {
-            item.state = State::Running { again: false };
+            item.state = State::Running { requeue: false };
         }
         Some(key)
     }
 
-    /// The work on a key is done.
+    /// The key was processed successfully.
     pub(super) fn done(&mut self, key: K) {
         match self.items.get_mut(&key) {
-            Some(item) if matches!(item.state, State::Running { again: true }) => {
+            Some(item) if matches!(item.state, State::Running { requeue: true }) => {
                 *item = Item { state: State::Ready, failures: 0 };
                 self.ready.push_back(key);
             }
@@ -89,13 +90,13 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The work on a key is to be tried again later.
+    /// The key is retried after a delay.
     pub(super) fn failed(&mut self, key: K, now: Instant) {
         let (first, longest) = self.pauses;
         let Some(item) = self.items.get_mut(&key) else { return };
         let pause = first.saturating_mul(1 << item.failures.min(20)).min(longest);
         item.failures = item.failures.saturating_add(1);
-        if matches!(item.state, State::Running { again: true }) {
+        if matches!(item.state, State::Running { requeue: true }) {
             item.state = State::Ready;
             self.ready.push_back(key);
             return;
@@ -105,7 +106,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         self.later.insert((when, key));
     }
 
-    /// When the next key that waits out a pause is due.
+    /// When the next delayed key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.later.first().map(|(when, _)| *when)
     }
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_worked_on_comes_again_but_not_twice_at_a_time() {
+    fn a_key_added_while_processed_is_requeued_and_not_processed_twice() {
         let (mut queue, now) = queue();
         queue.add("a");
         assert_eq!(queue.take(now), Some("a"));
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn news_end_a_pause() {
+    fn adding_a_key_ends_its_delay() {
         let (mut queue, now) = queue();
         queue.add("a");
         queue.take(now);
@@ -176,6 +177,6 @@ mod tests {
         assert_eq!((queue.take(now), queue.next_due()), (Some("a"), None));
         queue.add("a");
         queue.failed("a", now);
-        assert_eq!(queue.take(now), Some("a"), "news that came while it ran");
+        assert_eq!(queue.take(now), Some("a"), "added while it ran");
     }
 }

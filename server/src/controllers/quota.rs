@@ -1,8 +1,8 @@
-//! What is used of each ResourceQuota, counted again when objects go and when quotas change.
+//! Recounts the usage of ResourceQuotas when objects are deleted and when quotas change.
 //!
-//! Admission charges what is created, in the object's own transaction. This counts everything at one moment and
-//! writes on the condition that the quota is as it was then; a charge that comes between makes it count again. So
-//! usage is exact whenever nothing waits here. Upstream: kubernetes `pkg/controller/resourcequota`.
+//! Admission charges creates, in the object's own transaction. This controller counts at one revision and
+//! writes on the condition that the quota has not changed; a concurrent charge makes it recount. So usage is
+//! exact whenever the queue is empty. Upstream: kubernetes `pkg/controller/resourcequota`.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::mirror::Mirror;
+use plinth_storage::object_cache::ObjectCache;
 use plinth_storage::stored::Stored;
 use plinth_storage::{object, unchanged, Fetched, Store};
 
-/// Namespaces that are counted at a time.
+/// Maximum number of concurrent workers.
 const WORKERS: usize = 2;
-/// First and longest pause before what failed is tried again.
+/// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
-/// Pause after a namespace was counted: a collection that is being deleted is not counted for each object.
-const REST: Duration = Duration::from_millis(100);
-/// Pause before the controller starts again after its feed broke off.
+/// Delay after a count: when a collection is being deleted, not every object triggers a count.
+const PAUSE_AFTER_COUNT: Duration = Duration::from_millis(100);
+/// Delay before a restart after the feed failed.
 const RESTART: Duration = Duration::from_secs(1);
 
 const NAME: &str = "resourcequota-controller";
 
-/// Counts; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>, plugins: Arc<Plugins>) {
-    super::again(NAME, RESTART, || follow(&server, &plugins.resource_quotas)).await;
+/// Counts usage; restarts from the current state when the feed fails.
+pub(super) async fn run(server: Arc<Server>, plugins: Arc<Plugins>) {
+    super::run_with_restarts(NAME, RESTART, || watch(&server, &plugins.resource_quotas)).await;
 }
 
-async fn follow(server: &Arc<Server>, known: &Mirror) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, cache: &ObjectCache) -> Result<Infallible, ApiError> {
     let mut workers = Workers::new(NAME, WORKERS, RETRY);
     let prefix = key::resource_prefix("", "resourcequotas");
     let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;
@@ -56,7 +56,7 @@ async fn follow(server: &Arc<Server>, known: &Mirror) -> Result<Infallible, ApiE
                 let registry = server.registry();
                 for event in events.iter() {
                     let Some((resource, namespace)) = concerned(&registry, event) else { continue };
-                    let has_quotas = !known.objects(&server.store, namespace).await?.is_empty();
+                    let has_quotas = !cache.objects(&server.store, namespace).await?.is_empty();
                     if has_quotas && asks_for_count(&server.store, &resource, event) {
                         workers.add(namespace.to_owned());
                     }
@@ -67,11 +67,11 @@ async fn follow(server: &Arc<Server>, known: &Mirror) -> Result<Infallible, ApiE
     }
 }
 
-/// Kinds whose changes can change what they use; of all others only the number counts.
+/// Kinds whose updates can change their usage; of all others only the number of objects counts.
 const CHANGING: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "resourcequotas"];
 
-/// The resource and namespace of a change that may concern usage: of a deletion, or of a change of a kind that can use more
-/// or less.
+/// The resource and namespace of a change that may affect usage: of a deletion, or of an update of a kind
+/// whose usage can change.
 fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceType>, &'e str)> {
     let resource = registry.of_key(&event.key).filter(|r| r.row.namespaced)?;
     let concerns = match &event.kind {
@@ -84,7 +84,7 @@ fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceT
         .map(|(namespace, _)| (resource.clone(), namespace))
 }
 
-/// Whether a change asks for a new count. What is created has been charged by admission.
+/// Whether a change requires a recount. Creates were charged by admission.
 fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool {
     let EventKind::Put { value, .. } = &event.kind else { return true };
     let tree = |value: &[u8]| {
@@ -104,7 +104,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
     }
 }
 
-/// Counts a namespace and writes what its quotas say of it.
+/// Recounts a namespace and writes its quotas.
 async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
     let registry = server.registry();
     let store = server.store.clone();
@@ -116,20 +116,15 @@ async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
             .put(record.key.clone(), server.store.seal(&record.key, value)?)
             .having_read(record.into_record());
         if server.store.commit(transaction).await?.is_none() {
-            return Err(ApiError::conflict(
-                "",
-                "resourcequotas",
-                "",
-                "a quota was changed while it was counted",
-            ));
+            return Err(ApiError::conflict("", "resourcequotas", "", "quota changed while it was counted"));
         }
     }
-    tokio::time::sleep(REST).await;
+    tokio::time::sleep(PAUSE_AFTER_COUNT).await;
     Ok(())
 }
 
-/// The quotas of a namespace that say something else than what is there at one moment, with what they ought to say. Blocks;
-/// costs a walk over the namespace's objects of the resources that its quotas are about.
+/// The quotas of a namespace whose usage differs from the count at one revision, with the counted usage.
+/// Blocks; costs a scan of the namespace's objects of the resources that its quotas limit.
 fn recount(
     store: &Store,
     engine: &Engine,

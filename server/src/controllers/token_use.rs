@@ -1,4 +1,4 @@
-//! Labels Secrets with the day on which their tokens were last used (kubernetes `pkg/serviceaccount/legacy.go`).
+//! Labels token Secrets with the date of their last use (kubernetes `pkg/serviceaccount/legacy.go`).
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::internal;
 
-/// Writes labels, for ever.
+/// Writes labels until the server stops.
 pub async fn run(server: Arc<Server>) {
     let accounts = server.authenticator.service_accounts().clone();
     loop {
         let (namespace, name, uid) = accounts.last_used().next().await;
         if let Err(error) = label(&server, &namespace, &name, &uid).await {
-            // Its next use tries again.
+            // The next use retries.
             end_if_over().await;
-            tracing::warn!(%error, namespace, name, "the last use of a token cannot be noted");
+            tracing::warn!(%error, namespace, name, "failed to record last use of token");
         }
     }
 }
@@ -40,7 +40,7 @@ async fn label(server: &Arc<Server>, namespace: &str, name: &str, uid: &str) -> 
         Ok(new)
     };
     match internal::update(&cx, &labelled).await {
-        // Gone since.
+        // Deleted concurrently.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }

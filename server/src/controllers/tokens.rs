@@ -1,8 +1,9 @@
-//! Secrets of type `kubernetes.io/service-account-token` get the token of the account that they name, and go with it.
+//! Token Secrets (type `kubernetes.io/service-account-token`): filled with the token of their account, and
+//! deleted with it.
 //!
-//! A Secret whose account is absent, or another one by its UID, is deleted. One whose account is there gets what it lacks: the
-//! UID of the account as an annotation, `token`, `ca.crt` and `namespace`; a token that is there stays. Where Secret and
-//! account come at once the account has to come first, as upstream (kubernetes
+//! A Secret whose account does not exist, or has another UID, is deleted. Otherwise missing data are added:
+//! the UID of the account as an annotation, `token`, `ca.crt` and `namespace`; an existing token is kept. The
+//! account has to be created before the Secret, as upstream (kubernetes
 //! `pkg/controller/serviceaccount/tokens_controller.go`).
 
 use std::convert::Infallible;
@@ -21,18 +22,18 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::object;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";
-/// The type of the Secrets that it fills.
+/// The type of the Secrets.
 const TYPE: &str = "kubernetes.io/service-account-token";
 /// The annotations that name the account.
 pub(super) const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 pub(super) const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
-/// Secrets that are worked on at a time.
+/// Maximum number of concurrent workers.
 const WORKERS: usize = 4;
-/// First and longest pause before what failed is tried again.
+/// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 const SECRETS: (&str, &str, &str) = ("", "v1", "secrets");
 const ACCOUNTS: (&str, &str, &str) = ("", "v1", "serviceaccounts");
@@ -40,13 +41,13 @@ const ACCOUNTS: (&str, &str, &str) = ("", "v1", "serviceaccounts");
 /// Namespace and name of a Secret.
 type Key = (String, String);
 
-/// Follows Secrets and accounts; starts again from the present state when a feed breaks off.
-pub(super) async fn lead(server: Arc<Server>, root_ca: String) {
+/// Watches Secrets and accounts; restarts from the current state when a feed fails.
+pub(super) async fn run(server: Arc<Server>, root_ca: String) {
     let root_ca: Arc<str> = root_ca.into();
-    super::again(NAME, RETRY.1, || follow(&server, &root_ca)).await;
+    super::run_with_restarts(NAME, RETRY.1, || watch(&server, &root_ca)).await;
 }
 
-async fn follow(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, ApiError> {
     let (secrets_prefix, accounts_prefix) =
         (key::resource_prefix("", SECRETS.2), key::resource_prefix("", ACCOUNTS.2));
     let subscribe = |prefix: &str, revision: Revision| {
@@ -77,23 +78,24 @@ async fn follow(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, 
                     found.into_iter().for_each(|key| workers.add(key));
                 }
             }
-            () = workers.advance(|key| look_at(server.clone(), root_ca.clone(), key)) => {}
+            () = workers.advance(|key| reconcile(server.clone(), root_ca.clone(), key)) => {}
         }
     }
 }
 
-/// Whether a stored Secret is of the type. Its header says so, which is never encrypted.
+/// Whether a stored Secret is a token Secret, according to its header, which is never encrypted.
 fn holds_token(value: &[u8]) -> bool {
-    // The type is the last of a Secret's selectable fields; so few are looked through.
-    Head::parse(value).is_ok_and(|head| (0..).map_while(|place| head.field(place)).any(|field| field == TYPE))
+    // The type is the last of a Secret's selectable fields, which are few.
+    Header::parse(value)
+        .is_ok_and(|header| (0..).map_while(|place| header.field(place)).any(|field| field == TYPE))
 }
 
-/// The Secrets for tokens of a namespace, of all for an empty one, and the revision that this is true at.
+/// The token Secrets of a namespace, or of all if it is empty, and the revision.
 pub(super) async fn of_namespace(server: &Server, namespace: &str) -> Result<(Vec<Key>, Revision), ApiError> {
     token_secrets(server, &key::resource_prefix("", SECRETS.2), namespace).await
 }
 
-/// The Secrets for tokens of a namespace, of all for an empty one, and the revision that this is true at.
+/// The token Secrets of a namespace, or of all if it is empty, and the revision.
 async fn token_secrets(
     server: &Server,
     prefix: &str,
@@ -105,10 +107,10 @@ async fn token_secrets(
         let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
         Some((namespace.to_owned(), name.to_owned()))
     };
-    server.store.survey(range, pick).await
+    server.store.scan(range, pick).await
 }
 
-/// An object as it is now.
+/// The current state of an object.
 pub(super) async fn read(
     server: &Arc<Server>,
     resource: (&str, &str, &str),
@@ -121,7 +123,7 @@ pub(super) async fn read(
 }
 
 /// Fills a Secret, or deletes it.
-async fn look_at(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(), ApiError> {
+async fn reconcile(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(), ApiError> {
     let (namespace, name) = (key.0.as_str(), key.1.as_str());
     let Some(secret) = read(&server, SECRETS, (namespace, name)).await? else { return Ok(()) };
     if secret.str_at(&["type"]) != Some(TYPE) || metadata::is_deleting(&secret) {
@@ -150,7 +152,7 @@ async fn look_at(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(),
                 let live = live.cloned().unwrap_or_default();
                 match metadata::text(&live, "uid") == uid {
                     true => Ok(fill(live, &account, &token, &root_ca)),
-                    // Another one of that name: its own change comes by.
+                    // Another object of that name: the feed delivers its own change.
                     false => Ok(live),
                 }
             })
@@ -158,28 +160,28 @@ async fn look_at(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(),
         }
     };
     match outcome {
-        // Gone since, or another one of that name.
+        // Deleted, or replaced by another one of that name.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// What a Secret has under a key, decoded.
-fn held(secret: &Value, key: &str) -> Vec<u8> {
+/// The decoded value of a key in a Secret's data.
+fn decoded(secret: &Value, key: &str) -> Vec<u8> {
     base64_text::decode(secret.str_at(&["data", key]).unwrap_or_default()).unwrap_or_default()
 }
 
 fn is_full(secret: &Value, account: &Reference, root_ca: &str) -> bool {
     let annotation = |key: &str| secret.str_at(&["metadata", "annotations", key]).unwrap_or_default();
     annotation(ACCOUNT_UID) == account.uid
-        && held(secret, "ca.crt") == root_ca.as_bytes()
-        && !held(secret, "namespace").is_empty()
-        && !held(secret, "token").is_empty()
+        && decoded(secret, "ca.crt") == root_ca.as_bytes()
+        && !decoded(secret, "namespace").is_empty()
+        && !decoded(secret, "token").is_empty()
 }
 
 fn fill(mut secret: Value, account: &Reference, token: &str, root_ca: &str) -> Value {
     let namespace = metadata::text(&secret, "namespace").to_owned();
-    let lacks = |key: &str| held(&secret, key).is_empty();
+    let lacks = |key: &str| decoded(&secret, key).is_empty();
     let (needs_namespace, needs_token) = (lacks("namespace"), lacks("token"));
     if let Some(annotations) = secret.object_at_mut(&["metadata", "annotations"]) {
         annotations.insert(ACCOUNT_NAME, account.name.as_str());
@@ -211,12 +213,15 @@ mod tests {
         assert!(!is_full(&bare, &account, "PEM"));
         let full = fill(bare, &account, "TOKEN", "PEM");
         assert!(is_full(&full, &account, "PEM"));
-        assert_eq!(held(&full, "token"), b"TOKEN");
-        assert_eq!(held(&full, "namespace"), b"n");
+        assert_eq!(decoded(&full, "token"), b"TOKEN");
+        assert_eq!(decoded(&full, "namespace"), b"n");
         assert_eq!(full.str_at(&["metadata", "annotations", ACCOUNT_UID]), Some("u"));
-        // A new authority is written over, a token is not.
+        // A new authority is replaced, a token is not.
         let renewed = fill(full, &account, "OTHER", "NEW");
-        assert_eq!((held(&renewed, "token"), held(&renewed, "ca.crt")), (b"TOKEN".to_vec(), b"NEW".to_vec()));
+        assert_eq!(
+            (decoded(&renewed, "token"), decoded(&renewed, "ca.crt")),
+            (b"TOKEN".to_vec(), b"NEW".to_vec())
+        );
         assert!(!is_full(&renewed, &account, "PEM"));
     }
 }

@@ -1,4 +1,4 @@
-//! A bounded number of tasks that work off a queue.
+//! A bounded number of tasks that process a queue.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -12,7 +12,7 @@ use super::queue::Queue;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::end_if_over;
 
-/// A queue and the tasks that work on it; owned by one controller's task. Dropping it ends the tasks.
+/// A queue and the tasks that process it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {
     name: &'static str,
     queue: Queue<K>,
@@ -22,7 +22,7 @@ pub(super) struct Workers<K> {
 }
 
 impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
-    /// At most `most` tasks at a time; `pauses` are the first and the longest after a failure.
+    /// At most `most` concurrent tasks; `pauses` are the first and the longest delay after a failure.
     pub(super) fn new(name: &'static str, most: usize, pauses: (Duration, Duration)) -> Workers<K> {
         let (queue, running, keys) = (Queue::new(pauses), JoinSet::new(), HashMap::new());
         Workers { name, queue, running, keys, most }
@@ -33,13 +33,13 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
         self.queue.add(key);
     }
 
-    /// Keys that wait or are worked on.
+    /// Number of waiting and processed keys.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Starts what is due, then waits until a task has ended or more is due. Call it again and again; what is
-    /// cancelled is only the wait.
+    /// Starts due work, then waits until a task has ended or more work is due. To be called in a loop;
+    /// cancel-safe.
     pub(super) async fn advance<F>(&mut self, work: impl Fn(K) -> F)
     where
         F: Future<Output = Result<(), ApiError>> + Send + 'static,
@@ -56,11 +56,11 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
         };
         if let Some((key, error)) = failed {
             end_if_over().await;
-            tracing::warn!(%error, ?key, controller = self.name, "cannot be done yet");
+            tracing::warn!(%error, ?key, controller = self.name, "reconciliation failed, retrying");
         }
     }
 
-    /// Notes that a task has ended; answers what is to be told.
+    /// Records that a task has ended; returns an error to be logged.
     fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) -> Option<(K, ApiError)> {
         let (id, outcome) = match ended {
             Ok(ended) => ended,
@@ -72,9 +72,9 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
             return None;
         };
         self.queue.failed(key.clone(), Instant::now());
-        // A lost race is no error.
+        // A conflict is not an error.
         if error.code == 409 {
-            tracing::debug!(%error, ?key, controller = self.name, "again");
+            tracing::debug!(%error, ?key, controller = self.name, "conflict, retrying");
             return None;
         }
         Some((key, error))

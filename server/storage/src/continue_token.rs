@@ -1,10 +1,10 @@
 //! Continue tokens: where the next page of a list starts, and at which revision.
 //!
 //! A token is base64url (no padding) of JSON like upstream's, with a signature added:
-//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","returned":500,"sig":"..."}`. The signature is HMAC-SHA-256
-//! over revision, count and start under a key that lies in the data directory, so that a client can neither make up
-//! nor change a token. `start` is relative to the resource's prefix; a negative revision means "the
-//! latest", which the token of an expired list carries.
+//! `{"v":"meta.k8s.io/v1","rv":41,"start":"default/web\u0000","returned":500,"sig":"..."}`. The signature is
+//! HMAC-SHA-256 over revision, count and start under a key that lies in the data directory, so that a client
+//! can neither make up nor change a token. `start` is relative to the resource's prefix; a negative revision
+//! means "the latest", which the token of an expired list carries.
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
@@ -12,30 +12,30 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// Makes and checks tokens. Immutable.
+/// Encodes and verifies continue tokens. Immutable.
 pub struct ContinueTokens {
     mac: Hmac<Sha256>,
 }
 
-/// What a token says.
+/// The position in a list that a token stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The revision that all pages show; `None` for the latest.
+    /// The revision of all pages; `None` for the latest.
     pub revision: Option<u64>,
     /// First key of the next page, without the resource's prefix.
     pub start: String,
-    /// How many items the pages before have shown.
+    /// Number of items on the pages before.
     pub returned: u64,
 }
 
-/// A token that is not under this server's key.
+/// A token that this server's key did not sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It has not the form of a token.
+    /// Not a token.
     #[error("continue key is not valid")]
     Malformed,
-    /// It has the form and another signature: made under a key that was lost, or made up. Which of them cannot be known, and both
-    /// get the answer that has a client list again.
+    /// A well-formed token with another signature: signed with a key that was lost, or forged. The two cannot
+    /// be distinguished; in both cases the client is asked to list again.
     #[error("continue token is signed with another key")]
     OtherKey,
 }
@@ -52,11 +52,11 @@ struct Wire {
 const VERSION: &str = "meta.k8s.io/v1";
 /// Length of an HMAC-SHA-256.
 const SIGNATURE_BYTES: usize = 32;
-/// Tokens hold one key of at most a few hundred bytes; anything longer is not ours.
+/// Maximum length: tokens hold one key of at most a few hundred bytes.
 const LONGEST: usize = 4096;
 
 impl ContinueTokens {
-    /// Tokens under that secret.
+    /// Tokens signed with that secret.
     pub fn new(secret: &[u8; 32]) -> ContinueTokens {
         // HMAC pads a key that is shorter than a block with zeros (RFC 2104).
         let mut block = [0u8; 64];
@@ -75,10 +75,10 @@ impl ContinueTokens {
         URL_SAFE_NO_PAD.encode(json)
     }
 
-    /// What a token says.
+    /// Verifies and decodes a token.
     ///
     /// # Errors
-    /// [`TokenError`] for everything that [`ContinueTokens::encode`] did not make.
+    /// [`TokenError`] for everything that [`ContinueTokens::encode`] did not produce.
     pub fn decode(&self, token: &str) -> Result<Position, TokenError> {
         if token.len() > LONGEST {
             return Err(TokenError::Malformed);

@@ -1,8 +1,8 @@
-//! How many objects a collection has, for `remainingItemCount`.
+//! Number of objects in a collection, for `remainingItemCount`.
 //!
-//! To count is to read the whole collection, so a page of 500 would cost as much as the list of all. A count is therefore
-//! kept: at the revision that it was made at it is exact, and for a second after that it is the estimate that
-//! the API allows (`remainingItemCount` "is intended for estimating the size of a collection").
+//! Counting reads the whole collection, so a page of 500 would cost as much as listing all. Counts are
+//! therefore cached: a count is exact at its own revision, and for a second after that it is the estimate
+//! that the API allows (`remainingItemCount` "is intended for estimating the size of a collection").
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use plinth_engine::{Error, Revision, Snapshot};
 
 use plinth_registry::key;
 
-/// How long a count stands for other revisions than its own.
+/// How long a count is used for other revisions than its own.
 const ESTIMATE: Duration = Duration::from_secs(1);
-/// Collections whose count is kept.
+/// Maximum number of cached counts.
 const MOST: usize = 1024;
 
-/// The counts of the collections that were listed in pages lately. The lock is held to look up and to put, never
-/// while something is counted.
+/// The counts of collections that were recently listed in pages. The lock is held for a lookup or an
+/// insertion, not while a collection is counted.
 #[derive(Debug, Default)]
 pub struct Counts {
     kept: Mutex<HashMap<Vec<u8>, Count>>,
@@ -32,10 +32,10 @@ struct Count {
 }
 
 impl Counts {
-    /// The number of keys that start with `collection`, as the snapshot shows them or nearly so. May read from disk.
+    /// Number of keys with the prefix `collection` in the snapshot, possibly an estimate. May read from disk.
     ///
     /// # Errors
-    /// What the engine answers when it counts.
+    /// Errors of the engine.
     pub fn total(&self, collection: &[u8], snapshot: &Snapshot) -> Result<u64, Error> {
         let kept = self.kept.lock().get(collection).copied();
         let usable = |c: &Count| c.revision == snapshot.revision() || c.made.elapsed() < ESTIMATE;
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(counts.total(b"pods/a/", &first).unwrap(), 2);
         assert_eq!(counts.total(b"pods/", &first).unwrap(), 3);
         put(&engine, "pods/a/3");
-        // Old enough to stand for its own revision only.
+        // Too old to be used for another revision.
         for count in counts.kept.lock().values_mut() {
             count.made -= ESTIMATE;
         }

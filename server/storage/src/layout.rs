@@ -1,51 +1,53 @@
-//! Which layout of keys the store has, and the move of a store of the layout before.
+//! The layout version of the store's keys, and the migration from the previous one.
 //!
-//! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a definition for
-//! `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads. [`migrate`] gives every custom
-//! resource the key that [`key::custom_prefix`] starts, before anything is served or read.
+//! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a
+//! definition for `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads.
+//! [`migrate`] moves every custom resource to its [`key::custom_prefix`], before anything is served or read.
 //!
-//! - *What is moved*: every value with the stamp of a schema, which custom resources alone have, whatever its key. So
-//!   objects that lie among those of a built-in kind are found as well, and orphans whose definition is gone. The number of
-//!   segments of a key tells the scope.
-//! - *Encrypted values* are moved as they are, without their keys or plugins: they are bound to `GROUP/RESOURCE/...` in
-//!   both layouts, and by the stamp in their header to being custom.
-//! - *A crash in the middle*: an object leaves one key and appears under the other in one transaction, and what is left is moved
-//!   at the next start. The first transaction marks the store as moving; the mark goes after the floor was raised.
-//! - *Clients*: moved objects have a new resourceVersion. History is compacted up to the move, so watches and continue tokens
-//!   from before are answered with 410 and begin again; else a watch would miss what happened under the old keys.
+//! - *What is moved*: every value with a schema stamp, which only custom resources have, whatever its key. So
+//!   objects stored among those of a built-in kind are found as well, and orphans whose definition was
+//!   deleted. The number of segments of a key determines the scope.
+//! - *Encrypted values* are moved without decryption, so no key or plugin is needed: they are bound to
+//!   `GROUP/RESOURCE/...` in both layouts, and by the stamp in their header to being custom.
+//! - *Crash safety*: an object is moved from one key to the other in one transaction, and the next start
+//!   moves the rest. The first transaction marks the store as migrating; the mark is removed after the
+//!   compaction.
+//! - *Clients*: moved objects have a new resourceVersion. History is compacted up to the migration, so older
+//!   watches and continue tokens are answered with 410 and start over; otherwise a watch would miss changes
+//!   under the old keys.
 //! - *Memory*: one snapshot, and batches of bounded size.
 
 use plinth_engine::{At, Condition, Engine, Error, KeyRange, Record, Revision, Transaction};
 
-use super::stored::Head;
+use super::stored::Header;
 use plinth_registry::key;
 use plinth_registry::Registry;
 
-/// Where the layout is noted. No object has such a key: those have a slash.
+/// The key of the layout version. Keys of objects differ: they contain a slash.
 const LAYOUT: &[u8] = b"_layout";
-/// Objects are being moved; the history before is still there.
+/// Migration in progress; history before it is not compacted yet.
 const MOVING: &[u8] = b"1";
 /// Custom resources have prefixes of their own.
 const CURRENT: &[u8] = b"2";
-/// Objects moved by one transaction, and the bytes after which no further one is added.
+/// Maximum number of objects moved per transaction, and the size in bytes after which no more are added.
 const BATCH: (usize, usize) = (500, 1 << 20);
-/// Objects found among those of built-in kinds that are named in the log one by one.
+/// Maximum number of objects found among those of built-in kinds that are logged by name.
 const MOST_NAMED: usize = 100;
 
-/// What [`migrate`] moved.
+/// Result of [`migrate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Number of objects.
+    /// Number of moved objects.
     pub objects: u64,
-    /// How many of them lay among the objects of a built-in kind.
+    /// Number of those that were stored among the objects of a built-in kind.
     pub among_builtin: u64,
 }
 
-/// Brings the store to the present layout. To be called before anything reads or writes objects. Blocks; costs a read of
-/// one key and of one key per resource where there is nothing to do, and a walk over all objects once in the life of a store.
+/// Migrates the store to the current layout. To be called before anything reads or writes objects. Blocks; if
+/// there is nothing to do it reads one key and one key per resource, otherwise it scans all objects once.
 ///
 /// # Errors
-/// What the engine answers. What has been moved stays moved, and another call goes on.
+/// Errors of the engine. Objects moved so far stay moved; another call continues.
 pub fn migrate(engine: &Engine, builtin: &Registry) -> Result<Moved, Error> {
     Migration { engine, builtin, batch: BATCH }.run()
 }
@@ -63,7 +65,8 @@ impl Migration<'_> {
             return Ok(Moved::default());
         }
         let mut moved = Moved::default();
-        // Nobody writes yet, but the engine itself deletes what expires: then a batch is refused and looked for again.
+        // There are no other writers, but the engine deletes expired keys: then a batch is rejected and
+        // collected again.
         while !self.pass(&mut moved)? {}
         if moved.objects > 0 || noted.as_deref() == Some(MOVING) {
             self.engine.compact(self.engine.current_revision())?;
@@ -72,8 +75,8 @@ impl Migration<'_> {
         Ok(moved)
     }
 
-    /// Whether an older version has written since: there are keys of resources that are neither built in nor in the
-    /// present form. Reads one key per resource.
+    /// Whether an older version has written since the migration: there are keys of resources that are neither
+    /// built in nor in the current layout. Reads one key per resource.
     fn has_old_keys(&self) -> Result<bool, Error> {
         let snapshot = self.engine.snapshot(At::Latest)?;
         let mut rest = KeyRange::all();
@@ -94,7 +97,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Moves all that is found; whether nothing came between.
+    /// Moves all objects found; false when a concurrent change rejected a batch.
     fn pass(&self, moved: &mut Moved) -> Result<bool, Error> {
         let snapshot = self.engine.snapshot(At::Latest)?;
         let mut entries = snapshot.range(&KeyRange::all());
@@ -122,7 +125,7 @@ impl Migration<'_> {
             let Record { key, value, mod_revision, .. } = record.clone();
             transaction =
                 transaction.require(Condition::ModRevision { key: key.clone(), revision: mod_revision });
-            // Both are there only where an older version wrote after a newer one; under one key the last write would stay.
+            // Both exist only if an older version wrote after a newer one; the last write wins.
             if self.present(to)?.is_none_or(|present| present < mod_revision) {
                 transaction = transaction.put(to.clone(), value);
             }
@@ -161,14 +164,14 @@ impl Migration<'_> {
     }
 }
 
-/// The present key of a custom resource that has one of the layout before.
+/// The key of a custom resource in the current layout; `None` if it needs no move.
 fn destination(old: &[u8], value: &[u8]) -> Option<Vec<u8>> {
-    if old.starts_with(b"_") || Head::parse(value).ok()?.schema().is_empty() {
+    if old.starts_with(b"_") || Header::parse(value).ok()?.schema().is_empty() {
         return None;
     }
     let (group, rest) = std::str::from_utf8(old).ok()?.split_once('/')?;
     let (resource, rest) = rest.split_once('/')?;
-    // Segments were not escaped, and those of stored objects have nothing to escape.
+    // Segments were not escaped, and those of stored objects need no escaping.
     let prefix = key::custom_prefix(group, resource, rest.contains('/'));
     Some([prefix.as_bytes(), rest.as_bytes()].concat())
 }
@@ -179,12 +182,12 @@ mod tests {
     use plinth_engine::{Options, Subscribe};
 
     use super::*;
-    use crate::stored::Header;
+    use crate::stored::HeaderFields;
 
     fn value(name: &str, schema: &str) -> Bytes {
         let metadata = format!(r#"{{"name":"{name}"}}"#);
         let body = format!(r#"{{"metadata":{metadata},"spec":{{}}}}"#);
-        Header { version: "v1", uid: name, schema, ..Header::default() }
+        HeaderFields { version: "v1", uid: name, schema, ..HeaderFields::default() }
             .encode(metadata.len(), body.as_bytes())
     }
 
@@ -206,7 +209,7 @@ mod tests {
             ),
             row("example.com/cars/n/a", "_custom/namespaced/example.com/cars/n/a", custom("a")),
             row("example.com/planets/mars", "_custom/cluster/example.com/planets/mars", custom("mars")),
-            // What nobody can read stays where it is.
+            // Unreadable values are not moved.
             same("example.com/cars/n/damaged", Bytes::from_static(b"\x07")),
             same("of.another.kind/objects/n/x", value("x", "")),
         ];
@@ -261,15 +264,16 @@ mod tests {
         let late = engine.subscribe(Subscribe::new(KeyRange::all()).after(before));
         assert!(matches!(late, Err(Error::Compacted { .. })));
 
-        let (head, floor) = (engine.current_revision(), engine.compacted_revision());
+        let (header, floor) = (engine.current_revision(), engine.compacted_revision());
         engine.close().unwrap();
         drop(engine);
         let engine = open(dir.path());
         assert_eq!(migrate(&engine, &builtin).unwrap(), Moved::default());
-        assert_eq!((engine.current_revision(), engine.compacted_revision()), (head, floor));
+        assert_eq!((engine.current_revision(), engine.compacted_revision()), (header, floor));
     }
 
-    /// Whatever transaction was the last before the power went: the next start ends with the same store and floor.
+    /// Whichever transaction was the last before a power cut: the next start ends with the same store and
+    /// compaction.
     #[test]
     fn a_migration_that_was_cut_off_is_finished() {
         let builtin = Registry::builtin();

@@ -1,8 +1,8 @@
-//! How long objects are in protobuf, for lists that state their length in front.
+//! Lengths of objects in protobuf, for lists, whose length prefix comes first.
 //!
-//! A list that is longer than what its first walk keeps would encode every object twice, once to learn how long it is. What one
-//! list has learned the next one need not: an object at a revision has the same length as long as this process lives. The
-//! table has a fixed size and no locks; an entry that is overwritten is learned again.
+//! A list that is longer than what its first pass buffers would encode every object twice, once to learn its
+//! length. Lengths are therefore cached: an object at a revision has the same length for the lifetime of the
+//! process. The table has a fixed size and no locks; an overwritten entry is recomputed.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,38 +10,38 @@ use std::sync::OnceLock;
 
 use plinth_engine::Revision;
 
-/// Entries of the table, a power of two: 1 MiB, made when the first long list comes.
+/// Number of entries, a power of two: 1 MiB, allocated for the first long list.
 const ENTRIES: usize = 1 << 17;
-/// Bits of an entry that hold the length; the others tell whose it is. Objects are far below 16 MiB.
+/// Bits of an entry for the length; the others identify the object. Objects are far below 16 MiB.
 const LENGTH_BITS: u32 = 24;
 
-/// Lengths by object, revision and form. Shared by all lists; every entry is one atomic word.
+/// Lengths by object, revision and encoding. Shared by all lists; every entry is one atomic word.
 #[derive(Default)]
 pub struct Lengths {
-    /// Keyed at random, so that nobody can choose names that collide.
+    /// Randomly keyed, so that clients cannot choose names that collide.
     hasher: RandomState,
     entries: OnceLock<Box<[AtomicU64]>>,
 }
 
-/// Whose length it is. Two objects are taken for one with a probability of 2^-40 for each look; the list whose front then does
-/// not fit breaks off and calls [`Lengths::forget`].
+/// Hash of an object at a revision in an encoding. Two of them collide with a probability of 2^-40 per
+/// lookup; a list with a wrong length is aborted and calls [`Lengths::forget`].
 #[derive(Clone, Copy)]
 pub struct Owner(u64);
 
 impl Lengths {
-    /// The owner of a length: an object at a revision, in a form.
+    /// The hash of an object at a revision in an encoding.
     pub fn owner(&self, key: &[u8], revision: Revision, form: impl Hash) -> Owner {
         Owner(self.hasher.hash_one((key, revision, form)))
     }
 
-    /// The length, if it is known.
+    /// The cached length.
     pub fn get(&self, owner: Owner) -> Option<usize> {
         let entry = self.entries.get()?.get(owner.place())?.load(Ordering::Relaxed);
         let known = entry >> LENGTH_BITS == owner.tag() && entry != 0;
         known.then_some((entry & ((1 << LENGTH_BITS) - 1)) as usize)
     }
 
-    /// Notes a length.
+    /// Caches a length.
     pub fn put(&self, owner: Owner, length: usize) {
         if length >> LENGTH_BITS != 0 {
             return;
@@ -52,7 +52,7 @@ impl Lengths {
         }
     }
 
-    /// Forgets all of them.
+    /// Clears the cache.
     pub fn forget(&self) {
         for entry in self.entries.get().into_iter().flatten() {
             entry.store(0, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Objects over the engine: the stored form, encryption at rest, reads and conditional writes, caches that follow a collection.
+//! Objects over the engine: stored form, encryption at rest, reads and conditional writes, caches of
+//! collections.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -20,16 +21,16 @@
 
 pub mod continue_token;
 pub mod counts;
-pub mod departing;
 pub mod encryption;
-pub mod follow;
-pub mod heads;
+pub mod header_index;
+pub mod informer;
 pub mod layout;
 pub mod lengths;
-pub mod mirror;
 pub mod namespaces;
 pub mod object;
+pub mod object_cache;
 pub mod stored;
+pub mod terminating;
 
 use plinth_codec::Value;
 use plinth_engine::{
@@ -37,7 +38,7 @@ use plinth_engine::{
 };
 
 use plinth_api::latency::{timed, Layer};
-use plinth_http::attended;
+use plinth_http::detach;
 use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -48,7 +49,7 @@ use bytes::Bytes;
 use crate::encryption::{Encryption, EncryptionError};
 use plinth_api::api_error::ApiError;
 
-/// The engine and what is served from it, as the handlers use it. Cheap to clone; owns no lock of its own.
+/// The engine and the registry, as handlers use them. Cheap to clone; owns no lock of its own.
 #[derive(Clone)]
 pub struct Store {
     engine: Engine,
@@ -56,9 +57,9 @@ pub struct Store {
     registry: Arc<Current>,
 }
 
-/// An object as it was read: the record as it lies in the engine, whose bytes may be encrypted, and the value that
-/// they stand for. The two are kept apart because a record that goes back to the engine
-/// ([`Transaction::having_read`]) must be the engine's own: an opened one would put plain text on disk.
+/// An object as it was read: the engine's record, whose value may be encrypted, and the decrypted value. The
+/// two are kept apart because a record that is passed back to the engine ([`Transaction::having_read`]) must
+/// be the engine's own: a decrypted one would put plain text on disk.
 #[derive(Clone, Debug)]
 pub struct Fetched {
     record: Record,
@@ -67,7 +68,7 @@ pub struct Fetched {
 }
 
 impl Fetched {
-    /// The same record with the value in another form, as another version of the API has it.
+    /// The same record with another value, as another version of the API has it.
     pub fn with_value(self, value: Bytes) -> Fetched {
         Fetched { value, ..self }
     }
@@ -87,27 +88,27 @@ impl Deref for Fetched {
 }
 
 impl Store {
-    /// Objects in that engine; the built-in resources are served.
+    /// A store over an engine, with the built-in resources.
     pub fn new(engine: Engine, encryption: Arc<Encryption>) -> Store {
         Store { engine, encryption, registry: Arc::default() }
     }
 
-    /// What is served now. A request takes it once and keeps it.
+    /// The current registry. A request reads it once and keeps it.
     pub fn registry(&self) -> Arc<Registry> {
         self.registry.snapshot()
     }
 
-    /// Where the next registry is published and waited for.
+    /// The holder of the current registry, to publish another one and to wait for it.
     pub fn current_registry(&self) -> &Current {
         &self.registry
     }
 
-    /// What is encrypted on disk, and how.
+    /// Encryption at rest.
     pub fn encryption(&self) -> &Encryption {
         &self.encryption
     }
 
-    /// The value that stored bytes stand for: the bytes themselves where they are not encrypted.
+    /// Decrypts a stored value; borrowed when it is not encrypted.
     ///
     /// # Errors
     /// 500 naming the key when they cannot be decrypted.
@@ -115,7 +116,7 @@ impl Store {
         Ok(self.encryption.open(key, value)?)
     }
 
-    /// A record of the engine with the value that it stands for; copies nothing that is not encrypted.
+    /// Decrypts a record; copies nothing that is not encrypted.
     ///
     /// # Errors
     /// When it cannot be decrypted.
@@ -127,29 +128,29 @@ impl Store {
         Ok(Fetched { record, value })
     }
 
-    /// The bytes to store for a value: encrypted where the configuration says so for the key's resource.
+    /// Encrypts a value if its key's resource is configured to be.
     ///
     /// # Errors
-    /// 500 when no key can be had.
+    /// 500 when no key is available.
     pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, ApiError> {
         Ok(self.encryption.seal(key, value)?)
     }
 
-    /// Whether a record should be written again although its value has not changed, because the configuration now
-    /// asks for another key or provider.
+    /// Whether a record should be rewritten although its value has not changed, because the configuration now
+    /// has another key or provider.
     pub fn is_stale(&self, record: &Fetched) -> bool {
         self.encryption.is_stale(&record.record.key, &record.record.value)
     }
 
-    /// The engine itself, for feeds and statistics.
+    /// The engine, for feeds and statistics.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Runs a read where blocking is allowed: a key that is not in memory comes from disk.
+    /// Runs a read on a thread that may block: keys that are not in memory are read from disk.
     ///
     /// # Errors
-    /// What the read answers; 500 when it panicked.
+    /// Errors of the read; 500 when it panicked.
     pub async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Engine) -> Result<T, plinth_engine::Error> + Send + 'static,
@@ -161,11 +162,11 @@ impl Store {
         }
     }
 
-    /// The newest record of a key. What is in memory is read here and now: that costs a few microseconds, less than
-    /// the way to a thread that may block.
+    /// The latest record of a key. If it is in memory it is read on this thread: that takes a few
+    /// microseconds, less than the switch to a thread that may block.
     ///
     /// # Errors
-    /// What the read answers.
+    /// Errors of the engine.
     pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Fetched>, ApiError> {
         let record = match self.engine.get_in_memory(&key)? {
             InMemory::Known(record) => record,
@@ -174,7 +175,7 @@ impl Store {
         Ok(record.map(|record| self.fetched(record)).transpose()?)
     }
 
-    /// One object as it is now.
+    /// The latest version of an object.
     pub async fn get(
         &self,
         form: &StorageForm,
@@ -184,9 +185,9 @@ impl Store {
         self.newest(key::object(&form.prefix, namespace, name)).await
     }
 
-    /// What `pick` takes of the newest state of a key range, and the revision that this is true at. Values are as the engine
-    /// has them: heads can be read, bodies may be encrypted.
-    pub async fn survey<T: Send + 'static>(
+    /// Collects what `pick` returns for the entries of a key range, and the revision. Values are as stored:
+    /// headers can be read, bodies may be encrypted.
+    pub async fn scan<T: Send + 'static>(
         &self,
         range: KeyRange,
         mut pick: impl FnMut(&Entry<'_>) -> Option<T> + Send + 'static,
@@ -203,14 +204,14 @@ impl Store {
         .await
     }
 
-    /// Every record of a key range, and the revision that this is true at. For collections that are small.
+    /// Every record of a key range, and the revision. For small collections.
     pub async fn records(&self, range: KeyRange) -> Result<(Vec<Fetched>, Revision), ApiError> {
-        let (records, revision) = self.survey(range, |entry| Some(entry.to_record())).await?;
+        let (records, revision) = self.scan(range, |entry| Some(entry.to_record())).await?;
         let records = records.into_iter().map(|record| self.fetched(record));
         Ok((records.collect::<Result<_, _>>()?, revision))
     }
 
-    /// Every object of a small collection; all namespaces when the namespace is empty.
+    /// Every object of a small collection; all namespaces if `namespace` is empty.
     pub async fn objects(&self, resource: &ResourceType, namespace: &str) -> Result<Vec<Value>, ApiError> {
         let Some(form) = &resource.storage else { return Ok(Vec::new()) };
         let range = key::range(&key::collection(&form.prefix, namespace));
@@ -218,10 +219,10 @@ impl Store {
         records.iter().map(|record| object::to_tree(resource, record)).collect()
     }
 
-    /// Commits; a failed condition comes back as `None`, so that the caller reads again or gives up. The request that does goes on
-    /// to its end from here on, also without its client.
+    /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the
+    /// request completes even if its client disconnects.
     pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
-        attended::go_on();
+        detach::mark_must_complete();
         match timed(Layer::Storage, self.engine.transact(transaction)).await {
             Ok(committed) => Ok(Some(committed)),
             Err(plinth_engine::Error::Conflict { .. }) => Ok(None),
@@ -230,12 +231,12 @@ impl Store {
     }
 }
 
-/// The condition that a record is still what was read.
+/// The condition that a record has not changed.
 pub fn unchanged(record: &Record) -> Condition {
     Condition::ModRevision { key: record.key.clone(), revision: record.mod_revision }
 }
 
-/// A text that is no resourceVersion. The caller knows which field and code to answer with.
+/// An invalid resourceVersion. The caller chooses the field and status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a resource version")]
 pub struct InvalidResourceVersion;

@@ -1,58 +1,58 @@
-//! What is looked at of namespaces with nearly every write: whether they are there, whether they go, and their labels.
+//! Headers of namespaces, cached in memory.
 //!
-//! Nearly every write asks that, some twice; so the heads of the stored objects are kept in memory, about two hundred bytes for
-//! each namespace, as fresh as a read (see [`Followed`]).
+//! Nearly every write checks that its namespace exists, whether it is terminating, or its labels, some twice;
+//! so the headers are cached, about two hundred bytes per namespace, as fresh as a read (see [`Informer`]).
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::follow::{Change, Collection, Followed};
-use super::stored::{head_of, Head};
+use super::informer::{Change, Informer, View};
+use super::stored::{header_bytes, Header};
 use super::Store;
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
 
-/// The heads of all namespaces; filled at the first look. Takes no lock but those of [`Followed`].
+/// The headers of all namespaces; loaded by the first read.
 #[derive(Default)]
-pub struct Namespaces(OnceLock<Followed<Heads>>);
+pub struct Namespaces(OnceLock<Informer<Headers>>);
 
-/// Heads by names.
-struct Heads {
+/// Headers by names.
+struct Headers {
     prefix: String,
     by_name: HashMap<Bytes, Bytes>,
 }
 
 impl Namespaces {
-    /// What `ask` makes of a namespace's head; `None` when there is no such namespace.
+    /// Calls `read` with a namespace's header; `None` when there is no such namespace.
     ///
     /// # Errors
-    /// When the namespaces cannot be read.
-    pub async fn look<T>(
+    /// When the namespaces cannot be loaded.
+    pub async fn read<T>(
         &self,
         store: &Store,
         name: &str,
-        ask: impl FnOnce(Head<'_>) -> T,
+        read: impl FnOnce(Header<'_>) -> T,
     ) -> Result<Option<T>, ApiError> {
-        let followed = self.0.get_or_init(|| {
-            let heads = Heads { prefix: key::resource_prefix("", "namespaces"), by_name: HashMap::new() };
-            Followed::new(store.clone(), heads)
+        let informer = self.0.get_or_init(|| {
+            let headers = Headers { prefix: key::resource_prefix("", "namespaces"), by_name: HashMap::new() };
+            Informer::new(store.clone(), headers)
         });
-        let asked = followed.look(|heads| {
-            let head = heads.by_name.get(name.as_bytes())?;
-            Some(Head::parse(head).map(ask).map_err(ApiError::internal))
+        let outcome = informer.read(|headers| {
+            let header = headers.by_name.get(name.as_bytes())?;
+            Some(Header::parse(header).map(read).map_err(ApiError::internal))
         });
-        asked.await?.transpose()
+        outcome.await?.transpose()
     }
 }
 
-impl Collection for Heads {
-    /// Heads are never encrypted.
-    const OPENED: bool = false;
+impl View for Headers {
+    /// Headers are never encrypted.
+    const DECRYPTED: bool = false;
 
-    fn empty(&self) -> Heads {
-        Heads { prefix: self.prefix.clone(), by_name: HashMap::new() }
+    fn empty(&self) -> Headers {
+        Headers { prefix: self.prefix.clone(), by_name: HashMap::new() }
     }
 
     fn prefixes(&self) -> Vec<String> {
@@ -65,8 +65,8 @@ impl Collection for Heads {
             self.by_name.remove(name);
             return Ok(());
         };
-        let head = Bytes::copy_from_slice(head_of(value).map_err(ApiError::internal)?);
-        self.by_name.insert(Bytes::copy_from_slice(name), head);
+        let header = Bytes::copy_from_slice(header_bytes(value).map_err(ApiError::internal)?);
+        self.by_name.insert(Bytes::copy_from_slice(name), header);
         Ok(())
     }
 }

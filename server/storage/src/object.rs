@@ -1,9 +1,9 @@
-//! Between a stored value and the object tree that the write path works on.
+//! Conversion between stored values and object trees.
 
 use plinth_codec::{json, Map, Value};
 use plinth_engine::Revision;
 
-use super::stored::{Header, Stored, BODY_START};
+use super::stored::{HeaderFields, Stored, BODY_START};
 use super::Fetched;
 use plinth_api::api_error::ApiError;
 use plinth_registry::conversion;
@@ -12,7 +12,7 @@ use plinth_registry::ResourceType;
 /// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.
 ///
 /// # Errors
-/// 500 `StoreReadError`-like when the value cannot be read.
+/// 500 like `StoreReadError` when the value cannot be decoded.
 pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
     served_tree(resource, &stored, record.mod_revision)
@@ -21,7 +21,7 @@ pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiEr
 /// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
 ///
 /// # Errors
-/// 500 when the body cannot be read or converted.
+/// 500 when the body cannot be decoded or converted.
 pub fn served_tree(
     resource: &ResourceType,
     stored: &Stored<'_>,
@@ -29,7 +29,7 @@ pub fn served_tree(
 ) -> Result<Value, ApiError> {
     let mut tree =
         json::parse_stored(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
-    // A custom resource has been brought to its version when it was read.
+    // Custom resources were converted when they were read.
     if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
         let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
         if !is_same {
@@ -46,11 +46,11 @@ pub fn served_tree(
     Ok(tree)
 }
 
-/// The stored form of a tree that is in the resource's own version: converted to the storage version, type
-/// metadata and resourceVersion taken out, header extracted.
+/// The stored form of a tree in the resource's own version: converted to the storage version, without type
+/// metadata and resourceVersion, with its header.
 ///
 /// # Errors
-/// 500 when the object has no metadata (the write path makes it before) or cannot be converted.
+/// 500 when the object has no metadata (the write path adds it before) or cannot be converted.
 pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
     let Some(form) = &resource.storage else {
         return Err(ApiError::internal(format!("{} is not stored", resource.row.plural)));
@@ -65,7 +65,7 @@ pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Byte
     if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
-    // Most objects fit, and none grows more than a few times.
+    // Most objects fit; the buffer grows a few times at most.
     let mut body = Vec::with_capacity(8 << 10);
     json::write(&tree, resource.schema, form.root, &mut body);
     let metadata_len = metadata_len(&body).ok_or_else(|| ApiError::internal("object without metadata"))?;
@@ -74,9 +74,14 @@ pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Byte
     Ok(header(resource, form.version.as_str(), metadata, &tree).encode(metadata_len, &body))
 }
 
-fn header<'a>(resource: &ResourceType, version: &'a str, metadata: &'a Map, tree: &'a Value) -> Header<'a> {
+fn header<'a>(
+    resource: &ResourceType,
+    version: &'a str,
+    metadata: &'a Map,
+    tree: &'a Value,
+) -> HeaderFields<'a> {
     let fields = resource.fields.iter().map(|f| f.value(tree)).collect();
-    Header { version, fields, ..Header::of_metadata(Some(metadata)) }
+    HeaderFields { version, fields, ..HeaderFields::of_metadata(Some(metadata)) }
 }
 
 /// Length of the metadata object of a canonical body, braces included: up to the brace that closes it,

@@ -10,7 +10,7 @@
 //! `----------------- prefix of the kind -----------------------´ revision `--- body from byte 13 ---
 //! ```
 //!
-//! The header carries what reads and collectors need without parsing the body:
+//! The header contains what reads and collectors need without parsing the body:
 //!
 //! ```text
 //! byte   format: 1, or 2 when the body is encrypted (see [`crate::encryption`])
@@ -36,24 +36,24 @@ const FORMAT: u8 = 1;
 const FORMAT_SEALED: u8 = 2;
 const FLAG_DELETING: u8 = 1;
 
-/// What each body starts with.
+/// Prefix of each body.
 pub const BODY_START: &[u8] = b"{\"metadata\":{";
 
-/// A stored value that is not what [`Header::encode`] wrote.
+/// A stored value that is not what [`HeaderFields::encode`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored object is damaged: {0}")]
 pub struct Damaged(&'static str);
 
 impl Damaged {
-    /// Damage of that kind.
+    /// A damaged value with a description.
     pub const fn new(what: &'static str) -> Damaged {
         Damaged(what)
     }
 }
 
-/// What a new version's header is made from.
+/// The fields of a new header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Header<'a> {
+pub struct HeaderFields<'a> {
     /// Version of the group that the body is written in.
     pub version: &'a str,
     /// `metadata.uid`.
@@ -66,17 +66,17 @@ pub struct Header<'a> {
     pub fields: Vec<std::borrow::Cow<'a, str>>,
     /// UIDs of `metadata.ownerReferences`.
     pub owners: Vec<&'a str>,
-    /// What the body of a custom resource conforms to; empty for built-in kinds.
+    /// The schema stamp that the body of a custom resource conforms to; empty for built-in kinds.
     pub schema: &'a str,
 }
 
-impl<'a> Header<'a> {
-    /// What metadata says; the rest is left empty.
-    pub fn of_metadata(metadata: Option<&'a Map>) -> Header<'a> {
+impl<'a> HeaderFields<'a> {
+    /// The fields that are part of metadata; the rest is empty.
+    pub fn of_metadata(metadata: Option<&'a Map>) -> HeaderFields<'a> {
         let text = |key: &str| metadata.and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default();
         let labels = metadata.and_then(|m| m.get("labels")).and_then(Value::as_object);
         let owners = metadata.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
-        Header {
+        HeaderFields {
             uid: text("uid"),
             deleting: metadata.and_then(|m| m.get("deletionTimestamp")).is_some_and(|t| !t.is_null()),
             labels: labels
@@ -85,12 +85,12 @@ impl<'a> Header<'a> {
             owners: owners
                 .map(|o| o.iter().filter_map(|owner| owner.str_at(&["uid"])).collect())
                 .unwrap_or_default(),
-            ..Header::default()
+            ..HeaderFields::default()
         }
     }
 }
 
-impl Header<'_> {
+impl HeaderFields<'_> {
     /// Header and body as one value. `metadata_len` is the length of the body's metadata object.
     pub fn encode(&self, metadata_len: usize, body: &[u8]) -> Bytes {
         let mut header = Vec::with_capacity(128);
@@ -123,10 +123,10 @@ impl Header<'_> {
     }
 }
 
-/// The header of a stored object, its places found; borrows the stored bytes, copies nothing. Selectors, owners and
-/// collectors are answered from it alone, whether the body is encrypted or not.
+/// The parsed header of a stored object; borrows the stored bytes, copies nothing. Selectors, owners and
+/// collectors need nothing else, whether the body is encrypted or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Head<'a> {
+pub struct Header<'a> {
     deleting: bool,
     version: &'a str,
     uid: &'a str,
@@ -137,21 +137,21 @@ pub struct Head<'a> {
     metadata_len: usize,
 }
 
-/// A stored object in plain text: its [`Head`] and its body.
+/// A stored object in plain text: its [`Header`] and its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'a> {
-    head: Head<'a>,
+    header: Header<'a>,
     body: &'a [u8],
 }
 
-/// A stored value, divided: the bytes before the body, and the body, which is encrypted when `sealed`.
+/// A stored value, split into the bytes before the body and the body, which is encrypted if `sealed`.
 #[derive(Clone, Copy, Debug)]
-pub struct Divided<'a> {
+pub struct SplitValue<'a> {
     /// Whether the body is encrypted.
     pub sealed: bool,
-    /// Flags, length of the header, header: all that stands between the format and the body.
-    pub head: &'a [u8],
-    /// The body, or what encryption made of it.
+    /// Flags, header length and header: all bytes between the format and the body.
+    pub header: &'a [u8],
+    /// The body, encrypted or not.
     pub body: &'a [u8],
 }
 
@@ -160,11 +160,11 @@ pub fn is_sealed(value: &[u8]) -> bool {
     value.first() == Some(&FORMAT_SEALED)
 }
 
-/// Divides a stored value without a look into its header.
+/// Splits a stored value without parsing its header.
 ///
 /// # Errors
 /// [`Damaged`] when the bytes are not a stored object.
-pub fn divide(value: &[u8]) -> Result<Divided<'_>, Damaged> {
+pub fn split(value: &[u8]) -> Result<SplitValue<'_>, Damaged> {
     let [format, rest @ ..] = value else { return Err(Damaged("too short")) };
     let sealed = match *format {
         FORMAT => false,
@@ -174,47 +174,47 @@ pub fn divide(value: &[u8]) -> Result<Divided<'_>, Damaged> {
     let [_flags, after @ ..] = rest else { return Err(Damaged("too short")) };
     let mut at = Reader { rest: after };
     let header_len = at.varint()?;
-    let head_len = rest.len() - at.rest.len() + header_len;
-    let (head, body) = rest.split_at_checked(head_len).ok_or(Damaged("header longer than value"))?;
-    Ok(Divided { sealed, head, body })
+    let header_part_len = rest.len() - at.rest.len() + header_len;
+    let (header, body) = rest.split_at_checked(header_part_len).ok_or(Damaged("header longer than value"))?;
+    Ok(SplitValue { sealed, header, body })
 }
 
-/// The part of a stored value that [`Head::parse`] reads: all that stands before the body.
+/// The part of a stored value that [`Header::parse`] reads: all bytes before the body.
 ///
 /// # Errors
 /// [`Damaged`] when the bytes are not a stored object.
-pub fn head_of(value: &[u8]) -> Result<&[u8], Damaged> {
-    let len = 1 + divide(value)?.head.len();
+pub fn header_bytes(value: &[u8]) -> Result<&[u8], Damaged> {
+    let len = 1 + split(value)?.header.len();
     value.get(..len).ok_or(Damaged("too short"))
 }
 
-/// Puts a value together that [`divide`] took apart, with another body.
-pub fn join(sealed: bool, head: &[u8], body: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(1 + head.len() + body.len());
+/// Joins the parts of a split value, possibly with another body.
+pub fn join(sealed: bool, header: &[u8], body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + header.len() + body.len());
     out.push(if sealed { FORMAT_SEALED } else { FORMAT });
-    out.extend_from_slice(head);
+    out.extend_from_slice(header);
     out.extend_from_slice(body);
     out
 }
 
 impl<'a> Stored<'a> {
-    /// Finds the parts. Costs a walk over the header, a few dozen nanoseconds.
+    /// Parses a stored object. Costs a pass over the header, a few dozen nanoseconds.
     ///
     /// # Errors
     /// [`Damaged`] when the bytes are not a stored object in plain text.
     pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, Damaged> {
-        let divided = divide(value)?;
-        if divided.sealed {
+        let split = split(value)?;
+        if split.sealed {
             return Err(Damaged("body is encrypted"));
         }
-        let (head, body) = (Head::find(&divided)?, divided.body);
+        let (header, body) = (Header::find(&split)?, split.body);
         if !body.starts_with(BODY_START)
-            || head.metadata_len < 2
-            || BODY_START.len() - 1 + head.metadata_len > body.len()
+            || header.metadata_len < 2
+            || BODY_START.len() - 1 + header.metadata_len > body.len()
         {
             return Err(Damaged("body does not start with metadata"));
         }
-        Ok(Stored { head, body })
+        Ok(Stored { header, body })
     }
 
     /// The canonical JSON, without type metadata and resourceVersion.
@@ -229,39 +229,39 @@ impl<'a> Stored<'a> {
 
     /// The metadata object, braces included.
     pub fn metadata(&self) -> &'a [u8] {
-        &self.body[BODY_START.len() - 1..BODY_START.len() - 1 + self.head.metadata_len]
+        &self.body[BODY_START.len() - 1..BODY_START.len() - 1 + self.header.metadata_len]
     }
 
     /// The metadata object's members and its closing brace: what follows the resourceVersion in a
     /// PartialObjectMetadata.
     pub fn metadata_after_splice(&self) -> &'a [u8] {
-        &self.body[BODY_START.len()..BODY_START.len() - 1 + self.head.metadata_len]
+        &self.body[BODY_START.len()..BODY_START.len() - 1 + self.header.metadata_len]
     }
 }
 
 impl<'a> Deref for Stored<'a> {
-    type Target = Head<'a>;
+    type Target = Header<'a>;
 
-    fn deref(&self) -> &Head<'a> {
-        &self.head
+    fn deref(&self) -> &Header<'a> {
+        &self.header
     }
 }
 
-impl<'a> Head<'a> {
-    /// Finds the parts of the header.
+impl<'a> Header<'a> {
+    /// Parses the header of a stored value.
     ///
     /// # Errors
     /// [`Damaged`] when the bytes are not a stored object.
-    pub fn parse(value: &'a [u8]) -> Result<Head<'a>, Damaged> {
-        Head::find(&divide(value)?)
+    pub fn parse(value: &'a [u8]) -> Result<Header<'a>, Damaged> {
+        Header::find(&split(value)?)
     }
 
-    /// Finds the parts of the header of a divided value.
+    /// Parses the header of a split value.
     ///
     /// # Errors
-    /// [`Damaged`] when the header is not what [`Header::encode`] wrote.
-    pub fn find(divided: &Divided<'a>) -> Result<Head<'a>, Damaged> {
-        let [flags, rest @ ..] = divided.head else { return Err(Damaged("too short")) };
+    /// [`Damaged`] when the header is not what [`HeaderFields::encode`] wrote.
+    pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, Damaged> {
+        let [flags, rest @ ..] = split.header else { return Err(Damaged("too short")) };
         let mut at = Reader { rest };
         at.varint()?;
         let metadata_len = at.varint()?;
@@ -272,10 +272,10 @@ impl<'a> Head<'a> {
         let owners = at.texts(1)?;
         let schema = if at.rest.is_empty() { "" } else { at.text()? };
         let deleting = flags & FLAG_DELETING != 0;
-        Ok(Head { deleting, version, uid, labels, fields, owners, schema, metadata_len })
+        Ok(Header { deleting, version, uid, labels, fields, owners, schema, metadata_len })
     }
 
-    /// Whether the object waits for its finalizers.
+    /// Whether `metadata.deletionTimestamp` is set.
     pub fn deleting(&self) -> bool {
         self.deleting
     }
@@ -301,7 +301,7 @@ impl<'a> Head<'a> {
         self.labels().find(|(k, _)| *k == key).map(|(_, v)| v)
     }
 
-    /// The value of the selectable field at a place of the resource's row.
+    /// The value of a selectable field, by its index in the resource's row.
     pub fn field(&self, index: usize) -> Option<&'a str> {
         let mut texts = self.fields;
         (0..=index).try_fold("", |_, _| texts.next())
@@ -313,13 +313,13 @@ impl<'a> Head<'a> {
         std::iter::from_fn(move || texts.next())
     }
 
-    /// The stamp of the schema that the body of a custom resource conforms to; empty where there is none.
+    /// The stamp of the schema that the body of a custom resource conforms to; empty for built-in kinds.
     pub fn schema(&self) -> &'a str {
         self.schema
     }
 }
 
-/// A run of texts that was checked when it was found.
+/// A sequence of strings that was validated by [`Reader::texts`].
 #[derive(Clone, Copy, Debug)]
 struct Texts<'a> {
     rest: &'a [u8],
@@ -359,7 +359,7 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(text).map_err(|_| Damaged("text is not UTF-8"))
     }
 
-    /// `count` groups of `each` texts, checked here once so that later walks cannot fail.
+    /// `count` groups of `each` strings, validated once so that iteration cannot fail.
     fn texts(&mut self, each: usize) -> Result<Texts<'a>, Damaged> {
         let count = self.varint()?.checked_mul(each).ok_or(Damaged("number too large"))?;
         let start = self.rest;
@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Bytes {
-        let header = Header {
+        let header = HeaderFields {
             version: "v1",
             uid: "u-1",
             deleting: true,

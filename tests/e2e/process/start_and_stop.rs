@@ -73,7 +73,7 @@ async fn commands_report_what_to_do_instead() {
     fs::write(at("b"), "precious").expect("file");
     let admin = server.kubeconfig().to_str().expect("text");
     let message = failed(&["backup", "--kubeconfig", admin, "--to", &at("b")]);
-    assert!(message.contains("is there already"), "{message}");
+    assert!(message.contains("exists already"), "{message}");
     assert_eq!(fs::read(at("b")).expect("file"), b"precious");
     let message = failed(&["kubeconfig", "--data-dir", &at("none"), "--user", "jane"]);
     assert!(message.contains(&at("none")), "{message}");

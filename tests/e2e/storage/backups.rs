@@ -120,7 +120,7 @@ async fn backups_at_once_to_one_path_leave_one_whole_archive() {
         assert_eq!(failed.len(), 3);
         for output in failed {
             let text = String::from_utf8_lossy(&output.stderr);
-            assert!(text.contains("is there already"), "{text}");
+            assert!(text.contains("exists already"), "{text}");
         }
         let left: Vec<_> = fs::read_dir(root.path()).expect("directory").flatten().collect();
         let left = left.iter().filter(|entry| entry.file_name().to_string_lossy().contains("unfinished"));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::egress::Webhooks;
 use plinth_http::pull::RemoteWaits;
-use plinth_storage::heads::Heads;
+use plinth_storage::header_index::HeaderIndex;
 use plinth_storage::Store;
 
 /// Reads and converts objects. Cheap to clone.
@@ -28,7 +28,7 @@ pub struct Converter {
     /// Clients of conversion webhooks.
     pub webhooks: Arc<Webhooks>,
     /// Heads of collections that are searched by selectors.
-    pub heads: Arc<Heads>,
+    pub header_index: Arc<HeaderIndex>,
     /// Bounds the threads that wait for conversion webhooks.
     pub remote_waits: RemoteWaits,
 }

@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_registry::custom::definition::{Conversion, Version};
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::{Head, Header, Stored, BODY_START};
+use plinth_storage::stored::{Header, HeaderFields, Stored, BODY_START};
 
 /// Conforms a decoded object to the schema of its version and applies defaults; returns unknown fields.
 ///
@@ -62,7 +62,7 @@ pub enum ReadOutcome {
 }
 
 /// Whether a stored value is what the resource serves, according to its header.
-pub fn is_current(custom: &CustomVersion, head: &Head<'_>) -> bool {
+pub fn is_current(custom: &CustomVersion, head: &Header<'_>) -> bool {
     let wanted = custom.version();
     head.schema() == wanted.schema.stamp() && (head.version() == wanted.name || custom.converts_by_name())
 }
@@ -236,7 +236,11 @@ fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
     }
     body.push(b'}');
     let fields = plinth_registry::custom::rows::selected(version, &object);
-    let header =
-        Header { version: &version.name, schema: stamp, fields, ..Header::of_metadata(metadata.as_object()) };
+    let header = HeaderFields {
+        version: &version.name,
+        schema: stamp,
+        fields,
+        ..HeaderFields::of_metadata(metadata.as_object())
+    };
     Ok(header.encode(length, &body))
 }

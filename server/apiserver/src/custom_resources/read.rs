@@ -14,15 +14,15 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::pull::TooManyRemoteWaits;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::heads::Filling;
-use plinth_storage::stored::Head;
+use plinth_storage::header_index::IndexBuilder;
+use plinth_storage::stored::Header;
 use plinth_storage::{Fetched, Store};
 
 /// Objects per call of a conversion webhook.
 const BATCH: usize = 500;
 
 /// Whether the stored value is what the resource serves.
-pub fn is_current(resource: &ResourceType, head: &Head<'_>) -> bool {
+pub fn is_current(resource: &ResourceType, head: &Header<'_>) -> bool {
     resource.custom.as_ref().is_none_or(|custom| object::is_current(custom, head))
 }
 
@@ -103,7 +103,7 @@ pub fn without_webhook(
     value: &Bytes,
 ) -> Result<Bytes, ApiError> {
     let Some(custom) = &resource.custom else { return Ok(value.clone()) };
-    if object::is_current(custom, &Head::parse(value).map_err(ApiError::internal)?) {
+    if object::is_current(custom, &Header::parse(value).map_err(ApiError::internal)?) {
         return Ok(value.clone());
     }
     match object::read(custom, &store.open(key, value)?)? {
@@ -125,11 +125,11 @@ pub struct Scan {
     /// Objects scanned so far, selected or not.
     scanned: u64,
     /// Collects the header index of the scanned objects, if it is wanted.
-    filling: Option<Filling>,
+    filling: Option<IndexBuilder>,
 }
 
 /// Selects objects by key and header; `None` selects all.
-pub type Filter<'s> = Option<&'s dyn Fn(&[u8], &Head<'_>) -> bool>;
+pub type Filter<'s> = Option<&'s dyn Fn(&[u8], &Header<'_>) -> bool>;
 
 /// The objects of a scan.
 enum ScanSource {
@@ -210,7 +210,7 @@ impl Scan {
     }
 
     /// Adds the headers of all scanned objects to the header index.
-    pub fn fill(&mut self, filling: Option<Filling>) {
+    pub fn fill(&mut self, filling: Option<IndexBuilder>) {
         self.filling = filling;
     }
 
@@ -254,7 +254,7 @@ impl Scan {
             }
             let mut current = true;
             if filter.is_some() || custom.is_some() {
-                let head = Head::parse(entry.value).map_err(ApiError::internal)?;
+                let head = Header::parse(entry.value).map_err(ApiError::internal)?;
                 current = custom.is_none_or(|custom| object::is_current(custom, &head));
                 if current && filter.is_some_and(|filter| !filter(entry.key, &head)) {
                     continue;
@@ -265,7 +265,7 @@ impl Scan {
                 if let ReadOutcome::Converted(served) = object::read(custom, &value)? {
                     value = Cow::Owned(served.into());
                 }
-                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                let head = Header::parse(&value).map_err(ApiError::internal)?;
                 if filter.is_some_and(|filter| !filter(entry.key, &head)) {
                     continue;
                 }
@@ -275,7 +275,7 @@ impl Scan {
             }
         }
         if let Some(filling) = self.filling.take() {
-            self.converter.heads.keep(filling);
+            self.converter.header_index.insert(filling);
         }
         Ok(true)
     }
@@ -289,7 +289,7 @@ impl Scan {
         let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
         loop {
             while let Some((record, value)) = self.converted.pop_front() {
-                let head = Head::parse(&value).map_err(ApiError::internal)?;
+                let head = Header::parse(&value).map_err(ApiError::internal)?;
                 let selected = filter.is_none_or(|filter| filter(&record.key, &head));
                 if selected && !each(&record.key, &value, record.mod_revision)? {
                     return Ok(false);
@@ -407,7 +407,7 @@ pub fn needs_webhook<'e>(
         return Ok(false);
     };
     for value in events.flat_map(|event| values_of(event)).flatten() {
-        if !object::is_current(custom, &Head::parse(value).map_err(ApiError::internal)?) {
+        if !object::is_current(custom, &Header::parse(value).map_err(ApiError::internal)?) {
             return Ok(true);
         }
     }

@@ -27,8 +27,8 @@ use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_kinds::Deletion;
 use plinth_registry::key;
-use plinth_storage::departing::Departing;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
+use plinth_storage::terminating::TerminatingObject;
 use plinth_storage::{object, Fetched};
 
 /// Attempts of a delete that conflicts with other writes.
@@ -444,7 +444,7 @@ pub(super) async fn delete_collection(
 ///
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
-pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
+pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<u64, ApiError> {
     let form = super::storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
@@ -459,7 +459,7 @@ pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError
             let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
                 continue;
             };
-            let uid = Head::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
+            let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
             let options = DeleteOptions { uid: Some(uid), ..background.clone() };
             match delete_object(cx, object_key.to_vec(), name, &options).await {
                 Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
@@ -525,14 +525,14 @@ async fn step(
     let mut selected = Vec::with_capacity(found.len());
     let mut fetched = Vec::with_capacity(found.len());
     for record in found {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
         // Objects that must be converted are selected after the conversion.
         if !read::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
     for record in read::records(&cx.server.converter, &cx.resource, fetched).await? {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
+        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
             selected.push((record.key.clone(), record));
         }

@@ -354,7 +354,7 @@ async fn free_place(
 
 async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, ApiError> {
     let range = key::range(&prefix);
-    let (keys, _) = cx.server.store.survey(range, |entry| Some(Bytes::copy_from_slice(entry.key))).await?;
+    let (keys, _) = cx.server.store.scan(range, |entry| Some(Bytes::copy_from_slice(entry.key))).await?;
     Ok(keys.into_iter().collect())
 }
 

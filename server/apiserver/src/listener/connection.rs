@@ -21,15 +21,15 @@ use tokio_rustls::TlsAcceptor;
 use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
-use plinth_http::attended::Attended;
 use plinth_http::body::Body;
 use plinth_http::coalesce::{coalesce, drive};
-use plinth_http::connections::Place;
-use plinth_http::heads::LargeHeads;
+use plinth_http::connections::ConnectionSlot;
+use plinth_http::detach::DetachOnDrop;
+use plinth_http::fair_queuing::{ScheduledConnection, StreamExecutor};
+use plinth_http::header_limits::LargeHeaderSlots;
 use plinth_http::options::HttpOptions;
 use plinth_http::request_body::{self, RequestBody};
-use plinth_http::turns::{Member, Streams};
-use plinth_http::upgrade::HoldsEnd;
+use plinth_http::upgrade::ShutdownHold;
 
 /// Longest TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -46,9 +46,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME: u32 = 64 << 10;
 /// Send buffer of one HTTP/2 stream, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
-/// Streams reset before they were accepted: more end the connection ("rapid reset").
+/// StreamExecutor reset before they were accepted: more end the connection ("rapid reset").
 const PENDING_RESETS: usize = 20;
-/// Streams reset because of protocol errors: more end the connection.
+/// StreamExecutor reset because of protocol errors: more end the connection.
 const ERROR_RESETS: usize = 256;
 /// How long a client may leave sent data unacknowledged, and the interval of TCP keepalive probes.
 const STALL: Duration = Duration::from_secs(60);
@@ -117,7 +117,7 @@ impl ConnectionSettings {
 /// An accepted connection with its resources.
 pub struct AcceptedConnection {
     /// Its slot in the connection limits.
-    pub place: Place,
+    pub place: ConnectionSlot,
     /// Ready when its half-open slot is given to another connection.
     pub evicted: oneshot::Receiver<()>,
     /// The client's address.
@@ -125,9 +125,9 @@ pub struct AcceptedConnection {
     /// ConnectionSettings shared by all connections.
     pub settings: ConnectionSettings,
     /// The limiter of large request heads.
-    pub heads: LargeHeads,
+    pub heads: LargeHeaderSlots,
     /// Its entry in fair queuing.
-    pub member: Arc<Member>,
+    pub member: Arc<ScheduledConnection>,
 }
 
 /// Performs the TLS handshake; `None` when it fails or takes too long.
@@ -168,7 +168,11 @@ fn prepare(stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// The HTTP server of a connection.
-fn http_builder(settings: ConnectionSettings, is_http2: bool, streams: Streams) -> auto::Builder<Streams> {
+fn http_builder(
+    settings: ConnectionSettings,
+    is_http2: bool,
+    streams: StreamExecutor,
+) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(streams);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
     builder
@@ -224,15 +228,15 @@ pub async fn serve(
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
     // ALPN decides; without it the protocol is HTTP/1.1 (RFC 9113, 3.2), as upstream.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let holds_end = HoldsEnd(Arc::new(after_upgrade));
+    let holds_end = ShutdownHold(Arc::new(after_upgrade));
     let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
     let (goaway_sender, connection_member) = (goaway.clone(), member.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (mut request, unread) = request_body::lend(request);
+        let (mut request, unread) = request_body::wrap(request);
         let incoming = incoming.clone();
-        incoming.whole();
+        incoming.header_complete();
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
@@ -250,18 +254,18 @@ pub async fn serve(
             }
             let mut response = pipeline::handle(server, info, request).await;
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                incoming.switched();
+                incoming.protocol_switched();
             } else if let Some(unread) = unread {
                 if !unread.drain().await {
-                    incoming.cut_short();
+                    incoming.closes_early();
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
             }
             Ok::<_, Infallible>(response)
         });
-        Attended::new(answered, move |request| detacher.carry_on(request))
+        DetachOnDrop::new(answered, move |request| detacher.carry_on(request))
     });
-    let builder = http_builder(settings, is_http2, Streams(member.clone()));
+    let builder = http_builder(settings, is_http2, StreamExecutor(member.clone()));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The listener waits for `watcher`; `own` shuts down this connection alone.
     let _watcher = watcher;

@@ -15,9 +15,9 @@ use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::connections::Connections;
 use plinth_http::descriptors;
-use plinth_http::heads::LargeHeads;
+use plinth_http::fair_queuing::{FairScheduler, ScheduledTask};
+use plinth_http::header_limits::LargeHeaderSlots;
 use plinth_http::options::HttpOptions;
-use plinth_http::turns::{Paced, Shares};
 
 /// Length of the accept queue.
 const BACKLOG: u32 = 1024;
@@ -68,8 +68,8 @@ pub async fn serve(
     let most = descriptors::connections(options.max_connections);
     let connections = Connections::new(most, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);
-    let shares = Arc::<Shares>::default();
-    let heads = LargeHeads::default();
+    let scheduler = Arc::<FairScheduler>::default();
+    let heads = LargeHeaderSlots::default();
     let stopped = async move {
         // A dropped sender means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -87,12 +87,12 @@ pub async fn serve(
             },
             () = &mut stopped => break,
         };
-        let Some((place, evicted)) = connections.enter(remote) else {
+        let Some((place, evicted)) = connections.admit(remote) else {
             // The connection closes when it is dropped. A warning for each would be a second flood.
             tracing::debug!(%remote, "connection refused: limit reached");
             continue;
         };
-        let member = shares.enter();
+        let member = scheduler.connection();
         let accepted = AcceptedConnection {
             place,
             evicted,
@@ -103,7 +103,7 @@ pub async fn serve(
         };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
-        tokio::spawn(Paced::new(
+        tokio::spawn(ScheduledTask::new(
             member,
             connection::serve(stream, accepted, tls, server, end, after_upgrade),
         ));

@@ -1,4 +1,4 @@
-//! Keys of tokens: from PEM files in the forms that upstream reads, and from and to JSON Web Keys.
+//! Keys of tokens: from PEM files in the formats that upstream supports, and from and to JSON Web Keys.
 
 use std::path::{Path, PathBuf};
 
@@ -18,35 +18,35 @@ use super::Algorithm;
 use crate::files;
 use crate::p521;
 
-/// A key file that cannot be used.
+/// An unusable key file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// Cannot be read.
+    /// It cannot be read.
     #[error("cannot read key file {path}: {source}")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// Is no PEM.
+    /// It is not PEM.
     #[error("{path} is no PEM file")]
     Pem {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Holds no key.
+    /// It contains no key.
     #[error("{path} does not contain a valid RSA or ECDSA key")]
     NoKey {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A key of a kind that tokens cannot have.
+    /// The kind of key is not supported.
     #[error("a key is neither RSA of 2048 to 8192 bits nor ECDSA on P-256, P-384 or P-521")]
     Unsupported,
 }
 
-/// A public key that tokens are checked with. Cheap to use: everything is parsed.
+/// A public key that verifies tokens. Fully parsed, so verification is cheap.
 #[derive(Clone, Debug)]
 pub struct VerifyingKey {
     id: String,
@@ -56,25 +56,26 @@ pub struct VerifyingKey {
     members: serde_json::Value,
 }
 
-/// A public key by who checks with it.
+/// A public key by its implementation.
 #[derive(Clone, Debug)]
 pub(super) enum Public {
     /// `jsonwebtoken`.
     Library(DecodingKey),
-    /// What it does not have.
+    /// P-521, which that crate lacks.
     P521(p521::PublicKey),
 }
 
-/// A private key by who signs with it.
+/// A private key by its implementation.
 pub(super) enum Private {
     /// `jsonwebtoken`.
     Library(EncodingKey),
-    /// What it does not have.
+    /// P-521, which that crate lacks.
     P521(p521::PrivateKey),
 }
 
 impl VerifyingKey {
-    /// Of a SubjectPublicKeyInfo. The id is upstream's: the hash of it (kubernetes `pkg/serviceaccount/jwt.go`).
+    /// Decodes a SubjectPublicKeyInfo. The ID is upstream's: its hash (kubernetes
+    /// `pkg/serviceaccount/jwt.go`).
     ///
     /// # Errors
     /// [`KeyError::Unsupported`].
@@ -110,7 +111,7 @@ impl VerifyingKey {
         Ok(VerifyingKey { id, algorithms, key, members })
     }
 
-    /// Of a JSON Web Key of another issuer; `None` for one that is not for signatures or of an unknown kind.
+    /// Decodes a JSON Web Key of another issuer; `None` if it is not for signatures or of an unknown kind.
     pub fn from_jwk(jwk: &Jwk) -> Option<VerifyingKey> {
         use jsonwebtoken::jwk::PublicKeyUse;
         if !matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature)) {
@@ -135,12 +136,12 @@ impl VerifyingKey {
         Some(VerifyingKey { id, algorithms, key, members: serde_json::Value::Null })
     }
 
-    /// What tokens call the key in `kid`.
+    /// The ID of the key, `kid` in tokens.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The algorithms that the key may be used with.
+    /// The algorithms of the key.
     pub fn algorithms(&self) -> &'static [Algorithm] {
         self.algorithms
     }
@@ -149,9 +150,9 @@ impl VerifyingKey {
         &self.key
     }
 
-    /// The key as relying parties read it, and the algorithm's name.
+    /// The JSON Web Key, and the algorithm's name.
     pub fn to_jwk(&self) -> (serde_json::Value, &'static str) {
-        // Of the algorithms of an RSA key upstream names the first.
+        // For an RSA key upstream publishes the first algorithm.
         let name = self.algorithms.first().map_or("", |algorithm| algorithm.name());
         let mut jwk = self.members.clone();
         if let Some(members) = jwk.as_object_mut() {
@@ -175,7 +176,7 @@ fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// A private key that tokens are signed with.
+/// A private key that signs tokens.
 pub struct SigningKey {
     key: Private,
     algorithm: Algorithm,
@@ -199,7 +200,7 @@ impl SigningKey {
         SigningKey::from_pkcs8(&private.ok_or_else(|| KeyError::NoKey { path: path.to_owned() })?)
     }
 
-    /// Of a PKCS#8 document.
+    /// Decodes a PKCS#8 document.
     ///
     /// # Errors
     /// [`KeyError::Unsupported`].
@@ -216,7 +217,7 @@ impl SigningKey {
         Ok(SigningKey { key, algorithm, public })
     }
 
-    /// Its public half.
+    /// The public key.
     pub fn public(&self) -> &VerifyingKey {
         &self.public
     }
@@ -230,10 +231,10 @@ impl SigningKey {
     }
 }
 
-/// The public keys of a PEM file, which may hold public keys, certificates and private keys.
+/// The public keys of a PEM file, which may contain public keys, certificates and private keys.
 ///
 /// # Errors
-/// [`KeyError`]; a file without a key is one.
+/// [`KeyError`]; also for a file without a key.
 pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
     let mut keys = Vec::new();
     for Block { label, contents, .. } in sections(path)? {
@@ -271,7 +272,8 @@ fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
     Ok(pair.subject_public_key_info())
 }
 
-/// Any private key as PKCS#8, which is what ring and `p521` read: the older forms, by their labels in PEM, are wrapped.
+/// Converts a private key to PKCS#8, which ring and `p521` read: the older formats, by their PEM labels, are
+/// wrapped.
 fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     /// AlgorithmIdentifier { rsaEncryption, NULL }
     const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
@@ -285,7 +287,7 @@ fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     let algorithm = match label {
         "PRIVATE KEY" => return Some(der.to_vec()),
         "RSA PRIVATE KEY" => RSA,
-        // The scalar stands first, behind a length of one byte or two: 32 bytes, 48 or 66.
+        // The scalar comes first, after a length of one or two bytes: 32 bytes, 48 or 66.
         "EC PRIVATE KEY" => {
             let scalar = |bytes: u8| [5, 6].into_iter().any(|at| der.get(at..at + 2) == Some(&[4, bytes]));
             match (scalar(32), scalar(66)) {
@@ -302,13 +304,12 @@ fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     Some(element(0x30, &body))
 }
 
-/// The SubjectPublicKeyInfo that belongs to a private key, which stood in PEM under that label; `None` for a kind of key that is
-/// not known here.
+/// The SubjectPublicKeyInfo of a private key with the given PEM label; `None` for an unknown kind of key.
 pub fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     public_of(&pkcs8(label, der)?).ok()
 }
 
-/// The SubjectPublicKeyInfo that belongs to a private key; `None` for a kind of key that is not known here.
+/// The SubjectPublicKeyInfo of a private key; `None` for an unknown kind of key.
 pub fn public_of_key(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     public_of(&pkcs8_of(key)?).ok()
 }
@@ -319,13 +320,13 @@ pub fn public_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
     Some(parsed.public_key().raw.to_vec())
 }
 
-/// The algorithm of a SubjectPublicKeyInfo, as the dotted name of its object identifier.
+/// The algorithm of a SubjectPublicKeyInfo, as a dotted object identifier.
 pub fn kind_of(spki: &[u8]) -> Option<String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;
     Some(info.algorithm.algorithm.to_id_string())
 }
 
-/// Any private key as PKCS#8; `None` for a form that is not known.
+/// Converts a private key to PKCS#8; `None` for an unknown format.
 pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     use rustls::pki_types::PrivateKeyDer;
     let label = match key {

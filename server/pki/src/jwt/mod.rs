@@ -1,9 +1,8 @@
-//! JSON Web Tokens: signatures by the `jsonwebtoken` crate on ring, claims checked by who knows what they mean. ES512, which that
-//! crate does not have, goes the same way by [`crate::p521`].
+//! JSON Web Tokens: signatures by the `jsonwebtoken` crate on ring, claims validated by the callers. ES512,
+//! which that crate lacks, is implemented by [`crate::p521`].
 //!
-//! A token is read twice: once without trust, to find out who says to have issued it, and once with the keys of that
-//! issuer. Only the key decides which algorithm is right, so a token cannot choose `none` or pass a public key off as
-//! a shared secret.
+//! A token is decoded twice: first unverified, to find its issuer, and then with the keys of that issuer. The
+//! key determines the algorithm, so a token cannot choose `none` or use a public key as a shared secret.
 
 pub mod keys;
 mod ring;
@@ -19,12 +18,12 @@ pub use keys::{KeyError, SigningKey, VerifyingKey};
 
 use keys::{Private, Public};
 
-/// The longest token that is looked at, in bytes; a head of requests is no longer anyway.
+/// Maximum length of a token, in bytes; request headers are shorter anyway.
 pub const LONGEST: usize = 64 << 10;
-/// How far clocks may differ, in seconds (go-jose `jwt.DefaultLeeway`).
+/// Maximum clock skew, in seconds (go-jose `jwt.DefaultLeeway`).
 pub const LEEWAY: i64 = 60;
 
-/// What is wrong with a token.
+/// An invalid token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it
 pub enum JwtError {
@@ -44,7 +43,7 @@ pub enum JwtError {
     IssuedInFuture,
 }
 
-/// How a token is signed, of what issuers may use (RFC 7518, 3.1): with a key of one's own, never with a shared secret.
+/// Signature algorithms (RFC 7518, 3.1): only asymmetric ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // their names are those of the RFC
 pub enum Algorithm {
@@ -60,13 +59,13 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Algorithm; 9] = {
         use Algorithm::*;
         [RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384, PS512]
     };
 
-    /// As tokens call it.
+    /// Name in tokens.
     pub fn name(self) -> &'static str {
         use Algorithm::*;
         match self {
@@ -82,22 +81,22 @@ impl Algorithm {
         }
     }
 
-    /// The one of a name.
+    /// Parses a name.
     pub fn of(name: &str) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
-    /// What `jsonwebtoken` calls it, which does not have all.
+    /// The same in `jsonwebtoken`, which does not have all.
     fn of_library(self) -> Option<jsonwebtoken::Algorithm> {
         self.name().parse().ok()
     }
 }
 
-/// What stands before the claims. Members that are not here do not matter.
+/// The header of a token. Other members are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Header {
     alg: String,
-    /// The name of the key.
+    /// ID of the key.
     #[serde(default)]
     pub kid: Option<String>,
     #[serde(default)]
@@ -105,40 +104,40 @@ pub struct Header {
 }
 
 impl Header {
-    /// How the token says to be signed; `None` for a way that is not taken here, `none` among them.
+    /// The algorithm; `None` for an unsupported one, including `none`.
     pub fn algorithm(&self) -> Option<Algorithm> {
         Algorithm::of(&self.alg)
     }
 }
 
-/// The claims of RFC 7519 that every token may have.
+/// The registered claims (RFC 7519).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
-    /// Who may accept it.
+    /// Audiences.
     #[serde(default, deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub aud: Vec<String>,
-    /// Until when, in seconds since 1970.
+    /// Expiration time, in seconds since 1970.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub exp: Option<i64>,
-    /// When it was issued.
+    /// Issue time.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub iat: Option<i64>,
-    /// Who issued it.
+    /// Issuer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub iss: String,
-    /// Its own name.
+    /// ID of the token.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub jti: String,
-    /// From when on.
+    /// Start of the validity.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub nbf: Option<i64>,
-    /// Who it is about.
+    /// Subject.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sub: String,
 }
 
 impl Registered {
-    /// Whether the token is within its time. `now` in seconds since 1970.
+    /// Checks the validity at `now`, in seconds since 1970.
     ///
     /// # Errors
     /// [`JwtError::Expired`], [`JwtError::NotYet`], [`JwtError::IssuedInFuture`].
@@ -156,7 +155,7 @@ impl Registered {
     }
 }
 
-/// `aud` is a text or a list of texts.
+/// `aud` is a string or a list of strings.
 fn one_or_many<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -170,10 +169,10 @@ fn one_or_many<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Er
     })
 }
 
-/// A NumericDate may have a fraction, which does not matter here.
+/// A NumericDate may have a fraction, which is ignored here.
 fn seconds<'de, D: Deserializer<'de>>(input: D) -> Result<Option<i64>, D::Error> {
     let number: serde_json::Number = Deserialize::deserialize(input)?;
-    // The cast saturates; a time beyond the range of i64 is as far away as can be.
+    // The cast saturates.
     Ok(number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64)))
 }
 
@@ -182,7 +181,7 @@ pub fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }
 
-/// The claims as they stand, nothing checked: to find out whose keys to check them with.
+/// The claims, unverified: to find the issuer whose keys verify them.
 ///
 /// # Errors
 /// [`JwtError::Malformed`].
@@ -196,7 +195,7 @@ pub fn unverified<T: DeserializeOwned>(token: &str) -> Result<T, JwtError> {
 /// The header of a token.
 ///
 /// # Errors
-/// [`JwtError::Malformed`]; [`JwtError::Critical`] when it asks for an extension.
+/// [`JwtError::Malformed`]; [`JwtError::Critical`] when it has critical extensions.
 pub fn header(token: &str) -> Result<Header, JwtError> {
     let parts: Vec<&str> = token.splitn(4, '.').collect();
     let [header, _, _] = parts.as_slice() else { return Err(JwtError::Malformed) };
@@ -207,14 +206,14 @@ pub fn header(token: &str) -> Result<Header, JwtError> {
     }
 }
 
-/// A part of a token that is JSON.
+/// Decodes a JSON part of a token.
 fn part<T: DeserializeOwned>(text: &str) -> Result<T, JwtError> {
     let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| JwtError::Malformed)?;
     serde_json::from_slice(&json).map_err(|_| JwtError::Malformed)
 }
 
-/// The claims of a token that one of these keys has signed. Nothing but the signature is checked: times and audiences
-/// are the caller's. One signature check per key that fits.
+/// The claims of a token that one of these keys has signed. Only the signature is verified: times and
+/// audiences are up to the caller. One signature check per matching key.
 ///
 /// # Errors
 /// [`JwtError`].
@@ -270,14 +269,14 @@ fn verify_with<T: DeserializeOwned>(
 /// Signs claims.
 ///
 /// # Errors
-/// When the claims are no JSON or the key fails; a programming error.
+/// When the claims cannot be encoded or the key fails; a programming error.
 pub fn sign<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
     ring::install();
     let name = key.public().id();
     match (key.private(), key.algorithm().of_library()) {
         (Private::Library(key), Some(algorithm)) => {
             let mut header = jsonwebtoken::Header::new(algorithm);
-            // Upstream's tokens name the key and nothing else.
+            // Upstream's tokens have `alg` and `kid` only.
             header.typ = None;
             header.kid = Some(name.to_owned());
             jsonwebtoken::encode(&header, claims, key)

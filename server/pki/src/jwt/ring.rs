@@ -1,8 +1,8 @@
-//! The cryptography under `jsonwebtoken`: ring, which TLS runs on as well.
+//! The cryptography of `jsonwebtoken`: ring, which TLS uses as well.
 //!
-//! The crate's own backends are AWS-LC, which needs cmake, and the RustCrypto crates, whose RSA has a timing weakness
-//! on record (RUSTSEC-2023-0071). Shared secrets (HS256 and its kin) are left out: no issuer of ours has one, and a
-//! verifier that knows none cannot be talked into one.
+//! The crate's own backends are AWS-LC, which needs cmake, and the RustCrypto crates, whose RSA has a known
+//! timing weakness (RUSTSEC-2023-0071). Shared secrets (HS256 etc.) are not supported: no issuer needs them,
+//! and so no token can be verified with one.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{new_error, ErrorKind, Result};
@@ -17,7 +17,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes ring the provider of the process, unless the embedding program has chosen another one.
+/// Installs ring as the provider of the process, unless the embedding program has installed another one.
 pub(super) fn install() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -26,11 +26,11 @@ pub(super) fn install() {
 }
 
 fn error<E>(_: E) -> SignatureError {
-    // ring tells nothing more either.
+    // ring gives no details either.
     SignatureError::new()
 }
 
-/// How ring signs with an algorithm.
+/// A key pair of ring.
 enum Pair {
     Rsa(Box<RsaKeyPair>, &'static dyn ring_signature::RsaEncoding),
     Ecdsa(Box<EcdsaKeyPair>),
@@ -73,7 +73,7 @@ impl JwtSigner for RingSigner {
     }
 }
 
-/// How ring verifies an algorithm.
+/// A verification algorithm of ring.
 enum Check {
     Rsa(&'static ring_signature::RsaParameters),
     Point(&'static dyn ring_signature::VerificationAlgorithm),

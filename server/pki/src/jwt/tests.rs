@@ -223,7 +223,8 @@ fn claims() -> impl proptest::strategy::Strategy<Value = String> {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Whoever chooses the issuer's keys, checks times and audiences, and maps claims to a user sees the same claims.
+    /// Selection of the issuer's keys, checks of times and audiences, and the mapping to a user use the same
+    /// claims.
     #[test]
     fn every_reader_sees_the_same_claims(text in claims()) {
         #[derive(Debug, serde::Deserialize)]

@@ -31,8 +31,8 @@ fn shown(outcome: Result<CertificateRequest, RequestError>) -> serde_json::Value
     }
 }
 
-/// What is accepted here is accepted by upstream's `ParseCSR`, as the same value: `testdata/judged.json` holds what it
-/// made of each request, and `testdata/judge.go` makes that file.
+/// What is accepted here is accepted by upstream's `ParseCSR`, as the same value: `testdata/judged.json`
+/// holds what it made of each request, and `testdata/judge.go` makes that file.
 #[test]
 fn what_is_accepted_means_the_same_to_upstream() {
     use base64::Engine as _;

@@ -1,5 +1,6 @@
-//! HorizontalPodAutoscaler: v1 knows one CPU target; what else v2 has travels in annotations, in the forms that v1's own types
-//! have (kubernetes `pkg/apis/autoscaling/v1/conversion.go`). Their texts are those of upstream, member by member.
+//! HorizontalPodAutoscaler: v1 has one CPU target; v2's other fields are kept in annotations, encoded as v1's
+//! own types (kubernetes `pkg/apis/autoscaling/v1/conversion.go`). The JSON is identical to upstream's,
+//! member by member.
 
 use plinth_codec::{json, tree, Map, Value};
 
@@ -9,15 +10,15 @@ const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
-/// What a round trip may have left behind.
+/// Annotations that a round trip may have left.
 const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
-/// How a member is written when it is absent.
+/// How an absent member is encoded.
 #[derive(Clone, Copy)]
 enum Absent {
-    /// Not at all.
+    /// Omitted.
     Omit,
-    /// As a quantity of nothing.
+    /// As a quantity of zero.
     Zero,
     /// As null.
     Null,
@@ -25,10 +26,10 @@ enum Absent {
 
 use Absent::{Null, Omit, Zero};
 
-/// One member of a v1 form: its name there, its path in v2, and what stands for its absence.
+/// One member of a v1 form: its name there, its path in v2, and the encoding of its absence.
 type Member = (&'static str, &'static [&'static str], Absent);
 
-/// A source of a metric: its key, the members of its spec, and those of its status, in the order of v1's types.
+/// A metric source: its key, the members of its spec, and those of its status, in the order of v1's types.
 struct Source {
     key: &'static str,
     spec: &'static [Member],
@@ -120,7 +121,7 @@ const CONDITION: &[Member] = &[
 ];
 const REFERENCE: &[Member] =
     &[("kind", &["kind"], Omit), ("name", &["name"], Omit), ("apiVersion", &["apiVersion"], Omit)];
-/// Behaviour is written as upstream keeps it in memory, with Go's names.
+/// Behavior is encoded as upstream's internal type, with Go's names.
 const RULES: &[Member] = &[
     ("StabilizationWindowSeconds", &["stabilizationWindowSeconds"], Null),
     ("SelectPolicy", &["selectPolicy"], Null),
@@ -136,7 +137,7 @@ fn text_of(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// An object with its members in that order.
+/// Encodes an object with the given members in order.
 fn written(object: &Value, members: &[Member]) -> String {
     let mut parts = Vec::new();
     for (name, path, absent) in members {
@@ -156,7 +157,7 @@ fn written(object: &Value, members: &[Member]) -> String {
     format!("{{{}}}", parts.join(","))
 }
 
-/// A metric as v1 has it.
+/// Encodes a metric in v1's form.
 fn metric_text(metric: &Value, members: fn(&Source) -> &'static [Member]) -> String {
     let mut parts = vec![format!("\"type\":{}", text_of(metric.get("type").unwrap_or(&Value::Null)))];
     for source in SOURCES {
@@ -172,7 +173,7 @@ fn list_text(items: &[Value], text: impl Fn(&Value) -> String) -> String {
     format!("[{}]", each.join(","))
 }
 
-/// An object of v2 from the members of its v1 form.
+/// Decodes an object of v2 from the members of its v1 form.
 fn read(form: &Value, members: &[Member]) -> Value {
     let mut object = Value::object();
     for (name, path, _) in members {
@@ -189,7 +190,7 @@ fn read(form: &Value, members: &[Member]) -> Value {
     object
 }
 
-/// What the type of a target is follows from the value that it has.
+/// Sets the type of a target according to its value.
 fn set_target_type(source: &mut Value) {
     let Some(target) = source.get("target").cloned() else { return };
     let kind = [("averageUtilization", "Utilization"), ("averageValue", "AverageValue"), ("value", "Value")]
@@ -205,7 +206,7 @@ fn metric_of(form: &Value, is_spec: bool) -> Value {
     for source in SOURCES {
         if let Some(own) = form.get(source.key).filter(|own| !own.is_null()) {
             let mut read = read(own, if is_spec { source.spec } else { source.status });
-            // A value of nothing beside an average stands for no value.
+            // A value of zero next to an average means that the value is absent.
             let part = if is_spec { "target" } else { "current" };
             if read.at(&[part, "averageValue"]).is_some() && read.str_at(&[part, "value"]) == Some("0") {
                 take(&mut read, &[part, "value"]);
@@ -258,7 +259,7 @@ pub(super) fn to_v1(hpa: &mut Value) {
     for (annotation, text) in annotations {
         put(hpa, &["metadata", "annotations"], annotation, text.into());
     }
-    // v1 always says how many there are, v2 only when there are some.
+    // The replica counts are required in v1, optional in v2.
     if let Some(status) = hpa.get_mut("status").and_then(Value::as_object_mut) {
         if !status.contains("currentReplicas") {
             status.insert("currentReplicas", 0);
@@ -329,7 +330,7 @@ fn list(value: Option<Value>) -> Vec<Value> {
     }
 }
 
-/// An annotation's JSON; text that is none is dropped, as upstream does.
+/// Decodes and removes an annotation; invalid JSON is dropped, as upstream does.
 fn take_annotation(hpa: &mut Value, name: &str) -> Option<Value> {
     let text = take(hpa, &["metadata", "annotations", name])?;
     json::parse(text.as_str()?.as_bytes()).ok()

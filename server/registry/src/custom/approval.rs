@@ -1,9 +1,9 @@
-//! Groups of the Kubernetes community, whose definitions say who approved them
+//! Protected groups of the Kubernetes community, whose definitions must be annotated with their approval
 //! (k8s.io/apiextensions-apiserver, `pkg/apihelpers`).
 
 use plinth_codec::Value;
 
-/// The annotation that a definition in such a group must have.
+/// The annotation that a definition in a protected group must have.
 const APPROVED: &str = "api-approved.kubernetes.io";
 const POLICY: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
@@ -14,20 +14,20 @@ pub fn is_protected_group(group: &str) -> bool {
         .any(|domain| group.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-/// What the approval annotation of a definition says.
+/// State of the approval annotation of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
     /// Neither a URL nor a reason.
     Invalid,
     /// The URL of the approval.
     Approved,
-    /// A reason why there is none.
+    /// A reason why there is no approval.
     Bypassed,
-    /// Nothing.
+    /// Absent.
     Missing,
 }
 
-/// The approval, and a sentence about it.
+/// The approval, and the message for the condition.
 pub fn approval(definition: &Value) -> (Approval, String) {
     let annotation = definition.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
     let is_url = annotation

@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition says, as far as its objects are served by it.
+//! A CustomResourceDefinition, as far as serving its objects needs it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -14,25 +14,26 @@ use plinth_api::conditions;
 /// Group, version and plural of the definitions themselves.
 pub const RESOURCE: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
-/// A definition. Immutable but for one mark; shared by the rows of all its versions.
+/// A definition. Immutable but for one flag; shared by the rows of all its versions.
 #[derive(Debug)]
 pub struct Definition {
     /// `plural.group`.
     pub name: SmolStr,
     /// The API group.
     pub group: SmolStr,
-    /// The names that it has been granted.
+    /// The accepted names.
     pub names: Names,
-    /// Whether objects live in a namespace.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Versions in the order of the definition.
     pub versions: Vec<Version>,
-    /// How objects get from one version to another.
+    /// How objects are converted between versions.
     pub conversion: Conversion,
-    /// Whether objects keep every field (`spec.preserveUnknownFields`, of v1beta1).
+    /// Whether unknown fields are preserved (`spec.preserveUnknownFields`, of v1beta1).
     pub preserves_unknown: bool,
-    /// Whether the definition is being deleted, so that no more objects are created. The only thing that changes while
-    /// it is served; a flag and not another registry, because watches go on until the objects are gone.
+    /// Whether the definition is being deleted, so that no more objects are created. The only state that
+    /// changes while it is served; a flag and not another registry, because watches continue until the
+    /// objects are deleted.
     terminating: AtomicBool,
 }
 
@@ -58,13 +59,13 @@ pub struct Names {
 pub struct Version {
     /// `v1`
     pub name: SmolStr,
-    /// Whether there is an API for it.
+    /// Whether the version is served.
     pub served: bool,
-    /// What clients are warned of; `None` when it is not deprecated.
+    /// The warning for clients; `None` when it is not deprecated.
     pub deprecation: Option<String>,
-    /// Whether there is a `/status`.
+    /// Whether it has the subresource `status`.
     pub has_status: bool,
-    /// Where `/scale` finds its numbers.
+    /// The paths of the subresource `scale`.
     pub scale: Option<ScalePaths>,
     /// `additionalPrinterColumns`.
     pub columns: Vec<Value>,
@@ -74,21 +75,21 @@ pub struct Version {
     pub schema: VersionSchema,
 }
 
-/// `subresources.scale`: JSON paths in dot notation, cut at the dots.
+/// `subresources.scale`: JSON paths in dot notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// Where the wanted number is.
+    /// Path of the desired number of replicas.
     pub spec: JsonPath,
-    /// Where the present number is.
+    /// Path of the observed number of replicas.
     pub status: JsonPath,
-    /// Where the selector is, as text.
+    /// Path of the label selector, a string.
     pub selector: Option<JsonPath>,
 }
 
 /// A simple JSON path like `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonPath {
-    /// As the definition has it.
+    /// The path as in the definition.
     pub text: SmolStr,
 }
 
@@ -97,19 +98,19 @@ pub struct JsonPath {
 pub enum Conversion {
     /// Only `apiVersion` changes.
     None,
-    /// A server outside does it.
+    /// A webhook converts.
     Webhook(Arc<ConversionWebhook>),
 }
 
-/// What the server understands, in the order of preference of the definition.
+/// Supported versions of ConversionReview.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-/// Where the webhook of a definition is, and how it is asked. Immutable.
+/// The conversion webhook of a definition. Immutable.
 #[derive(Debug)]
 pub struct ConversionWebhook {
     /// `clientConfig`.
     pub config: Value,
-    /// `v1` or `v1beta1`; `None` when the definition names neither.
+    /// `v1` or `v1beta1`; `None` when the definition lists neither.
     pub review_version: Option<&'static str>,
 }
 
@@ -132,7 +133,7 @@ impl JsonPath {
         JsonPath { text: text.into() }
     }
 
-    /// The names of the fields on the way.
+    /// The field names along the path.
     pub fn steps(&self) -> Vec<&str> {
         self.text.strip_prefix('.').unwrap_or(&self.text).split('.').collect()
     }
@@ -158,7 +159,7 @@ impl Names {
         }
     }
 
-    /// As the status has it: empty lists and texts are left out, but for the two that upstream always writes.
+    /// As in the status: empty lists and strings are omitted, except for the two that upstream always writes.
     pub fn to_value(&self) -> Value {
         let mut map = plinth_codec::Map::new();
         map.insert("plural", self.plural.clone());
@@ -176,15 +177,15 @@ impl Names {
         Value::Object(map)
     }
 
-    /// Whether it has the names without which nothing can be served.
+    /// Whether the names that are required to serve are set.
     pub fn is_complete(&self) -> bool {
         [&self.plural, &self.singular, &self.kind, &self.list_kind].iter().all(|name| !name.is_empty())
     }
 }
 
 impl Definition {
-    /// Reads a definition whose schemas have been taken out by [`take_schemas`]. `accepted` are the names that it is
-    /// served under.
+    /// Reads a definition whose schemas have been removed by [`take_schemas`]. `accepted` are its accepted
+    /// names.
     pub fn new(tree: &Value, schemas: &[SchemaText], accepted: Names) -> Definition {
         let null = Value::Null;
         let spec = tree.get("spec").unwrap_or(&null);
@@ -217,19 +218,19 @@ impl Definition {
         self.terminating.load(Ordering::Relaxed)
     }
 
-    /// Notes that the definition is being deleted.
+    /// Marks the definition as being deleted.
     pub fn set_terminating(&self) {
         self.terminating.store(true, Ordering::Relaxed);
     }
 
-    /// The place of a version.
+    /// Index of a version.
     pub fn position(&self, version: &str) -> Option<usize> {
         self.versions.iter().position(|v| v.name == version)
     }
 }
 
-/// Takes the schemas out of a definition and gives them back compressed, one for each version: as trees they are most of
-/// what a definition takes.
+/// Removes the schemas from a definition and returns them compressed, one per version: as trees they are most
+/// of the memory of a definition.
 pub fn take_schemas(tree: &mut Value) -> Vec<SchemaText> {
     let Some(spec) = tree.object_at_mut(&["spec"]) else { return Vec::new() };
     let preserves_unknown = spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true);
@@ -248,7 +249,7 @@ fn selectable(version: &Value) -> impl Iterator<Item = &str> {
     fields.iter().filter_map(|field| field.str_at(&["jsonPath"]))
 }
 
-/// The UID and `spec` of a definition, in 32 bytes.
+/// Hash of the UID and `spec` of a definition.
 pub fn spec_digest(tree: &Value) -> [u8; 32] {
     let mut text = Vec::with_capacity(4096);
     plinth_codec::json::write_untyped(tree.get("spec").unwrap_or(&Value::Null), &mut text);
@@ -256,7 +257,7 @@ pub fn spec_digest(tree: &Value) -> [u8; 32] {
     Sha256::digest(&text).into()
 }
 
-/// The UID, `spec` and accepted names of a definition, in 32 bytes.
+/// Hash of the UID, `spec` and accepted names of a definition.
 pub fn fingerprint(spec_digest: &[u8; 32], accepted: &Names) -> [u8; 32] {
     let mut text = spec_digest.to_vec();
     plinth_codec::json::write_untyped(&accepted.to_value(), &mut text);
@@ -294,7 +295,7 @@ impl Version {
     }
 }
 
-/// What upstream says of a deprecated version that says nothing itself: it names the best version that is newer.
+/// Upstream's default warning for a deprecated version: it names the best version that is newer.
 fn default_warning(group: &str, kind: &str, version: &str, all: &[Value]) -> String {
     use crate::discovery::compare_versions;
     let is = |v: &Value, key: &str| v.get(key).and_then(Value::as_bool) == Some(true);

@@ -1,12 +1,12 @@
-//! What CustomResourceDefinitions say, and the rows of the registry that they make.
+//! CustomResourceDefinitions, and the registry rows that they define.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`definition`] | what a definition says |
-//! | [`naming`], [`approval`] | which names it gets; groups of the community |
-//! | [`rows`] | the rows that it makes, one per served version |
+//! | [`definition`] | a definition |
+//! | [`naming`], [`approval`] | its accepted names; protected groups |
+//! | [`rows`] | its rows, one per served version |
 //! | [`schema`] | the schema of a version, compiled when needed |
-//! | [`validate`] | whether an object is valid |
+//! | [`validate`] | validation of objects |
 
 pub mod approval;
 pub mod definition;

@@ -1,4 +1,4 @@
-//! Which names a definition gets: first come, first served, within an API group
+//! Accepted names of a definition: first come, first served, within an API group
 //! (k8s.io/apiextensions-apiserver, `pkg/controller/status/naming_controller.go`).
 
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 
 use super::definition::Names;
 
-/// The names that are taken in a group: what its definitions have been granted.
+/// The names that are in use in a group: the accepted names of its definitions.
 #[derive(Debug, Default)]
 pub struct Taken {
     resources: HashSet<SmolStr>,
@@ -15,7 +15,8 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Adds the names of a definition, the one in question among them: its own are never in its way.
+    /// Adds the names of a definition. The definition in question must not be added: its own names do not
+    /// conflict.
     pub fn add(&mut self, names: &Names) {
         let resources = [&names.plural, &names.singular].into_iter().chain(&names.short_names);
         self.resources.extend(resources.filter(|n| !n.is_empty()).cloned());
@@ -24,17 +25,17 @@ impl Taken {
     }
 }
 
-/// What is in the way of a name.
+/// A naming conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameConflict {
     /// The reason of the condition, like `PluralConflict`.
     pub reason: &'static str,
-    /// Its message.
+    /// The message of the condition.
     pub message: String,
 }
 
-/// The names that a definition gets, and what is in the way of the others. Of several conflicts the last one is told, as
-/// upstream does.
+/// The accepted names of a definition, and the conflict of the others. Of several conflicts the last one is
+/// reported, as upstream does.
 pub fn accept(wanted: &Names, granted: &Names, taken: &Taken) -> (Names, Option<NameConflict>) {
     let mut names = granted.clone();
     let mut conflict = None;
@@ -102,7 +103,7 @@ mod tests {
             (names("boats", "car", "Boat", &[]), Some("SingularConflict")),
             (names("boats", "boat", "Boat", &["c"]), Some("ShortNamesConflict")),
             (names("boats", "boat", "Car", &[]), Some("ListKindConflict")),
-            // A short name may not be another's plural.
+            // A short name must differ from other plural names.
             (names("boats", "boat", "Boat", &["cars"]), Some("ShortNamesConflict")),
         ];
         for (wanted, expected) in rows {
@@ -122,6 +123,6 @@ mod tests {
         let (granted, conflict) = accept(&wanted, &own, &taken);
         assert_eq!(granted, own);
         assert_eq!(conflict.unwrap().message, "\"c\" is already in use");
-        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names are in nobody's way");
+        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names do not conflict");
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of the registry that a definition makes.
+//! The registry rows of a definition.
 
 use std::sync::Arc;
 
@@ -16,21 +16,22 @@ use crate::{CustomRows, ResourceType, StorageForm};
 use plinth_api::api_error::ApiError;
 use plinth_kinds as strategy;
 
-/// The verbs in the order in which upstream's discovery names them.
+/// The verbs in the order of upstream's discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// What a custom resource in one version has that others have not. Two rows with the same one serve alike.
+/// The state of a custom resource in one version that built-in resources do not have. Rows with the same one
+/// are equal.
 pub struct CustomVersion {
     /// The definition.
     pub definition: Arc<Definition>,
-    /// The place of the version in it.
+    /// Index of the version in the definition.
     place: usize,
-    /// The place of the version that objects are stored in.
+    /// Index of the storage version.
     stored: usize,
-    /// What it can be selected by.
+    /// Its selectable fields.
     pub fields: CustomFields,
-    /// What Tables show.
+    /// Its table columns.
     pub columns: table::Definition,
 }
 
@@ -46,7 +47,7 @@ impl CustomVersion {
         &self.definition.versions[self.place]
     }
 
-    /// The version that objects are stored in.
+    /// The storage version.
     pub fn stored(&self) -> &Version {
         &self.definition.versions[self.stored]
     }
@@ -59,18 +60,18 @@ impl CustomVersion {
         self.version().schema.compiled()
     }
 
-    /// Whether objects change by nothing but their `apiVersion` between versions.
+    /// Whether conversion between versions changes only `apiVersion`.
     pub fn converts_by_name(&self) -> bool {
         matches!(self.definition.conversion, Conversion::None)
     }
 
-    /// Where `/scale` finds its numbers.
+    /// The paths of the subresource `scale`.
     pub fn scale(&self) -> Option<&ScalePaths> {
         self.version().scale.as_ref()
     }
 }
 
-/// Makes the rows; `None` for a definition that has no storage version.
+/// Creates the rows; `None` for a definition without a storage version.
 pub fn of(definition: &Arc<Definition>, storage: &str) -> Option<CustomRows> {
     let stored = definition.position(storage)?;
     let rows: Vec<(bool, Arc<ResourceType>)> = (0..definition.versions.len())
@@ -112,7 +113,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         storage: Some((group.clone(), storage.clone())),
         subresources,
     };
-    // What is known of every object. The schema proper is the version's, compiled when it is needed.
+    // The fields that all objects have. The schema proper is the version's, compiled on first use.
     let builtin = schema::builtin();
     let root =
         builtin.kind(&GVK::new("meta.k8s.io", "v1", "PartialObjectMetadata")).unwrap_or(schema::TypeId(0));

@@ -1,7 +1,7 @@
-//! The schema of one version: kept compressed, compiled when the first object needs it.
+//! The schema of one version: kept compressed, compiled on first use.
 //!
-//! A cluster has hundreds of definitions and uses few at a time. What is kept of a schema that nobody has used is a
-//! tenth of its text; compiling one takes about a millisecond per 100 KiB.
+//! A cluster has hundreds of definitions and uses few at a time. A schema that was never used takes a tenth
+//! of its JSON; compiling one takes about a millisecond per 100 KiB.
 
 use std::io::{Read, Write};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +26,7 @@ pub struct SchemaText {
     stamp: SmolStr,
 }
 
-/// The schema of a version. The compiled form is made once, by whoever needs it first.
+/// The schema of a version. It is compiled once, on first use.
 #[derive(Debug)]
 pub struct VersionSchema {
     text: SchemaText,
@@ -34,7 +34,7 @@ pub struct VersionSchema {
     compiled: OnceLock<Option<Arc<Compiled>>>,
 }
 
-/// A compiled schema: what objects are checked by, and what server-side apply merges by.
+/// A compiled schema, for validation of objects and for server-side apply.
 #[derive(Debug)]
 pub struct Compiled {
     /// Pruning, defaults and validation.
@@ -46,7 +46,8 @@ pub struct Compiled {
 }
 
 impl SchemaText {
-    /// Of `openAPIV3Schema`. `selectable` are the paths whose values lie in the header of stored objects.
+    /// Compresses `openAPIV3Schema`. `selectable` are the paths whose values are part of the header of stored
+    /// objects.
     pub fn new<'a>(
         schema: Option<&Value>,
         selectable: impl Iterator<Item = &'a str>,
@@ -70,12 +71,12 @@ impl SchemaText {
 }
 
 impl VersionSchema {
-    /// Of that text; `kind` is the kind of the objects.
+    /// The schema of objects of a kind.
     pub fn new(kind: GVK, text: SchemaText) -> VersionSchema {
         VersionSchema { text, kind, compiled: OnceLock::new() }
     }
 
-    /// What tells this schema from others: objects that were stored under it are served without a look inside.
+    /// Identifies the schema: objects stored with this stamp are served without further checks.
     pub fn stamp(&self) -> &str {
         &self.text.stamp
     }
@@ -83,7 +84,7 @@ impl VersionSchema {
     /// `openAPIV3Schema` as the definition has it.
     pub fn source(&self) -> Option<Value> {
         let mut text = Vec::new();
-        // What was compressed here a while ago can be read again.
+        // Data that was compressed by this process can be decompressed.
         DeflateDecoder::new(self.text.deflated.as_deref()?).read_to_end(&mut text).ok()?;
         json::parse(&text).ok()
     }
@@ -103,11 +104,11 @@ impl VersionSchema {
         }
     }
 
-    /// Takes over what another one has compiled of the same text.
+    /// Shares the compiled form of an equal schema.
     pub fn share(&self, other: &VersionSchema) {
         let same = self.stamp() == other.stamp() && self.kind == other.kind;
         if let (true, Some(compiled)) = (same, other.compiled.get()) {
-            // Already compiled here is as good.
+            // The compiled forms of equal schemas are equal.
             let _ = self.compiled.set(compiled.clone());
         }
     }

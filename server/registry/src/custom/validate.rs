@@ -1,4 +1,4 @@
-//! Whether an object of a custom resource is valid
+//! Validation of custom resources
 //! (k8s.io/apiextensions-apiserver, `pkg/registry/customresource/validator.go`).
 
 use plinth_codec::{names, patch::goprint, Value};
@@ -10,8 +10,8 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 
-/// Errors of an object beyond those of its metadata. `old` is what it replaces; `subresource` decides which part counts. None when
-/// the rules of the definition take more units of cost than `brief`.
+/// Validates an object beyond its metadata. `old` is the object that it replaces; `subresource` selects the
+/// validated part. None when the rules of the definition cost more units than `brief`.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
@@ -51,7 +51,7 @@ fn type_errors(resource: &ResourceType, new: &Value) -> Vec<Cause> {
     errors
 }
 
-/// What `/scale` would show must be numbers.
+/// Validates the fields that the subresource `scale` reads.
 fn scale_errors(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Cause> {
     let mut errors = Vec::new();
     if !status_only {
@@ -79,10 +79,10 @@ fn replicas_error(path: &JsonPath, object: &Value) -> Option<Cause> {
     Some(field::invalid(path.text.as_str(), value, &why))
 }
 
-/// What a path leads to; `None` where nothing is. `expected` is upstream's name for the type that `fits`.
+/// The value at a path; `None` if absent. `expected` is upstream's name for the type that `fits` checks.
 ///
 /// # Errors
-/// That something is of another type, on the way or at its end.
+/// When a value along the path, or at its end, has another type.
 fn find<'v>(
     path: &JsonPath,
     object: &'v Value,
@@ -115,7 +115,7 @@ fn accessor_error(path: &JsonPath, value: &Value, expected: &str) -> String {
     )
 }
 
-/// No object is created of a definition that is being deleted (`forbidCreateAdmission` upstream).
+/// Rejects a create if the definition is being deleted (`forbidCreateAdmission` upstream).
 ///
 /// # Errors
 /// 403.
@@ -129,7 +129,8 @@ pub fn definition_stays(resource: &ResourceType, name: &str) -> Result<(), ApiEr
     }
 }
 
-/// Finalizers that are new and have no name of a domain: custom resources may have them, but they may collide.
+/// Warnings for new finalizers that are not domain-qualified: custom resources may have them, but they may
+/// collide.
 pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const PATH: &str = "metadata.finalizers";
     const STANDARD: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
@@ -176,7 +177,7 @@ mod tests {
                 r#"{"spec":"none"}"#,
                 Some("Invalid value: 0: .spec.replicas accessor error: none is of the type string, expected map[string]interface{}"),
             ),
-            // Whether a null may be there is the schema's affair.
+            // Whether null is allowed is validated by the schema.
             (r#"{"spec":null}"#, None),
         ];
         for (object, expected) in rows {

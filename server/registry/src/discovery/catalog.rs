@@ -1,4 +1,4 @@
-//! The snapshot that discovery documents are made of: groups, versions and resources in listing order.
+//! The snapshot that discovery documents are generated from: groups, versions and resources in listing order.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use plinth_codec::resources::{Resource, Table};
 
 use super::order::compare_versions;
 
-/// `groupPriorityMinimum` of the APIServices that the server keeps for custom resources: below every
+/// `groupPriorityMinimum` of the APIServices of custom resources: below every
 /// group of its own.
 const CUSTOM_GROUP_PRIORITY: u32 = 1000;
-/// `versionPriority` of those APIServices: equal, so that the rank of the names decides.
+/// `versionPriority` of those APIServices: equal, so that the version names determine the order.
 const CUSTOM_VERSION_PRIORITY: u32 = 100;
 
 /// A version of a group and its resources, sorted by name.
@@ -22,7 +22,7 @@ pub struct Version<'a> {
     pub name: &'a str,
     /// Whether it comes from CustomResourceDefinitions.
     pub custom: bool,
-    /// Its rows.
+    /// The resources.
     pub resources: Vec<&'a Resource>,
     /// Rank within the group (`versionPriority`).
     pub priority: u32,
@@ -46,10 +46,10 @@ pub struct Catalog<'a> {
 }
 
 impl<'a> Catalog<'a> {
-    /// Puts the built-in rows and those of CustomResourceDefinitions in order: groups by priority
-    /// downwards, then name; versions by priority downwards, then rank ([`compare_versions`]);
-    /// resources by name. A custom row of a built-in group and version is left out: such a
-    /// definition is never served. `O(n log n)` in the number of rows.
+    /// Sorts the built-in rows and those of CustomResourceDefinitions: groups by descending priority, then
+    /// name; versions by descending priority, then [`compare_versions`]; resources by name. A custom row of a
+    /// built-in group and version is ignored: such a definition is never served. `O(n log n)` in the number
+    /// of rows.
     pub fn new(builtin: &'a Table, custom: impl IntoIterator<Item = &'a Resource>) -> Catalog<'a> {
         let mut by_name: BTreeMap<&str, BTreeMap<&str, Version<'a>>> = BTreeMap::new();
         for group in &builtin.groups {

@@ -10,8 +10,8 @@ use smol_str::{format_smolstr, SmolStr};
 
 use super::{Catalog, Document, Group};
 
-/// `/api`: the versions of the core group. `server_address` is the `host:port` that clients are told to
-/// reach the server at.
+/// `/api`: the versions of the core group. `server_address` is the `host:port` at which clients reach the
+/// server.
 pub fn api_versions(catalog: &Catalog, server_address: &str) -> Document {
     let versions: Vec<Value> = match catalog.group("") {
         Some(core) => core.versions.iter().map(|v| v.name.into()).collect(),
@@ -63,8 +63,8 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Docume
     Some(document("APIResourceList", Value::Object(members)))
 }
 
-/// What discovery publishes as `storageVersionHash`: clients compare it for equality only, to see whether
-/// two resources are stored as the same version of one kind.
+/// `storageVersionHash`: clients compare it for equality only, to see whether two resources are stored as the
+/// same version of one kind.
 ///
 /// ```
 /// use plinth_registry::discovery::lists::storage_version_hash;
@@ -131,7 +131,7 @@ fn subresource_row(resource: &Resource, subresource: &Subresource) -> Value {
     Value::Object(row)
 }
 
-/// Whether the subresource's kind is of the resource's own group and version, which then go without saying.
+/// Whether the subresource's kind is of the resource's own group and version, which are then omitted.
 pub(super) fn names_own_version(resource: &Resource, subresource: &Subresource) -> bool {
     (&subresource.gvk.group, &subresource.gvk.version) == (&resource.group, &resource.version)
 }

@@ -1,8 +1,8 @@
-//! Discovery: what the server says about the groups, versions and resources that it serves.
+//! Discovery documents of the served groups, versions and resources.
 //!
-//! Pure functions from a [`Catalog`] to documents. A catalog is made from a snapshot of the
-//! resource rows (those of the built-in table and those that CustomResourceDefinitions add), so whoever
-//! keeps the rows rebuilds and caches documents when the rows change; nothing here holds state.
+//! Pure functions from a [`Catalog`] to documents. A catalog is built from a snapshot of the resource rows
+//! (the built-in ones and those of CustomResourceDefinitions); the owner of the rows caches documents and
+//! rebuilds them when the rows change.
 //!
 //! | path | document | function |
 //! |---|---|---|
@@ -13,8 +13,8 @@
 //! | `/` | `RootPaths` | [`root::paths`] |
 //! | `/version` | version `Info` | [`root::version`] |
 //!
-//! Which form of `/api` and `/apis` a client gets is negotiated by the caller: the aggregated one for
-//! `Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`.
+//! The caller negotiates the form of `/api` and `/apis`: aggregated for `Accept:
+//! application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`.
 //!
 //! ```
 //! use plinth_codec::resources;
@@ -44,8 +44,8 @@ pub use order::compare_versions;
 /// A discovery document before it is encoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// The kind that tells the encoders its schema. What the document itself says is in the tree: `/api`
-    /// and the lists of the core group leave `apiVersion` out, as they did in release 1.1.
+    /// The kind whose schema encodes the document. The type metadata in the tree may differ: `/api` and the
+    /// lists of the core group omit `apiVersion`, as release 1.1 did.
     pub kind: GVK,
     /// The content.
     pub tree: Value,

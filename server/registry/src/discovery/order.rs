@@ -26,7 +26,7 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// How settled a version is; later variants rank higher.
+/// The stability of a version; later variants rank higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Alpha,
@@ -48,7 +48,7 @@ fn parse(version: &str) -> Option<(Stage, u64, u64)> {
         (_, Some(minor)) => (Stage::Beta, minor),
         _ => return None,
     };
-    // `u64::from_str` would take a sign.
+    // `u64::from_str` would accept a sign.
     if !minor.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Catalog;
 
-/// `/`: every path worth a look, sorted. `endpoints` are the paths that are no API (`/healthz`, `/metrics`).
+/// `/`: the sorted list of paths. `endpoints` are the paths outside of the API (`/healthz`, `/metrics`).
 pub fn paths(catalog: &Catalog, endpoints: &[&str]) -> Vec<u8> {
     let mut paths: Vec<String> = endpoints.iter().map(|p| p.to_string()).collect();
     paths.extend(["/api".into(), "/apis".into(), "/apis/".into()]);
@@ -25,7 +25,7 @@ pub fn paths(catalog: &Catalog, endpoints: &[&str]) -> Vec<u8> {
     indented(&RootPaths { paths })
 }
 
-/// `/version`: which API the server speaks and which program it is.
+/// `/version`: version of the API and of the program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version<'a> {
@@ -33,22 +33,22 @@ pub struct Version<'a> {
     pub major: &'a str,
     /// Minor version of the API.
     pub minor: &'a str,
-    /// Version that the API behaves as.
+    /// Version that the API emulates.
     pub emulation_major: &'a str,
-    /// Version that the API behaves as.
+    /// Version that the API emulates.
     pub emulation_minor: &'a str,
-    /// Oldest version that the server can run beside.
+    /// Oldest version that the server is compatible with.
     pub min_compatibility_major: &'a str,
-    /// Oldest version that the server can run beside.
+    /// Oldest version that the server is compatible with.
     pub min_compatibility_minor: &'a str,
-    /// Semantic version of the API; clients parse it to judge the version skew. The program's own version
-    /// is its build metadata.
+    /// Semantic version of the API; clients parse it to check the version skew. The program's own version is
+    /// its build metadata.
     pub git_version: &'a str,
     /// Commit that the program was built from; empty when unknown.
     pub git_commit: &'a str,
     /// `clean` or `dirty`; empty when unknown.
     pub git_tree_state: &'a str,
-    /// When it was built, RFC 3339.
+    /// Build date, RFC 3339.
     pub build_date: &'a str,
     /// Go's version in upstream's programs; the Rust version here.
     pub go_version: &'a str,

@@ -171,7 +171,7 @@ fn published_documents_agree() {
     println!("{compared} group versions agree");
 }
 
-/// Takes out versions and groups that are off by default.
+/// Removes versions and groups that are off by default.
 fn retain_served(
     groups: &mut Vec<serde_json::Value>,
     name: impl Fn(&serde_json::Value) -> &str,

@@ -1,11 +1,11 @@
-//! Which labels a node may set on itself.
+//! Node labels that a kubelet may set.
 //!
-//! Upstream: k8s.io/kubelet `pkg/apis/well_known_labels.go`. Labels of the API's own domains steer workloads, so a node
-//! sets those that describe it and no others.
+//! Upstream: k8s.io/kubelet `pkg/apis/well_known_labels.go`. Labels in Kubernetes' own domains influence
+//! scheduling, so a kubelet may set only those that describe its node.
 
 use plinth_codec::{Map, Value};
 
-/// Labels that a kubelet sets.
+/// Well-known labels that a kubelet may set.
 const KUBELET: &[&str] = &[
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -19,9 +19,9 @@ const KUBELET: &[&str] = &[
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
 ];
-/// Domains of labels that a kubelet may set as it likes, with those below them.
+/// Domains, with their subdomains, of labels that a kubelet may set.
 const KUBELET_DOMAINS: &[&str] = &["kubelet.kubernetes.io", "node.kubernetes.io"];
-/// The domain of labels that are there to be kept from kubelets.
+/// The domain of labels that kubelets must not set.
 const RESTRICTED: &str = "node-restriction.kubernetes.io";
 
 /// The labels of an object.
@@ -29,7 +29,7 @@ pub(super) fn of(object: &Value) -> Map {
     object.at(&["metadata", "labels"]).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// The keys of labels that differ and that a node may not set, sorted.
+/// The keys of changed labels that a kubelet may not set, sorted.
 pub(super) fn forbidden(new: &Value, old: &Value) -> Vec<String> {
     let (new, old) = (of(new), of(old));
     let changed = new.iter().filter(|(key, value)| old.get(key) != Some(value)).map(|(key, _)| key);

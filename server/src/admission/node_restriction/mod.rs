@@ -1,7 +1,8 @@
-//! `NodeRestriction`: a kubelet changes its own Node, its own pods, and what is its own beside them.
+//! `NodeRestriction`: a kubelet may change its own Node, its own pods, and objects that belong to them.
 //!
-//! Upstream: kubernetes `plugin/pkg/admission/noderestriction`. Which requests a node may make at all is the Node
-//! authorizer's question ([`plinth_apiserver::authz::node`]); here the object is known.
+//! Upstream: kubernetes `plugin/pkg/admission/noderestriction`. The Node authorizer
+//! ([`plinth_apiserver::authz::node`]) decides which requests a node may make at all; this plugin checks the
+//! object.
 
 mod labels;
 
@@ -16,14 +17,14 @@ use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_kinds::certificates;
 use plinth_pki::signers;
 
-/// Where the leases of nodes are.
+/// Namespace of node leases.
 const LEASES: &str = "kube-node-lease";
-/// A pod that stands for one which the node runs of its own accord.
+/// Annotation of mirror pods, which represent static pods of a node.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What is asked, and about what.
+/// The checked attributes of a request.
 #[derive(Clone, Copy, Debug)]
-struct Asked<'a> {
+struct RequestAttributes<'a> {
     group: &'a str,
     resource: &'a str,
     subresource: &'a str,
@@ -34,25 +35,25 @@ struct Asked<'a> {
     old: &'a Value,
 }
 
-/// What had to be looked up: the objects that the request names beside its own, where they are there.
+/// Objects that the request refers to, if they exist.
 #[derive(Debug, Default)]
-struct Found {
+struct RelatedObjects {
     /// The pod that is evicted, or that a token or certificate is for.
     pod: Option<Value>,
     /// The node.
     node: Option<Value>,
-    /// The account that a certificate is for.
+    /// The service account that a certificate is for.
     account: Option<Value>,
 }
 
-/// Why a request is refused.
+/// A denied request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refusal {
-    /// 403, with that reason.
+    /// 403 with a reason.
     Forbidden(String),
-    /// What the request stands on is not there: plural and name.
+    /// A referenced object does not exist: plural and name.
     NotFound(&'static str, String),
-    /// An error without a code of its own; a later try may go well.
+    /// An error without a code of its own; a retry may succeed.
     Later(String),
 }
 
@@ -60,15 +61,15 @@ fn forbid<T>(why: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::Forbidden(why.into()))
 }
 
-/// Refuses what a node may not do; other users pass.
+/// Checks requests of nodes; other users pass.
 ///
 /// # Errors
-/// 403; 404 when the pod or node that the request names is not there.
+/// 403; 404 when a referenced pod or node does not exist.
 pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let Some(node) = node::identity(&call.cx.user) else { return Ok(()) };
     let info = &call.cx.info;
     let name = if call.name.is_empty() { text(object, "name") } else { call.name };
-    let asked = Asked {
+    let attributes = RequestAttributes {
         group: &info.group,
         resource: &info.resource,
         subresource: &info.subresource,
@@ -78,13 +79,13 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
         new: object,
         old: call.old.unwrap_or(&Value::Null),
     };
-    let found = look_up(call, node, &asked).await?;
+    let related = look_up(call, node, &attributes).await?;
     let mut outcome = match node.is_empty() {
         true => forbid(format!("could not determine node from user {:?}", call.cx.user.name)),
-        false => check(node, &asked, &found),
+        false => check(node, &attributes, &related),
     };
-    let is_token = (asked.resource, asked.subresource) == ("serviceaccounts", "token");
-    if let (true, Ok(()), Some(pod)) = (is_token, &outcome, &found.pod) {
+    let is_token = (attributes.resource, attributes.subresource) == ("serviceaccounts", "token");
+    if let (true, Ok(()), Some(pod)) = (is_token, &outcome, &related.pod) {
         outcome = check_audience(call, object, pod).await?;
     }
     outcome.map_err(|refusal| match refusal {
@@ -94,29 +95,33 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
     })
 }
 
-async fn look_up(call: &Call<'_>, node: &str, asked: &Asked<'_>) -> Result<Found, ApiError> {
-    let spec = |path: &[&str]| asked.new.at(&["spec"]).and_then(|s| s.str_at(path)).unwrap_or_default();
-    let mut found = Found::default();
-    match (asked.resource, asked.subresource, asked.operation) {
+async fn look_up(
+    call: &Call<'_>,
+    node: &str,
+    attributes: &RequestAttributes<'_>,
+) -> Result<RelatedObjects, ApiError> {
+    let spec = |path: &[&str]| attributes.new.at(&["spec"]).and_then(|s| s.str_at(path)).unwrap_or_default();
+    let mut related = RelatedObjects::default();
+    match (attributes.resource, attributes.subresource, attributes.operation) {
         ("pods", "eviction", Operation::Create) => {
-            found.pod = get(call, "pods", asked.namespace, asked.name).await?;
+            related.pod = get(call, "pods", attributes.namespace, attributes.name).await?;
         }
-        ("pods", "", Operation::Create) => found.node = get(call, "nodes", "", node).await?,
+        ("pods", "", Operation::Create) => related.node = get(call, "nodes", "", node).await?,
         ("serviceaccounts", "token", Operation::Create) => {
-            found.pod = get(call, "pods", asked.namespace, spec(&["boundObjectRef", "name"])).await?;
+            related.pod = get(call, "pods", attributes.namespace, spec(&["boundObjectRef", "name"])).await?;
         }
         ("podcertificaterequests", "", Operation::Create) => {
-            found.node = get(call, "nodes", "", spec(&["nodeName"])).await?;
-            found.pod = get(call, "pods", asked.namespace, spec(&["podName"])).await?;
+            related.node = get(call, "nodes", "", spec(&["nodeName"])).await?;
+            related.pod = get(call, "pods", attributes.namespace, spec(&["podName"])).await?;
             let account = spec(&["serviceAccountName"]);
-            found.account = get(call, "serviceaccounts", asked.namespace, account).await?;
+            related.account = get(call, "serviceaccounts", attributes.namespace, account).await?;
         }
         _ => {}
     }
-    Ok(found)
+    Ok(related)
 }
 
-/// An object of the core group.
+/// Reads an object of the core group.
 async fn get(call: &Call<'_>, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
     get_of(call, ("", "v1", plural), namespace, name).await
 }
@@ -136,12 +141,12 @@ async fn get_of(
     record.map(|record| plinth_storage::object::to_tree(resource, &record)).transpose()
 }
 
-fn check(node: &str, asked: &Asked<'_>, found: &Found) -> Result<(), Refusal> {
-    let creates = asked.operation == Operation::Create;
-    match (asked.group, asked.resource, asked.subresource) {
-        ("", "pods", "") => match asked.operation {
-            Operation::Create => check_new_pod(node, asked.new, found),
-            Operation::Delete if node_of(asked.old) == node => Ok(()),
+fn check(node: &str, attributes: &RequestAttributes<'_>, related: &RelatedObjects) -> Result<(), Refusal> {
+    let creates = attributes.operation == Operation::Create;
+    match (attributes.group, attributes.resource, attributes.subresource) {
+        ("", "pods", "") => match attributes.operation {
+            Operation::Create => check_new_pod(node, attributes.new, related),
+            Operation::Delete if node_of(attributes.old) == node => Ok(()),
             Operation::Delete => {
                 forbid(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
             }
@@ -150,34 +155,36 @@ fn check(node: &str, asked: &Asked<'_>, found: &Found) -> Result<(), Refusal> {
                 other.as_str()
             )),
         },
-        ("", "pods", "status") => check_pod_status(node, asked),
-        ("", "pods", "eviction") => match &found.pod {
-            _ if !creates => forbid(format!("unexpected operation {}", asked.operation.as_str())),
-            None => Err(Refusal::NotFound("pods", asked.name.to_owned())),
+        ("", "pods", "status") => check_pod_status(node, attributes),
+        ("", "pods", "eviction") => match &related.pod {
+            _ if !creates => forbid(format!("unexpected operation {}", attributes.operation.as_str())),
+            None => Err(Refusal::NotFound("pods", attributes.name.to_owned())),
             Some(pod) if node_of(pod) == node => Ok(()),
             Some(_) => forbid(format!("node {node} can only evict pods with spec.nodeName set to itself")),
         },
         ("", "pods", other) => {
             forbid(format!("unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"))
         }
-        ("", "nodes", _) => check_node(node, asked),
-        ("", "persistentvolumeclaims", "status") => check_claim_status(node, asked),
+        ("", "nodes", _) => check_node(node, attributes),
+        ("", "persistentvolumeclaims", "status") => check_claim_status(node, attributes),
         ("", "persistentvolumeclaims", _) => forbid("may only update PVC status"),
-        ("", "serviceaccounts", "token") if creates => check_token(node, asked.new, found),
-        ("certificates.k8s.io", "podcertificaterequests", _) => check_certificate_request(node, asked, found),
-        ("coordination.k8s.io", "leases", _) if asked.namespace != LEASES => {
+        ("", "serviceaccounts", "token") if creates => check_token(node, attributes.new, related),
+        ("certificates.k8s.io", "podcertificaterequests", _) => {
+            check_certificate_request(node, attributes, related)
+        }
+        ("coordination.k8s.io", "leases", _) if attributes.namespace != LEASES => {
             forbid(format!("can only access leases in the {LEASES:?} system namespace"))
         }
-        ("coordination.k8s.io", "leases", _) if asked.name != node => {
+        ("coordination.k8s.io", "leases", _) if attributes.name != node => {
             forbid("can only access node lease with the same name as the requesting node")
         }
-        ("storage.k8s.io", "csinodes", _) if asked.name != node => {
+        ("storage.k8s.io", "csinodes", _) if attributes.name != node => {
             forbid("can only access CSINode with the same name as the requesting node")
         }
         ("resource.k8s.io", "resourceslices", _) => {
-            let (verb, slice) = match asked.operation {
-                Operation::Create => ("create", asked.new),
-                Operation::Delete => ("delete", asked.old),
+            let (verb, slice) = match attributes.operation {
+                Operation::Create => ("create", attributes.new),
+                Operation::Delete => ("delete", attributes.old),
                 _ => return Ok(()),
             };
             match node_of(slice) == node {
@@ -187,7 +194,9 @@ fn check(node: &str, asked: &Asked<'_>, found: &Found) -> Result<(), Refusal> {
                 )),
             }
         }
-        ("certificates.k8s.io", "certificatesigningrequests", "") if creates => check_csr(node, asked.new),
+        ("certificates.k8s.io", "certificatesigningrequests", "") if creates => {
+            check_csr(node, attributes.new)
+        }
         _ => Ok(()),
     }
 }
@@ -196,8 +205,8 @@ fn node_of(object: &Value) -> &str {
     object.str_at(&["spec", "nodeName"]).unwrap_or_default()
 }
 
-/// A node makes mirror pods alone: of its own, owned by itself, and naming no other object.
-fn check_new_pod(node: &str, pod: &Value, found: &Found) -> Result<(), Refusal> {
+/// A node may only create mirror pods: bound to and owned by itself, and without references to other objects.
+fn check_new_pod(node: &str, pod: &Value, related: &RelatedObjects) -> Result<(), Refusal> {
     if pod.at(&["metadata", "annotations", MIRROR]).is_none() {
         return forbid(format!(
             "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
@@ -233,7 +242,7 @@ fn check_new_pod(node: &str, pod: &Value, found: &Found) -> Result<(), Refusal> 
     if owner_flag("blockOwnerDeletion") {
         return forbid(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
     }
-    let Some(live) = &found.node else { return Err(Refusal::NotFound("nodes", node.to_owned())) };
+    let Some(live) = &related.node else { return Err(Refusal::NotFound("nodes", node.to_owned())) };
     let (uid, live) = (owner_text("uid"), text(live, "uid"));
     if uid != live {
         return forbid(format!("node {node} UID mismatch: expected {uid} got {live}"));
@@ -245,40 +254,40 @@ fn check_new_pod(node: &str, pod: &Value, found: &Found) -> Result<(), Refusal> 
     }
 }
 
-fn check_pod_status(node: &str, asked: &Asked<'_>) -> Result<(), Refusal> {
-    if asked.operation != Operation::Update {
-        return forbid(format!("unexpected operation {:?}", asked.operation.as_str()));
+fn check_pod_status(node: &str, attributes: &RequestAttributes<'_>) -> Result<(), Refusal> {
+    if attributes.operation != Operation::Update {
+        return forbid(format!("unexpected operation {:?}", attributes.operation.as_str()));
     }
-    if node_of(asked.old) != node {
+    if node_of(attributes.old) != node {
         return forbid(format!(
             "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
         ));
     }
-    if labels::of(asked.old) != labels::of(asked.new) {
+    if labels::of(attributes.old) != labels::of(attributes.new) {
         return forbid(format!("node {node:?} cannot update labels through pod status"));
     }
     let claims = |pod: &Value| -> Vec<(Option<Value>, Option<Value>)> {
         let list = pod.at(&["status", "resourceClaimStatuses"]).and_then(Value::as_array).unwrap_or_default();
         list.iter().map(|s| (s.get("name").cloned(), s.get("resourceClaimName").cloned())).collect()
     };
-    if claims(asked.old) != claims(asked.new) {
+    if claims(attributes.old) != claims(attributes.new) {
         return forbid(format!("node {node:?} cannot update resource claim statues"));
     }
     const EXTENDED: &[&str] = &["status", "extendedResourceClaimStatus"];
-    match asked.old.at(EXTENDED) == asked.new.at(EXTENDED) {
+    match attributes.old.at(EXTENDED) == attributes.new.at(EXTENDED) {
         true => Ok(()),
         false => forbid(format!("node {node:?} cannot update extended resource claim status")),
     }
 }
 
-fn check_node(node: &str, asked: &Asked<'_>) -> Result<(), Refusal> {
-    if asked.name != node {
-        return forbid(format!("node {node:?} is not allowed to modify node {:?}", asked.name));
+fn check_node(node: &str, attributes: &RequestAttributes<'_>) -> Result<(), Refusal> {
+    if attributes.name != node {
+        return forbid(format!("node {node:?} is not allowed to modify node {:?}", attributes.name));
     }
     const SOURCE: &[&str] = &["spec", "configSource"];
-    let (new, old) = (asked.new, asked.old);
+    let (new, old) = (attributes.new, attributes.old);
     let source = new.at(SOURCE).filter(|source| !source.is_null());
-    match asked.operation {
+    match attributes.operation {
         Operation::Create => {
             if source.is_some() {
                 return forbid(format!(
@@ -318,10 +327,10 @@ fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// Of a claim a node writes how large it is and in which condition.
-fn check_claim_status(node: &str, asked: &Asked<'_>) -> Result<(), Refusal> {
-    if asked.operation != Operation::Update {
-        return forbid(format!("unexpected operation {:?}", asked.operation.as_str()));
+/// A node may update only capacity and conditions of a claim.
+fn check_claim_status(node: &str, attributes: &RequestAttributes<'_>) -> Result<(), Refusal> {
+    if attributes.operation != Operation::Update {
+        return forbid(format!("unexpected operation {:?}", attributes.operation.as_str()));
     }
     let rest = |claim: &Value| {
         let mut claim = claim.clone();
@@ -337,7 +346,7 @@ fn check_claim_status(node: &str, asked: &Asked<'_>) -> Result<(), Refusal> {
         drop(claim.object_at_mut(&["status"]), &OWN);
         claim
     };
-    match rest(asked.old) == rest(asked.new) {
+    match rest(attributes.old) == rest(attributes.new) {
         true => Ok(()),
         false => forbid(format!(
             "node {node:?} is not allowed to update fields other than status.quantity and status.conditions"
@@ -345,8 +354,8 @@ fn check_claim_status(node: &str, asked: &Asked<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// A token that a node asks for belongs to a pod that it runs.
-fn check_token(node: &str, request: &Value, found: &Found) -> Result<(), Refusal> {
+/// A node may request tokens only for pods that it runs.
+fn check_token(node: &str, request: &Value, related: &RelatedObjects) -> Result<(), Refusal> {
     let reference = |key: &str| request.str_at(&["spec", "boundObjectRef", key]).unwrap_or_default();
     if (reference("apiVersion"), reference("kind")) != ("v1", "Pod") || reference("name").is_empty() {
         return forbid("node requested token not bound to a pod");
@@ -355,7 +364,7 @@ fn check_token(node: &str, request: &Value, found: &Found) -> Result<(), Refusal
     if uid.is_empty() {
         return forbid("node requested token with a pod binding without a uid");
     }
-    let Some(pod) = &found.pod else { return Err(Refusal::NotFound("pods", reference("name").to_owned())) };
+    let Some(pod) = &related.pod else { return Err(Refusal::NotFound("pods", reference("name").to_owned())) };
     if uid != text(pod, "uid") {
         return forbid(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"));
     }
@@ -365,8 +374,8 @@ fn check_token(node: &str, request: &Value, found: &Found) -> Result<(), Refusal
     }
 }
 
-/// A token's audience is one that the pod mounts, that a CSI driver of its volumes asks for, or one that the node
-/// is authorized for.
+/// The audience of a token must be one that the pod mounts, that a CSI driver of its volumes requests, or one
+/// that the node is authorized for.
 async fn check_audience(
     call: &Call<'_>,
     request: &Value,
@@ -381,7 +390,7 @@ async fn check_audience(
         let projected = list(volume, &["projected", "sources"]).iter();
         let tokens = projected.filter_map(|s| s.get("serviceAccountToken").filter(|token| !token.is_null()));
         for token in tokens {
-            // What the field says when it is left out is the server's own audience.
+            // The default audience is the server's own.
             if token.str_at(&["audience"]).unwrap_or_default() == audience {
                 return Ok(Ok(()));
             }
@@ -408,8 +417,8 @@ async fn check_audience(
     })
 }
 
-/// Whether the CSI driver of a volume asks for tokens of an audience. Volume types that upstream translates to CSI have no
-/// driver here.
+/// Whether the CSI driver of a volume requests tokens for an audience. Volume types that upstream translates
+/// to CSI have no driver here.
 async fn driver_asks_for(
     call: &Call<'_>,
     pod: &Value,
@@ -437,15 +446,19 @@ async fn driver_asks_for(
     Ok(requests.iter().any(|r| r.str_at(&["audience"]).unwrap_or_default() == audience))
 }
 
-/// A certificate that a node asks for is for a pod that it runs, as the account that the pod runs as.
-fn check_certificate_request(node: &str, asked: &Asked<'_>, found: &Found) -> Result<(), Refusal> {
-    if asked.operation != Operation::Create {
-        return forbid(format!("unexpected operation {}", asked.operation.as_str()));
+/// A node may request certificates only for pods that it runs, with the pod's service account.
+fn check_certificate_request(
+    node: &str,
+    attributes: &RequestAttributes<'_>,
+    related: &RelatedObjects,
+) -> Result<(), Refusal> {
+    if attributes.operation != Operation::Create {
+        return forbid(format!("unexpected operation {}", attributes.operation.as_str()));
     }
-    if !asked.subresource.is_empty() {
-        return forbid(format!("unexpected subresource {}", asked.subresource));
+    if !attributes.subresource.is_empty() {
+        return forbid(format!("unexpected subresource {}", attributes.subresource));
     }
-    let spec = |key: &str| asked.new.str_at(&["spec", key]).unwrap_or_default();
+    let spec = |key: &str| attributes.new.str_at(&["spec", key]).unwrap_or_default();
     let (node_name, node_uid) = (spec("nodeName"), spec("nodeUID"));
     if node_name != node {
         return forbid(format!(
@@ -453,16 +466,16 @@ fn check_certificate_request(node: &str, asked: &Asked<'_>, found: &Found) -> Re
         ));
     }
     let later = |why: String| Err(Refusal::Later(why));
-    let Some(live_node) = &found.node else {
+    let Some(live_node) = &related.node else {
         return later(format!(
             "while retrieving node {node_name:?} named in the PodCertificateRequest: nodes {node_name:?} not found"
         ));
     };
-    let pod_name = format!("{}/{}", asked.namespace, spec("podName"));
+    let pod_name = format!("{}/{}", attributes.namespace, spec("podName"));
     if text(live_node, "uid") != node_uid {
         return later(format!("PodCertificateRequest for pod {pod_name:?} names node UID {node_uid:?}, inconsistent with the running node ({:?})", text(live_node, "uid")));
     }
-    let Some(pod) = &found.pod else {
+    let Some(pod) = &related.pod else {
         return later(format!(
             "while retrieving pod {pod_name:?} named in the PodCertificateRequest: pods {:?} not found",
             spec("podName")
@@ -484,8 +497,8 @@ fn check_certificate_request(node: &str, asked: &Asked<'_>, found: &Found) -> Re
     if account != live_account {
         return forbid(format!("PodCertificateRequest for pod {pod_name:?} contains serviceAccountName ({account:?}) that differs from running pod ({live_account:?})"));
     }
-    let account_name = format!("{}/{account}", asked.namespace);
-    let Some(account) = &found.account else {
+    let account_name = format!("{}/{account}", attributes.namespace);
+    let Some(account) = &related.account else {
         return later(format!("while retrieving service account {account_name:?} named in the PodCertificateRequest: serviceaccounts {account:?} not found"));
     };
     match text(account, "uid") == spec("serviceAccountUID") {
@@ -494,7 +507,7 @@ fn check_certificate_request(node: &str, asked: &Asked<'_>, found: &Found) -> Re
     }
 }
 
-/// A kubelet's certificate carries its own name.
+/// A node may request client certificates only for itself.
 pub(crate) fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
     let signer = csr.str_at(&["spec", "signerName"]).unwrap_or_default();
     if !matches!(signer, signers::KUBELET_SERVING | signers::KUBELET_CLIENT) {

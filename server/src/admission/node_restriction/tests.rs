@@ -8,21 +8,28 @@ fn parse(text: &str) -> Value {
     }
 }
 
-/// What `node n1` is told; `None` when it may.
-fn refusal(what: &str, operation: Operation, new: &str, old: &str, found: Found) -> Option<Refusal> {
+/// The refusal of a request by `node n1`, if any.
+fn refusal(
+    what: &str,
+    operation: Operation,
+    new: &str,
+    old: &str,
+    related: RelatedObjects,
+) -> Option<Refusal> {
     let (resource, object) = what.split_once(' ').unwrap();
     let mut parts = resource.split('/');
     let group = parts.next().filter(|group| *group != "core").unwrap_or_default();
     let (resource, subresource) = (parts.next().unwrap(), parts.next().unwrap_or_default());
     let (namespace, name) = object.split_once('/').unwrap_or(("", object));
     let (new, old) = (parse(new), parse(old));
-    let asked = Asked { group, resource, subresource, operation, namespace, name, new: &new, old: &old };
-    check("n1", &asked, &found).err()
+    let attributes =
+        RequestAttributes { group, resource, subresource, operation, namespace, name, new: &new, old: &old };
+    check("n1", &attributes, &related).err()
 }
 
-fn found(pod: &str, node: &str, account: &str) -> Found {
+fn related(pod: &str, node: &str, account: &str) -> RelatedObjects {
     let object = |text: &str| (!text.is_empty()).then(|| parse(text));
-    Found { pod: object(pod), node: object(node), account: object(account) }
+    RelatedObjects { pod: object(pod), node: object(node), account: object(account) }
 }
 
 const MINE: &str =
@@ -221,7 +228,7 @@ fn requests_by_table() {
     for (what, operation, new, old, reason) in rows {
         let expected = reason.map(|reason| Refusal::Forbidden(reason.to_owned()));
         assert_eq!(
-            refusal(what, operation, &new, &old, Found::default()),
+            refusal(what, operation, &new, &old, RelatedObjects::default()),
             expected,
             "{what} {operation:?} {new}"
         );
@@ -263,9 +270,9 @@ fn mirror_pods_by_table() {
     ];
     for (pod, reason) in rows {
         let expected = reason.map(|reason| Refusal::Forbidden(reason.to_owned()));
-        assert_eq!(refusal("core/pods a/m", Create, &pod, "", found("", NODE, "")), expected, "{pod}");
+        assert_eq!(refusal("core/pods a/m", Create, &pod, "", related("", NODE, "")), expected, "{pod}");
     }
-    let gone = refusal("core/pods a/m", Create, &pod(MIRRORED, owner, ""), "", Found::default());
+    let gone = refusal("core/pods a/m", Create, &pod(MIRRORED, owner, ""), "", RelatedObjects::default());
     assert_eq!(gone, Some(Refusal::NotFound("nodes", "n1".into())));
 }
 
@@ -288,11 +295,11 @@ fn tokens_evictions_and_certificates() {
         (bound.to_owned(), OTHERS, forbidden("node requested token bound to a pod scheduled on a different node")),
     ];
     for (reference, pod, expected) in rows {
-        let told =
-            refusal("core/serviceaccounts/token a/sa", Create, &token(&reference), "", found(pod, "", ""));
-        assert_eq!(told, expected, "{reference} {pod}");
+        let refused =
+            refusal("core/serviceaccounts/token a/sa", Create, &token(&reference), "", related(pod, "", ""));
+        assert_eq!(refused, expected, "{reference} {pod}");
     }
-    let evict = |pod: &str| refusal("core/pods/eviction a/p", Create, "{}", "", found(pod, "", ""));
+    let evict = |pod: &str| refusal("core/pods/eviction a/p", Create, "{}", "", related(pod, "", ""));
     assert_eq!(evict(MINE), None);
     assert_eq!(evict(OTHERS), forbidden("node n1 can only evict pods with spec.nodeName set to itself"));
     assert_eq!(evict(""), Some(Refusal::NotFound("pods", "p".into())));
@@ -305,7 +312,7 @@ fn tokens_evictions_and_certificates() {
             Create,
             request,
             "",
-            found(pod, NODE, account),
+            related(pod, NODE, account),
         )
     };
     assert_eq!(ask(request, MINE, account), None);
@@ -315,7 +322,7 @@ fn tokens_evictions_and_certificates() {
     assert!(matches!(ask(request, MINE, ""), Some(Refusal::Later(_))));
     assert!(matches!(ask(&request.replace("\"sa\"", "\"sb\""), MINE, account), Some(Refusal::Forbidden(_))));
 
-    // A kubelet's certificate signing request carries its own name.
+    // A kubelet's certificate signing request must have its own name.
     use base64::Engine as _;
     let csr = |name: &str, signer: &str| {
         let mut params = rcgen::CertificateParams::default();
@@ -323,7 +330,13 @@ fn tokens_evictions_and_certificates() {
         let pem = params.serialize_request(&rcgen::KeyPair::generate().unwrap()).unwrap().pem().unwrap();
         let request = base64::engine::general_purpose::STANDARD.encode(pem);
         let object = format!(r#"{{"spec":{{"signerName":"{signer}","request":"{request}"}}}}"#);
-        refusal("certificates.k8s.io/certificatesigningrequests c", Create, &object, "", Found::default())
+        refusal(
+            "certificates.k8s.io/certificatesigningrequests c",
+            Create,
+            &object,
+            "",
+            RelatedObjects::default(),
+        )
     };
     assert_eq!(csr("system:node:n1", "kubernetes.io/kubelet-serving"), None);
     let denied = forbidden("can only create a node CSR with CN=system:node:n1");

@@ -1,7 +1,7 @@
-//! `PodSecurity`: a namespace's labels say how much its pods may do (the Pod Security Standards).
+//! `PodSecurity`: enforces the Pod Security Standards according to a namespace's labels.
 //!
-//! Upstream: k8s.io/pod-security-admission. Violations of the enforced level refuse pods; those of the warned-of level are told to
-//! whoever makes pods, or what makes pods; those of the audited level are annotations of audit events.
+//! Upstream: k8s.io/pod-security-admission. Violations of the enforced level deny pods; those of the warned
+//! level are warnings for pods and workloads; those of the audited level are audit annotations.
 
 mod checks;
 mod policy;
@@ -18,14 +18,14 @@ use super::{Call, Operation};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
 use plinth_apiserver::audit;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
-/// Subresources of pods that change nothing of what a pod may do.
+/// Subresources of pods that do not change their privileges.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
-/// The most pods that a change of a namespace's level is tried on.
+/// Maximum number of existing pods that are checked when a namespace's level changes.
 const PODS_CHECKED: usize = 3000;
 
-/// The path of the pod template in what makes pods.
+/// The path of the pod template in a workload.
 fn template_path(plural: &str) -> &'static [&'static str] {
     match plural {
         "cronjobs" => &["spec", "jobTemplate", "spec", "template"],
@@ -34,10 +34,10 @@ fn template_path(plural: &str) -> &'static [&'static str] {
     }
 }
 
-/// Checks a namespace's labels, a pod, or what makes pods.
+/// Checks a namespace's labels, a pod, or a workload.
 ///
 /// # Errors
-/// 403 for a pod that violates what is enforced, 422 for labels that make no sense.
+/// 403 for a pod that violates the enforced level, 422 for invalid labels.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     match call.cx.resource.plural() {
         "namespaces" => validate_namespace(call, object).await,
@@ -48,7 +48,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
                     return Ok(());
                 }
                 let policy = policy_of(call).await?;
-                note(call, template, policy.audit);
+                annotate(call, template, policy.audit);
                 warn(call, template, policy.warn);
                 Ok(())
             }
@@ -57,12 +57,12 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     }
 }
 
-/// What the namespace asks for, from the labels in its stored header.
+/// The policy of the namespace, from the labels in its stored header.
 async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
     let server = &call.cx.server;
     let default = &settings(call).default;
-    let read = |namespace: Head<'_>| Policy::of(default, |key| namespace.label(key)).0;
-    let policy = server.namespaces.look(&server.store, call.namespace, read).await?;
+    let read = |namespace: Header<'_>| Policy::of(default, |key| namespace.label(key)).0;
+    let policy = server.namespaces.read(&server.store, call.namespace, read).await?;
     Ok(policy.unwrap_or_else(|| Policy::of(default, |_| None).0))
 }
 
@@ -71,8 +71,8 @@ fn pod_of(object: &Value) -> Option<Pod<'_>> {
     Some(Pod { annotations, spec: object.get("spec")? })
 }
 
-/// Notes violations of the audited standard for audit, where that is on.
-fn note(call: &Call<'_>, object: &Value, standard: Standard) {
+/// Adds violations of the audited level as an audit annotation.
+fn annotate(call: &Call<'_>, object: &Value, standard: Standard) {
     if !call.cx.audit.is_on() {
         return;
     }
@@ -106,7 +106,7 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let Some(pod) = pod_of(object) else { return Ok(()) };
     if call.cx.audit.is_on() {
         call.cx.audit.annotate(audit::ENFORCED_POLICY, enforce.to_string());
-        note(call, object, audited);
+        annotate(call, object, audited);
     }
     let found = violations(&pod, enforce);
     if !found.is_empty() {
@@ -119,8 +119,8 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Whether an update of a pod changes anything that the standards are about (`isSignificantPodUpdate` of v1.36, which no longer
-/// compares the seccomp annotations that kubelets ignore since v1.27).
+/// Whether an update of a pod changes anything that the standards check (`isSignificantPodUpdate` of v1.36,
+/// which no longer compares the seccomp annotations that kubelets ignore since v1.27).
 fn is_significant_update(new: &Value, old: &Value) -> bool {
     fn containers<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
         pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
@@ -148,7 +148,8 @@ fn settings<'a>(call: &Call<'a>) -> &'a Settings {
     &call.admission.settings.pod_security
 }
 
-/// Whether the configuration leaves the namespace, the user or the runtime class of a pod alone; audit is told.
+/// Whether the configuration exempts the namespace, the user or the runtime class of a pod; recorded as an
+/// audit annotation.
 fn is_exempt(call: &Call<'_>, pod: &Value) -> bool {
     let class = pod.str_at(&["spec", "runtimeClassName"]).unwrap_or_default();
     let reason = settings(call).exempts(call.namespace, &call.cx.user.name, class);
@@ -188,11 +189,12 @@ async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), Ap
     if call.old.is_none() || is_exempt {
         return Ok(());
     }
-    tell_of_violators(call, name, new).await
+    warn_of_existing_pods(call, name, new).await
 }
 
-/// Warns of the pods that are there and would be refused now: each violation once, with the first pod and the number of others.
-async fn tell_of_violators(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
+/// Warns of existing pods that the new level would deny: each violation once, with the first pod and the
+/// number of others.
+async fn warn_of_existing_pods(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
     let pods = call.cx.registry.get("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
     let pods = call.cx.server.store.objects(pods, namespace).await?;
     let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
@@ -244,7 +246,7 @@ mod tests {
             (r#"{"name":"c","image":"x"}"#, r#"{"name":"c","image":"y"}"#, true),
             (r#"{"name":"c","image":"x"}"#, "", true),
             (r#"{"name":"c","image":"x"}"#, r#"{"name":"c","image":"x","tty":true}"#, false),
-            // Validation refuses new names.
+            // Validation rejects new names.
             (r#"{"name":"c","image":"x"}"#, r#"{"name":"d","image":"x"}"#, false),
             (r#"{"name":"i","image":"x"}"#, r#"{"name":"i","image":"y"}"#, true),
             (r#"{"name":"i","image":"x"}"#, r#"{"name":"i","image":"x"},{"name":"j","image":"x"}"#, true),

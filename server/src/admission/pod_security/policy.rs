@@ -1,4 +1,4 @@
-//! Which level of the Pod Security Standards a namespace asks for: its labels.
+//! The Pod Security policy of a namespace: its labels.
 //!
 //! Upstream: k8s.io/pod-security-admission `api`.
 
@@ -7,18 +7,18 @@ use std::fmt;
 use plinth_api::api_error::Cause;
 use plinth_api::field;
 
-/// How much a pod may do; the order is that of strictness.
+/// Levels of the Pod Security Standards, from permissive to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Everything.
+    /// Unrestricted.
     Privileged,
-    /// What does no known harm.
+    /// Prevents known privilege escalations.
     Baseline,
-    /// What is known to be good.
+    /// Current hardening practices.
     Restricted,
 }
 
-/// The minor version of Kubernetes whose rules count; `None` is the latest.
+/// The minor version of Kubernetes whose standards apply; `None` is the latest.
 pub(super) type Version = Option<u32>;
 
 /// A level in a version.
@@ -42,25 +42,25 @@ impl fmt::Display for Standard {
     }
 }
 
-/// What a namespace asks for.
+/// The policy of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// Violations are refused.
+    /// Violations are denied.
     pub enforce: Standard,
-    /// Violations are recorded.
+    /// Violations are recorded by audit.
     pub audit: Standard,
-    /// Violations are warned of.
+    /// Violations cause warnings.
     pub warn: Standard,
 }
 
 const ANYTHING: Standard = Standard { level: Level::Privileged, version: None };
-/// What namespaces without labels ask for, unless the configuration says otherwise.
+/// The policy of namespaces without labels, unless configured.
 pub(super) const PERMISSIVE: Policy = Policy { enforce: ANYTHING, audit: ANYTHING, warn: ANYTHING };
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
 impl Policy {
-    /// The policy that labels ask for beside the default, and what is wrong with them. A wrong level to enforce is the strictest one, a wrong
-    /// one to warn of none.
+    /// The policy of the labels over the default, and its errors. An invalid enforce level is the strictest
+    /// one, an invalid warn level is none.
     pub fn of<'a>(default: &Policy, labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
         let mut errors = Vec::new();
         let mut read = |mode: &str, mut standard: Standard| {
@@ -94,7 +94,7 @@ impl Policy {
         if warn_is_level == Some(false) {
             warn.level = Level::Privileged;
         }
-        // Who is told nothing else is warned of what will be refused.
+        // Without a warn label, violations of the enforced level are warned of.
         if warn_is_level.is_none() && enforce_is_level == Some(true) && enforce.level > warn.level {
             warn.level = enforce.level;
             if !warns_of_version {

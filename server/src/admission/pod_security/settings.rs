@@ -1,16 +1,16 @@
-//! `PodSecurityConfiguration`: what namespaces without labels ask for, and what is left alone.
+//! `PodSecurityConfiguration`: the default policy and exemptions.
 //!
 //! Upstream: k8s.io/pod-security-admission `admission/api`.
 
 use plinth_codec::{names, Value};
 
 use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
-use crate::admission::configuration::{expect, only};
+use crate::admission::configuration::{check_members, expect};
 
-/// What the configuration says.
+/// The configuration.
 #[derive(Debug)]
 pub(in crate::admission) struct Settings {
-    /// What namespaces ask for that say nothing.
+    /// The policy of namespaces without labels.
     pub(super) default: Policy,
     namespaces: Vec<String>,
     users: Vec<String>,
@@ -28,14 +28,14 @@ impl Default for Settings {
     }
 }
 
-/// Errors of a name.
+/// Validates a name.
 type Rule = fn(&str) -> Vec<String>;
 
 impl Settings {
-    /// Of a configuration.
+    /// Loads the configuration.
     ///
     /// # Errors
-    /// Another kind, unknown members, levels and versions that are none, names that are none or stand there twice.
+    /// Another kind, unknown members, invalid levels and versions, invalid or duplicate names.
     pub(in crate::admission) fn read(part: &Value) -> Result<Settings, String> {
         const VERSIONS: [&str; 3] = [
             "pod-security.admission.config.k8s.io/v1",
@@ -47,9 +47,9 @@ impl Settings {
         let defaults = part.get("defaults").unwrap_or(&nothing);
         const MODES: [&str; 6] =
             ["enforce", "enforce-version", "audit", "audit-version", "warn", "warn-version"];
-        only(defaults, &MODES, "defaults")?;
+        check_members(defaults, &MODES, "defaults")?;
         let exemptions = part.get("exemptions").unwrap_or(&nothing);
-        only(exemptions, &["usernames", "namespaces", "runtimeClasses"], "exemptions")?;
+        check_members(exemptions, &["usernames", "namespaces", "runtimeClasses"], "exemptions")?;
         let list = |key: &str, rule: Rule| list(exemptions, key, rule);
         Ok(Settings {
             default: Policy {
@@ -66,7 +66,7 @@ impl Settings {
         })
     }
 
-    /// What of the three is left alone, as audit calls it.
+    /// Which of the three is exempt, as named in audit annotations.
     pub(super) fn exempts(&self, namespace: &str, user: &str, runtime_class: &str) -> Option<&'static str> {
         let is_in = |list: &[String], name: &str| !name.is_empty() && list.iter().any(|other| other == name);
         let rows = [
@@ -77,7 +77,7 @@ impl Settings {
         rows.into_iter().find(|(exempt, _)| *exempt).map(|(_, what)| what)
     }
 
-    /// What an exempt namespace asks for in vain, in words.
+    /// The policy of an exempt namespace that is ignored, formatted for the warning.
     pub(super) fn ignored(&self, policy: &Policy, namespace: &Value) -> Option<String> {
         let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
         if *policy == self.default || modes.iter().all(|(_, standard)| standard.level == Level::Privileged) {
@@ -90,22 +90,22 @@ impl Settings {
             };
             label("") || label("-version")
         };
-        let told =
+        let formatted =
             modes.iter().filter(|(mode, standard)| standard.level != Level::Privileged && is_labelled(mode));
-        let told: Vec<String> = told.map(|(mode, standard)| format!("{mode}={standard}")).collect();
-        Some(told.join(", "))
+        let formatted: Vec<String> = formatted.map(|(mode, standard)| format!("{mode}={standard}")).collect();
+        Some(formatted.join(", "))
     }
 }
 
 fn standard(defaults: &Value, mode: &str) -> Result<Standard, String> {
-    let said = defaults.str_at(&[mode]).unwrap_or("privileged");
-    let level = policy::level(said).ok_or_else(|| {
-        format!("defaults.{mode}: Invalid value: {said:?}: must be one of privileged, baseline, restricted")
+    let given = defaults.str_at(&[mode]).unwrap_or("privileged");
+    let level = policy::level(given).ok_or_else(|| {
+        format!("defaults.{mode}: Invalid value: {given:?}: must be one of privileged, baseline, restricted")
     })?;
     let key = format!("{mode}-version");
-    let said = defaults.str_at(&[&key]).unwrap_or("latest");
+    let given = defaults.str_at(&[&key]).unwrap_or("latest");
     let version =
-        policy::version(said).map_err(|why| format!("defaults.{key}: Invalid value: {said:?}: {why}"))?;
+        policy::version(given).map_err(|why| format!("defaults.{key}: Invalid value: {given:?}: {why}"))?;
     Ok(Standard { level, version })
 }
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exempt_namespace_is_told_what_it_asks_for_in_vain() {
+    fn an_exempt_namespace_is_warned_of_its_ignored_policy() {
         let settings = Settings::default();
         let namespace = |labels: &str| {
             json::parse(format!(r#"{{"metadata":{{"labels":{labels}}}}}"#).as_bytes()).unwrap()

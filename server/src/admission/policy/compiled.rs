@@ -1,27 +1,27 @@
-//! A policy as it is evaluated (k8s.io/apiserver `pkg/admission/plugin/policy/validating/validator.go`).
+//! A compiled policy (k8s.io/apiserver `pkg/admission/plugin/policy/validating/validator.go`).
 
 use plinth_cel::{Budget, Environment, Expression, Output};
 use plinth_codec::Value;
 
-use super::super::expressions::{evaluate, Asker, Conditions, Subject};
+use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
 use super::super::matching::list;
 use super::params::ParamKind;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata;
 use plinth_kinds::validation::policies::environment::environment;
 
-/// Most bytes of a message that an expression makes.
+/// Maximum length of a message from an expression, in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
-/// A ValidatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
+/// A compiled ValidatingAdmissionPolicy. Immutable; compiled once for each version of the object.
 pub struct Policy {
     pub(super) name: String,
-    /// Whether what goes wrong refuses the request (`failurePolicy`).
+    /// Whether errors deny the request (`failurePolicy`).
     pub(super) fails: bool,
     pub(super) param_kind: Option<ParamKind>,
     pub(super) constraints: Value,
     environment: Environment,
-    /// What message expressions see: all but the authorizers.
+    /// Environment of message expressions: without the authorizers.
     silent: Environment,
     conditions: Conditions,
     validations: Vec<Validation>,
@@ -41,35 +41,35 @@ struct Annotation {
     expression: Result<Expression, String>,
 }
 
-/// Why a request is refused.
+/// A denied request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Denial {
-    /// Which validation says so; 0 when none does.
+    /// Index of the failed validation; 0 for an error.
     pub index: usize,
     pub message: String,
     pub reason: Reason,
 }
 
 impl Denial {
-    /// Something went wrong.
+    /// A denial because of an error.
     pub fn error(message: String) -> Denial {
         Denial { index: 0, message, reason: Reason::Invalid }
     }
 }
 
-/// What a policy says of a request.
+/// The result of a policy for a request.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
-    /// What the binding's actions are taken for.
+    /// The binding's actions apply to these.
     pub denials: Vec<Denial>,
     /// Audit annotations.
     pub annotations: Vec<(String, String)>,
-    /// Audit annotations that cannot be made, and refuse the request.
+    /// Failed audit annotations, which deny the request.
     pub errors: Vec<Denial>,
 }
 
 impl Policy {
-    /// Compiles; a error of an expression shows when it is evaluated.
+    /// Compiles a policy; errors of an expression are reported when it is evaluated.
     pub fn read(policy: &Value) -> Policy {
         let null = Value::Null;
         let spec = policy.get("spec").unwrap_or(&null);
@@ -77,7 +77,7 @@ impl Policy {
         let param_kind = ParamKind::read(spec);
         let mut environment = environment(param_kind.is_some(), true).clone().composed();
         for variable in list(spec, "variables") {
-            // Whoever looks at one that does not compile is told so.
+            // Expressions that use a variable with an error report it.
             let _ = environment.compose(&text(variable, "name"), &text(variable, "expression"));
         }
         let silent = environment.clone().without("authorizer").without("authorizer.requestResource");
@@ -111,7 +111,7 @@ impl Policy {
         }
     }
 
-    /// What goes wrong refuses the request, or does nothing.
+    /// A denial for an error, unless failures are ignored.
     fn error(&self, message: String) -> Option<Denial> {
         self.fails.then(|| Denial::error(message))
     }
@@ -120,13 +120,17 @@ impl Policy {
         Verdict { denials: self.error(message).into_iter().collect(), ..Verdict::default() }
     }
 
-    /// Evaluates the policy for a request and one object of parameters. Bounded by the budget of an object for validations
-    /// with their messages, and once more for audit annotations.
-    pub(super) async fn decide<'a>(&'a self, subject: Subject<'a>, asker: &Asker<'_>) -> Verdict {
+    /// Evaluates the policy for a request and one parameter object. Limited by the cost budget of an object
+    /// for validations with their messages, and once more for audit annotations.
+    pub(super) async fn decide<'a>(
+        &'a self,
+        subject: Subject<'a>,
+        cel_authorizer: &CelAuthorizer<'_>,
+    ) -> Verdict {
         if !self.conditions.is_empty() {
             let without_namespace = Subject { namespace: &Value::Null, ..subject };
-            let activation = without_namespace.asking(&self.environment);
-            match self.conditions.hold(&activation, asker, self.fails).await {
+            let activation = without_namespace.activation_with_authorizer(&self.environment);
+            match self.conditions.hold(&activation, cel_authorizer, self.fails).await {
                 Ok(true) => {}
                 Ok(false) => return Verdict::default(),
                 Err(why) => return self.only(why),
@@ -134,10 +138,10 @@ impl Policy {
         }
         let mut budget = Budget::default();
         let mut verdict = Verdict::default();
-        let activation = subject.asking(&self.environment);
+        let activation = subject.activation_with_authorizer(&self.environment);
         let mut refused = Vec::new();
         for (index, validation) in self.validations.iter().enumerate() {
-            match evaluate(&validation.expression, &activation, &mut budget, asker).await {
+            match evaluate(&validation.expression, &activation, &mut budget, cel_authorizer).await {
                 Ok(Ok(Value::Bool(true))) => {}
                 Ok(Ok(_)) => refused.push((index, validation, Ok(()))),
                 Ok(Err(why)) => refused.push((index, validation, Err(why))),
@@ -148,7 +152,7 @@ impl Policy {
         for (index, validation, outcome) in refused {
             let denial = match outcome {
                 Err(why) => self.error(why),
-                Ok(()) => match validation.message(&messages, &mut budget, asker).await {
+                Ok(()) => match validation.message(&messages, &mut budget, cel_authorizer).await {
                     Ok(message) => Some(Denial { index, message, reason: validation.reason }),
                     Err(why) => self.error(format!("failed messageExpression: {why}")),
                 },
@@ -158,7 +162,7 @@ impl Policy {
         let mut budget = Budget::default();
         let activation = subject.activation(&self.environment);
         for annotation in &self.annotations {
-            match evaluate(&annotation.expression, &activation, &mut budget, asker).await {
+            match evaluate(&annotation.expression, &activation, &mut budget, cel_authorizer).await {
                 Ok(Ok(value)) => {
                     let text = value.as_str().unwrap_or_default().trim();
                     if !text.is_empty() {
@@ -174,20 +178,20 @@ impl Policy {
 }
 
 impl Validation {
-    /// What a refusal says: what the message's expression makes, if that can be shown in one line; else the message;
-    /// else the expression.
+    /// The message of a denial: that of the message expression if it is a single line; else the static
+    /// message; else the expression.
     ///
     /// # Errors
-    /// When nothing is left of the budget.
+    /// When the budget is exhausted.
     async fn message<'a>(
         &'a self,
         activation: &'a plinth_cel::Activation<'a>,
         budget: &mut Budget,
-        asker: &Asker<'_>,
+        cel_authorizer: &CelAuthorizer<'_>,
     ) -> Result<String, String> {
         let mut made = String::new();
         if let Some(expression) = &self.message_expression {
-            match evaluate(expression, activation, budget, asker).await {
+            match evaluate(expression, activation, budget, cel_authorizer).await {
                 Ok(Ok(value)) => value.as_str().unwrap_or_default().trim().clone_into(&mut made),
                 Ok(Err(why)) => tracing::debug!(why, "message expression of an admission policy"),
                 Err(out) => return Err(out.message()),

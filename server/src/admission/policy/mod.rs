@@ -1,15 +1,15 @@
-//! Policies written in CEL: what they say of a request (`ValidatingAdmissionPolicy`, here), and what they change of its object
-//! (`MutatingAdmissionPolicy`).
+//! Policies in CEL: `ValidatingAdmissionPolicy` (here) and `MutatingAdmissionPolicy`.
 //!
 //! | module | subject |
 //! |---|---|
 //! | `compiled` | a validating policy and its evaluation |
-//! | `mutating` | mutating policies, one after the other |
-//! | `mutation` | a mutating policy, its evaluation, its patches |
-//! | `params` | the objects that parameterize a policy |
+//! | `mutating` | execution of mutating policies |
+//! | `mutation` | a mutating policy, its evaluation and its patches |
+//! | `params` | parameter objects of a policy |
 //!
-//! A policy does something where a binding names it. Both have rules and selectors, and a request must fit both. Of all
-//! refusals the first one is told. Upstream: k8s.io/apiserver `pkg/admission/plugin/policy/validating`.
+//! A policy applies where a binding refers to it. Both have rules and selectors, and a request must match
+//! both. Of several denials the first one is reported. Upstream: k8s.io/apiserver
+//! `pkg/admission/plugin/policy/validating`.
 
 mod compiled;
 pub(super) mod mutating;
@@ -25,7 +25,7 @@ pub use self::compiled::Policy;
 use self::compiled::{Denial, Verdict};
 pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
-use super::expressions::{Asker, Subject};
+use super::expressions::{CelAuthorizer, Subject};
 use super::matching::{self, list};
 use super::webhook::review;
 use super::Call;
@@ -33,21 +33,21 @@ use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
 use plinth_registry::ResourceType;
 
-/// Most bytes of an audit annotation.
+/// Maximum length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
-/// The audit annotation of what a binding with the action `Audit` found.
+/// The audit annotation for bindings with the action `Audit`.
 const VALIDATION_FAILURE: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-/// A refusal on its way to the client.
+/// A denial to be sent to the client.
 struct Refusal {
     message: String,
     reason: Reason,
 }
 
-/// Asks the policies.
+/// Evaluates the policies.
 ///
 /// # Errors
-/// The first refusal; what cannot be read.
+/// The first denial; errors of the storage.
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
     if matching::is_exempt_from_policies(call) {
@@ -58,8 +58,13 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         return Ok(());
     }
     let policies = call.admission.validating_policies.entries(&server.store).await?;
-    let mut request =
-        Request { call, object, asker: Asker::new(call.cx), refusals: Vec::new(), failure: None };
+    let mut request = Request {
+        call,
+        object,
+        cel_authorizer: CelAuthorizer::new(call.cx),
+        refusals: Vec::new(),
+        failure: None,
+    };
     for (_, policy) in policies.iter() {
         let names = |binding: &&Value| binding.str_at(&["spec", "policyName"]) == Some(&policy.name);
         let bound: Vec<&Value> = bindings.iter().map(AsRef::as_ref).filter(names).collect();
@@ -73,7 +78,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     request.refusals.into_iter().next().map_or(Ok(()), |refusal| Err(refused(call, object, refusal)))
 }
 
-/// The answer of a refusal: a 403 in form, with the code and the reason of the validation.
+/// The response of a denial: a 403 in form, with the code and the reason of the validation.
 fn refused(call: &Call<'_>, object: &Value, refusal: Refusal) -> ApiError {
     let mut error = call.forbidden(object, &refusal.message);
     (error.code, error.reason) = match refusal.reason {
@@ -84,18 +89,18 @@ fn refused(call: &Call<'_>, object: &Value, refusal: Refusal) -> ApiError {
     error.with_causes(vec![Cause { reason: "", message: refusal.message, field: String::new() }])
 }
 
-/// One request on its way through the policies.
+/// A request that passes the policies.
 struct Request<'r> {
     call: &'r Call<'r>,
     object: &'r Value,
-    asker: Asker<'r>,
+    cel_authorizer: CelAuthorizer<'r>,
     refusals: Vec<Refusal>,
-    /// The first finding for the audit log; upstream lets none overwrite it.
+    /// The first finding for the audit log, which upstream does not overwrite.
     failure: Option<String>,
 }
 
 impl Request<'_> {
-    /// What stands against using a policy or binding refuses the request unless the policy ignores failures.
+    /// A misconfigured policy or binding denies the request unless the policy ignores failures.
     fn misconfigured(&mut self, policy: &Policy, binding: Option<&Value>, why: &str) {
         if !policy.fails {
             return;
@@ -109,7 +114,7 @@ impl Request<'_> {
 
     async fn ask(&mut self, policy: &Policy, bindings: &[&Value]) -> Result<(), ApiError> {
         let (call, object) = (self.call, self.object);
-        // On the heap, as what few requests wait for: each write has room for the rest.
+        // Boxed because few requests need it and its size would be part of each write's future.
         let found = application(call, &policy.constraints, policy.param_kind.as_ref(), bindings, object);
         let found = Box::pin(found).await;
         let Application { matched, bindings } = match found {
@@ -142,7 +147,7 @@ impl Request<'_> {
                     namespace: &namespace,
                     params,
                 };
-                let verdict = policy.decide(subject, &self.asker).await;
+                let verdict = policy.decide(subject, &self.cel_authorizer).await;
                 self.take(policy, binding, verdict, &mut annotations);
             }
         }
@@ -152,7 +157,7 @@ impl Request<'_> {
         Ok(())
     }
 
-    /// Does what the binding wants done with what the policy found.
+    /// Executes the binding's actions for a result.
     fn take(
         &mut self,
         policy: &Policy,
@@ -206,12 +211,12 @@ fn denied(policy: &Policy, binding: Option<&Value>, why: &str) -> String {
     }
 }
 
-/// The last place at or before `most` where a text can be cut.
+/// The last character boundary at or before `most`.
 fn floor_boundary(text: &str, most: usize) -> usize {
     (0..=most.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
 }
 
-/// What the audit log is told of a denial.
+/// The audit annotation of a denial.
 fn finding(policy: &Policy, binding: &str, actions: &[Value], denial: &Denial) -> String {
     let finding = tree!({
         "message": denial.message.as_str(),
@@ -225,18 +230,18 @@ fn finding(policy: &Policy, binding: &str, actions: &[Value], denial: &Denial) -
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Where a policy applies to a request.
+/// A policy that matches a request.
 struct Application<'b> {
-    /// The resource in the version that the policy sees.
+    /// The resource in the version of the policy.
     matched: Arc<ResourceType>,
-    /// The bindings that take in the request, with their parameters or why they cannot be used.
+    /// The matching bindings, with their parameters or the error.
     bindings: Vec<(&'b Value, Result<Vec<Value>, String>)>,
 }
 
-/// Finds out whether a policy concerns a request, and by which of its bindings.
+/// Whether a policy matches a request, and which of its bindings.
 ///
 /// # Errors
-/// Why the policy cannot be used, in upstream's words.
+/// The configuration error, with upstream's message.
 async fn application<'b>(
     call: &Call<'_>,
     constraints: &Value,
@@ -259,7 +264,7 @@ async fn application<'b>(
     Ok(Some(Application { matched, bindings: taking }))
 }
 
-/// Whether a binding takes in the request; one that says nothing takes in what its policy does.
+/// Whether a binding matches the request; without matchResources it does.
 async fn bound(call: &Call<'_>, binding: &Value, object: &Value) -> Result<bool, ApiError> {
     let resources = binding.get("spec").and_then(|spec| spec.get("matchResources"));
     match resources.filter(|resources| !resources.is_null()) {
@@ -268,7 +273,7 @@ async fn bound(call: &Call<'_>, binding: &Value, object: &Value) -> Result<bool,
     }
 }
 
-/// What `namespaceObject` shows of the metadata.
+/// The metadata fields of `namespaceObject`.
 const NAMESPACE_METADATA: [&str; 12] = [
     "annotations",
     "creationTimestamp",
@@ -284,7 +289,7 @@ const NAMESPACE_METADATA: [&str; 12] = [
     "uid",
 ];
 
-/// The namespace of the request; null for what is in none, and for namespaces.
+/// The namespace of the request; null for cluster-scoped objects and namespaces.
 async fn namespace_object(call: &Call<'_>) -> Result<Value, ApiError> {
     if call.namespace.is_empty() || call.is_about_namespace() {
         return Ok(Value::Null);

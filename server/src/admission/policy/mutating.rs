@@ -1,15 +1,15 @@
-//! `MutatingAdmissionPolicy`: what policies written in CEL change of an object.
+//! `MutatingAdmissionPolicy`: policies in CEL that mutate objects.
 //!
-//! Which policies a request concerns is found out first, of the object as it came to the plugin; then they are evaluated one after
-//! the other, in the order of their names, each of the object as those before it left it. What cannot be done refuses the
-//! request, unless the policy ignores failures; all refusals are told. Upstream: k8s.io/apiserver
-//! `pkg/admission/plugin/policy/mutating` and `…/generic`.
+//! First the matching policies are determined, with the object as it was at the start of the plugin; then
+//! they are evaluated in the order of their names, each with the object as the previous ones left it. An
+//! error denies the request, unless the policy ignores failures; all denials are reported. Upstream:
+//! k8s.io/apiserver `pkg/admission/plugin/policy/mutating` and `…/generic`.
 
 use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::super::expressions::{Asker, Subject};
+use super::super::expressions::{CelAuthorizer, Subject};
 use super::super::reinvocation::Id;
 use super::super::webhook::review;
 use super::super::{matching, Call};
@@ -20,11 +20,11 @@ use plinth_api::metadata;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
 
-/// A policy with a binding and one object of parameters that a request concerns.
+/// A matching policy with a binding and one parameter object.
 struct Invocation<'p> {
     policy: &'p MutatingPolicy,
     binding: &'p str,
-    /// The resource in the version that the policy sees.
+    /// The resource in the version of the policy.
     matched: Arc<ResourceType>,
     params: Value,
 }
@@ -37,14 +37,14 @@ impl Invocation<'_> {
     }
 }
 
-/// What stands against the request.
+/// Collected denials.
 #[derive(Default)]
 struct Refusals(Vec<(String, Reason)>);
 
 impl Refusals {
     fn add(&mut self, policy: &MutatingPolicy, binding: Option<&str>, why: &str, reason: Reason) {
         if !policy.fails {
-            tracing::debug!(policy = policy.name, why, "a mutating policy failed, which it ignores");
+            tracing::debug!(policy = policy.name, why, "mutating policy failed, failing open");
             return;
         }
         let message = match binding {
@@ -56,7 +56,7 @@ impl Refusals {
         self.0.push((message, reason));
     }
 
-    /// 403 with the reason and the message of the first one, and all as causes.
+    /// 403 with the reason and the message of the first denial, and all as causes.
     fn answer(self, call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
         let Some((message, reason)) = self.0.first().cloned() else { return Ok(()) };
         let mut error = call.forbidden(object, "");
@@ -66,10 +66,10 @@ impl Refusals {
     }
 }
 
-/// Lets the policies change the object.
+/// Applies the policies to the object.
 ///
 /// # Errors
-/// What stands against the request; what cannot be read.
+/// The denials; errors of the storage.
 pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
     if object.is_null() || matching::is_exempt_from_policies(call) {
@@ -128,13 +128,13 @@ async fn run(
     refusals: &mut Refusals,
 ) -> Result<(), ApiError> {
     let second = {
-        let mut rounds = call.rounds.lock();
-        let second = rounds.second;
-        rounds.policies.begin(second, object);
+        let mut reinvocation = call.reinvocation.lock();
+        let second = reinvocation.second;
+        reinvocation.policies.begin(second, object);
         second
     };
     let namespace = namespace_object(call).await?;
-    let asker = Asker::new(call.cx);
+    let cel_authorizer = CelAuthorizer::new(call.cx);
     let mut patched = false;
     for invocation in invocations {
         let (policy, matched) = (invocation.policy, &invocation.matched);
@@ -150,7 +150,7 @@ async fn run(
             params: &invocation.params,
         };
         let mut refuse = |why: &str| refusals.add(policy, Some(invocation.binding), why, Reason::Invalid);
-        match policy.concerns(Subject { object: &current, ..subject }, &asker).await {
+        match policy.concerns(Subject { object: &current, ..subject }, &cel_authorizer).await {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
@@ -159,13 +159,13 @@ async fn run(
             }
         }
         let id = invocation.id();
-        if call.rounds.lock().policies.passes_by(second, &id) {
+        if call.reinvocation.lock().policies.skips(second, &id) {
             continue;
         }
         let mut changed = false;
         for mutation in &policy.mutations {
             let seen = Subject { object: &current, ..subject };
-            let outcome = match policy.patch(mutation, seen, &asker).await {
+            let outcome = match policy.patch(mutation, seen, &cel_authorizer).await {
                 Ok(patch) => mutation.apply(call, matched, &current, patch)?,
                 Err(why) => Err(why),
             };
@@ -185,20 +185,20 @@ async fn run(
                 false => conversion::between(current, matched, own)?,
             };
         }
-        let mut rounds = call.rounds.lock();
+        let mut reinvocation = call.reinvocation.lock();
         if changed {
-            rounds.policies.changed();
+            reinvocation.policies.record_change();
         }
-        if policy.again {
-            rounds.policies.wait(id);
+        if policy.reinvokes {
+            reinvocation.policies.record_call(id);
         }
     }
-    let mut rounds = call.rounds.lock();
+    let mut reinvocation = call.reinvocation.lock();
     if patched {
-        // Whoever was asked and wants it is asked again, the last one too.
-        rounds.changed = true;
-        rounds.policies.changed();
+        // Policies and webhooks with reinvocation are called again, including the last one.
+        reinvocation.changed = true;
+        reinvocation.policies.record_change();
     }
-    rounds.policies.end(object);
+    reinvocation.policies.end(object);
     Ok(())
 }

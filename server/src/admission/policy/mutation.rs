@@ -1,4 +1,4 @@
-//! A mutating policy as it is evaluated, and what its mutations do to an object
+//! A compiled mutating policy, and the application of its mutations
 //! (k8s.io/apiserver `pkg/admission/plugin/policy/mutating/patch`).
 
 use plinth_cel::{Activation, Budget, Environment, Expression, Output};
@@ -6,22 +6,22 @@ use plinth_codec::apply;
 use plinth_codec::patch::{self, PatchError};
 use plinth_codec::Value;
 
-use super::super::expressions::{evaluate, Asker, Conditions, Subject};
+use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
 use super::super::matching::list;
-use super::super::{made, Call};
+use super::super::{mutated, Call};
 use super::params::ParamKind;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_kinds::validation::policies::environment::environment;
 use plinth_registry::ResourceType;
 
-/// A MutatingAdmissionPolicy, compiled. Immutable; made once for each version of the object.
+/// A compiled MutatingAdmissionPolicy. Immutable; compiled once for each version of the object.
 pub struct MutatingPolicy {
     pub(super) name: String,
-    /// Whether what goes wrong refuses the request (`failurePolicy`).
+    /// Whether errors deny the request (`failurePolicy`).
     pub(super) fails: bool,
-    /// Whether it is asked again when something changes later (`reinvocationPolicy`).
-    pub(super) again: bool,
+    /// Whether it is called again after later changes (`reinvocationPolicy`).
+    pub(super) reinvokes: bool,
     pub(super) param_kind: Option<ParamKind>,
     pub(super) constraints: Value,
     pub(super) mutations: Vec<Mutation>,
@@ -42,7 +42,7 @@ enum PatchType {
 }
 
 impl MutatingPolicy {
-    /// Compiles; a error of an expression shows when it is evaluated.
+    /// Compiles a policy; errors of an expression are reported when it is evaluated.
     pub fn read(policy: &Value) -> MutatingPolicy {
         let null = Value::Null;
         let spec = policy.get("spec").unwrap_or(&null);
@@ -50,7 +50,7 @@ impl MutatingPolicy {
         let param_kind = ParamKind::read(spec);
         let mut environment = environment(param_kind.is_some(), true).clone().composed();
         for variable in list(spec, "variables") {
-            // Whoever looks at one that does not compile is told so.
+            // Expressions that use a variable with an error report it.
             let _ = environment.compose(&text(variable, &["name"]), &text(variable, &["expression"]));
         }
         let conditions = Conditions::read(spec, &environment);
@@ -66,7 +66,7 @@ impl MutatingPolicy {
         MutatingPolicy {
             name: metadata::text(policy, "name").to_owned(),
             fails: text(spec, &["failurePolicy"]) != "Ignore",
-            again: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
+            reinvokes: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
             constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),
             mutations: list(spec, "mutations").iter().map(mutation).collect(),
             param_kind,
@@ -78,33 +78,46 @@ impl MutatingPolicy {
     /// Whether the match conditions hold.
     ///
     /// # Errors
-    /// What went wrong with them.
-    pub(super) async fn concerns(&self, subject: Subject<'_>, asker: &Asker<'_>) -> Result<bool, String> {
+    /// Their errors.
+    pub(super) async fn concerns(
+        &self,
+        subject: Subject<'_>,
+        cel_authorizer: &CelAuthorizer<'_>,
+    ) -> Result<bool, String> {
         if self.conditions.is_empty() {
             return Ok(true);
         }
         let without_namespace = Subject { namespace: &Value::Null, ..subject };
-        self.conditions.hold(&without_namespace.asking(&self.environment), asker, self.fails).await
+        self.conditions
+            .hold(
+                &without_namespace.activation_with_authorizer(&self.environment),
+                cel_authorizer,
+                self.fails,
+            )
+            .await
     }
 
-    /// Evaluates a mutation: the configuration or the operations that it makes. Each has the budget of an object.
+    /// Evaluates a mutation to an apply configuration or JSON patch operations. Each has the cost budget of
+    /// an object.
     ///
     /// # Errors
-    /// What went wrong.
+    /// Errors of the expression.
     pub(super) async fn patch(
         &self,
         mutation: &Mutation,
         subject: Subject<'_>,
-        asker: &Asker<'_>,
+        cel_authorizer: &CelAuthorizer<'_>,
     ) -> Result<Value, String> {
-        let activation: Activation<'_> = subject.asking(&self.environment);
-        let outcome = evaluate(&mutation.expression, &activation, &mut Budget::default(), asker).await;
+        let activation: Activation<'_> = subject.activation_with_authorizer(&self.environment);
+        let outcome =
+            evaluate(&mutation.expression, &activation, &mut Budget::default(), cel_authorizer).await;
         outcome.map_err(|out| out.message())?
     }
 }
 
 impl Mutation {
-    /// The object after the patch, in the version of `matched`. The inner error is what the policy answers for.
+    /// The object after the patch, in the version of `matched`. The inner error is subject to the failure
+    /// policy.
     ///
     /// # Errors
     /// 500 when the patched object cannot be decoded.
@@ -122,13 +135,13 @@ impl Mutation {
                     check_kind(object, &patched)?;
                     (Ok(patched), true)
                 }
-                // What a failed test guards is not to be done, which is no failure.
+                // A failed test operation means that the patch does not apply, which is no error.
                 Err(PatchError::TestFailed(_)) => return Ok(Ok(object.clone())),
                 Err(error) => (Err(format!("JSON Patch: {error}")), true),
             },
         };
         match patched {
-            Ok(patched) => made::settled(call, matched, patched, strict).map(Ok),
+            Ok(patched) => mutated::decode(call, matched, patched, strict).map(Ok),
             Err(why) => Ok(Err(why)),
         }
     }
@@ -141,11 +154,11 @@ fn configured(
     mut configuration: Value,
 ) -> Result<Value, String> {
     if let Some(members) = configuration.as_object_mut() {
-        // The configuration is one of the same kind, whatever it says.
+        // The configuration has the object's kind, whatever it contains.
         members.remove("apiVersion");
         members.remove("kind");
     }
-    let (schema, root) = made::type_of(call, matched).map_err(|why| {
+    let (schema, root) = mutated::type_of(call, matched).map_err(|why| {
         format!("error applying patch: failed to convert patch object to typed object: {why}")
     })?;
     let mut object = object.clone();
@@ -154,7 +167,7 @@ fn configured(
     Ok(object)
 }
 
-/// A patch cannot make another kind of an object.
+/// A patch cannot change the kind of an object.
 fn check_kind(object: &Value, patched: &Value) -> Result<(), ApiError> {
     let kind = |object: &'_ Value| {
         ["apiVersion", "kind"].map(|key| object.str_at(&[key]).unwrap_or_default().to_owned())

@@ -1,4 +1,4 @@
-//! The objects that parameterize a policy: `paramKind` of the policy, `paramRef` of its binding
+//! Parameter objects of a policy: `paramKind` of the policy, `paramRef` of its binding
 //! (k8s.io/apiserver `pkg/admission/plugin/policy/generic`).
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::custom_resources::read;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 use plinth_storage::{object, Fetched};
 
 /// `paramKind`.
@@ -22,17 +22,17 @@ pub(super) struct ParamKind {
 }
 
 impl ParamKind {
-    /// Of the spec of a policy; `None` when it has no parameters.
+    /// Reads the spec of a policy; `None` when it has no parameters.
     pub fn read(spec: &Value) -> Option<ParamKind> {
         let kind = spec.get("paramKind").filter(|kind| !kind.is_null())?;
         let text = |key: &str| kind.str_at(&[key]).unwrap_or_default().to_owned();
         Some(ParamKind { api_version: text("apiVersion"), kind: text("kind") })
     }
 
-    /// The resource whose objects are the parameters.
+    /// The resource of the parameters.
     ///
     /// # Errors
-    /// In upstream's words, when none is served.
+    /// With upstream's message, when it is not served.
     pub fn resource(&self, call: &Call<'_>) -> Result<Arc<ResourceType>, String> {
         let is_it = |r: &&Arc<ResourceType>| {
             r.api_version == self.api_version.as_str()
@@ -49,11 +49,11 @@ impl ParamKind {
     }
 }
 
-/// The parameters that a binding names; none of them, when it lets the request pass then. A policy without parameters, and
-/// a binding without a reference, are evaluated once, with null.
+/// The parameters of a binding; empty when it allows requests without parameters. A policy without
+/// parameters, and a binding without a reference, are evaluated once, with null.
 ///
 /// # Errors
-/// Why the binding cannot be used, in upstream's words.
+/// The configuration error of the binding, with upstream's message.
 pub(super) async fn collect(
     call: &Call<'_>,
     resource: Option<&ResourceType>,
@@ -113,8 +113,8 @@ async fn selected(
     let (records, _) = call.cx.server.store.records(range).await?;
     let mut chosen = Vec::new();
     for record in records {
-        let head = Head::parse(&record.value).map_err(ApiError::internal)?;
-        if selector.matches(|key| head.label(key)) {
+        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
+        if selector.matches(|key| header.label(key)) {
             chosen.push(record);
         }
     }

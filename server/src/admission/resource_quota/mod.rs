@@ -1,9 +1,10 @@
-//! `ResourceQuota`: nothing is created that would use more than a namespace's quotas grant.
+//! `ResourceQuota`: denies creates that would exceed a namespace's quotas.
 //!
-//! Upstream: k8s.io/apiserver `pkg/admission/plugin/resourcequota`. There, usage is written before the object, and what is
-//! charged for an object that then fails stays charged until the controller counts again. Here the charge is part of
-//! the object's own transaction, on the condition that the quota is as it was read: it is exact, and nothing is charged for
-//! what is not written. [`crate::controllers`] counts again when objects go.
+//! Upstream: k8s.io/apiserver `pkg/admission/plugin/resourcequota`. There, usage is written before the
+//! object, and the charge for an object whose create fails stays until the controller recounts. Here the
+//! charge is part of the object's own transaction, on the condition that the quota has not changed: it is
+//! exact, and nothing is charged for a failed create. [`crate::controllers`] recounts when objects are
+//! deleted.
 
 pub(crate) mod usage;
 
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Revision};
 
-use super::amounts::Amounts;
+use super::resource_list::ResourceList;
 use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
@@ -23,7 +24,7 @@ use plinth_storage::object;
 
 pub(crate) use usage::Counted;
 
-/// Checks what the object uses against the namespace's quotas, and charges it.
+/// Checks the object's usage against the namespace's quotas, and charges it.
 ///
 /// # Errors
 /// 403.
@@ -49,12 +50,12 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     Ok(())
 }
 
-/// Events count for no quota, as upstream; custom resources of that name do.
+/// Events are exempt from quotas, as upstream; custom resources of that name are not.
 pub(crate) fn is_uncounted(resource: &ResourceType) -> bool {
     resource.plural() == "events" && !resource.is_custom()
 }
 
-/// Whether the request can change what is used: new objects do, changes of a few kinds.
+/// Whether the request can change the usage: creates do, and updates of a few kinds.
 fn counts(call: &Call<'_>, object: &Value) -> bool {
     if call.operation == Operation::Create {
         return true;
@@ -68,65 +69,65 @@ fn counts(call: &Call<'_>, object: &Value) -> bool {
     }
 }
 
-/// The quota's usage with the object's in it; `None` when that makes no difference.
+/// The quota's usage including the object; `None` if it does not change.
 fn charge(
     quota: &Value,
     counted: Counted<'_>,
     object: &Value,
     old: Option<&Value>,
-    usage: &Amounts,
-) -> Result<Option<Amounts>, String> {
+    usage: &ResourceList,
+) -> Result<Option<ResourceList>, String> {
     let name = metadata::text(quota, "name");
-    let hard = Amounts::of(quota.at(&["status", "hard"]));
+    let hard = ResourceList::of(quota.at(&["status", "hard"]));
     let concerned: Vec<&str> =
         hard.0.keys().map(String::as_str).filter(|name| usage::is_about(counted, name)).collect();
     if concerned.is_empty() || !usage::in_scope(quota, counted, object) {
         return Ok(None);
     }
     if counted.builtin() == Some(("", "pods")) {
-        if let Some(why) = usage::unsaid(object, &concerned) {
+        if let Some(why) = usage::missing_requests(object, &concerned) {
             return Err(format!("failed quota: {name}: {why}"));
         }
     }
-    let mut used = Amounts::of(quota.at(&["status", "used"]));
+    let mut used = ResourceList::of(quota.at(&["status", "used"]));
     if concerned.iter().any(|name| used.get(name).is_none()) {
         return Err(format!("status unknown for quota: {name}, resources: {}", concerned.join(",")));
     }
     let before = old.filter(|old| usage::in_scope(quota, counted, old));
     let before = before.map(|old| usage::of(counted, old)).unwrap_or_default();
-    let mut asked = Amounts::default();
+    let mut charged = ResourceList::default();
     for resource in &concerned {
         let Some(amount) = usage.get(resource) else { continue };
-        // What a change gives back is counted by the controller.
+        // A decrease of usage is counted by the controller.
         let more = before.get(resource).map_or(amount, |before| amount.minus(before));
         if more.sign() > 0 {
-            asked.0.insert((*resource).to_owned(), more);
+            charged.0.insert((*resource).to_owned(), more);
         }
     }
-    if asked.0.is_empty() {
+    if charged.0.is_empty() {
         return Ok(None);
     }
     let before = used.clone();
-    used.add(&asked);
-    let exceeded = asked.0.keys().filter(|name| used.get(name) > hard.get(name));
+    used.add(&charged);
+    let exceeded = charged.0.keys().filter(|name| used.get(name) > hard.get(name));
     let exceeded: Vec<&str> = exceeded.map(String::as_str).collect();
     if exceeded.is_empty() {
         return Ok(Some(used));
     }
-    let shown = |amounts: &Amounts| {
+    let shown = |amounts: &ResourceList| {
         let each = exceeded.iter().filter_map(|n| Some(format!("{n}={}", amounts.get(n)?.canonical())));
         each.collect::<Vec<_>>().join(",")
     };
     Err(format!(
         "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-        shown(&asked),
+        shown(&charged),
         shown(&before),
         shown(&hard)
     ))
 }
 
-/// Makes the new usage part of the object's transaction.
-fn write(call: &Call<'_>, quota: &Arc<Value>, used: &Amounts) -> Result<(), ApiError> {
+/// Adds the new usage to the object's transaction.
+fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(), ApiError> {
     let quotas = call.cx.registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &quotas.storage else { return Ok(()) };
     let revision = metadata::text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
@@ -138,34 +139,34 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &Amounts) -> Result<(), ApiE
     Ok(())
 }
 
-/// Whether a change makes an object use another amount, or changes the scopes that it is in.
+/// Whether an update changes the usage of an object, or the scopes that it matches.
 pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value) -> bool {
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
     usage::of(counted, new) != usage::of(counted, old) || ends(new) != ends(old)
 }
 
 /// Sets `status.used`.
-pub(crate) fn set_used(quota: &mut Value, used: &Amounts) {
+pub(crate) fn set_used(quota: &mut Value, used: &ResourceList) {
     if let Some(status) = quota.object_at_mut(&["status"]) {
         status.insert("used", used.to_value());
     }
 }
 
-/// What the objects of a namespace use of a quota: the amounts that it limits, from nothing.
+/// Counts the usage of a namespace's objects by a quota.
 pub(crate) struct Count {
-    used: Amounts,
+    used: ResourceList,
     quota: Value,
 }
 
 impl Count {
-    /// Nothing yet of what the quota's spec limits.
+    /// Zero usage of the resources that the quota's spec limits.
     pub fn new(quota: Value) -> Count {
-        let hard = Amounts::of(quota.at(&["spec", "hard"]));
+        let hard = ResourceList::of(quota.at(&["spec", "hard"]));
         let zero = plinth_codec::quantity::Quantity::ZERO;
-        Count { used: Amounts(hard.0.into_keys().map(|name| (name, zero)).collect()), quota }
+        Count { used: ResourceList(hard.0.into_keys().map(|name| (name, zero)).collect()), quota }
     }
 
-    /// Whether objects of the resource can use any of it.
+    /// Whether objects of a resource can have usage that the quota limits.
     pub fn is_about(&self, counted: Counted<'_>) -> bool {
         self.used.0.keys().any(|name| usage::is_about(counted, name))
     }
@@ -182,7 +183,7 @@ impl Count {
         }
     }
 
-    /// The quota with what was counted.
+    /// The quota with the counted usage.
     pub fn finish(self) -> Value {
         let mut quota = self.quota;
         let hard = quota.at(&["spec", "hard"]).cloned();

@@ -1,6 +1,7 @@
-//! What an object uses up of a quota, and which objects a quota is about. Pure functions over trees.
+//! Usage of objects and scopes of quotas. Pure functions over trees.
 //!
-//! Upstream: kubernetes `pkg/quota/v1/evaluator/core`. Objects of every namespaced resource count under `count/PLURAL.GROUP`.
+//! Upstream: kubernetes `pkg/quota/v1/evaluator/core`. Objects of every namespaced resource count as
+//! `count/PLURAL.GROUP`.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +9,22 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
-use super::super::amounts::{self, Amounts};
+use super::super::resource_list::{self, ResourceList};
 use plinth_kinds::validation::amounts::{is_extended, is_native};
 use plinth_registry::ResourceType;
 
-/// Resources that had a name in quotas before `count/` did.
+/// Resources that had a name in quotas before `count/` was introduced.
 const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontrollers", "secrets"];
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const HUGE_PAGES: &str = "hugepages-";
-/// After the name of a class of devices.
+/// Suffix after the name of a device class.
 const DEVICES_OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// Before the name of a class of devices: the same devices as containers ask for them.
+/// Prefix of the name of a device class, as requested by containers.
 const REQUESTS_OF_CLASS: &str = "requests.deviceclass.resource.kubernetes.io/";
-/// What a request for all devices of a class may get at most.
+/// Assumed number of devices of a request for all devices of a class.
 const MOST_DEVICES: i64 = 32;
-/// The annotation that named a claim's class before there was a field.
+/// The deprecated annotation for a claim's class.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 fn one() -> Quantity {
@@ -41,12 +42,12 @@ fn object_count(group: &str, plural: &str) -> String {
     }
 }
 
-/// The resource of objects that are counted.
+/// The resource of counted objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted<'a> {
     group: &'a str,
     plural: &'a str,
-    /// Of a custom resource the number of objects counts alone, even where a built-in one has its name.
+    /// For custom resources only the number of objects counts, even if a built-in one has the same name.
     is_custom: bool,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// Whether objects of that resource can use up the amount of that name.
+/// Whether objects of a resource can have usage of the given name.
 pub(crate) fn is_about(counted: Counted<'_>, name: &str) -> bool {
     if name == object_count(counted.group, counted.plural) {
         return true;
@@ -94,15 +95,16 @@ pub(crate) fn is_about(counted: Counted<'_>, name: &str) -> bool {
     }
 }
 
-/// What an object uses up.
-pub(crate) fn of(counted: Counted<'_>, object: &Value) -> Amounts {
+/// The usage of an object.
+pub(crate) fn of(counted: Counted<'_>, object: &Value) -> ResourceList {
     let mut used = BTreeMap::new();
     used.insert(object_count(counted.group, counted.plural), one());
-    let Some(builtin) = counted.builtin() else { return Amounts(used) };
+    let Some(builtin) = counted.builtin() else { return ResourceList(used) };
     match builtin {
         ("", "pods") if runs(object) => {
             used.insert("pods".to_owned(), one());
-            let (requests, limits) = (amounts::of_pod(object, "requests"), amounts::of_pod(object, "limits"));
+            let (requests, limits) =
+                (resource_list::of_pod(object, "requests"), resource_list::of_pod(object, "limits"));
             used.extend(compute(&requests, &limits).0);
         }
         ("", "services") => {
@@ -128,7 +130,7 @@ pub(crate) fn of(counted: Counted<'_>, object: &Value) -> Amounts {
         }
         _ => {}
     }
-    Amounts(used)
+    ResourceList(used)
 }
 
 fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
@@ -136,9 +138,9 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
         .str_at(&["metadata", "annotations", BETA_CLASS])
         .or_else(|| claim.str_at(&["spec", "storageClassName"]))
         .filter(|class| !class.is_empty());
-    let amount = |path: &[&str]| Amounts::of(claim.at(path)).get("storage");
+    let amount = |path: &[&str]| ResourceList::of(claim.at(path)).get("storage");
     let asked = amount(&["spec", "resources", "requests"]);
-    // While a claim grows the larger size counts.
+    // While a claim is resized the larger size counts.
     let storage = asked.max(amount(&["status", "allocatedResources"]).filter(|_| asked.is_some()));
     let mut used = BTreeMap::new();
     for (name, amount) in [("persistentvolumeclaims", Some(one())), ("requests.storage", storage)] {
@@ -151,7 +153,7 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
     used
 }
 
-/// Devices by class. Of requests that have alternatives the dearest one of each class counts.
+/// Devices by class. Of alternative requests the maximum per class counts.
 fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
     let mut devices: BTreeMap<&str, i64> = BTreeMap::new();
     let requests = claim.at(&["spec", "devices", "requests"]).and_then(Value::as_array).unwrap_or_default();
@@ -179,8 +181,8 @@ fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
     named.collect()
 }
 
-/// Requests and limits under the names that quotas have for them.
-fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
+/// Requests and limits under their names in quotas.
+fn compute(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
     let mut used = BTreeMap::new();
     for name in COMPUTE {
         if let Some(request) = requests.get(name) {
@@ -200,17 +202,17 @@ fn compute(requests: &Amounts, limits: &Amounts) -> Amounts {
             used.insert(quota, *request);
         }
     }
-    Amounts(used)
+    ResourceList(used)
 }
 
-/// Whether a pod has not ended: what has ended uses nothing but its place in the store.
+/// Whether a pod has not terminated: terminated pods only count as objects.
 fn runs(pod: &Value) -> bool {
     !matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"))
 }
 
-/// The amounts that each container has to say itself because a quota is about them; with the containers that don't.
-pub(super) fn unsaid(pod: &Value, names: &[&str]) -> Option<String> {
-    const MUST_BE_SAID: [&str; 6] =
+/// The requests and limits that a quota requires and that containers lack, as a message.
+pub(super) fn missing_requests(pod: &Value, names: &[&str]) -> Option<String> {
+    const REQUIRED: [&str; 6] =
         ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"];
     let whole = ["requests", "limits"].iter().any(|part| {
         let amounts = pod.at(&["spec", "resources", part]).and_then(Value::as_object);
@@ -222,23 +224,23 @@ pub(super) fn unsaid(pod: &Value, names: &[&str]) -> Option<String> {
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
     for container in containers("containers").iter().chain(containers("initContainers")) {
-        let amounts = |part| Amounts::of(container.at(&["resources", part]));
-        let said = compute(&amounts("requests"), &amounts("limits"));
-        for name in names.iter().filter(|name| MUST_BE_SAID.contains(name) && said.get(name).is_none()) {
+        let amounts = |part| ResourceList::of(container.at(&["resources", part]));
+        let given = compute(&amounts("requests"), &amounts("limits"));
+        for name in names.iter().filter(|name| REQUIRED.contains(name) && given.get(name).is_none()) {
             missing.entry(name).or_default().push(container.str_at(&["name"]).unwrap_or_default());
         }
     }
-    let told = missing.into_iter().map(|(name, mut containers)| {
+    let messages = missing.into_iter().map(|(name, mut containers)| {
         containers.sort_unstable();
         containers.dedup();
         format!("{name} for: {}", containers.join(","))
     });
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| format!("must specify {}", told.join("; ")))
+    let messages: Vec<String> = messages.collect();
+    (!messages.is_empty()).then(|| format!("must specify {}", messages.join("; ")))
 }
 
-/// Whether a quota's scopes take in the object. Those of pods know pods alone, so a quota with scopes is about nothing else
-/// but claims of a volume attributes class.
+/// Whether an object matches a quota's scopes. Scopes apply to pods, so a quota with scopes applies only to
+/// these and to claims with a volume attributes class.
 pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> bool {
     let list = |path: &[&str]| quota.at(path).and_then(Value::as_array).unwrap_or_default();
     let plain = list(&["spec", "scopes"]).iter().filter_map(Value::as_str);
@@ -279,7 +281,7 @@ fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: Option<&Value>
     }
 }
 
-/// A term of a scope selector: a label selector's term over the one name.
+/// Matches a term of a scope selector, by a label selector over one label.
 fn matches_name(scope: &str, operator: &str, values: Option<&Value>, name: Option<&str>) -> bool {
     let mut term = Map::new();
     term.insert("key", scope);
@@ -314,7 +316,7 @@ mod tests {
         json::parse(text.as_bytes()).unwrap()
     }
 
-    fn shown(amounts: &Amounts) -> String {
+    fn shown(amounts: &ResourceList) -> String {
         let all = amounts.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
         all.collect::<Vec<_>>().join(",")
     }
@@ -368,7 +370,7 @@ mod tests {
             let used = of(counted, &parse(object));
             assert_eq!(shown(&used), usage);
             assert!(used.0.keys().all(|name| is_about(counted, name)), "{usage}");
-            // A custom resource of that name is something else.
+            // A custom resource of that name is different.
             let custom = Counted { is_custom: true, ..counted };
             assert_eq!(shown(&of(custom, &parse(object))), format!("{}=1", object_count(group, plural)));
             let about: Vec<&String> = used.0.keys().filter(|name| is_about(custom, name)).collect();
@@ -420,17 +422,20 @@ mod tests {
     }
 
     #[test]
-    fn containers_must_say_what_a_quota_is_about() {
+    fn containers_must_set_what_a_quota_requires() {
         let pod = parse(
             r#"{"spec":{"containers":[{"name":"b"},{"name":"a"},{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}"#,
         );
         assert_eq!(
-            unsaid(&pod, &["cpu", "limits.memory", "pods"]).as_deref(),
+            missing_requests(&pod, &["cpu", "limits.memory", "pods"]).as_deref(),
             Some("must specify cpu for: a,b; limits.memory for: a,b,c")
         );
-        assert_eq!(unsaid(&pod, &["pods"]), None);
+        assert_eq!(missing_requests(&pod, &["pods"]), None);
         assert_eq!(
-            unsaid(&parse(r#"{"spec":{"resources":{"requests":{"cpu":"1"}},"containers":[{}]}}"#), &["cpu"]),
+            missing_requests(
+                &parse(r#"{"spec":{"resources":{"requests":{"cpu":"1"}},"containers":[{}]}}"#),
+                &["cpu"]
+            ),
             None
         );
     }

@@ -1,15 +1,16 @@
-//! `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`: services of others that are asked about requests.
+//! `MutatingAdmissionWebhook` and `ValidatingAdmissionWebhook`.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `review` | the question and the answer (`AdmissionReview` v1) |
-//! | [`plinth_apiserver::egress::webhook`] | the way there and back |
+//! | `review` | request and response (`AdmissionReview` v1) |
+//! | [`plinth_apiserver::egress::webhook`] | the HTTP client |
 //!
-//! Mutating webhooks are asked one after the other, in the order of their configurations' names; each sees what those before
-//! it made of the object. Those that ask for it (`reinvocationPolicy: IfNeeded`) are asked once more when a later one has
-//! changed something. Validating webhooks are asked all at once. Which webhooks a request concerns is said by rules and
-//! selectors (`super::matching`), and by match conditions (`super::expressions`), which are compiled once for each version of
-//! a configuration. Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook`.
+//! Mutating webhooks are called one after the other, in the order of their configurations' names; each gets
+//! the object as the previous ones left it. Those with `reinvocationPolicy: IfNeeded` are called again when a
+//! later one has changed the object. Validating webhooks are called concurrently. Requests are matched by
+//! rules and selectors (`super::matching`), and by match conditions (`super::expressions`), which are
+//! compiled once for each version of a configuration. Upstream: k8s.io/apiserver
+//! `pkg/admission/plugin/webhook`.
 
 pub(crate) mod review;
 
@@ -22,9 +23,9 @@ use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
 use self::review::Answer;
-use super::expressions::{Asker, Conditions, Subject};
+use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
-use super::{made, matching, Call};
+use super::{matching, mutated, Call};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::latency::{timed, took, Layer};
 use plinth_api::metadata;
@@ -35,36 +36,36 @@ use plinth_kinds::validation::policies::environment::environment;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
 
-/// The plugin that asks the mutating ones.
+/// Name of the plugin for mutating webhooks.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
-/// Begin the names of audit annotations: whether a webhook changed the object, by which patch, and which one failed to answer and
-/// was passed over.
+/// Prefixes of audit annotations: whether a webhook changed the object, its patch, and webhooks that failed
+/// open.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
 const PATCH: &str = "patch.webhook.admission.k8s.io/";
 const FAILED_OPEN_MUTATING: &str = "failed-open.mutation.webhook.admission.k8s.io/";
 const FAILED_OPEN_VALIDATING: &str = "failed-open.validating.webhook.admission.k8s.io/";
-/// How long a webhook may take that says nothing of it, in seconds.
+/// Default timeout of a webhook, in seconds.
 const TIMEOUT: i64 = 10;
-/// The longest answer, in bytes: a patch of the largest object, and some.
-const ANSWER: usize = 8 << 20;
+/// Maximum size of a response, in bytes: a patch of the largest object, with a margin.
+const MAX_RESPONSE: usize = 8 << 20;
 
-/// The compiled match conditions of a configuration's webhooks, in their order. Immutable.
+/// The compiled match conditions of a configuration's webhooks, in order. Immutable.
 #[derive(Debug)]
 pub struct Hooks(Vec<Conditions>);
 
 impl Hooks {
-    /// Compiles; a error shows when the condition is asked.
+    /// Compiles the conditions; errors are reported when a condition is evaluated.
     pub fn read(configuration: &Value) -> Hooks {
         let environment = environment(false, true);
         Hooks(hooks(configuration).iter().map(|hook| Conditions::read(hook, environment)).collect())
     }
 }
 
-/// A webhook that a request concerns.
+/// A matching webhook.
 struct Invocation {
     configuration: String,
     hook: Value,
-    /// The resource in the version that the rule names.
+    /// The resource in the version of the rule.
     resource: Arc<ResourceType>,
 }
 
@@ -86,8 +87,8 @@ impl Invocation {
         Duration::from_secs(seconds.clamp(1, 30).unsigned_abs())
     }
 
-    /// An audit annotation about it, with the members that follow.
-    fn told(&self, members: &[(&str, &Value)]) -> String {
+    /// An audit annotation about it, with further members.
+    fn annotation(&self, members: &[(&str, &Value)]) -> String {
         let mut text = Vec::from("{\"configuration\":");
         json::write_string(&self.configuration, &mut text);
         text.extend_from_slice(b",\"webhook\":");
@@ -106,13 +107,13 @@ impl Invocation {
         (self.configuration.clone(), self.name().to_owned(), String::new())
     }
 
-    /// What a failed call answers with.
+    /// The error of a failed call.
     fn failure(&self, why: &str) -> ApiError {
         ApiError::internal(format!("failed calling webhook {:?}: {why}", self.name()))
     }
 
-    /// What stands against asking: side effects in a dry run, versions that nobody here knows.
-    fn obstacle(&self, dry_run: bool) -> Option<Result<String, ApiError>> {
+    /// Errors that prevent a call: side effects in a dry run, unsupported review versions.
+    fn precondition_error(&self, dry_run: bool) -> Option<Result<String, ApiError>> {
         if dry_run && !matches!(self.text("sideEffects"), "None" | "NoneOnDryRun") {
             let what = format!("admission webhook {:?} does not support dry run", self.name());
             return Some(Err(ApiError::bad_request(what)));
@@ -126,21 +127,21 @@ impl Invocation {
     }
 }
 
-/// Asks the mutating webhooks and patches the object.
+/// Calls the mutating webhooks and patches the object.
 ///
 /// # Errors
-/// What a webhook refuses with; 500 when one that must be asked cannot be.
+/// The denial of a webhook; 500 when a required one fails.
 pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
     let configurations = call.admission.mutating_webhooks.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
-    let asker = Asker::new(call.cx);
+    let cel_authorizer = CelAuthorizer::new(call.cx);
     let second = {
-        let mut rounds = call.rounds.lock();
-        let second = rounds.second;
-        rounds.webhooks.begin(second, object);
+        let mut reinvocation = call.reinvocation.lock();
+        let second = reinvocation.second;
+        reinvocation.webhooks.begin(second, object);
         second
     };
     let mut index = 0;
@@ -149,16 +150,18 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
             let hook = Hook { configuration, hook, conditions };
             let place = index;
             index += 1;
-            let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
+            let Some(invocation) = match_webhook(call, hook, object, &cel_authorizer).await? else {
+                continue;
+            };
             let id = invocation.id();
-            if call.rounds.lock().webhooks.passes_by(second, &id) {
+            if call.reinvocation.lock().webhooks.skips(second, &id) {
                 continue;
             }
             let place = format!("round_{}_index_{place}", u8::from(second));
-            // On the heap, as what few requests wait for: each write has room for the rest.
-            let asked = Box::pin(ask(call, &invocation, object, true));
-            let asked = timed(Layer::MutatingWebhooks, asked).await;
-            let outcome = match asked {
+            // Boxed because few requests need it and its size would be part of each write's future.
+            let call_result = Box::pin(call_webhook(call, &invocation, object, true));
+            let call_result = timed(Layer::MutatingWebhooks, call_result).await;
+            let outcome = match call_result {
                 Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
                 Ok(None) => {
                     call.cx.audit.annotate(format!("{FAILED_OPEN_MUTATING}{place}"), invocation.name());
@@ -166,24 +169,24 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
                 }
                 Err(error) => Err(error),
             };
-            let told = invocation.told(&[("mutated", &Value::from(matches!(outcome, Ok(true))))]);
-            call.cx.audit.annotate(format!("{MUTATION}{place}"), told);
+            let annotation = invocation.annotation(&[("mutated", &Value::from(matches!(outcome, Ok(true))))]);
+            call.cx.audit.annotate(format!("{MUTATION}{place}"), annotation);
             let changed = outcome?;
-            let mut rounds = call.rounds.lock();
+            let mut reinvocation = call.reinvocation.lock();
             if changed {
-                rounds.changed = true;
-                rounds.webhooks.changed();
+                reinvocation.changed = true;
+                reinvocation.webhooks.record_change();
             }
             if invocation.text("reinvocationPolicy") == "IfNeeded" {
-                rounds.webhooks.wait(id);
+                reinvocation.webhooks.record_call(id);
             }
         }
     }
-    call.rounds.lock().webhooks.end(object);
+    call.reinvocation.lock().webhooks.end(object);
     Ok(())
 }
 
-/// Asks the validating webhooks, all at once; of several refusals the first in their order counts.
+/// Calls the validating webhooks concurrently; of several denials the first in their order is returned.
 ///
 /// # Errors
 /// As [`mutate`].
@@ -193,8 +196,8 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
-    let asker = Asker::new(call.cx);
-    let passed_over = |place: usize, invocation: &Invocation| {
+    let cel_authorizer = CelAuthorizer::new(call.cx);
+    let failed_open = |place: usize, invocation: &Invocation| {
         let key = format!("{FAILED_OPEN_VALIDATING}round_0_index_{place}");
         call.cx.audit.annotate(key, invocation.name());
     };
@@ -203,11 +206,13 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     for (configuration, compiled) in configurations.iter() {
         for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
             let hook = Hook { configuration, hook, conditions };
-            let Some(invocation) = concerned(call, hook, object, &asker).await? else { continue };
+            let Some(invocation) = match_webhook(call, hook, object, &cel_authorizer).await? else {
+                continue;
+            };
             let place = outcomes.len();
             outcomes.push(Ok(()));
             match prepare(call, &invocation, object)? {
-                Prepared::Ask { uid, review } => {
+                Prepared::Call { uid, review } => {
                     let server = server.clone();
                     running.spawn(async move {
                         let begun = Instant::now();
@@ -215,7 +220,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
                         (place, uid, invocation, answer, begun.elapsed())
                     });
                 }
-                Prepared::Skip => passed_over(place, &invocation),
+                Prepared::Skip => failed_open(place, &invocation),
             }
         }
     }
@@ -223,10 +228,10 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
         took(Layer::ValidatingWebhooks, time);
         let answer = answer.and_then(|review| review::answer(&review, &uid, false));
-        let judged = believed(call, &invocation, answer).and_then(|answer| match answer {
+        let judged = apply_failure_policy(call, &invocation, answer).and_then(|answer| match answer {
             Some(answer) => allowed(&invocation, &answer),
             None => {
-                passed_over(place, &invocation);
+                failed_open(place, &invocation);
                 Ok(())
             }
         });
@@ -248,12 +253,12 @@ struct Hook<'h> {
     conditions: &'h Conditions,
 }
 
-/// The webhook with the version that it is asked in, if the request concerns it.
-async fn concerned(
+/// The webhook with the version of its request, if it matches.
+async fn match_webhook(
     call: &Call<'_>,
     hook: Hook<'_>,
     object: &Value,
-    asker: &Asker<'_>,
+    cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<Option<Invocation>, ApiError> {
     let Some(matched) = matching::by_webhook(call, hook.hook, object).await? else { return Ok(None) };
     let invocation = Invocation {
@@ -262,7 +267,7 @@ async fn concerned(
         resource: matched,
     };
     let holds = hook.conditions.is_empty()
-        || conditions_hold(call, &invocation, hook.conditions, object, asker).await?;
+        || conditions_hold(call, &invocation, hook.conditions, object, cel_authorizer).await?;
     Ok(holds.then_some(invocation))
 }
 
@@ -271,7 +276,7 @@ async fn conditions_hold(
     invocation: &Invocation,
     conditions: &Conditions,
     object: &Value,
-    asker: &Asker<'_>,
+    cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<bool, ApiError> {
     let matched = &invocation.resource;
     let new = matching::converted(call, matched, object)?;
@@ -285,8 +290,8 @@ async fn conditions_hold(
         namespace: &Value::Null,
         params: &Value::Null,
     };
-    let activation = subject.asking(environment(false, true));
-    conditions.hold(&activation, asker, !invocation.ignores_failure()).await.map_err(|why| {
+    let activation = subject.activation_with_authorizer(environment(false, true));
+    conditions.hold(&activation, cel_authorizer, !invocation.ignores_failure()).await.map_err(|why| {
         tracing::warn!(
             webhook = invocation.name(),
             why,
@@ -298,16 +303,16 @@ async fn conditions_hold(
 }
 
 enum Prepared {
-    Ask { uid: String, review: Value },
+    Call { uid: String, review: Value },
     Skip,
 }
 
-/// The question to a webhook, unless something stands against asking it.
+/// The request to a webhook, or an error that prevents the call.
 fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<Prepared, ApiError> {
-    match invocation.obstacle(call.dry_run) {
+    match invocation.precondition_error(call.dry_run) {
         Some(Err(refusal)) => return Err(refusal),
         Some(Ok(why)) if invocation.ignores_failure() => {
-            tracing::warn!(webhook = invocation.name(), why, "a webhook was not asked");
+            tracing::warn!(webhook = invocation.name(), why, "webhook cannot be called, failing open");
             return Ok(Prepared::Skip);
         }
         Some(Ok(why)) => return Err(invocation.failure(&why)),
@@ -318,33 +323,33 @@ fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<P
     let new = matching::converted(call, matched, object)?;
     let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
     let review = review::request(call, matched, &uid, &new, &old);
-    Ok(Prepared::Ask { uid, review })
+    Ok(Prepared::Call { uid, review })
 }
 
-/// Asks one webhook; `None` when it could not be asked and need not be.
-async fn ask(
+/// Calls one webhook; `None` when the call failed and failures are ignored.
+async fn call_webhook(
     call: &Call<'_>,
     invocation: &Invocation,
     object: &Value,
     mutating: bool,
 ) -> Result<Option<Answer>, ApiError> {
-    let Prepared::Ask { uid, review } = prepare(call, invocation, object)? else { return Ok(None) };
+    let Prepared::Call { uid, review } = prepare(call, invocation, object)? else { return Ok(None) };
     let answer = post(&call.cx.server, invocation, &review).await;
-    believed(call, invocation, answer.and_then(|review| review::answer(&review, &uid, mutating)))
+    apply_failure_policy(call, invocation, answer.and_then(|review| review::answer(&review, &uid, mutating)))
 }
 
-/// The way there and back, and what is said when it fails.
+/// Sends the request; the error is formatted as upstream does.
 async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
-    let bounds = Bounds { time: invocation.timeout(), answer: ANSWER };
+    let bounds = Bounds { time: invocation.timeout(), answer: MAX_RESPONSE };
     server.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| match error {
         WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {error}"),
         error => format!("failed to call webhook: {error}"),
     })
 }
 
-/// An answer, or what its absence means.
-fn believed(
+/// Applies the failure policy to a response.
+fn apply_failure_policy(
     call: &Call<'_>,
     invocation: &Invocation,
     answer: Result<Answer, String>,
@@ -353,7 +358,7 @@ fn believed(
         Ok(answer) => {
             answer.warnings.iter().for_each(|text| call.cx.warnings.add(text.as_str()));
             for (key, value) in &answer.audit_annotations {
-                // A key that is none is left out, as upstream does.
+                // An invalid key is ignored, as upstream does.
                 let key = format!("{}/{key}", invocation.name());
                 if key.split('/').count() == 2 && qualified_name_errors(&key).is_empty() {
                     call.cx.audit.annotate(key, value.as_str());
@@ -369,7 +374,7 @@ fn believed(
     }
 }
 
-/// The refusal that an answer is, in its own words (k8s.io/apiserver `pkg/admission/plugin/webhook/errors`).
+/// The denial of a response, with its own message (k8s.io/apiserver `pkg/admission/plugin/webhook/errors`).
 fn allowed(invocation: &Invocation, answer: &Answer) -> Result<(), ApiError> {
     if answer.allowed {
         return Ok(());
@@ -408,13 +413,13 @@ fn apply(
         false => object.clone(),
     };
     let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
-    let mut new = made::settled(call, matched, patched, false)?;
+    let mut new = mutated::decode(call, matched, patched, false)?;
     if foreign {
         new = conversion::between(new, matched, own)?;
     }
     if let Some(patch) = shown {
         call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {
-            invocation.told(&[("patch", &patch), ("patchType", &Value::from("JSONPatch"))])
+            invocation.annotation(&[("patch", &patch), ("patchType", &Value::from("JSONPatch"))])
         });
     }
     let changed = new != *object;

@@ -1,4 +1,4 @@
-//! `AdmissionReview`: the question, and what an answer says once it is believed.
+//! `AdmissionReview`: the request, and the validation of a response.
 //!
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/request/admissionreview.go`.
 
@@ -10,7 +10,7 @@ use plinth_registry::ResourceType;
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A question about a request, with the object in the version of `matched`.
+/// The request, with the object in the version of `matched`.
 pub(super) fn request(
     call: &Call<'_>,
     matched: &ResourceType,
@@ -27,9 +27,9 @@ pub(super) fn request(
     tree!({ "kind": KIND, "apiVersion": API_VERSION, "request": request })
 }
 
-/// What is asked, without the objects: the `request` of expressions, too.
+/// The request without the objects: also the variable `request` of expressions.
 pub(in crate::admission) fn attributes(call: &Call<'_>, matched: &ResourceType, object: &Value) -> Value {
-    let (info, asked) = (&call.cx.info, &call.cx.resource);
+    let (info, requested) = (&call.cx.info, &call.cx.resource);
     let kind_of = |resource: &ResourceType| {
         let row = &resource.row;
         let gvk = match row.subresource(&info.subresource) {
@@ -45,8 +45,8 @@ pub(in crate::admission) fn attributes(call: &Call<'_>, matched: &ResourceType, 
     let mut request = tree!({
         "kind": kind_of(matched),
         "resource": resource_of(matched),
-        "requestKind": kind_of(asked),
-        "requestResource": resource_of(asked),
+        "requestKind": kind_of(requested),
+        "requestResource": resource_of(requested),
         "operation": call.operation.as_str(),
         "userInfo": call.cx.user.to_user_info(),
         "dryRun": call.dry_run,
@@ -88,20 +88,20 @@ fn options(call: &Call<'_>) -> Value {
     Value::Object(options)
 }
 
-/// An answer that was believed.
+/// A valid response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     pub allowed: bool,
     /// A JSON patch.
     pub patch: Option<Value>,
-    /// The Status of a refusal.
+    /// The Status of a denial.
     pub result: Option<Value>,
     pub warnings: Vec<String>,
-    /// For the audit log; each key goes behind the webhook's name.
+    /// For the audit log; the webhook's name is prefixed to each key.
     pub audit_annotations: Vec<(String, String)>,
 }
 
-/// Checks an answer.
+/// Validates a response.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -1,10 +1,11 @@
-//! Whether a certificate or key file is still what was written: the strict half of `plinth verify`.
+//! Integrity of certificate and key files: the strict part of `plinth verify`.
 //!
-//! Files that users put into `DIR/pki` have layouts of their own: bundles, comments, other line breaks, other issuers. So nothing is
-//! compared with what Plinth would have written, and damage is reported only where a file cannot be what anybody meant: it does not
-//! decode, the DER around the signed part of a certificate is not canonical, a signature does not verify, or a key is not its
-//! certificate's. Every single flipped bit in a file that Plinth wrote is one of these. A change of several bytes that leaves the
-//! same DER behind (a line break that moved) is no damage.
+//! Files that users put into `DIR/pki` have their own layout: bundles, comments, other line breaks, other
+//! issuers. So nothing is compared with what Plinth would have written, and damage is reported only where a
+//! file is certainly invalid: it does not decode, the DER around the signed part of a certificate is not
+//! canonical, a signature does not verify, or a key does not match its certificate. Every single flipped bit
+//! in a file that Plinth wrote is one of these. A change of several bytes that preserves the DER (a moved
+//! line break) is not damage.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -13,25 +14,25 @@ use yasna::ASN1Result;
 
 use plinth_pki::signature::{self, SignatureError};
 
-/// Why a certificate is damaged.
+/// Damage of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CertificateDamage {
-    /// It cannot be read.
-    #[error("it holds no certificate that can be read")]
+    /// It cannot be decoded.
+    #[error("it contains no readable certificate")]
     Unreadable,
-    /// Its outer structure is not DER, or names another signature algorithm than the signed part.
+    /// Its outer structure is not DER, or has another signature algorithm than the signed part.
     #[error("its encoding is not canonical DER")]
     Encoding,
-    /// The signature is not that of its issuer.
+    /// The signature is not its issuer's.
     #[error("its signature is wrong")]
     Signature,
 }
 
-/// A certificate in its parts.
+/// The parts of a certificate.
 struct Parts {
     /// The elements of TBSCertificate (RFC 5280, 4.1), each in DER.
     signed: Vec<Vec<u8>>,
-    /// The algorithm beside the signature.
+    /// The algorithm next to the signature.
     algorithm: Vec<u8>,
     signature: (Vec<u8>, usize),
 }
@@ -49,7 +50,7 @@ impl Parts {
         })
     }
 
-    /// Where the algorithm is among the elements of the signed part: behind the version, which the oldest certificates lack, and
+    /// Index of the algorithm in the signed part: after the version, which version 1 certificates lack, and
     /// the serial number.
     fn algorithm_at(&self) -> usize {
         match self.signed.first().and_then(|element| element.first()) {
@@ -58,7 +59,8 @@ impl Parts {
         }
     }
 
-    /// Whether algorithm, issuer, validity, subject and public key are there and each is a SEQUENCE, which readers do not insist on.
+    /// Whether algorithm, issuer, validity, subject and public key exist and each is a SEQUENCE, which
+    /// parsers do not check.
     fn has_structure(&self) -> bool {
         let elements = self.signed.iter().skip(self.algorithm_at()).take(5);
         elements.filter(|element| element.first() == Some(&0x30)).count() == 5
@@ -96,11 +98,12 @@ impl Parts {
     }
 }
 
-/// Checks a file's certificates: all bytes of the first, as [`check_certificate`] does; of the others, which users add, the encoding
-/// alone: that an authority changed its key leaves certificates in its own name that it did not sign with this one.
+/// Verifies a file's certificates: all bytes of the first, as [`check_certificate`] does; only the encoding
+/// of the others, which users add: after a change of the authority's key there are certificates with its name
+/// that this key did not sign.
 ///
 /// # Errors
-/// [`CertificateDamage`]; a file without any is unreadable.
+/// [`CertificateDamage`]; a file without certificates is unreadable.
 pub(super) fn check_certificates(
     certificates: &[CertificateDer<'_>],
     authority: &CertificateDer<'_>,
@@ -110,10 +113,12 @@ pub(super) fn check_certificates(
     others.iter().try_for_each(|other| check_encoding(other).map(|_| ()))
 }
 
-/// Checks all bytes of a certificate; `authority` is the certificate that signed it, if that is where it is from.
+/// Verifies all bytes of a certificate; `authority` is the certificate that signed it, unless it has another
+/// issuer.
 ///
-/// Of a certificate by another issuer, and of one that is signed in a way that is not known here, only the encoding is checked. An
-/// issuer that is another one because of damage in its name is recognized by the signature, which is right for the authority's name.
+/// Of a certificate by another issuer, and of one with an unsupported signature algorithm, only the encoding
+/// is verified. An issuer name that differs because of damage is recognized by the signature, which is valid
+/// for the authority's name.
 ///
 /// # Errors
 /// [`CertificateDamage`].
@@ -164,7 +169,7 @@ fn check_encoding<'a>(
     }
 }
 
-/// Whether the signature is by that key; none when the algorithm or the key is of a kind that is not known here.
+/// Whether the signature is by that key; none if the algorithm or the kind of key is not supported.
 fn is_signed(
     certificate: &X509Certificate<'_>,
     key: &SubjectPublicKeyInfo<'_>,

@@ -26,8 +26,8 @@ fn files(pki: &Pki) -> Vec<PathBuf> {
     files
 }
 
-/// Each bit of all files but those of the server's certificate, of which it is one bit of each byte: they are checked as the
-/// administrator's are, and 20,000 checks take some seconds.
+/// Flips each bit of all files, except for the server's certificate, where it is one bit per byte: its checks
+/// are the same as for the administrator's, and 20,000 checks take some seconds.
 #[test]
 fn every_flipped_bit_of_a_file_that_was_made_here_is_reported() {
     let missed: Vec<String> = std::thread::scope(|scope| {
@@ -129,7 +129,7 @@ fn damage_outside_of_the_signed_part_of_an_authority_is_reported() {
     fs::write(pki.ca_cert(), pem::encode(files::CERTIFICATE, &der)).unwrap();
     let errors = pki.verify(Stage::Complete);
     assert!(errors[0].to_string().contains("ca.crt"), "{errors:?}");
-    assert_eq!(pki.resting_on(&errors[0]).unwrap().len(), 6);
+    assert_eq!(pki.dependents_of(&errors[0]).unwrap().len(), 6);
     assert!(!pki.is_leaf(&errors[0]));
 }
 
@@ -142,8 +142,8 @@ fn the_key_of_another_certificate_is_reported() {
         errors[0].to_string().contains("apiserver.key: it is not the key of its certificate"),
         "{errors:?}"
     );
-    assert!(errors[0].to_string().contains("the next start makes a new one") && pki.is_leaf(&errors[0]));
-    assert_eq!(pki.resting_on(&errors[0]).unwrap(), [pki.serving_cert(), pki.serving_key()]);
+    assert!(errors[0].to_string().contains("the next start creates a new one") && pki.is_leaf(&errors[0]));
+    assert_eq!(pki.dependents_of(&errors[0]).unwrap(), [pki.serving_cert(), pki.serving_key()]);
 }
 
 /// Writes another authority whose key is in PEM under that label.
@@ -191,10 +191,10 @@ fn an_authority_has_its_key_in_any_form() {
 }
 
 #[test]
-fn what_clients_do_not_accept_is_said_or_made_again() {
+fn certificates_that_clients_reject_are_reported_or_reissued() {
     let (_dir, pki) = fresh();
-    let said = || pki.unaccepted().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(said(), [""; 0]);
+    let rejected = || pki.rejected().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(rejected(), [""; 0]);
     // An authority of another name in the place of ours: what ours signed is made again.
     let key = KeyPair::generate().unwrap();
     let authority = |change: &dyn Fn(&mut CertificateParams)| {
@@ -206,11 +206,12 @@ fn what_clients_do_not_accept_is_said_or_made_again() {
         Issuer::new(params, KeyPair::try_from(&PrivatePkcs8KeyDer::from(key.serialize_der())).unwrap())
     };
     authority(&|_| {});
-    assert_eq!(said().len(), 2, "{:?}", said());
-    assert!(said()[0].contains("apiserver.crt was not signed by"), "{:?}", said());
+    assert_eq!(rejected().len(), 2, "{:?}", rejected());
+    assert!(rejected()[0].contains("apiserver.crt was not signed by"), "{:?}", rejected());
     pki.ensure(&[], SERVICE).unwrap();
-    assert_eq!((said(), reasons(&pki)), (vec![], vec![]));
-    // A certificate of somebody else's stays, and is told of; with the one between in its file it is in order.
+    assert_eq!((rejected(), reasons(&pki)), (vec![], vec![]));
+    // A certificate of another issuer is kept and reported; with the intermediate certificate in its file it
+    // is accepted.
     let other = Issuer::new(
         {
             let mut params = authority_params();
@@ -227,17 +228,17 @@ fn what_clients_do_not_accept_is_said_or_made_again() {
     fs::write(pki.serving_key(), serving.serialize_pem()).unwrap();
     pki.ensure(&[], SERVICE).unwrap();
     assert_eq!(fs::read_to_string(pki.serving_cert()).unwrap(), own);
-    assert_eq!(said().len(), 1, "{:?}", said());
+    assert_eq!(rejected().len(), 1, "{:?}", rejected());
     let between = {
         let mut params = authority_params();
         params.distinguished_name = subject("other", &[]);
         params.signed_by(other.key(), &authority(&|_| {})).unwrap().pem()
     };
     fs::write(pki.serving_cert(), format!("{own}{between}")).unwrap();
-    assert_eq!(said(), [""; 0]);
+    assert_eq!(rejected(), [""; 0]);
     // Authorities that are none.
     authority(&|params| params.is_ca = IsCa::ExplicitNoCa);
-    assert!(said()[0].contains("not a certificate authority"), "{:?}", said());
+    assert!(rejected()[0].contains("not a certificate authority"), "{:?}", rejected());
     authority(&|params| params.not_after = OffsetDateTime::now_utc() - Duration::days(1));
-    assert!(said()[0].contains("clients do not accept it now"), "{:?}", said());
+    assert!(rejected()[0].contains("clients reject it now"), "{:?}", rejected());
 }

@@ -1,4 +1,4 @@
-//! Nodes' requests for their own client certificates are approved when their sender may ask for them.
+//! Approves nodes' requests for their own client certificates if their sender is authorized.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use plinth_apiserver::context::Server;
 use plinth_kinds::certificates as csr;
 use plinth_pki::{signers, CertificateRequest};
 
-/// Approves one request, when one of the two permissions allows it.
+/// Approves one request, if one of the two permissions allows it.
 pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -> Result<(), ApiError> {
     let Some(request) = get(&server, &name).await? else { return Ok(()) };
     let decided = csr::has(&request, "Approved") || csr::has(&request, "Denied");
@@ -41,7 +41,7 @@ pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -
     Ok(())
 }
 
-/// What is requested, if that is a node's client certificate.
+/// The request, if it is for a node's client certificate.
 fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
     if request.str_at(&["spec", "signerName"]) != Some(signers::KUBELET_CLIENT) {
         return None;
@@ -50,7 +50,7 @@ fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
     signers::kubelet_client_error(&parsed, &csr::usages(request)).is_none().then_some(parsed)
 }
 
-/// Who made the request, as it was written down then.
+/// The user who created the request, as recorded in it.
 fn sender(request: &Value) -> User {
     let text = |key: &str| request.str_at(&["spec", key]).unwrap_or_default().to_owned();
     let texts = |list: Option<&Value>| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Requests that are decided or that nobody decides are deleted after a while.
+//! Deletes decided and stale requests after some time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_pki::files::certificates;
 
-/// How often all requests are looked at.
+/// Interval of passes over all requests.
 pub(in crate::controllers) const PERIOD: Duration = Duration::from_secs(3600);
-/// How long what is decided stays, in seconds.
+/// How long decided requests are kept, in seconds.
 const DECIDED: i64 = 3600;
-/// How long what nobody decides or signs stays.
+/// How long undecided or unsigned requests are kept, in seconds.
 const PENDING: i64 = 24 * 3600;
 
-/// Deletes one request when its time has come.
+/// Deletes one request if it has expired.
 pub(in crate::controllers) async fn clean(server: Arc<Server>, name: String) -> Result<(), ApiError> {
     let Some(request) = get(&server, &name).await? else { return Ok(()) };
     if !is_over(&request, OffsetDateTime::now_utc()) {
@@ -31,7 +31,7 @@ pub(in crate::controllers) async fn clean(server: Arc<Server>, name: String) -> 
     }
     let cx = Context::internal(&server, RESOURCE, "", &name, Verb::Delete)?;
     match delete::delete_one(&cx, "Background", metadata::text(&request, "uid"), None).await {
-        // Gone, or another one of that name.
+        // Deleted, or replaced by another one of that name.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         outcome => outcome,
     }

@@ -1,12 +1,12 @@
-//! CertificateSigningRequests are approved, signed and cleaned up (kubernetes `pkg/controller/certificates`).
+//! Controllers of CertificateSigningRequests (kubernetes `pkg/controller/certificates`).
 //!
-//! | controller | does |
+//! | controller | function |
 //! |---|---|
-//! | `certificatesigningrequest-approving-controller` | approves nodes' requests for their own client certificates, when their sender may |
-//! | `certificatesigningrequest-signing-controller` | signs what was approved for a built-in signer |
-//! | `certificatesigningrequest-cleaner-controller` | deletes what is decided or old |
+//! | `certificatesigningrequest-approving-controller` | approves nodes' requests for their own client certificates |
+//! | `certificatesigningrequest-signing-controller` | signs approved requests for built-in signers |
+//! | `certificatesigningrequest-cleaner-controller` | deletes decided and stale requests |
 //!
-//! All three follow the same feed and look at one request at a time.
+//! All three watch the same feed and reconcile one request at a time.
 
 mod approve;
 mod clean;
@@ -35,25 +35,25 @@ pub(super) use clean::{clean, PERIOD};
 pub(super) use sign::sign;
 
 const RESOURCE: (&str, &str, &str) = ("certificates.k8s.io", "v1", "certificatesigningrequests");
-/// Requests that are worked on at a time.
+/// Maximum number of concurrent workers.
 const WORKERS: usize = 2;
-/// First and longest pause before what failed is tried again.
+/// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 
-/// The authority that signs, and how long its certificates live at most.
+/// The signing authority, and the maximum validity of its certificates.
 #[derive(Clone, Debug)]
 pub struct SigningOptions {
-    /// Its certificate, PEM.
+    /// Path of its certificate, PEM.
     pub certificate: PathBuf,
-    /// Its key, PEM.
+    /// Path of its key, PEM.
     pub key: PathBuf,
-    /// The longest life of a certificate.
+    /// Maximum validity of a certificate.
     pub lifetime: Duration,
 }
 
-/// Looks at each request that is there or changes, and at all of them again after each period. Starts again from the
-/// present state when the feed breaks off.
-pub(super) async fn lead<F>(
+/// Reconciles each existing and changed request, and all of them periodically. Restarts from the current
+/// state when the feed fails.
+pub(super) async fn run<F>(
     server: Arc<Server>,
     name: &'static str,
     period: Option<Duration>,
@@ -61,10 +61,10 @@ pub(super) async fn lead<F>(
 ) where
     F: Future<Output = Result<(), ApiError>> + Send + 'static,
 {
-    super::again(name, RETRY.1, || follow(&server, name, period, &work)).await;
+    super::run_with_restarts(name, RETRY.1, || watch(&server, name, period, &work)).await;
 }
 
-async fn follow<F>(
+async fn watch<F>(
     server: &Arc<Server>,
     name: &'static str,
     period: Option<Duration>,
@@ -76,10 +76,10 @@ where
     let prefix = key::resource_prefix(RESOURCE.0, RESOURCE.2);
     let mut feed = server.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())))?;
     let mut workers = Workers::new(name, WORKERS, RETRY);
-    // After the subscription has begun: what changes meanwhile comes by as well.
+    // After the subscription, so that no change is missed.
     names(server, &prefix).await?.into_iter().for_each(|name| workers.add(name));
-    let mut again = tokio::time::interval(period.unwrap_or(Duration::MAX / 4));
-    again.tick().await;
+    let mut interval = tokio::time::interval(period.unwrap_or(Duration::MAX / 4));
+    interval.tick().await;
     loop {
         tokio::select! {
             events = feed.next() => {
@@ -88,7 +88,7 @@ where
                 let names = changed.filter_map(|event| Some(key::split(&prefix, false, &event.key)?.1.to_owned()));
                 names.for_each(|name| workers.add(name));
             }
-            _ = again.tick(), if period.is_some() => {
+            _ = interval.tick(), if period.is_some() => {
                 names(server, &prefix).await?.into_iter().for_each(|name| workers.add(name));
             }
             () = workers.advance(|name| work(server.clone(), name)) => {}
@@ -99,10 +99,10 @@ where
 async fn names(server: &Server, prefix: &str) -> Result<Vec<String>, ApiError> {
     let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
     let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
-    Ok(server.store.survey(range, pick).await?.0)
+    Ok(server.store.scan(range, pick).await?.0)
 }
 
-/// A request as it is now; `None` when it is gone or going.
+/// The current state of a request; `None` if it was deleted or is being deleted.
 async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError> {
     let cx = Context::internal(server, RESOURCE, "", name, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(None) };
@@ -111,7 +111,7 @@ async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError
     Ok(Some(request).filter(|request| !metadata::is_deleting(request)))
 }
 
-/// Changes the status of a request that is still as it was read.
+/// Changes the status of a request that has not changed since it was read.
 async fn update(
     server: &Arc<Server>,
     request: &Value,
@@ -126,13 +126,13 @@ async fn update(
         Ok(new)
     };
     match internal::update(&cx, &transform).await {
-        // Gone since.
+        // Deleted concurrently.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Adds a condition that is true.
+/// Adds a condition with the status True.
 fn add_condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
     let condition = tree!({ "type": kind, "status": "True", "reason": reason, "message": message });
     let Some(status) = request.object_at_mut(&["status"]) else { return };

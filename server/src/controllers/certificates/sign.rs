@@ -1,4 +1,4 @@
-//! What was approved for a built-in signer is signed by the server's authority.
+//! Signs approved requests for built-in signers with the server's authority.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use plinth_apiserver::context::Server;
 use plinth_kinds::certificates as csr;
 use plinth_pki::{signers, Authority, Template};
 
-/// How far the begin of a certificate lies back, for clocks that are behind.
+/// How far certificates are backdated, for clocks that are behind.
 const BACKDATE: Duration = Duration::minutes(5);
-/// Certificates that live shorter than this do not end earlier because they begin earlier.
+/// Certificates with a shorter validity do not expire earlier because they are backdated.
 const SHORT: Duration = Duration::hours(8);
-/// The shortest life.
+/// Minimum validity.
 const LEAST: Duration = Duration::minutes(10);
 
-/// Signs one request when it is approved and has no certificate yet. The authority is read from its files each time:
-/// a signature is rare, and the files may be replaced.
+/// Signs one request if it is approved and has no certificate yet. The authority is read from its files each
+/// time: signatures are rare, and the files may be replaced.
 pub(in crate::controllers) async fn sign(
     server: Arc<Server>,
     options: SigningOptions,
@@ -71,7 +71,7 @@ pub(in crate::controllers) async fn sign(
     .await
 }
 
-/// A request that breaks its signer's rule is told so.
+/// Marks a request that violates its signer's rules as failed.
 async fn fail(server: &Arc<Server>, request: &Value, why: &str) -> Result<(), ApiError> {
     update(server, request, "status", |request| {
         add_condition(request, "Failed", "SignerValidationFailure", why);
@@ -79,7 +79,7 @@ async fn fail(server: &Arc<Server>, request: &Value, why: &str) -> Result<(), Ap
     .await
 }
 
-/// How long a certificate lives: as asked for, between the least and the most.
+/// The validity of a certificate: as requested, between the minimum and the maximum.
 fn lives(asked: Option<i64>, most: Duration) -> Duration {
     asked.map_or(most, |seconds| Duration::seconds(seconds).min(most).max(LEAST))
 }

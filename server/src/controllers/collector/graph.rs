@@ -1,4 +1,4 @@
-//! Who depends on whom, as the change feed has told so far.
+//! The dependency graph, as of the change feed's position.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::references::{self, Finalizer, Uid};
 use plinth_storage::stored::Stored;
 
-/// Whether a dependent holds its owner's foreground deletion. Those that do come first.
+/// Whether a dependent blocks its owner's foreground deletion. Those that do are sorted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     Blocks,
@@ -16,8 +16,8 @@ enum Hold {
 
 /// An index from owner UIDs to the keys of their dependents, and the objects that wait for the collector.
 ///
-/// One entry for each owner reference in the store: 16 bytes and the key. Written by the collector's own task in the
-/// order of the feed; what it tells may be older than the store, never newer.
+/// One entry for each owner reference in the store: 16 bytes and the key. Written by the collector's own task
+/// in the order of the feed; it may be behind the store, never ahead.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     dependents: BTreeSet<(Uid, Hold, Bytes)>,
@@ -27,31 +27,31 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Takes a change in; the keys that are to be looked at because of it.
+    /// Applies a change; returns the keys to be reconciled because of it.
     pub(super) fn change(&mut self, key: &Bytes, old: Option<&Stored>, new: Option<&Stored>) -> Vec<Bytes> {
-        let mut look_at = Vec::new();
-        self.change_references(key, old, new, &mut look_at);
-        // Gone, or another object under the same name.
+        let mut changed = Vec::new();
+        self.change_references(key, old, new, &mut changed);
+        // Deleted, or another object with the same name.
         if let Some(old) = old.filter(|old| new.is_none_or(|new| new.uid() != old.uid())) {
             let uid = Uid::of(old.uid());
             self.forget_waiting(uid);
-            look_at.extend(self.dependents(uid));
+            changed.extend(self.dependents(uid));
         }
-        let Some(new) = new else { return look_at };
+        let Some(new) = new else { return changed };
         match references::pending(new) {
             Some(finalizer) => {
                 let uid = Uid::of(new.uid());
                 self.waiting_keys.insert(key.clone());
                 let begins = self.waiting.insert(uid, key.clone()).is_none();
                 if begins && finalizer == Finalizer::Foreground {
-                    look_at.extend(self.dependents(uid));
+                    changed.extend(self.dependents(uid));
                 }
-                look_at.push(key.clone());
+                changed.push(key.clone());
             }
             None if new.deleting() => self.forget_waiting(Uid::of(new.uid())),
             None => {}
         }
-        look_at
+        changed
     }
 
     fn change_references(
@@ -59,7 +59,7 @@ impl Graph {
         key: &Bytes,
         old: Option<&Stored>,
         new: Option<&Stored>,
-        look_at: &mut Vec<Bytes>,
+        changed: &mut Vec<Bytes>,
     ) {
         let (before, after) = (old.map_or(&b""[..], references::raw), new.map_or(&b""[..], references::raw));
         if before == after {
@@ -75,14 +75,14 @@ impl Graph {
             let hold = if owner.blocks { Hold::Blocks } else { Hold::Free };
             self.dependents.insert((Uid::of(&owner.uid), hold, key.clone()));
         }
-        // Owners that this may have been the last to hold.
+        // Owners that this dependent may have been the last to block.
         for uid in before.iter().map(|owner| Uid::of(&owner.uid)) {
             if let Some(owner) = self.waiting.get(&uid).filter(|_| !self.is_blocked(uid)) {
-                look_at.push(owner.clone());
+                changed.push(owner.clone());
             }
         }
         if !after.is_empty() {
-            look_at.push(key.clone());
+            changed.push(key.clone());
         }
     }
 
@@ -98,19 +98,19 @@ impl Graph {
         all.take_while(|(owner, _, _)| *owner == uid).map(|(_, _, key)| key.clone()).collect()
     }
 
-    /// Whether an owner has dependents that hold its foreground deletion.
+    /// Whether an owner has dependents that block its foreground deletion.
     pub(super) fn is_blocked(&self, uid: Uid) -> bool {
         let first = self.dependents.range((uid, Hold::Blocks, Bytes::new())..).next();
         first.is_some_and(|(owner, hold, _)| *owner == uid && *hold == Hold::Blocks)
     }
 
-    /// Whether the feed has told that this object waits for the collector: from then on the index knows every
-    /// dependent that it had before it was marked.
+    /// Whether the feed has reported that this object waits for the collector: from then on the index
+    /// contains every dependent that it had before it was marked.
     pub(super) fn is_waiting(&self, uid: Uid) -> bool {
         self.waiting.contains_key(&uid)
     }
 
-    /// Whether any dependent of an owner waits for the collector too: perhaps a circle.
+    /// Whether any dependent of an owner waits for the collector, too: possibly a cycle.
     pub(super) fn has_waiting_dependents(&self, uid: Uid) -> bool {
         self.dependents(uid).iter().any(|key| self.waiting_keys.contains(key))
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_goes_leads_to_its_dependents() {
+    fn the_dependents_of_a_deleted_owner_are_reconciled() {
         let mut graph = Graph::default();
         let owner = plain("o");
         assert!(put(&mut graph, "owner", None, Some(&owner)).is_empty());
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_anything_else_is_not_looked_at() {
+    fn other_changes_are_ignored() {
         let mut graph = Graph::default();
         let a = dependent("a", &[("o", false)]);
         put(&mut graph, "a", None, Some(&a));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_in_the_foreground_is_looked_at_when_the_last_blocking_dependent_goes() {
+    fn an_owner_in_the_foreground_is_reconciled_when_its_last_blocking_dependent_is_deleted() {
         let mut graph = Graph::default();
         let dependents: Vec<(String, Bytes)> =
             (0..3).map(|i| (format!("d{i}"), dependent(&format!("u{i}"), &[("o", i != 0)]))).collect();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_orphans_is_looked_at_alone() {
+    fn an_orphaning_owner_is_reconciled_alone() {
         let mut graph = Graph::default();
         let (owner, marked) = (plain("o"), deleting("o", "orphan"));
         put(&mut graph, "d", None, Some(&dependent("d", &[("o", true)])));

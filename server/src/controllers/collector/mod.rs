@@ -1,14 +1,14 @@
-//! The garbage collector: dependents go when their owners have gone; owners wait for them (foreground) or let them
-//! go (orphan) where the deletion asked for that.
+//! The garbage collector: deletes dependents of deleted owners; owners wait for their dependents (foreground)
+//! or orphan them, according to the propagation policy of their deletion.
 //!
-//! A feed over all keys keeps the index ([`graph`]) and says which objects are to be looked at. What is done
-//! to one is decided by the store alone ([`verdict`]), so a key that is looked at too often does no
-//! harm, and a restart begins with a survey that finds all that is unfinished.
+//! A feed over all keys maintains the index ([`graph`]) and triggers the reconciliation of objects. The
+//! decision about an object is based on the store alone ([`verdict`]), so redundant reconciliation does no
+//! harm, and a restart begins with a scan that finds all unfinished work.
 //!
-//! Upstream: kubernetes `pkg/controller/garbagecollector`. Events are no dependents, as there.
+//! Upstream: kubernetes `pkg/controller/garbagecollector`. Events are ignored, as there.
 
-mod act;
 mod graph;
+mod reconcile;
 mod references;
 #[cfg(test)]
 mod testing;
@@ -28,31 +28,31 @@ use super::workers::Workers;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
-use plinth_storage::stored::{Head, Stored};
+use plinth_storage::stored::{Header, Stored};
 use plinth_storage::Store;
 
-/// Objects that are worked on at a time; more would wait for the same disk.
+/// Maximum number of concurrent workers; more would wait for the same disk.
 const WORKERS: usize = 32;
-/// First and longest pause before what failed is tried again.
+/// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
-/// Pause before the collector starts again after its feed broke off.
+/// Delay before a restart after the feed failed.
 const RESTART: Duration = Duration::from_secs(1);
-/// When so many keys wait, the feed is not read on: history on disk holds what follows.
+/// Maximum length of the queue; beyond it the feed is not read, and history on disk buffers the events.
 const MOST_WAITING: usize = 1 << 16;
 /// Events are many, and neither owners nor dependents.
 const IGNORED: &[u8] = b"core/events/";
 
-/// Collects; starts again from the present state when the feed breaks off.
-pub(super) async fn lead(server: Arc<Server>) {
-    super::again("garbage-collector-controller", RESTART, || follow(&server)).await;
+/// Runs the collector; restarts from the current state when the feed fails.
+pub(super) async fn run(server: Arc<Server>) {
+    super::run_with_restarts("garbage-collector-controller", RESTART, || watch(&server)).await;
 }
 
-async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
+async fn watch(server: &Arc<Server>) -> Result<Infallible, ApiError> {
     let (registry, store) = (server.registry(), server.store.clone());
-    let Survey { graph, unfinished, revision } =
-        server.store.read(move |_| survey(&store, &registry)).await?;
-    tracing::info!(unfinished = unfinished.len(), "the garbage collector follows changes");
-    // Workers ask, this task writes; both for the time of a few lookups.
+    let InitialState { graph, unfinished, revision } =
+        server.store.read(move |_| scan(&store, &registry)).await?;
+    tracing::info!(unfinished = unfinished.len(), "garbage collector started");
+    // Workers read, this task writes; both for the time of a few lookups.
     let graph = Arc::new(Mutex::new(graph));
     let mut workers = Workers::new("garbage-collector-controller", WORKERS, RETRY);
     unfinished.into_iter().for_each(|key| workers.add(key));
@@ -64,16 +64,16 @@ async fn follow(server: &Arc<Server>) -> Result<Infallible, ApiError> {
                 let Feed::Events(events) = changes? else { continue };
                 let mut graph = graph.lock();
                 for event in events.iter() {
-                    take_in(&server.store, &mut graph, event)?.into_iter().for_each(|key| workers.add(key));
+                    apply_event(&server.store, &mut graph, event)?.into_iter().for_each(|key| workers.add(key));
                 }
             }
-            () = workers.advance(|key| act::look_at(server.clone(), graph.clone(), key)) => {}
+            () = workers.advance(|key| reconcile::reconcile(server.clone(), graph.clone(), key)) => {}
         }
     }
 }
 
-/// The keys to look at because of a change.
-fn take_in<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result<Vec<Bytes>, ApiError> {
+/// The keys to be reconciled because of a change.
+fn apply_event<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result<Vec<Bytes>, ApiError> {
     if event.key.starts_with(IGNORED) {
         return Ok(Vec::new());
     }
@@ -82,9 +82,9 @@ fn take_in<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result<Vec
         EventKind::Delete => (None, false),
     };
     if event.previous.is_none() && !is_first {
-        return Err(ApiError::internal("a change came without what was there before"));
+        return Err(ApiError::internal("a change lacks the previous value"));
     }
-    // What cannot be opened has no owners that can be told, like what is no object.
+    // Values that cannot be decrypted are treated like values without owners.
     let open = |value: &'e Bytes| store.open(&event.key, value).ok();
     let old = event.previous.as_ref().and_then(|record| open(&record.value));
     let new = new.and_then(open);
@@ -93,15 +93,15 @@ fn take_in<'e>(store: &Store, graph: &mut Graph, event: &'e Event) -> Result<Vec
     Ok(graph.change(&event.key, old.as_ref(), new.as_ref()))
 }
 
-struct Survey {
+struct InitialState {
     graph: Graph,
-    /// What was to be done when the server stopped.
+    /// Keys of unfinished work.
     unfinished: Vec<Bytes>,
     revision: Revision,
 }
 
-/// Reads everything once. Blocks; costs a walk over all headers, and a look at the owners of each dependent.
-fn survey(store: &Store, registry: &Registry) -> Result<Survey, Error> {
+/// Reads the whole store once. Blocks; costs a scan of all headers, and parsing the owners of each dependent.
+fn scan(store: &Store, registry: &Registry) -> Result<InitialState, Error> {
     let snapshot = store.engine().snapshot(At::Latest)?;
     let mut graph = Graph::default();
     let mut found = Vec::new();
@@ -110,8 +110,8 @@ fn survey(store: &Store, registry: &Registry) -> Result<Survey, Error> {
         if entry.key.starts_with(IGNORED) {
             continue;
         }
-        let Ok(head) = Head::parse(entry.value) else { continue };
-        if head.deleting() || head.owners().next().is_some() {
+        let Ok(header) = Header::parse(entry.value) else { continue };
+        if header.deleting() || header.owners().next().is_some() {
             let Ok(value) = store.open(entry.key, entry.value) else { continue };
             let Ok(stored) = Stored::parse(&value) else { continue };
             found.extend(graph.change(&Bytes::copy_from_slice(entry.key), None, Some(&stored)));
@@ -119,11 +119,11 @@ fn survey(store: &Store, registry: &Registry) -> Result<Survey, Error> {
     }
     let mut unfinished = Vec::new();
     for key in found {
-        if verdict::judge(store, &snapshot, registry, &key)? != Verdict::Keep {
+        if verdict::decide(store, &snapshot, registry, &key)? != Verdict::Keep {
             unfinished.push(key);
         }
     }
-    Ok(Survey { graph, unfinished, revision: snapshot.revision() })
+    Ok(InitialState { graph, unfinished, revision: snapshot.revision() })
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_survey_finds_what_is_unfinished_and_nothing_else() {
+    fn a_scan_finds_unfinished_work_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Options::new(dir.path())).unwrap();
         let objects = [
@@ -149,8 +149,8 @@ mod tests {
         for (key, value) in objects {
             engine.transact(Transaction::new().put(key, value)).wait().unwrap();
         }
-        let survey = survey(&Store::new(engine.clone(), Default::default()), &Registry::builtin()).unwrap();
-        assert_eq!(survey.unfinished, [&b"core/configmaps/n/lost"[..], b"core/configmaps/n/orphaning"]);
-        assert_eq!(survey.revision, engine.current_revision());
+        let state = scan(&Store::new(engine.clone(), Default::default()), &Registry::builtin()).unwrap();
+        assert_eq!(state.unfinished, [&b"core/configmaps/n/lost"[..], b"core/configmaps/n/orphaning"]);
+        assert_eq!(state.revision, engine.current_revision());
     }
 }

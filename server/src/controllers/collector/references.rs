@@ -1,4 +1,4 @@
-//! Owner references and the collector's finalizers, read out of a stored object without parsing all of it.
+//! Owner references and the collector's finalizers, extracted from a stored object without parsing all of it.
 
 use plinth_codec::{json, Value};
 use sha2::{Digest, Sha256};
@@ -6,13 +6,13 @@ use sha2::{Digest, Sha256};
 use plinth_api::metadata::{FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_storage::stored::Stored;
 
-/// A UID in 16 bytes: a UUID as it is, any other text as a hash. Only the index uses it; what is done
-/// to an object is decided by comparing texts.
+/// A UID in 16 bytes: a UUID as it is, any other string as a hash. Only the index uses it; decisions about an
+/// object compare the strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Uid([u8; 16]);
 
 impl Uid {
-    /// The UID of that text.
+    /// The UID of a string.
     pub(super) fn of(text: &str) -> Uid {
         if let Ok(uuid) = uuid::Uuid::try_parse(text) {
             return Uid(uuid.into_bytes());
@@ -56,17 +56,17 @@ pub(super) fn parse(raw: &[u8]) -> Vec<OwnerReference> {
     list.as_array().unwrap_or_default().iter().map(reference).collect()
 }
 
-/// What the collector does before an object goes.
+/// The collector's work before an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finalizer {
-    /// Cuts its dependents off.
+    /// Orphan the dependents.
     Orphan,
-    /// Deletes its dependents first.
+    /// Delete the dependents first.
     Foreground,
 }
 
 impl Finalizer {
-    /// Its name in `metadata.finalizers`.
+    /// Name in `metadata.finalizers`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Finalizer::Orphan => FINALIZER_ORPHAN,
@@ -75,7 +75,7 @@ impl Finalizer {
     }
 }
 
-/// The finalizer of the collector that the object has, whether or not it is being deleted.
+/// The collector's finalizer of the object, whether or not it is being deleted.
 pub(super) fn finalizer(stored: &Stored) -> Option<Finalizer> {
     let list = json::parse(list_member(stored.metadata(), b"\"finalizers\":[")).ok()?;
     let has = |name: &str| list.as_array().unwrap_or_default().iter().any(|f| f.as_str() == Some(name));
@@ -86,7 +86,7 @@ pub(super) fn finalizer(stored: &Stored) -> Option<Finalizer> {
     }
 }
 
-/// The finalizer that the collector has to serve now.
+/// The finalizer that the collector has to process now.
 pub(super) fn pending(stored: &Stored) -> Option<Finalizer> {
     if stored.deleting() {
         finalizer(stored)
@@ -95,8 +95,8 @@ pub(super) fn pending(stored: &Stored) -> Option<Finalizer> {
     }
 }
 
-/// The list that follows `start` in canonical JSON, brackets included. `start` names a member whose value is a
-/// list, so it cannot be met inside of a string, whose quotes are escaped, nor in `managedFields`, whose
+/// The list that follows `start` in canonical JSON, including brackets. `start` is a member name and a
+/// bracket, so it cannot occur inside of a string, whose quotes are escaped, nor in `managedFields`, whose
 /// names begin with `f:`.
 fn list_member<'a>(json: &'a [u8], start: &[u8]) -> &'a [u8] {
     let Some(at) = memchr::memmem::find(json, start) else { return b"" };

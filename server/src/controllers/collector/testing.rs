@@ -2,21 +2,22 @@
 
 use bytes::Bytes;
 
-use plinth_storage::stored::Header;
+use plinth_storage::stored::HeaderFields;
 
-/// A stored object with that metadata.
+/// A stored object with the given metadata.
 pub(super) fn value(uid: &str, deleting: bool, owners: &[&str], metadata: &str) -> Bytes {
     let body = format!("{{\"metadata\":{metadata}}}");
-    let header = Header { version: "v1", uid, deleting, owners: owners.to_vec(), ..Header::default() };
+    let header =
+        HeaderFields { version: "v1", uid, deleting, owners: owners.to_vec(), ..HeaderFields::default() };
     header.encode(metadata.len(), body.as_bytes())
 }
 
-/// An object that nobody owns.
+/// An object without owners.
 pub(super) fn plain(uid: &str) -> Bytes {
     value(uid, false, &[], r#"{"name":"x"}"#)
 }
 
-/// An object that is being deleted and held by a finalizer.
+/// An object that is being deleted and has a finalizer.
 pub(super) fn deleting(uid: &str, finalizer: &str) -> Bytes {
     value(uid, true, &[], &format!(r#"{{"name":"x","finalizers":["{finalizer}"]}}"#))
 }
@@ -25,7 +26,7 @@ fn owned(uid: &str, owners: &[&str], references: &[String]) -> Bytes {
     value(uid, false, owners, &format!(r#"{{"name":"x","ownerReferences":[{}]}}"#, references.join(",")))
 }
 
-/// An object with owners, by UID and whether it blocks their deletion.
+/// An object with owners, by UID and blockOwnerDeletion.
 pub(super) fn dependent(uid: &str, owners: &[(&str, bool)]) -> Bytes {
     let reference = |(uid, blocks): &(&str, bool)| {
         format!(

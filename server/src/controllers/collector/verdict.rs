@@ -1,4 +1,4 @@
-//! What is to become of one object, judged by the store alone.
+//! The decision about one object, based on the store alone.
 //!
 //! Upstream: kubernetes `pkg/controller/garbagecollector/garbagecollector.go`, `attemptToDeleteItem`.
 
@@ -12,31 +12,31 @@ use plinth_registry::{Registry, ResourceType};
 use plinth_storage::stored::Stored;
 use plinth_storage::Store;
 
-/// What is to be done.
+/// The decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// Nothing to do.
     Keep,
     /// The object is being deleted and waits for the collector.
     Finalize { uid: String, finalizer: Finalizer },
-    /// Some of its owners live on: the references to the others go.
+    /// Some of its owners remain: the references to the others are removed.
     Unlink { uid: String, owners: Vec<String> },
     /// No owner is left.
     Delete(Deletion),
-    /// Nobody can tell whether an owner of this kind exists: its API is not served.
+    /// The existence of an owner cannot be determined: its API is not served.
     Unknown { owner: String },
 }
 
-/// An object to delete.
+/// An object to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deletion {
     /// Its UID.
     pub(super) uid: String,
-    /// The revision that the verdict is about.
+    /// The revision that the decision is based on.
     pub(super) revision: plinth_engine::Revision,
-    /// The finalizer that it has already, which decides what becomes of its own dependents.
+    /// Its finalizer, which determines the propagation to its own dependents.
     pub(super) finalizer: Option<Finalizer>,
-    /// Whether an owner is there still and waits for its dependents to go.
+    /// Whether an owner still exists and waits for its dependents.
     pub(super) owner_waits: bool,
 }
 
@@ -45,7 +45,7 @@ enum Standing {
     Absent,
     /// Being deleted in the foreground.
     Waits,
-    /// A namespaced owner of an object that has no namespace: such a reference means nothing.
+    /// A namespaced owner of a cluster-scoped object: such a reference is invalid.
     Invalid,
     Unknown,
 }
@@ -61,11 +61,11 @@ pub(super) fn resource_of<'r, 'k>(
     Some((resource, namespace, name))
 }
 
-/// Judges the object under a key.
+/// Decides about the object with the given key.
 ///
 /// # Errors
 /// When the store cannot be read.
-pub(super) fn judge(
+pub(super) fn decide(
     store: &Store,
     snapshot: &Snapshot,
     registry: &Registry,
@@ -80,7 +80,7 @@ pub(super) fn judge(
         return Ok(Verdict::Finalize { uid, finalizer });
     }
     let owners = references::parse(references::raw(&stored));
-    // Deletion is a one-way trip; its end is all that is waited for.
+    // A deletion cannot be undone; it only has to finish.
     if stored.deleting() || owners.is_empty() {
         return Ok(Verdict::Keep);
     }
@@ -104,7 +104,7 @@ pub(super) fn judge(
             Verdict::Delete(Deletion { uid, revision: record.mod_revision, finalizer, owner_waits })
         }
         (_, true) => Verdict::Keep,
-        // A reference to an owner that waits would hold that one back for ever.
+        // A reference to a waiting owner would block that one forever.
         (_, false) => Verdict::Unlink { uid, owners: absent.into_iter().chain(waiting).collect() },
     })
 }
@@ -141,7 +141,7 @@ mod tests {
     use super::super::testing::{deleting, owned_by, plain};
     use super::*;
 
-    /// References by kind, name and UID, and what is to become of the ConfigMap `n/x` that has them.
+    /// References by kind, name and UID, and the decision about the ConfigMap `n/x` that has them.
     type Row = (&'static [(&'static str, &'static str, &'static str)], &'static str);
 
     const ROWS: &[Row] = &[
@@ -162,7 +162,7 @@ mod tests {
         (&[("Unheard", "x", "x")], "unknown v1 Unheard"),
     ];
 
-    fn told(verdict: Verdict) -> String {
+    fn formatted(verdict: Verdict) -> String {
         match verdict {
             Verdict::Keep => "keep".into(),
             Verdict::Finalize { finalizer, .. } => format!("finalize {}", finalizer.name()),
@@ -191,13 +191,13 @@ mod tests {
         for (owners, expected) in ROWS {
             put("core/configmaps/n/x", owned_by("x", owners));
             let snapshot = engine.snapshot(At::Latest).unwrap();
-            let verdict = judge(&store, &snapshot, &registry, b"core/configmaps/n/x").unwrap();
-            assert_eq!(told(verdict), *expected, "{owners:?}");
+            let verdict = decide(&store, &snapshot, &registry, b"core/configmaps/n/x").unwrap();
+            assert_eq!(formatted(verdict), *expected, "{owners:?}");
         }
-        // An object without a namespace cannot belong to one that has one.
+        // A cluster-scoped object cannot have a namespaced owner.
         put("core/nodes/x", owned_by("x", &[("ConfigMap", "gone", "gone")]));
         let snapshot = engine.snapshot(At::Latest).unwrap();
-        let verdict = |key: &str| told(judge(&store, &snapshot, &registry, key.as_bytes()).unwrap());
+        let verdict = |key: &str| formatted(decide(&store, &snapshot, &registry, key.as_bytes()).unwrap());
         assert_eq!(verdict("core/nodes/x"), "keep");
         assert_eq!(verdict("core/configmaps/n/absent"), "keep");
         assert_eq!(verdict("core/configmaps/n/foreground"), "finalize foregroundDeletion");

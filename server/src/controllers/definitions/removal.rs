@@ -1,4 +1,4 @@
-//! A definition that is deleted: its objects go first, then the finalizer that held it.
+//! Deletion of a definition: first its objects, then its finalizer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,23 @@ use plinth_apiserver::handlers::delete;
 use plinth_kinds::definitions::FINALIZER;
 use plinth_registry::custom::definition::RESOURCE;
 use plinth_registry::CustomRows;
-use plinth_storage::departing::Departing;
+use plinth_storage::terminating::TerminatingObject;
 
-/// First and longest pause between looks at objects that finalizers hold.
+/// First and longest delay between passes over objects with finalizers.
 const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Removes the objects of a definition, then its finalizer.
+/// Deletes the objects of a definition, then removes its finalizer.
 pub(super) async fn remove_objects(
     server: &Arc<Server>,
     name: &str,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
     let (group, _, plural) = RESOURCE;
-    let Some(departing) = Departing::find(&server.store, group, plural, name).await? else { return Ok(()) };
-    match remove(server, &departing, rows).await {
-        // It has gone: somebody took its finalizer off.
+    let Some(object) = TerminatingObject::find(&server.store, group, plural, name).await? else {
+        return Ok(());
+    };
+    match remove(server, &object, rows).await {
+        // It was deleted: another client removed its finalizer.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }
@@ -37,59 +39,64 @@ pub(super) async fn remove_objects(
 
 async fn remove(
     server: &Arc<Server>,
-    departing: &Departing,
+    object: &TerminatingObject,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
     let Some(rows) = rows else {
-        return finish(server, departing, "NeverEstablished", "resource was never established").await;
+        return finish(server, object, "NeverEstablished", "resource was never established").await;
     };
     let message = "CustomResource deletion is in progress";
-    terminating(server, departing, "True", "InstanceDeletionInProgress", message).await?;
+    terminating(server, object, "True", "InstanceDeletionInProgress", message).await?;
     let mut pause = CLEANUP_PAUSE.0;
     loop {
         let registry = server.registry();
         let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
-        match delete::delete_all(&cx, departing).await {
+        match delete::delete_all(&cx, object).await {
             Ok(0) => break,
             Ok(held) => {
-                tracing::debug!(held, definition = departing.name(), "waits for the finalizers of objects");
+                tracing::debug!(
+                    held,
+                    definition = object.name(),
+                    "waiting for finalizers of custom resources"
+                );
             }
             Err(error) => {
                 let message = format!("could not issue all deletes: {error}");
-                terminating(server, departing, "True", "InstanceDeletionFailed", &message).await?;
+                terminating(server, object, "True", "InstanceDeletionFailed", &message).await?;
             }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(CLEANUP_PAUSE.1);
     }
-    finish(server, departing, "InstanceDeletionCompleted", "removed all instances").await
+    finish(server, object, "InstanceDeletionCompleted", "removed all instances").await
 }
 
 async fn terminating(
     server: &Arc<Server>,
-    departing: &Departing,
+    object: &TerminatingObject,
     status: &str,
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {
-    update_status(server, departing.name(), &|definition| {
-        departing.check_live(definition)?;
+    update_status(server, object.name(), &|definition| {
+        object.check_live(definition)?;
         conditions::set(definition, "Terminating", status, reason, message);
         Ok(())
     })
     .await
 }
 
-/// Says how it ended and takes the finalizer off, with which the definition goes. Both through the status, as upstream: policies about
-/// definitions concern those who change what is wanted, and a definition that breaks one must go all the same.
+/// Sets the final condition and removes the finalizer, which deletes the definition. Both through the status
+/// subresource, as upstream: policies for definitions apply to changes of the spec, and must not prevent the
+/// deletion.
 async fn finish(
     server: &Arc<Server>,
-    departing: &Departing,
+    object: &TerminatingObject,
     reason: &str,
     message: &str,
 ) -> Result<(), ApiError> {
     let gone = |definition: &mut Value| {
-        departing.check_live(definition)?;
+        object.check_live(definition)?;
         conditions::set(definition, "Terminating", "False", reason, message);
         let left: Vec<Value> = metadata::finalizers(definition)
             .into_iter()
@@ -103,5 +110,5 @@ async fn finish(
         };
         Ok(())
     };
-    update_status(server, departing.name(), &gone).await
+    update_status(server, object.name(), &gone).await
 }

@@ -1,4 +1,4 @@
-//! The ciphers: a key, and bytes in and out. Each one takes its randomness from the operating system.
+//! The ciphers. Each takes its randomness from the operating system.
 //!
 //! | name | what | binds key and header |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | `aescbc` | AES-CBC with PKCS#7 padding, a random IV of 16 bytes before the ciphertext | by a hash inside |
 //! | `secretbox` | XSalsa20-Poly1305, a random nonce of 24 bytes before the ciphertext | by a hash inside |
 //!
-//! AES-CBC does not authenticate: someone who can write to the disk can change what it protects. It is here because
-//! configurations name it. The hash inside makes that hard to do unseen; it is no MAC.
+//! AES-CBC does not authenticate: someone who can write to the disk can change the plaintext. It is supported
+//! because existing configurations use it. The hash inside makes such changes hard to hide, but is not a MAC.
 
 use aes::cipher::block_padding::Pkcs7;
 use aes::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit};
@@ -24,7 +24,7 @@ const CBC_IV: usize = 16;
 const BOX_NONCE: usize = 24;
 const HASH: usize = 32;
 
-/// The bytes are not what this key once made, or not for this place.
+/// The bytes were not encrypted with this key, or not for this place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CipherError(pub &'static str);
@@ -32,7 +32,7 @@ pub struct CipherError(pub &'static str);
 const NOT_OURS: CipherError =
     CipherError("the value cannot be decrypted with this key, or has been tampered with");
 
-/// The kinds of ciphers, by their names in the configuration.
+/// The kinds of ciphers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `aesgcm`.
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name in the configuration and on disk.
+    /// Name in the configuration and on disk.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::AesGcm => "aesgcm",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The lengths that a key may have, in bytes.
+    /// The valid key lengths, in bytes.
     pub fn key_lengths(self) -> &'static [usize] {
         match self {
             Kind::AesGcm | Kind::AesCbc => &[16, 24, 32],
@@ -62,14 +62,14 @@ impl Kind {
     }
 }
 
-/// A cipher with its key. Immutable; as large as the expanded key, so it lies in a box.
+/// A cipher with its key. Immutable; boxed, since an expanded key is large.
 pub struct Cipher(Box<Inner>);
 
 enum Inner {
     Gcm128(AesGcm<Aes128, U12>),
     Gcm192(AesGcm<Aes192, U12>),
     Gcm256(AesGcm<Aes256, U12>),
-    /// The bare key: the mode expands it anew for each value.
+    /// The raw key: CBC mode expands it for each value.
     Cbc(Vec<u8>),
     Secretbox(XSalsa20Poly1305),
 }
@@ -81,7 +81,7 @@ impl std::fmt::Debug for Cipher {
 }
 
 impl Cipher {
-    /// A cipher of that kind; `None` when the key has another length than the kind takes.
+    /// A cipher of the given kind; `None` if the key has an invalid length.
     pub fn new(kind: Kind, key: &[u8]) -> Option<Cipher> {
         if !kind.key_lengths().contains(&key.len()) {
             return None;
@@ -118,10 +118,10 @@ impl Cipher {
         }
     }
 
-    /// What was sealed for `place`.
+    /// Decrypts bytes that were encrypted for `place`.
     ///
     /// # Errors
-    /// [`CipherError`] when it was not, or not with this key.
+    /// [`CipherError`] when they were encrypted for another place or with another key.
     pub fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
         match &*self.0 {
             Inner::Gcm128(gcm) => open_gcm(gcm, place, sealed),
@@ -207,7 +207,7 @@ fn decrypt_cbc(key: &[u8], iv: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherEr
     plain.map_err(|_| NOT_OURS)
 }
 
-/// For ciphers without associated data: the hash of the place goes first into what is encrypted.
+/// For ciphers without associated data: the plaintext is prefixed with the hash of the place.
 fn hashed(place: &[u8], plain: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(HASH + plain.len());
     let hash: [u8; HASH] = Sha256::digest(place).into();

@@ -8,8 +8,8 @@ fn hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// Test cases 4, 10 and 16 of "The Galois/Counter Mode of Operation" (McGrew, Viega): the same text under keys of 128, 192
-/// and 256 bits, with associated data.
+/// Test cases 4, 10 and 16 of "The Galois/Counter Mode of Operation" (McGrew, Viega): the same text under
+/// keys of 128, 192 and 256 bits, with associated data.
 #[test]
 fn aes_gcm_gives_the_standards_answers() {
     let key = hex("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308");
@@ -44,8 +44,8 @@ fn aes_gcm_gives_the_standards_answers() {
     }
 }
 
-/// NIST SP 800-38A, F.2.1, F.2.3 and F.2.5: the first block of CBC under keys of 128, 192 and 256 bits. The padding is
-/// PKCS#7's, so the answer has one block more.
+/// NIST SP 800-38A, F.2.1, F.2.3 and F.2.5: the first block of CBC under keys of 128, 192 and 256 bits. The
+/// padding is PKCS#7's, so the answer has one block more.
 #[test]
 fn aes_cbc_gives_the_standards_answers() {
     let iv = hex("000102030405060708090a0b0c0d0e0f");
@@ -113,7 +113,7 @@ fn every_flipped_bit_shows() {
         cipher
             .seal(b"place", b"a value of more than one block, so that there are several", &mut sealed)
             .unwrap();
-        // CBC does not authenticate: what comes after the hash can be changed unseen, and is not looked at here.
+        // CBC does not authenticate: bytes after the hash can be changed undetected, and are not tested here.
         let covered = if kind == Kind::AesCbc { CBC_IV + HASH } else { sealed.len() };
         for at in 0..covered {
             let mut bad = sealed.clone();

@@ -1,4 +1,4 @@
-//! EncryptionConfiguration (`apiserver.config.k8s.io/v1`): read, checked, normalised.
+//! EncryptionConfiguration (`apiserver.config.k8s.io/v1`): decoding and validation.
 //!
 //! Rules and messages of k8s.io/apiserver `pkg/apis/apiserver/validation/validation_encryption.go`.
 
@@ -11,24 +11,24 @@ use plinth_codec::{yaml, Value};
 
 use super::cipher::Kind;
 
-/// How long a KMS plugin may take when the configuration says nothing.
+/// Timeout of KMS plugins unless configured.
 const KMS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What is wrong with a configuration file. Says never what a key is.
+/// An invalid configuration file. Never contains key material.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("error reading encryption provider configuration file {path:?}: {source}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It is no YAML.
+    /// The file is not YAML, or has unknown fields.
     #[error("error decoding encryption provider configuration file: {0}")]
     Syntax(String),
-    /// It says something that cannot be.
+    /// The configuration violates a rule.
     #[error("{0}")]
     Invalid(String),
 }
@@ -36,9 +36,9 @@ pub enum ConfigError {
 /// One entry of `resources`.
 #[derive(Debug)]
 pub struct ResourceRule {
-    /// What it is about.
+    /// The resources that the rule applies to.
     pub resources: Vec<Selector>,
-    /// The first writes, all read.
+    /// The first provider encrypts, all decrypt.
     pub providers: Vec<ProviderConfig>,
 }
 
@@ -52,13 +52,13 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// `schema.ParseGroupResource`: what stands before the first dot is the resource.
+    /// `schema.ParseGroupResource`: the text before the first dot is the resource.
     fn parse(text: &str) -> Selector {
         let (resource, group) = text.split_once('.').unwrap_or((text, ""));
         Selector { group: group.to_owned(), resource: resource.to_owned() }
     }
 
-    /// Whether a resource is meant.
+    /// Whether the selector includes a resource.
     pub fn matches(&self, group: &str, resource: &str) -> bool {
         (self.group == "*" || self.group == group) && (self.resource == "*" || self.resource == resource)
     }
@@ -70,24 +70,24 @@ impl Selector {
 
 /// One entry of `providers`.
 pub enum ProviderConfig {
-    /// Nothing is encrypted.
+    /// No encryption.
     Identity,
-    /// Keys that lie in the file: name and bytes. The first writes, all read.
+    /// Keys in the file: name and bytes. The first encrypts, all decrypt.
     Local(Kind, Vec<(String, Vec<u8>)>),
-    /// A plugin behind a Unix socket that keeps the key.
+    /// A KMS plugin behind a Unix socket.
     Kms {
         /// Unique name.
         name: String,
         /// Path of the socket.
         socket: String,
-        /// How long a call may take.
+        /// Timeout of a call.
         timeout: Duration,
     },
 }
 
 impl std::fmt::Debug for ProviderConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Keys are for nobody's log.
+        // Keys must not be logged.
         match self {
             ProviderConfig::Identity => f.write_str("identity"),
             ProviderConfig::Local(kind, keys) => write!(f, "{}({} keys)", kind.as_str(), keys.len()),
@@ -96,7 +96,7 @@ impl std::fmt::Debug for ProviderConfig {
     }
 }
 
-/// Reads a file.
+/// Reads and validates a file.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -106,7 +106,7 @@ pub fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), ConfigError> {
     Ok((parse(&text)?, text))
 }
 
-/// Reads a configuration.
+/// Decodes and validates a configuration.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -314,7 +314,7 @@ fn kms(provider: &Value, path: &str, names: &mut Vec<String>) -> Result<Provider
         name => name.to_owned(),
     };
     if text("apiVersion") != "v2" {
-        // Version 1, which is also what a missing version means, is switched off in upstream by default.
+        // Version 1, which is also the default of `apiVersion`, is disabled by default upstream.
         return invalid(
             "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.",
         );
@@ -436,7 +436,7 @@ mod tests {
         for (text, expected) in rows {
             let error = parse(text.as_bytes()).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error}\n{text}");
-            assert!(!error.contains(KEY), "a key is told: {error}");
+            assert!(!error.contains(KEY), "a key is in the error: {error}");
         }
     }
 }

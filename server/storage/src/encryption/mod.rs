@@ -1,11 +1,11 @@
-//! Encryption at rest: which resources' bodies are encrypted, with what, and back.
+//! Encryption at rest of stored bodies.
 //!
-//! Only the body of a stored value is encrypted; its header (version, UID, labels, owners, selectable fields) stays
-//! readable, so that selectors, owners and watches work without a key. A value is bound to its place: the engine's key
-//! and the header are authenticated with the body, so that nobody who writes to the disk can give an object
-//! another name, labels or owners unseen. `docs/storage-format.md` has the bytes.
+//! Only the body of a stored value is encrypted; its header (version, UID, labels, owners, selectable fields)
+//! stays readable, so that selectors, owners and watches work without a key. A value is bound to its place:
+//! the engine's key and the header are authenticated with the body, so that someone who writes to the disk
+//! cannot change an object's name, labels or owners undetected. `docs/storage-format.md` has the format.
 //!
-//! What has gone through here is encrypted everywhere behind: in the log, in history, in backups.
+//! Bodies are encrypted before they reach the engine, and so in its log, its history and its backups.
 
 mod cipher;
 pub mod config;
@@ -26,7 +26,7 @@ use parking_lot::RwLock;
 pub use config::ConfigError;
 pub use options::EncryptionOptions;
 
-use crate::stored::{self, Damaged, Head};
+use crate::stored::{self, Damaged, Header};
 use config::{ResourceRule, Selector};
 use kms::Kms;
 use plinth_api::api_error::ApiError;
@@ -34,46 +34,46 @@ use plinth_http::pull::RemoteWaits;
 use plinth_registry::key;
 use provider::Providers;
 
-/// How often a configuration that is reloaded is looked at.
+/// How often the configuration file is checked for changes if automatic reload is on.
 const RELOAD_PERIOD: Duration = Duration::from_secs(2);
 
-/// Why a stored value cannot be opened, or a new one not be sealed.
+/// A stored value that cannot be decrypted, or a new one that cannot be encrypted.
 #[derive(Debug, thiserror::Error)]
-#[error("unable to transform key {key:?}: {why}")]
+#[error("unable to transform key {key:?}: {cause}")]
 pub struct EncryptionError {
     key: String,
-    why: Why,
+    cause: TransformError,
 }
 
-/// What is wrong with a value.
+/// The cause of an [`EncryptionError`].
 #[derive(Debug, thiserror::Error)]
-pub enum Why {
-    /// Nothing that is configured for the resource opens it.
+pub enum TransformError {
+    /// No configured provider of the resource can decrypt it.
     #[error("no matching prefix found")]
     NoProvider,
     /// It is encrypted with a key that is not configured.
     #[error("no matching key was found for the provided {0} transformer")]
     NoKey(String),
-    /// It is not what was stored.
+    /// It is not a valid stored value.
     #[error(transparent)]
     Damaged(#[from] Damaged),
-    /// The cipher does not take it.
+    /// The cipher failed.
     #[error(transparent)]
     Cipher(#[from] cipher::CipherError),
-    /// The plugin that keeps the key does not answer, or says no.
+    /// The KMS plugin is unavailable or returned an error.
     #[error("kms provider {name:?}: {error}")]
     Kms {
-        /// Its name.
+        /// Name of the plugin.
         name: String,
-        /// What it says.
+        /// The plugin's error.
         error: String,
     },
 }
 
 impl EncryptionError {
-    /// Whether it concerns that value alone: what a plugin does not open now it may open in a moment, with all others.
-    pub fn is_of_the_value(&self) -> bool {
-        !matches!(self.why, Why::Kms { .. })
+    /// Whether the error concerns this value alone; errors of a plugin are transient and concern all values.
+    pub fn affects_only_this_value(&self) -> bool {
+        !matches!(self.cause, TransformError::Kms { .. })
     }
 }
 
@@ -83,27 +83,27 @@ impl From<EncryptionError> for ApiError {
     }
 }
 
-/// What is encrypted and how. The lock is held to copy an `Arc`, or to put another one there.
+/// The active configuration. The lock is held to clone or to replace an `Arc`.
 #[derive(Default)]
 pub struct Encryption {
     rules: Option<RwLock<Arc<Rules>>>,
-    /// Whether the configuration is read again.
+    /// Whether the configuration file is watched.
     reloads: bool,
     /// Bounds the threads that wait for KMS plugins.
     remote_waits: RemoteWaits,
 }
 
-/// A configuration in use.
+/// A loaded configuration.
 #[derive(Default)]
 struct Rules {
     rules: Vec<(Vec<Selector>, Arc<Providers>)>,
-    /// What was looked up, by `GROUP/RESOURCE` of a key.
+    /// Cached lookups, by `GROUP/RESOURCE` of a key.
     found: RwLock<HashMap<Vec<u8>, Option<Arc<Providers>>>>,
 }
 
 impl Encryption {
-    /// Encryption by these options; none without a configuration. Plugins are asked for their keys in the background,
-    /// and a changed configuration is taken over where that is wanted.
+    /// Loads the configuration of the options; without one nothing is encrypted. Starts the health checks of
+    /// plugins and, if enabled, the automatic reload.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -123,8 +123,8 @@ impl Encryption {
         Ok(encryption)
     }
 
-    /// Puts another configuration in place.
-    async fn take_over(&self, text: &[u8]) -> Result<(), ConfigError> {
+    /// Replaces the configuration.
+    async fn apply(&self, text: &[u8]) -> Result<(), ConfigError> {
         let rules = Arc::new(Rules::new(config::parse(text)?, &self.remote_waits).await);
         if let Some(current) = &self.rules {
             *current.write() = rules;
@@ -132,29 +132,31 @@ impl Encryption {
         Ok(())
     }
 
-    /// The health checks of plugins: upstream's names, and whether what they name is well. One for each plugin in the order of
-    /// the configuration, or one for all where it is read again.
+    /// Health checks of plugins under upstream's names: one for each plugin in the order of the
+    /// configuration, or one for all if automatic reload is on.
     pub fn health(&self) -> Vec<(String, bool)> {
         let Some(rules) = &self.rules else { return Vec::new() };
         let rules = rules.read().clone();
-        let well: Vec<bool> =
-            rules.rules.iter().flat_map(|(_, providers)| providers.plugins().map(Kms::is_well)).collect();
+        let healthy: Vec<bool> =
+            rules.rules.iter().flat_map(|(_, providers)| providers.plugins().map(Kms::is_healthy)).collect();
         match self.reloads {
-            true => vec![("kms-providers".to_owned(), well.into_iter().all(|well| well))],
-            false => {
-                well.into_iter().enumerate().map(|(n, well)| (format!("kms-provider-{n}"), well)).collect()
-            }
+            true => vec![("kms-providers".to_owned(), healthy.into_iter().all(|healthy| healthy))],
+            false => healthy
+                .into_iter()
+                .enumerate()
+                .map(|(n, healthy)| (format!("kms-provider-{n}"), healthy))
+                .collect(),
         }
     }
 
-    /// The providers of a key's resource; `None` where nothing is configured for it.
+    /// The providers of a key's resource; `None` if none is configured.
     fn providers(&self, key: &[u8]) -> Option<Arc<Providers>> {
         let rules = self.rules.as_ref()?.read().clone();
         rules.of_key(key)
     }
 
-    /// The plain form of a stored value; borrowed when it is not encrypted. May wait for a plugin when the value is
-    /// under a key that has not been seen since the start: once per key.
+    /// Decrypts a stored value; borrowed when it is not encrypted. May call a plugin when the value's key was
+    /// not used since the start: once per key.
     ///
     /// # Errors
     /// [`EncryptionError`] naming the key.
@@ -162,50 +164,50 @@ impl Encryption {
         if self.rules.is_none() && !stored::is_sealed(value) {
             return Ok(Cow::Borrowed(value));
         }
-        self.open_by_rules(key, value).map_err(|why| error(key, why))
+        self.open_by_rules(key, value).map_err(|cause| error(key, cause))
     }
 
-    fn open_by_rules<'v>(&self, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, Why> {
+    fn open_by_rules<'v>(&self, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, TransformError> {
         let providers = self.providers(key);
-        let divided = stored::divide(value)?;
-        match (&providers, divided.sealed) {
+        let split = stored::split(value)?;
+        match (&providers, split.sealed) {
             (None, false) => Ok(Cow::Borrowed(value)),
-            // Plain text is read only where the configuration allows it: else who can write to the disk could slip
-            // objects in that nobody encrypted.
+            // Plain text is accepted only where the configuration has `identity`: otherwise someone who can
+            // write to the disk could inject unencrypted objects.
             (Some(providers), false) if providers.reads_plain() => Ok(Cow::Borrowed(value)),
             (Some(providers), true) => {
-                let body = providers.open(&place(key, divided.head), divided.body)?;
-                // Custom and built-in resources of one name have one place; the header, which is authenticated with
-                // the body, tells them apart.
-                let is_custom = !Head::find(&divided)?.schema().is_empty();
+                let body = providers.open(&place(key, split.header), split.body)?;
+                // Custom and built-in resources of one name have the same place; the header, which is
+                // authenticated with the body, distinguishes them.
+                let is_custom = !Header::find(&split)?.schema().is_empty();
                 if is_custom != key::is_custom(key) {
-                    return Err(Why::Damaged(Damaged::new("a value of another resource")));
+                    return Err(TransformError::Damaged(Damaged::new("a value of another resource")));
                 }
-                Ok(Cow::Owned(stored::join(false, divided.head, &body)))
+                Ok(Cow::Owned(stored::join(false, split.header, &body)))
             }
-            _ => Err(Why::NoProvider),
+            _ => Err(TransformError::NoProvider),
         }
     }
 
-    /// The form of a value that is stored under a key.
+    /// Encrypts a value that is stored under a key.
     ///
     /// # Errors
     /// [`EncryptionError`] naming the key.
     pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, EncryptionError> {
         let Some(providers) = self.providers(key).filter(|p| p.encrypts()) else { return Ok(value) };
         let sealed = || {
-            let divided = stored::divide(&value)?;
-            let body = providers.seal(&place(key, divided.head), divided.body)?;
-            Ok(stored::join(true, divided.head, &body))
+            let split = stored::split(&value)?;
+            let body = providers.seal(&place(key, split.header), split.body)?;
+            Ok(stored::join(true, split.header, &body))
         };
-        sealed().map(Bytes::from).map_err(|why| error(key, why))
+        sealed().map(Bytes::from).map_err(|cause| error(key, cause))
     }
 
-    /// Whether a stored value is in another form than [`Encryption::seal`] would give it today.
+    /// Whether a stored value is encrypted in another way than [`Encryption::seal`] would encrypt it now.
     pub fn is_stale(&self, key: &[u8], value: &[u8]) -> bool {
         let Some(providers) = self.providers(key) else { return false };
-        match stored::divide(value) {
-            Ok(divided) if divided.sealed => !providers.is_current(divided.body),
+        match stored::split(value) {
+            Ok(split) if split.sealed => !providers.is_current(split.body),
             Ok(_) => providers.encrypts(),
             Err(_) => false,
         }
@@ -231,8 +233,8 @@ impl Rules {
         }
         let (group, resource) = std::str::from_utf8(start).ok()?.split_once('/')?;
         let group = if group == "core" { "" } else { group };
-        // A rule for the resource itself comes before one for its group, and that before one for all; validation has
-        // seen to it that they stand in this order.
+        // A rule for a resource takes precedence over one for its group, and that over one for all;
+        // validation guarantees this order.
         let rule =
             self.rules.iter().find(|(selectors, _)| selectors.iter().any(|s| s.matches(group, resource)));
         let found = rule.map(|(_, providers)| providers.clone());
@@ -241,43 +243,43 @@ impl Rules {
     }
 }
 
-/// What a body is bound to: where the value lies, and its header. What keys of custom resources start with is left out, so
-/// that values which were sealed before they had it can be opened without being sealed again.
-fn place(key: &[u8], head: &[u8]) -> Vec<u8> {
+/// What a body is bound to: its key and its header. The prefix of custom resources' keys is excluded, so that
+/// values of the previous layout need not be re-encrypted.
+fn place(key: &[u8], header: &[u8]) -> Vec<u8> {
     let key = key::without_start(key);
-    let mut place = Vec::with_capacity(8 + key.len() + head.len());
+    let mut place = Vec::with_capacity(8 + key.len() + header.len());
     place.extend_from_slice(&(key.len() as u64).to_be_bytes());
     place.extend_from_slice(key);
-    place.extend_from_slice(head);
+    place.extend_from_slice(header);
     place
 }
 
-/// Keys are named as upstream's are, which people look for: `/registry/secrets/default/web`,
+/// Keys are shown as upstream's, which users search for: `/registry/secrets/default/web`,
 /// `/registry/example.com/crontabs/default/nightly`.
-fn error(key: &[u8], why: Why) -> EncryptionError {
+fn error(key: &[u8], cause: TransformError) -> EncryptionError {
     let text = String::from_utf8_lossy(key::without_start(key));
     let rest = match key::is_custom(key) {
         true => &*text,
         false => text.split_once('/').map_or(&*text, |(_, rest)| rest),
     };
-    EncryptionError { key: format!("/registry/{rest}"), why }
+    EncryptionError { key: format!("/registry/{rest}"), cause }
 }
 
-/// Takes a changed configuration over; one that is wrong leaves the one before in place.
+/// Reloads the configuration when the file changes; an invalid one is ignored.
 async fn reload(encryption: std::sync::Weak<Encryption>, path: PathBuf, mut last: Vec<u8>, period: Duration) {
     let mut tick = tokio::time::interval(period);
     loop {
         tick.tick().await;
         let Some(encryption) = encryption.upgrade() else { return };
-        // A short file, read every other second by a task that nobody waits for.
+        // A short file, read every other second by a task that nothing waits for.
         let read = path.clone();
         let Ok(Ok(text)) = tokio::task::spawn_blocking(move || std::fs::read(read)).await else { continue };
         if text == last {
             continue;
         }
-        match encryption.take_over(&text).await {
-            Ok(()) => tracing::info!("the encryption configuration was taken over"),
-            Err(error) => tracing::error!(%error, "the changed encryption configuration is not used"),
+        match encryption.apply(&text).await {
+            Ok(()) => tracing::info!("encryption configuration reloaded"),
+            Err(error) => tracing::error!(%error, "changed encryption configuration is invalid and ignored"),
         }
         last = text;
     }

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
 
-/// What is encrypted on disk.
+/// Encryption at rest.
 #[derive(Clone, Debug, Default, Args)]
 pub struct EncryptionOptions {
-    /// EncryptionConfiguration (apiserver.config.k8s.io/v1): which resources are encrypted and with what
+    /// File with the EncryptionConfiguration (apiserver.config.k8s.io/v1): which resources are encrypted and
+    /// how
     #[arg(long, value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
-    /// Whether a changed configuration is taken over without a restart
+    /// Reload the encryption configuration when its file changes
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub encryption_provider_config_automatic_reload: bool,
 }

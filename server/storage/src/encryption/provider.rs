@@ -1,32 +1,32 @@
-//! The providers of a resource: the first writes, all read.
+//! The providers of a resource: the first one encrypts, all decrypt.
 
 use super::cipher::{Cipher, Kind};
 use super::config::ProviderConfig;
 use super::kms::Kms;
 use super::wire::{Sealed, KMS};
-use super::Why;
+use super::TransformError;
 use plinth_http::pull::RemoteWaits;
 
-/// The providers of one entry of the configuration, in its order.
+/// The providers of one entry of the configuration, in order.
 pub struct Providers {
     providers: Vec<Provider>,
 }
 
 enum Provider {
     Identity,
-    /// Keys of the file; the first one writes.
+    /// Keys in the configuration file; the first one encrypts.
     Local(Kind, Vec<(String, Cipher)>),
     Kms(Kms),
 }
 
 impl Providers {
-    /// Builds them; plugins are asked for their first key.
+    /// Creates the providers and connects to plugins.
     pub async fn new(configs: Vec<ProviderConfig>, remote_waits: &RemoteWaits) -> Providers {
         let mut providers = Vec::new();
         for config in configs {
             providers.push(match config {
                 ProviderConfig::Identity => Provider::Identity,
-                // The configuration has checked the lengths of the keys.
+                // The configuration's validation has checked the key lengths.
                 ProviderConfig::Local(kind, keys) => {
                     let ciphers =
                         keys.into_iter().filter_map(|(name, key)| Some((name, Cipher::new(kind, &key)?)));
@@ -40,7 +40,7 @@ impl Providers {
         Providers { providers }
     }
 
-    /// The plugins among them.
+    /// The KMS plugins.
     pub fn plugins(&self) -> impl Iterator<Item = &Kms> {
         self.providers.iter().filter_map(|provider| match provider {
             Provider::Kms(kms) => Some(kms),
@@ -53,35 +53,36 @@ impl Providers {
         !matches!(self.providers.first(), None | Some(Provider::Identity))
     }
 
-    /// Whether plain values are read.
+    /// Whether unencrypted values are accepted.
     pub fn reads_plain(&self) -> bool {
         self.providers.iter().any(|p| matches!(p, Provider::Identity))
     }
 
-    /// The encrypted form of a body that belongs to `place`.
+    /// Encrypts a body that is bound to `place`.
     ///
     /// # Errors
-    /// When no key can be had.
-    pub fn seal(&self, place: &[u8], plain: &[u8]) -> Result<Vec<u8>, Why> {
+    /// When no key is available.
+    pub fn seal(&self, place: &[u8], plain: &[u8]) -> Result<Vec<u8>, TransformError> {
         let mut out = Vec::with_capacity(plain.len() + 128);
         match self.providers.first() {
             Some(Provider::Local(kind, keys)) => {
-                let (name, cipher) = keys.first().ok_or_else(|| Why::NoKey(kind.as_str().to_owned()))?;
-                Sealed { provider: kind.as_str(), name, envelope: None, bytes: &[] }.write_head(&mut out);
+                let (name, cipher) =
+                    keys.first().ok_or_else(|| TransformError::NoKey(kind.as_str().to_owned()))?;
+                Sealed { provider: kind.as_str(), name, envelope: None, bytes: &[] }.write_header(&mut out);
                 cipher.seal(place, plain, &mut out)?;
             }
             Some(Provider::Kms(kms)) => kms.seal(place, plain, &mut out)?,
-            None | Some(Provider::Identity) => return Err(Why::NoProvider),
+            None | Some(Provider::Identity) => return Err(TransformError::NoProvider),
         }
         Ok(out)
     }
 
-    /// The plain form of an encrypted body. Several providers and keys may have the same name while one is being
-    /// replaced: all of them are tried.
+    /// Decrypts a body. Several providers and keys may have the same name while one is being replaced: all of
+    /// them are tried.
     ///
     /// # Errors
-    /// When none opens it.
-    pub fn open(&self, place: &[u8], body: &[u8]) -> Result<Vec<u8>, Why> {
+    /// When none can decrypt it.
+    pub fn open(&self, place: &[u8], body: &[u8]) -> Result<Vec<u8>, TransformError> {
         let sealed = Sealed::read(body)?;
         let mut last = None;
         for provider in &self.providers {
@@ -93,11 +94,11 @@ impl Providers {
                         found = true;
                         match cipher.open(place, sealed.bytes) {
                             Ok(plain) => return Ok(plain),
-                            Err(error) => last = Some(Why::Cipher(error)),
+                            Err(error) => last = Some(TransformError::Cipher(error)),
                         }
                     }
                     if !found {
-                        last = last.or_else(|| Some(Why::NoKey(kind.as_str().to_owned())));
+                        last = last.or_else(|| Some(TransformError::NoKey(kind.as_str().to_owned())));
                     }
                 }
                 Provider::Kms(kms) if sealed.provider == KMS && kms.name() == sealed.name => {
@@ -109,10 +110,10 @@ impl Providers {
                 _ => {}
             }
         }
-        Err(last.unwrap_or(Why::NoProvider))
+        Err(last.unwrap_or(TransformError::NoProvider))
     }
 
-    /// Whether an encrypted body is under the key that writes now.
+    /// Whether a body is encrypted with the key that new values get.
     pub fn is_current(&self, body: &[u8]) -> bool {
         let Ok(sealed) = Sealed::read(body) else { return false };
         match self.providers.first() {

@@ -1,7 +1,7 @@
 //! The configuration at work: what is encrypted, what is read, and what tampering does.
 
 use super::*;
-use crate::stored::Header;
+use crate::stored::HeaderFields;
 
 const KEY_A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 const KEY_B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
@@ -9,7 +9,8 @@ const KEY: &[u8] = b"core/secrets/default/web";
 
 fn value() -> Bytes {
     let body = br#"{"metadata":{"name":"web"},"data":{"password":"c2VjcmV0"}}"#;
-    let header = Header { version: "v1", uid: "u", labels: vec![("a", "b")], ..Header::default() };
+    let header =
+        HeaderFields { version: "v1", uid: "u", labels: vec![("a", "b")], ..HeaderFields::default() };
     header.encode(14, body)
 }
 
@@ -49,15 +50,15 @@ async fn bodies_are_encrypted_headers_stay() {
                 "{kind}: {secret} is readable"
             );
         }
-        let head = stored::Head::parse(&sealed).unwrap();
-        assert_eq!((head.uid(), head.label("a")), ("u", Some("b")));
+        let header = stored::Header::parse(&sealed).unwrap();
+        assert_eq!((header.uid(), header.label("a")), ("u", Some("b")));
         assert!(stored::Stored::parse(&sealed).is_err());
         assert_eq!(reads(&e, KEY, &sealed).unwrap(), value(), "{kind}");
         assert!(!e.is_stale(KEY, &sealed));
     }
 }
 
-/// Whoever writes to the disk cannot give a value another name or header.
+/// A value cannot be given another name or header by writing to the disk.
 #[tokio::test]
 async fn a_value_is_bound_to_its_key_and_header() {
     for kind in ["aesgcm", "aescbc", "secretbox"] {
@@ -68,27 +69,28 @@ async fn a_value_is_bound_to_its_key_and_header() {
             elsewhere.contains("unable to transform key \"/registry/secrets/default/other\""),
             "{elsewhere}"
         );
-        let divided = stored::divide(&sealed).unwrap();
-        for at in 0..divided.head.len() {
-            let mut head = divided.head.to_vec();
-            head[at] ^= 1;
-            let forged = stored::join(true, &head, divided.body);
+        let split = stored::split(&sealed).unwrap();
+        for at in 0..split.header.len() {
+            let mut header = split.header.to_vec();
+            header[at] ^= 1;
+            let forged = stored::join(true, &header, split.body);
             assert!(reads(&e, KEY, &forged).is_err(), "{kind}: header byte {at}");
         }
         // Taking the mark of encryption away does not make a value plain.
-        let unmarked = stored::join(false, divided.head, divided.body);
+        let unmarked = stored::join(false, split.header, split.body);
         assert!(reads(&e, KEY, &unmarked).is_err());
     }
 }
 
-/// A custom resource may have group, resource and names of a built-in object: then both are bound to one place, and the
-/// stamp in the header tells them apart. A value of the layout in which custom resources had no prefix opens under its
-/// present key.
+/// A custom resource may have group, resource and names of a built-in object: then both are bound to one
+/// place, and the stamp in the header distinguishes them. A value of the layout in which custom resources had
+/// no prefix opens under its present key.
 #[tokio::test]
 async fn custom_and_built_in_values_cannot_stand_in_for_each_other() {
     let body = br#"{"metadata":{"name":"web"}}"#;
     let custom =
-        Header { version: "v1", uid: "u", schema: "0123456789abcdef", ..Header::default() }.encode(14, body);
+        HeaderFields { version: "v1", uid: "u", schema: "0123456789abcdef", ..HeaderFields::default() }
+            .encode(14, body);
     let old = b"networking.k8s.io/networkpolicies/default/web";
     let new = [b"_custom/namespaced/".as_slice(), old].concat();
     for kind in ["aesgcm", "aescbc", "secretbox"] {
@@ -177,14 +179,14 @@ async fn the_narrowest_rule_counts() {
         ("example.com/things/n/x", Some("all")),
     ] {
         let sealed = e.seal(key.as_bytes(), value()).unwrap();
-        let divided = stored::divide(&sealed).unwrap();
-        let used = divided.sealed.then(|| wire::Sealed::read(divided.body).unwrap().name);
+        let split = stored::split(&sealed).unwrap();
+        let used = split.sealed.then(|| wire::Sealed::read(split.body).unwrap().name);
         assert_eq!(used, name, "{key}");
     }
 }
 
 #[tokio::test]
-async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
+async fn a_changed_file_is_reloaded_and_an_invalid_one_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("encryption.yaml");
     let file = |keys: &[(&str, &str)]| {
@@ -205,11 +207,11 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        async { tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it is taken over") }
+        async { tokio::time::timeout(Duration::from_secs(60), wait).await.expect("it is reloaded") }
     };
     std::fs::write(&path, file(&[("b", KEY_B), ("a", KEY_A)])).unwrap();
     until(true).await;
-    assert!(e.take_over(b"resources: [").await.is_err());
+    assert!(e.apply(b"resources: [").await.is_err());
     assert!(e.is_stale(KEY, &sealed), "the one before stays");
     assert_eq!(reads(&e, KEY, &sealed).unwrap(), value());
     std::fs::write(&path, file(&[("a", KEY_A)])).unwrap();
@@ -217,7 +219,7 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn plugins_that_are_away_are_told_by_health() {
+async fn health_reports_unavailable_plugins() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("encryption.yaml");
     let plugin = |name: &str| {

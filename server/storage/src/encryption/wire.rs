@@ -14,38 +14,38 @@
 
 use crate::stored::Damaged;
 
-/// An encrypted body, its parts found; borrows the stored bytes.
+/// The parts of an encrypted body; borrows the stored bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed<'a> {
     /// Name of the provider's kind.
     pub provider: &'a str,
     /// Name of the key or plugin.
     pub name: &'a str,
-    /// What a KMS plugin needs to give the key back.
+    /// Envelope of a KMS plugin.
     pub envelope: Option<Envelope<'a>>,
-    /// The cipher's bytes.
+    /// Output of the cipher.
     pub bytes: &'a [u8],
 }
 
 /// A seed that is encrypted by a KMS plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// Which of the plugin's keys it is encrypted with.
+    /// ID of the plugin's key.
     pub key_id: &'a str,
     /// The encrypted seed.
     pub seed: &'a [u8],
-    /// What else the plugin wants back.
+    /// Annotations of the plugin.
     pub annotations: Vec<(&'a str, &'a [u8])>,
 }
 
-/// The kind of provider whose keys lie with a plugin.
+/// Provider name of KMS plugins.
 pub const KMS: &str = "kms";
-/// Annotations that one value may carry.
+/// Maximum number of annotations per value.
 const MOST_ANNOTATIONS: usize = 1024;
 
 impl<'a> Sealed<'a> {
-    /// Appends all that stands before the cipher's bytes.
-    pub fn write_head(&self, out: &mut Vec<u8>) {
+    /// Appends everything before the cipher's bytes.
+    pub fn write_header(&self, out: &mut Vec<u8>) {
         put(out, self.provider.as_bytes());
         put(out, self.name.as_bytes());
         if let Some(envelope) = &self.envelope {
@@ -59,10 +59,10 @@ impl<'a> Sealed<'a> {
         }
     }
 
-    /// Finds the parts.
+    /// Parses an encrypted body.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not what [`Sealed::write_head`] began.
+    /// [`Damaged`] when the bytes do not start as [`Sealed::write_header`] writes them.
     pub fn read(body: &'a [u8]) -> Result<Sealed<'a>, Damaged> {
         let mut at = body;
         let (provider, name) = (text(&mut at)?, text(&mut at)?);
@@ -131,11 +131,11 @@ mod tests {
         let kms = Sealed { provider: "kms", name: "plugin", envelope, bytes: b"sealed" };
         for sealed in [local, kms] {
             let mut out = Vec::new();
-            sealed.write_head(&mut out);
-            let head = out.len();
+            sealed.write_header(&mut out);
+            let header = out.len();
             out.extend_from_slice(sealed.bytes);
             assert_eq!(Sealed::read(&out).unwrap(), sealed);
-            for end in 0..head {
+            for end in 0..header {
                 assert!(Sealed::read(&out[..end]).is_err(), "cut at {end}");
             }
         }

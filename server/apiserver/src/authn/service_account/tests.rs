@@ -3,7 +3,7 @@ use plinth_engine::{Engine, Options, Transaction};
 use super::claims::Kubernetes;
 use super::*;
 use plinth_registry::key;
-use plinth_storage::stored::{Header, BODY_START};
+use plinth_storage::stored::{HeaderFields, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
 
@@ -54,12 +54,12 @@ impl World {
             true => vec![(INVALID_SINCE, "2026-01-01")],
             false => Vec::new(),
         };
-        let header = Header {
+        let header = HeaderFields {
             version: "v1",
             uid,
             deleting: more.contains("deletionTimestamp"),
             labels,
-            ..Header::default()
+            ..HeaderFields::default()
         };
         let value = header.encode(metadata.len(), body.as_bytes());
         self.store.commit(Transaction::new().put(self.key(kind, name), value)).await.unwrap().unwrap();

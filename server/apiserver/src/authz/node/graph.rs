@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 use super::references::{self, ReferenceKind};
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
-use plinth_storage::follow::{Change, Collection};
+use plinth_storage::informer::{Change, View};
 
 /// Namespace and name.
 pub type ObjectKey = (SmolStr, SmolStr);
@@ -91,9 +91,9 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
     }),
 ];
 
-impl Collection for Graph {
+impl View for Graph {
     // Objects only add to what a node may read, so unreadable ones can be ignored.
-    const PASSES_OVER: bool = true;
+    const SKIPS_UNDECRYPTABLE: bool = true;
 
     fn empty(&self) -> Graph {
         Graph::default()

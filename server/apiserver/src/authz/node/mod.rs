@@ -18,7 +18,7 @@ use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
 use graph::{Graph, NodeObject};
 use plinth_api::user::User;
-use plinth_storage::follow::Followed;
+use plinth_storage::informer::Informer;
 use plinth_storage::Store;
 use references::ReferenceKind;
 
@@ -35,7 +35,7 @@ pub fn identity(user: &User) -> Option<&str> {
 /// The Node authorizer. Its graph is loaded at the first request of a node: a cluster without kubelets pays
 /// nothing for it.
 pub struct NodeAuthorizer {
-    graph: Followed<Graph>,
+    graph: Informer<Graph>,
 }
 
 /// A decision, or the object that must be looked up in the graph.
@@ -47,7 +47,7 @@ enum Outcome {
 impl NodeAuthorizer {
     /// Loads pods from that store.
     pub fn new(store: Store) -> NodeAuthorizer {
-        NodeAuthorizer { graph: Followed::new(store, Graph::default()) }
+        NodeAuthorizer { graph: Informer::new(store, Graph::default()) }
     }
 
     /// Decides about requests of nodes; no opinion about others.
@@ -62,7 +62,7 @@ impl NodeAuthorizer {
             Outcome::NeedsGraph(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
             Outcome::NeedsGraph(object) => {
                 let needs = |graph: &Graph| graph.needs(node, object, target.namespace, target.name);
-                match self.graph.look(needs).await {
+                match self.graph.read(needs).await {
                     Ok(true) => Decision::ALLOW,
                     Ok(false) => unrelated(node),
                     Err(error) => Decision { error: Some(error.message), ..Decision::NO_OPINION },

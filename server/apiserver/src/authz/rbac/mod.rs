@@ -24,7 +24,7 @@ use index::{Index, RoleKey};
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_registry::key;
-use plinth_storage::follow::{Change, Collection, Followed};
+use plinth_storage::informer::{Change, Informer, View};
 use plinth_storage::Store;
 use rules::PolicyRule;
 
@@ -41,12 +41,12 @@ const RESOURCES: [(&str, bool, bool); 4] = [
 /// The RBAC authorizer. Its index is behind a read-write lock, which is write-locked for one change at a
 /// time.
 pub struct Rbac {
-    index: Followed<Index>,
+    index: Informer<Index>,
 }
 
-impl Collection for Index {
+impl View for Index {
     // Roles and bindings only add permissions, so unreadable ones can be ignored.
-    const PASSES_OVER: bool = true;
+    const SKIPS_UNDECRYPTABLE: bool = true;
 
     fn empty(&self) -> Index {
         Index::default()
@@ -76,7 +76,7 @@ impl Collection for Index {
 impl Rbac {
     /// Loads roles and bindings from that store at the first check.
     pub fn new(store: Store) -> Rbac {
-        Rbac { index: Followed::new(store, Index::default()) }
+        Rbac { index: Informer::new(store, Index::default()) }
     }
 
     /// Decides. Costs a look-up for the user and each group, and a comparison for each of their rules.
@@ -86,7 +86,7 @@ impl Rbac {
             Target::Path(_) => "",
         };
         let allows = |rule: &PolicyRule| rule.allows(attributes.verb, &attributes.target);
-        let outcome = self.index.look(|index| index.allowing(attributes.user, namespace, allows)).await;
+        let outcome = self.index.read(|index| index.allowing(attributes.user, namespace, allows)).await;
         match outcome {
             Ok(Ok(grant)) => {
                 Decision { verdict: Verdict::Allow, reason: Reason::Lazy(Arc::new(grant)), error: None }
@@ -107,7 +107,7 @@ impl Rbac {
         user: &User,
         namespace: &str,
     ) -> Result<(Vec<Arc<[PolicyRule]>>, Vec<String>), ApiError> {
-        self.index.look(|index| index.rules_for(user, namespace)).await
+        self.index.read(|index| index.rules_for(user, namespace)).await
     }
 
     /// The rules of a role; `None` when it does not exist.
@@ -115,6 +115,6 @@ impl Rbac {
     /// # Errors
     /// When roles and bindings cannot be read.
     pub async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
-        self.index.look(|index| index.rules_of(key)).await
+        self.index.read(|index| index.rules_of(key)).await
     }
 }

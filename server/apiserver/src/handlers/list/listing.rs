@@ -13,7 +13,7 @@ use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representatio
 use plinth_api::api_error::ApiError;
 use plinth_http::compression::Gzip;
 use plinth_http::pull::{Next, Presence, Producer};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Bytes per chunk.
 const CHUNK: usize = 128 << 10;
@@ -108,7 +108,7 @@ impl ListProducer {
             self.begin(reader)?;
         }
         let ListProducer { plan, list, buffer, .. } = self;
-        let filter = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
         let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         match &mut self.stage {
             Stage::Begin | Stage::Done => return Ok(true),
@@ -200,7 +200,7 @@ impl ListProducer {
             return Ok(());
         }
         // Both passes read the same snapshot.
-        let filter = |key: &[u8], head: &Head<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
         let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         let (mut first_pass, mut page) = (FirstPass::new(&plan.server.lengths), Page::default());
         let at_end = scan.for_each(filter, |key, value, revision| {

@@ -26,7 +26,7 @@ use crate::representation::Representation;
 use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
-use plinth_http::body::{Body, Pulled};
+use plinth_http::body::{Body, ProducedBody};
 use plinth_http::compression::{self, Gzip};
 use plinth_http::pull::Reader;
 use plinth_registry::key;
@@ -283,5 +283,5 @@ async fn stream(
         return Ok(Body::Full(first));
     }
     chunks.watch(Some(cx.server.flow_control.request_timeout));
-    Ok(Body::Stream(Box::pin(Pulled { first: Some(first), rest: chunks })))
+    Ok(Body::Stream(Box::pin(ProducedBody { first: Some(first), rest: chunks })))
 }

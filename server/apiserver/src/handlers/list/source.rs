@@ -42,7 +42,7 @@ impl Source {
         }
         let engine = server.store.engine();
         // Objects that must be converted are selected after the conversion.
-        let found = server.converter.heads.find(engine, collection, range, |key, head| {
+        let found = server.converter.header_index.find(engine, collection, range, |key, head| {
             !read::is_current(resource, head) || selection.matches(resource, key, head)
         })?;
         let snapshot = engine.snapshot(At::Exact(found.revision)).ok()?;
@@ -71,7 +71,7 @@ impl Source {
             rest.unwrap_or_else(|| range.clone()),
         );
         if let Some(collection) = self.indexes.as_ref().filter(|_| is_whole) {
-            scan.fill(server.converter.heads.fill(server.store.engine(), collection, &self.snapshot));
+            scan.fill(server.converter.header_index.build(server.store.engine(), collection, &self.snapshot));
         }
         scan
     }

@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_http::pull::{Next, Presence, Producer};
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// A collection at one revision, being sent to a watcher.
 pub(super) struct InitialState {
@@ -65,7 +65,7 @@ impl Producer for InitialState {
 
     fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
         let InitialState { scan, resource, selection, representation, first, .. } = self;
-        let filter = |key: &[u8], head: &Head<'_>| selection.matches(resource, key, head);
+        let filter = |key: &[u8], head: &Header<'_>| selection.matches(resource, key, head);
         let filter: Filter<'_> = if selection.is_everything() { None } else { Some(&filter) };
         let mut batch = Batch::default();
         let at_end = scan.for_each(filter, |_, value, revision| {

@@ -24,7 +24,7 @@ use plinth_api::api_error::ApiError;
 use plinth_http::body::{BodyError, ChunkStream};
 use plinth_http::pull::Reader;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Head;
+use plinth_storage::stored::Header;
 
 /// Size of a batch of ready events, in bytes.
 pub(super) const BATCH: usize = 64 << 10;
@@ -332,7 +332,7 @@ fn transition<'a>(
         if target.selection.is_everything() {
             return Ok(Some(value));
         }
-        let head = Head::parse(value).map_err(ApiError::internal)?;
+        let head = Header::parse(value).map_err(ApiError::internal)?;
         Ok(target.selection.matches(&target.resource, key, &head).then_some(&value[..]))
     };
     Ok(match (filter(previous)?, filter(current)?) {

@@ -1,7 +1,7 @@
-//! The plugin's side of the socket: three unary gRPC calls over HTTP/2 on a Unix socket.
+//! Client of a KMS plugin: three unary gRPC calls over HTTP/2 on a Unix socket.
 //!
-//! Service and messages are those of k8s.io/kms `apis/v2/api.proto`. Three calls of two fields each are less code than
-//! a gRPC framework is to build.
+//! Service and messages are those of k8s.io/kms `apis/v2/api.proto`. Three calls of two fields each do not
+//! justify the build time of a gRPC framework.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,21 +17,21 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 
-/// The longest answer that is read, in bytes.
+/// Maximum size of a response, in bytes.
 const LONGEST: usize = 1 << 20;
-/// Bytes before a message: whether it is compressed, and its length.
+/// Length of the gRPC message prefix: compressed flag and length.
 const PREFIX: usize = 5;
 
-/// Why a call gave no answer.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum KmsError {
-    /// The socket.
+    /// The socket cannot be connected to.
     #[error("cannot connect to {0}: {1}")]
     Connect(String, std::io::Error),
-    /// HTTP/2.
+    /// HTTP/2 error.
     #[error("rpc error: {0}")]
     Transport(String),
-    /// The plugin says no.
+    /// The plugin returned an error.
     #[error("rpc error: code = {code} desc = {message}")]
     Status {
         /// `grpc-status`.
@@ -39,10 +39,10 @@ pub enum KmsError {
         /// `grpc-message`.
         message: String,
     },
-    /// No message of the kind that was asked for.
+    /// The response is malformed.
     #[error("the answer cannot be read: {0}")]
     Answer(String),
-    /// It took too long.
+    /// The call timed out.
     #[error("context deadline exceeded")]
     TimeOut,
 }
@@ -53,13 +53,13 @@ struct StatusRequest {}
 /// `StatusResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct StatusResponse {
-    /// Version of the API that the plugin speaks.
+    /// KMS API version of the plugin.
     #[prost(string, tag = "1")]
     pub version: String,
-    /// `ok`, or what is wrong.
+    /// `ok`, or an error text.
     #[prost(string, tag = "2")]
     pub healthz: String,
-    /// The key that it encrypts with now.
+    /// ID of the key that the plugin encrypts with.
     #[prost(string, tag = "3")]
     pub key_id: String,
 }
@@ -93,18 +93,19 @@ struct EncryptRequest {
 /// `EncryptResponse`.
 #[derive(Clone, PartialEq, Message)]
 pub struct EncryptResponse {
-    /// What was encrypted.
+    /// The encrypted bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,
-    /// The key that it was encrypted with.
+    /// ID of the key that they were encrypted with.
     #[prost(string, tag = "2")]
     pub key_id: String,
-    /// What the plugin wants back to decrypt it.
+    /// Annotations that decryption needs.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A plugin. One connection, made on first use and made anew when it breaks; the lock is held while it is made.
+/// A plugin. One connection, established on first use and after it broke; the lock is held while it is
+/// established.
 pub struct Client {
     socket: PathBuf,
     timeout: Duration,
@@ -117,18 +118,18 @@ impl Client {
         Client { socket: PathBuf::from(socket), timeout, connection: Mutex::new(None) }
     }
 
-    /// How the plugin is, and which key it uses.
+    /// Health, version and current key ID of the plugin.
     pub async fn status(&self) -> Result<StatusResponse, KmsError> {
         self.call("Status", &StatusRequest {}).await
     }
 
-    /// Has the plugin encrypt something.
+    /// Encrypts bytes with the plugin.
     pub async fn encrypt(&self, plaintext: &[u8]) -> Result<EncryptResponse, KmsError> {
         let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid() };
         self.call("Encrypt", &request).await
     }
 
-    /// Has the plugin decrypt what it encrypted.
+    /// Decrypts bytes that the plugin encrypted.
     pub async fn decrypt(
         &self,
         ciphertext: &[u8],
@@ -173,7 +174,7 @@ impl Client {
         let (parts, body) = response.into_parts();
         let body =
             Limited::new(body, LONGEST).collect().await.map_err(|e| KmsError::Transport(e.to_string()))?;
-        // An error without a message has its status among the headers.
+        // An error without a message has its status in the headers.
         check(&parts.headers)?;
         if let Some(trailers) = body.trailers() {
             check(trailers)?;
@@ -198,7 +199,7 @@ impl Client {
             .map_err(|e| KmsError::Transport(e.to_string()))?;
         tokio::spawn(async move {
             if let Err(error) = driver.await {
-                tracing::debug!(%error, "the connection to a KMS plugin ended");
+                tracing::debug!(%error, "connection to KMS plugin closed");
             }
         });
         *connection = Some(sender.clone());
@@ -206,7 +207,7 @@ impl Client {
     }
 }
 
-/// Each call has an ID, for the plugin's log.
+/// Each call has an ID, which the plugin logs.
 fn uid() -> String {
     uuid::Uuid::new_v4().to_string()
 }

@@ -1,9 +1,9 @@
-//! HKDF-SHA256 (RFC 5869) for one block of output, which is the length of the keys that are derived here.
+//! HKDF-SHA256 (RFC 5869) with a single output block: all keys here have its length.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// 32 bytes from a secret, with a salt and the purpose.
+/// Derives 32 bytes from a secret, a salt and the info string.
 pub fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
     let extracted = hmac(salt, &[secret]);
     hmac(&extracted, &[info, &[1]])

@@ -1,10 +1,11 @@
-//! Keys that a plugin keeps (KMS v2): the plugin encrypts a seed, the seed encrypts the values.
+//! KMS v2: a plugin encrypts a seed, keys derived from the seed encrypt the values.
 //!
-//! As upstream does since Kubernetes 1.29 (k8s.io/apiserver `pkg/storage/value/encrypt/envelope/kmsv2`): a random seed is made
-//! once and encrypted by the plugin; each value's own AES-256-GCM key is derived from the seed and 32 random bytes by
-//! HKDF-SHA256 (RFC 5869), so nonces never repeat under a key. A write asks the plugin for nothing. When the plugin names
-//! another key ID, a new seed is made; values under the old one are stale and written anew at their next update. Old
-//! seeds are asked for once and kept.
+//! As upstream does since Kubernetes 1.29 (k8s.io/apiserver `pkg/storage/value/encrypt/envelope/kmsv2`): a
+//! random seed is generated once and encrypted by the plugin; each value's own AES-256-GCM key is derived
+//! from the seed and 32 random bytes by HKDF-SHA256 (RFC 5869), so nonces never repeat under a key. A write
+//! does not call the plugin. When the plugin reports another key ID, a new seed is generated; values under
+//! the old one are stale and re-encrypted at their next update. Old seeds are decrypted by the plugin once
+//! and cached.
 
 mod client;
 mod hkdf;
@@ -19,28 +20,29 @@ use tokio::runtime::Handle;
 
 use super::cipher::{random, Cipher, Kind};
 use super::wire::{Envelope, Sealed, KMS};
-use super::Why;
+use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
 use plinth_http::pull::RemoteWaits;
 
-/// How often a healthy plugin is asked for its status, and one that is not.
+/// Interval of status calls to a healthy plugin, and to an unhealthy one.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
 const UNHEALTHY_PERIOD: Duration = Duration::from_secs(10);
-/// How long a seed is written with after the plugin was last well (upstream's `kmsv2PluginWriteDEKSourceMaxTTL`).
+/// How long a seed is used for writes after the plugin was last healthy (upstream's
+/// `kmsv2PluginWriteDEKSourceMaxTTL`).
 const LONGEST_WRITE: Duration = Duration::from_secs(180);
-/// Old seeds that are kept.
+/// Maximum number of cached seeds.
 const MOST_SEEDS: usize = 1024;
-/// Bounds of upstream's: of a key ID, and of what a plugin makes of a seed, in bytes.
+/// Upstream's limits on key IDs, encrypted seeds and annotations, in bytes.
 const LONGEST_KEY_ID: usize = 1024;
 const LONGEST_SEED: usize = 1024;
 const LONGEST_ANNOTATIONS: usize = 32 << 10;
-/// Random bytes that a value's key is derived with.
+/// Number of random bytes that a value's key is derived from.
 const INFO: usize = 32;
 const SEED: usize = 32;
 
 type Seed = [u8; SEED];
 
-/// A plugin and the seeds that are known. A task of its own asks for its health; it ends with this value.
+/// A plugin and its seeds. A background task checks the plugin's health until this value is dropped.
 pub struct Kms {
     shared: Arc<Shared>,
 }
@@ -50,41 +52,41 @@ struct Shared {
     client: Client,
     runtime: Handle,
     remote_waits: RemoteWaits,
-    /// Whether the plugin was well when it was last asked.
-    well: AtomicBool,
-    /// What writes now; held to copy or to put.
+    /// Result of the last health check.
+    healthy: AtomicBool,
+    /// The seed for writes; the lock is held for a clone or a replacement.
     current: RwLock<Option<Arc<Current>>>,
-    /// Seeds by their encrypted form, key ID and annotations; held for a lookup.
+    /// Decrypted seeds by their encrypted form, key ID and annotations; the lock is held for a lookup.
     seeds: Mutex<HashMap<Vec<u8>, Seed>>,
 }
 
-/// The seed that values are written with.
+/// The seed that new values are encrypted with.
 struct Current {
     seed: Seed,
     response: EncryptResponse,
-    /// Not used for writing after this.
+    /// Expiry for writes.
     until: Instant,
 }
 
 impl Kms {
-    /// A plugin behind a socket. A plugin that does not answer yet is asked again; until then nothing can be written.
+    /// Connects to a plugin. A plugin that is not available yet is retried; until then writes fail.
     pub async fn start(name: String, socket: &str, timeout: Duration, remote_waits: RemoteWaits) -> Kms {
         let shared = Arc::new(Shared {
             name,
             client: Client::new(socket, timeout),
             runtime: Handle::current(),
             remote_waits,
-            well: AtomicBool::new(false),
+            healthy: AtomicBool::new(false),
             current: RwLock::default(),
             seeds: Mutex::default(),
         });
-        let mut period = shared.look_after().await;
+        let mut period = shared.check_health().await;
         let weak: Weak<Shared> = Arc::downgrade(&shared);
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(period).await;
                 let Some(shared) = weak.upgrade() else { return };
-                period = shared.look_after().await;
+                period = shared.check_health().await;
             }
         });
         Kms { shared }
@@ -95,16 +97,16 @@ impl Kms {
         &self.shared.name
     }
 
-    /// Whether the plugin was well when it was last asked, at most a minute ago.
-    pub fn is_well(&self) -> bool {
-        self.shared.well.load(Ordering::Relaxed)
+    /// Whether the plugin was healthy at the last check, at most a minute ago.
+    pub fn is_healthy(&self) -> bool {
+        self.shared.healthy.load(Ordering::Relaxed)
     }
 
-    /// Appends the encrypted form of a body.
+    /// Encrypts a body and appends it to `out`.
     ///
     /// # Errors
-    /// When the plugin has not given a key, or has been unwell for too long.
-    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), Why> {
+    /// When the plugin has not provided a key, or has been unhealthy for too long.
+    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
         let error = |error: &str| self.shared.error(error);
         let current = self.shared.current.read().clone();
         let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
@@ -115,18 +117,18 @@ impl Kms {
         let annotations = response.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())).collect();
         let envelope = Envelope { key_id: &response.key_id, seed: &response.ciphertext, annotations };
         Sealed { provider: KMS, name: &self.shared.name, envelope: Some(envelope), bytes: &[] }
-            .write_head(out);
+            .write_header(out);
         let info: [u8; INFO] = random();
         out.extend_from_slice(&info);
         let cipher = cipher(&current.seed, &info).ok_or_else(|| error("no cipher"))?;
         Ok(cipher.seal(place, plain, out)?)
     }
 
-    /// The plain form of an encrypted body. Waits for the plugin when the seed is not known yet.
+    /// Decrypts a body. Calls the plugin when the seed is not cached.
     ///
     /// # Errors
-    /// When the plugin does not give the seed, or the body is not what was encrypted.
-    pub fn open(&self, place: &[u8], sealed: &Sealed<'_>) -> Result<Vec<u8>, Why> {
+    /// When the plugin cannot decrypt the seed, or the body was modified.
+    pub fn open(&self, place: &[u8], sealed: &Sealed<'_>) -> Result<Vec<u8>, TransformError> {
         let error = |error: &str| self.shared.error(error);
         let Some(envelope) = &sealed.envelope else { return Err(error("no envelope")) };
         let seed = self.shared.seed(envelope)?;
@@ -136,12 +138,12 @@ impl Kms {
         Ok(cipher.open(place, bytes)?)
     }
 
-    /// Whether a body is under the key that writes now.
+    /// Whether a body was encrypted with the current key.
     pub fn is_current(&self, sealed: &Sealed<'_>) -> bool {
         let current = self.shared.current.read().clone();
         match (current, &sealed.envelope) {
             (Some(current), Some(envelope)) => current.response.key_id == envelope.key_id,
-            // Without a key to write with there is no better form.
+            // Without a current key nothing can be re-encrypted.
             (None, _) => true,
             (Some(_), None) => false,
         }
@@ -153,24 +155,25 @@ fn cipher(seed: &Seed, info: &[u8]) -> Option<Cipher> {
 }
 
 impl Shared {
-    fn error(&self, error: impl std::fmt::Display) -> Why {
-        Why::Kms { name: self.name.clone(), error: error.to_string() }
+    fn error(&self, error: impl std::fmt::Display) -> TransformError {
+        TransformError::Kms { name: self.name.clone(), error: error.to_string() }
     }
 
-    /// Asks for the plugin's health and makes a new seed when it names another key. Gives when to ask again.
-    async fn look_after(&self) -> Duration {
+    /// Checks the plugin's health and generates a new seed when its key ID changed. Returns the time until
+    /// the next check.
+    async fn check_health(&self) -> Duration {
         let checked = self.check().await;
-        self.well.store(checked.is_ok(), Ordering::Relaxed);
+        self.healthy.store(checked.is_ok(), Ordering::Relaxed);
         match checked {
             Ok(()) => HEALTHY_PERIOD,
             Err(error) => {
-                tracing::warn!(provider = %self.name, %error, "a KMS plugin is unwell");
+                tracing::warn!(provider = %self.name, %error, "KMS plugin is unhealthy");
                 UNHEALTHY_PERIOD
             }
         }
     }
 
-    async fn check(&self) -> Result<(), Why> {
+    async fn check(&self) -> Result<(), TransformError> {
         let until = Instant::now() + LONGEST_WRITE;
         let StatusResponse { version, healthz, key_id } =
             self.client.status().await.map_err(|e| self.error(e))?;
@@ -204,8 +207,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Upstream's bounds on what a plugin may answer.
-    fn validate(&self, response: &EncryptResponse) -> Result<(), Why> {
+    /// Upstream's limits on a plugin's response.
+    fn validate(&self, response: &EncryptResponse) -> Result<(), TransformError> {
         let annotations: usize = response.annotations.iter().map(|(k, v)| k.len() + v.len()).sum();
         let what = match () {
             () if response.key_id.is_empty() || response.key_id.len() > LONGEST_KEY_ID => "key ID",
@@ -221,32 +224,33 @@ impl Shared {
     fn remember(&self, fingerprint: Vec<u8>, seed: Seed) {
         let mut seeds = self.seeds.lock();
         if seeds.len() >= MOST_SEEDS {
-            // Which ones go matters little: they are asked for again.
+            // The cache is simply cleared: seeds are decrypted again when needed.
             seeds.clear();
         }
         seeds.insert(fingerprint, seed);
     }
 
-    /// The seed of an envelope: known, or asked for.
-    fn seed(&self, envelope: &Envelope<'_>) -> Result<Seed, Why> {
+    /// The decrypted seed of an envelope, from the cache or the plugin.
+    fn seed(&self, envelope: &Envelope<'_>) -> Result<Seed, TransformError> {
         let known = fingerprint(envelope.key_id, envelope.seed, envelope.annotations.iter().copied());
         if let Some(seed) = self.seeds.lock().get(&known) {
             return Ok(*seed);
         }
         let annotations: BTreeMap<String, Vec<u8>> =
             envelope.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.to_vec())).collect();
-        let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
-        // Once per seed and start; the other tasks of this thread are taken over by others meanwhile.
-        let asked =
-            self.remote_waits.block_on(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
-        let plain = asked.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
+        let response = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
+        // Once per seed and start; `block_in_place` moves the other tasks of this thread to another one
+        // meanwhile.
+        let response =
+            self.remote_waits.block_on(|| tokio::task::block_in_place(|| self.runtime.block_on(response)));
+        let plain = response.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
         let seed: Seed = plain.try_into().map_err(|_| self.error("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);
         Ok(seed)
     }
 }
 
-/// What tells seeds apart.
+/// Cache key of a seed.
 fn fingerprint<'a>(
     key_id: &str,
     seed: &[u8],

@@ -28,12 +28,12 @@ struct Bytes1 {
     annotations: BTreeMap<String, Vec<u8>>,
 }
 
-/// A plugin whose cipher turns every byte over with its key's number.
+/// A plugin whose cipher is XOR with the number of its key.
 struct Plugin {
     key: AtomicUsize,
     decrypted: AtomicUsize,
     encrypted: AtomicUsize,
-    well: std::sync::atomic::AtomicBool,
+    healthy: std::sync::atomic::AtomicBool,
 }
 
 impl Plugin {
@@ -42,7 +42,7 @@ impl Plugin {
             key: AtomicUsize::new(1),
             decrypted: AtomicUsize::new(0),
             encrypted: AtomicUsize::new(0),
-            well: true.into(),
+            healthy: true.into(),
         });
         let listener = UnixListener::bind(socket).unwrap();
         let own = plugin.clone();
@@ -67,27 +67,27 @@ impl Plugin {
         assert_eq!(request.uri().path(), format!("/v2.KeyManagementService/{method}"));
         assert_eq!(request.headers()["content-type"], "application/grpc");
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        let asked = Bytes1::decode(&body[5..]).unwrap_or_default();
+        let request = Bytes1::decode(&body[5..]).unwrap_or_default();
         let key = self.key.load(Ordering::SeqCst);
         let id = |key: usize| format!("key-{key}");
-        let turn = |bytes: &[u8], key: usize| bytes.iter().map(|b| b ^ key as u8).collect::<Vec<u8>>();
+        let xor = |bytes: &[u8], key: usize| bytes.iter().map(|b| b ^ key as u8).collect::<Vec<u8>>();
         let annotations = [("a.example.com".to_owned(), b"x".to_vec())].into();
         let message = match method.as_str() {
             "Status" => {
-                let healthz = if self.well.load(Ordering::SeqCst) { "ok" } else { "unwell" };
+                let healthz = if self.healthy.load(Ordering::SeqCst) { "ok" } else { "unhealthy" };
                 StatusResponse { version: "v2".into(), healthz: healthz.into(), key_id: id(key) }
                     .encode_to_vec()
             }
             "Encrypt" => {
                 self.encrypted.fetch_add(1, Ordering::SeqCst);
-                EncryptResponse { ciphertext: turn(&asked.bytes, key), key_id: id(key), annotations }
+                EncryptResponse { ciphertext: xor(&request.bytes, key), key_id: id(key), annotations }
                     .encode_to_vec()
             }
             "Decrypt" => {
                 self.decrypted.fetch_add(1, Ordering::SeqCst);
-                assert_eq!(asked.annotations, annotations);
-                let key: usize = asked.key_id.strip_prefix("key-").unwrap().parse().unwrap();
-                Bytes1 { bytes: turn(&asked.bytes, key), ..Bytes1::default() }.encode_to_vec()
+                assert_eq!(request.annotations, annotations);
+                let key: usize = request.key_id.strip_prefix("key-").unwrap().parse().unwrap();
+                Bytes1 { bytes: xor(&request.bytes, key), ..Bytes1::default() }.encode_to_vec()
             }
             other => panic!("{other}"),
         };
@@ -116,7 +116,7 @@ impl hyper::body::Body for Frames {
     }
 }
 
-fn open(kms: &Kms, body: &[u8]) -> Result<Vec<u8>, Why> {
+fn open(kms: &Kms, body: &[u8]) -> Result<Vec<u8>, TransformError> {
     kms.open(b"place", &Sealed::read(body).unwrap())
 }
 
@@ -133,7 +133,7 @@ async fn start(socket: &std::path::Path) -> Kms {
 
 // Opening a value may wait for the plugin, which needs another thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_plugin_is_asked_once_for_a_seed_and_again_for_a_new_key() {
+async fn a_seed_is_decrypted_once_and_replaced_with_the_key() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let plugin = Plugin::serve(&socket);
@@ -152,7 +152,7 @@ async fn the_plugin_is_asked_once_for_a_seed_and_again_for_a_new_key() {
     assert!(current(&newer) && !current(&bodies[0]));
     assert_eq!(open(&kms, &bodies[0]).unwrap(), [0; 100]);
     assert_eq!((plugin.encrypted.load(Ordering::SeqCst), plugin.decrypted.load(Ordering::SeqCst)), (2, 0));
-    // After a restart both seeds are asked for, once each.
+    // After a restart both seeds are decrypted, once each.
     let again = start(&socket).await;
     for body in bodies.iter().chain([&newer]) {
         open(&again, body).unwrap();
@@ -166,21 +166,21 @@ async fn the_plugin_is_asked_once_for_a_seed_and_again_for_a_new_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plugin_that_is_away_stops_writing_and_not_what_is_known() {
+async fn an_unavailable_plugin_stops_writes_and_not_reads_with_cached_seeds() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let early = start(&socket).await;
     let mut out = Vec::new();
     assert!(early.seal(b"place", b"x", &mut out).unwrap_err().to_string().contains("no key yet"));
-    assert!(!early.is_well());
+    assert!(!early.is_healthy());
     let plugin = Plugin::serve(&socket);
-    assert_eq!(early.shared.look_after().await, HEALTHY_PERIOD);
-    assert!(early.is_well());
+    assert_eq!(early.shared.check_health().await, HEALTHY_PERIOD);
+    assert!(early.is_healthy());
     let body = seal(&early, b"x");
-    plugin.well.store(false, Ordering::SeqCst);
-    assert_eq!(early.shared.look_after().await, UNHEALTHY_PERIOD);
-    assert!(!early.is_well());
-    assert!(early.shared.check().await.unwrap_err().to_string().contains("unwell"));
+    plugin.healthy.store(false, Ordering::SeqCst);
+    assert_eq!(early.shared.check_health().await, UNHEALTHY_PERIOD);
+    assert!(!early.is_healthy());
+    assert!(early.shared.check().await.unwrap_err().to_string().contains("unhealthy"));
     seal(&early, b"the seed holds for a while");
     assert_eq!(open(&early, &body).unwrap(), b"x");
     // Its time is up.

@@ -1,4 +1,4 @@
-//! Small collections held in memory, for what every write has to look at: limit ranges, quotas, classes.
+//! Small collections cached in memory, for the objects that every write needs: limit ranges, quotas, classes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use super::follow::{Change, Collection, Followed};
+use super::informer::{Change, Informer, View};
 use super::object;
 use super::stored::Stored;
 use super::Store;
@@ -15,34 +15,34 @@ use plinth_api::api_error::ApiError;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 
-/// One collection in memory: it follows the engine's feed from the first look on (see [`Followed`]).
-pub struct Mirror {
+/// A cached collection, loaded by the first read (see [`Informer`]).
+pub struct ObjectCache {
     /// Group, version and plural of the storage version.
     resource: (&'static str, &'static str, &'static str),
-    objects: OnceLock<Followed<Objects>>,
+    objects: OnceLock<Informer<Objects>>,
 }
 
-/// The objects by their keys; shared, they never change.
+/// The objects by their keys; shared and immutable.
 struct Objects {
     resource: Arc<ResourceType>,
     prefix: String,
     by_key: BTreeMap<Bytes, Arc<Value>>,
 }
 
-impl Mirror {
-    /// A mirror of that resource (group, version, plural) that is still empty.
-    pub const fn new(group: &'static str, version: &'static str, plural: &'static str) -> Mirror {
-        Mirror { resource: (group, version, plural), objects: OnceLock::new() }
+impl ObjectCache {
+    /// An empty cache of a resource (group, version, plural).
+    pub const fn new(group: &'static str, version: &'static str, plural: &'static str) -> ObjectCache {
+        ObjectCache { resource: (group, version, plural), objects: OnceLock::new() }
     }
 
-    /// The objects of a namespace, or all of a cluster-scoped resource when it is empty, in the order of their names.
+    /// The objects of a namespace, or all if it is empty, in the order of their keys.
     ///
     /// # Errors
-    /// When the collection cannot be read.
+    /// When the collection cannot be loaded.
     pub async fn objects(&self, store: &Store, namespace: &str) -> Result<Vec<Arc<Value>>, ApiError> {
-        let followed = self.followed(store)?;
-        followed
-            .look(|objects| {
+        let informer = self.informer(store)?;
+        informer
+            .read(|objects| {
                 let start = key::collection(&objects.prefix, namespace);
                 let from = objects.by_key.range(Bytes::copy_from_slice(&start)..);
                 let inside = from.take_while(|(key, _)| key.starts_with(&start));
@@ -51,18 +51,18 @@ impl Mirror {
             .await
     }
 
-    /// The object of that name.
+    /// The object with the given name.
     ///
     /// # Errors
-    /// When the collection cannot be read.
+    /// When the collection cannot be loaded.
     pub async fn object(&self, store: &Store, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
-        let followed = self.followed(store)?;
-        followed.look(|objects| objects.by_key.get(&*key::object(&objects.prefix, "", name)).cloned()).await
+        let informer = self.informer(store)?;
+        informer.read(|objects| objects.by_key.get(&*key::object(&objects.prefix, "", name)).cloned()).await
     }
 
-    fn followed(&self, store: &Store) -> Result<&Followed<Objects>, ApiError> {
-        if let Some(followed) = self.objects.get() {
-            return Ok(followed);
+    fn informer(&self, store: &Store) -> Result<&Informer<Objects>, ApiError> {
+        if let Some(informer) = self.objects.get() {
+            return Ok(informer);
         }
         let (group, version, plural) = self.resource;
         let resource = store.registry().get(group, version, plural).cloned();
@@ -70,56 +70,57 @@ impl Mirror {
         let prefix = resource.storage.as_ref().map(|form| form.prefix.clone());
         let prefix = prefix.ok_or_else(ApiError::no_such_resource)?;
         let objects = Objects { resource, prefix, by_key: BTreeMap::new() };
-        Ok(self.objects.get_or_init(|| Followed::new(store.clone(), objects)))
+        Ok(self.objects.get_or_init(|| Informer::new(store.clone(), objects)))
     }
 }
 
-/// What is made of each object of a mirror, once for each version of the object: compiled expressions. The lock is held
-/// to look and to replace, never while something is made.
-pub struct Derived<T> {
-    mirror: Mirror,
-    make: fn(&Value) -> T,
-    made: Mutex<Entries<T>>,
+/// Values derived from each object of a cache, computed once per version of the object: compiled expressions.
+/// The lock is held to read and to replace, not while values are computed.
+pub struct DerivedCache<T> {
+    cache: ObjectCache,
+    derive: fn(&Value) -> T,
+    derived: Mutex<Entries<T>>,
 }
 
-/// Objects and what was made of them, in the order of the objects' names.
+/// Objects and their derived values, in the order of the objects' keys.
 pub type Entries<T> = Arc<[(Arc<Value>, Arc<T>)]>;
 
-impl<T> Derived<T> {
-    /// Of a mirror that is still empty.
-    pub fn new(mirror: Mirror, make: fn(&Value) -> T) -> Derived<T> {
-        Derived { mirror, make, made: Mutex::new(Arc::new([])) }
+impl<T> DerivedCache<T> {
+    /// Over an empty cache.
+    pub fn new(cache: ObjectCache, derive: fn(&Value) -> T) -> DerivedCache<T> {
+        DerivedCache { cache, derive, derived: Mutex::new(Arc::new([])) }
     }
 
-    /// The objects and what is made of them, as fresh as a read.
+    /// The objects and their derived values, as fresh as a read.
     ///
     /// # Errors
-    /// When the collection cannot be read.
+    /// When the collection cannot be loaded.
     pub async fn entries(&self, store: &Store) -> Result<Entries<T>, ApiError> {
-        let objects = self.mirror.objects(store, "").await?;
-        let known = self.made.lock().clone();
+        let objects = self.cache.objects(store, "").await?;
+        let previous = self.derived.lock().clone();
         let same = |(object, _): &(Arc<Value>, _), other: &Arc<Value>| Arc::ptr_eq(object, other);
-        if known.len() == objects.len() && known.iter().zip(&objects).all(|(entry, other)| same(entry, other))
+        if previous.len() == objects.len()
+            && previous.iter().zip(&objects).all(|(entry, other)| same(entry, other))
         {
-            return Ok(known);
+            return Ok(previous);
         }
-        // An object in the old list stays where it is as long as that is held, so its address is its own.
+        // The old list keeps its objects alive, so their addresses are unique.
         let by_address: HashMap<*const Value, &Arc<T>> =
-            known.iter().map(|(object, made)| (Arc::as_ptr(object), made)).collect();
+            previous.iter().map(|(object, derived)| (Arc::as_ptr(object), derived)).collect();
         let entries: Entries<T> = objects
             .into_iter()
             .map(|object| {
-                let made = by_address.get(&Arc::as_ptr(&object)).map(|made| (*made).clone());
-                let made = made.unwrap_or_else(|| Arc::new((self.make)(&object)));
-                (object, made)
+                let derived = by_address.get(&Arc::as_ptr(&object)).map(|derived| (*derived).clone());
+                let derived = derived.unwrap_or_else(|| Arc::new((self.derive)(&object)));
+                (object, derived)
             })
             .collect();
-        *self.made.lock() = entries.clone();
+        *self.derived.lock() = entries.clone();
         Ok(entries)
     }
 }
 
-impl Collection for Objects {
+impl View for Objects {
     fn empty(&self) -> Objects {
         let (resource, prefix) = (self.resource.clone(), self.prefix.clone());
         Objects { resource, prefix, by_key: BTreeMap::new() }

@@ -1,4 +1,4 @@
-//! What the collector does to one object.
+//! Reconciliation of one object by the garbage collector.
 
 use std::sync::Arc;
 
@@ -17,29 +17,29 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 
-/// Dependents of one owner that are cut off at a time.
-const AT_ONCE: usize = 32;
+/// Maximum number of dependents of one owner that are orphaned concurrently.
+const MAX_CONCURRENT_UNLINKS: usize = 32;
 
-/// Looks at the object under a key and does what is to be done.
+/// Reconciles the object with the given key.
 ///
 /// # Errors
-/// What is to be tried again.
-pub(super) async fn look_at(
+/// Errors to be retried.
+pub(super) async fn reconcile(
     server: Arc<Server>,
     graph: Arc<Mutex<Graph>>,
     key: Bytes,
 ) -> Result<(), ApiError> {
     let (registry, store, wanted) = (server.registry(), server.store.clone(), key.clone());
-    let judge = move |engine: &plinth_engine::Engine| {
-        verdict::judge(&store, &engine.snapshot(At::Latest)?, &registry, &wanted)
+    let decide = move |engine: &plinth_engine::Engine| {
+        verdict::decide(&store, &engine.snapshot(At::Latest)?, &registry, &wanted)
     };
-    match server.store.read(judge).await? {
+    match server.store.read(decide).await? {
         Verdict::Keep => Ok(()),
         Verdict::Finalize { uid, finalizer } => finalize(&server, &graph, &key, &uid, finalizer).await,
         Verdict::Unlink { uid, owners } => unlink(&server, &key, Some(&uid), &owners).await,
         Verdict::Delete(deletion) => delete(&server, &graph, &key, &deletion).await,
         Verdict::Unknown { owner } => {
-            // The API may come to be served later.
+            // The API may be served later.
             Err(ApiError::conflict("", "owners", &owner, "no resource of this kind is served"))
         }
     }
@@ -56,16 +56,16 @@ async fn finalize(
     let dependents = {
         let graph = graph.lock();
         match finalizer {
-            // The index is not there yet; it asks again when it is.
+            // The index is behind; it adds the key when it has caught up.
             _ if !graph.is_waiting(index) => return Ok(()),
-            // The last one that goes asks again.
+            // The deletion of the last dependent adds the key.
             Finalizer::Foreground if graph.is_blocked(index) => return Ok(()),
             Finalizer::Foreground => Vec::new(),
             Finalizer::Orphan => graph.dependents(index),
         }
     };
     let owners = Arc::new(vec![uid.to_owned()]);
-    for some in dependents.chunks(AT_ONCE) {
+    for some in dependents.chunks(MAX_CONCURRENT_UNLINKS) {
         let mut tasks = JoinSet::new();
         for dependent in some {
             let (server, dependent, owners) = (server.clone(), dependent.clone(), owners.clone());
@@ -81,7 +81,7 @@ async fn finalize(
     .await
 }
 
-/// Takes references to `owners` out of the object under a key.
+/// Removes references to `owners` from the object with the given key.
 async fn unlink(
     server: &Arc<Server>,
     key: &Bytes,
@@ -111,7 +111,7 @@ async fn delete(
     let in_foreground = deletion.owner_waits && has_dependents;
     let mut revision = Some(deletion.revision);
     if in_foreground && circle {
-        // Its dependents may be its owners: then it must not hold them.
+        // Its dependents may include its owners: then they must not block each other.
         change_metadata(server, key, Some(&deletion.uid), &|metadata| {
             let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
             for owner in owners.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -128,10 +128,10 @@ async fn delete(
         None => "Background",
     };
     let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Delete);
-    gone_is_fine(delete::delete_one(&cx, propagation, &deletion.uid, revision).await)
+    ignore_not_found(delete::delete_one(&cx, propagation, &deletion.uid, revision).await)
 }
 
-/// Changes the metadata of the object under a key, if it is still that one.
+/// Changes the metadata of the object with the given key, if it still has the given UID.
 async fn change_metadata(
     server: &Arc<Server>,
     key: &Bytes,
@@ -150,17 +150,17 @@ async fn change_metadata(
         change(metadata::of(&mut object)?);
         Ok(object)
     };
-    gone_is_fine(internal::update(&cx, &transform).await)
+    ignore_not_found(internal::update(&cx, &transform).await)
 }
 
-fn gone_is_fine(outcome: Result<(), ApiError>) -> Result<(), ApiError> {
+fn ignore_not_found(outcome: Result<(), ApiError>) -> Result<(), ApiError> {
     match outcome {
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }
 }
 
-/// Removes elements of a list of the metadata, and the list with the last one.
+/// Removes elements of a list in the metadata, and an empty list.
 fn remove_from(metadata: &mut plinth_codec::Map, list: &str, is_one: impl Fn(&Value) -> bool) {
     let Some(elements) = metadata.get_mut(list).and_then(Value::as_array_mut) else { return };
     elements.retain(|element| !is_one(element));

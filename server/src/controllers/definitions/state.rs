@@ -1,4 +1,4 @@
-//! A definition as it was last seen: whether it is served, its rows, its status.
+//! State of a definition: whether it is served, its rows, its status.
 
 use std::sync::Arc;
 
@@ -17,38 +17,38 @@ use plinth_registry::custom::schema::SchemaText;
 use plinth_registry::CustomRows;
 use plinth_storage::stored::Stored;
 
-/// A definition as it is stored.
-pub(super) struct Seen {
+/// A stored definition.
+pub(super) struct StoredDefinition {
     /// Without the schemas of its versions.
     pub(super) tree: Value,
-    /// Those, in the order of the versions.
+    /// The schemas, in the order of the versions.
     schemas: Vec<SchemaText>,
     pub(super) revision: Revision,
-    /// Of the UID and the whole spec.
+    /// Hash of the UID and the spec.
     spec_digest: [u8; 32],
 }
 
-impl Seen {
-    pub(super) fn new(mut tree: Value, revision: Revision) -> Seen {
-        Seen { spec_digest: spec_digest(&tree), schemas: take_schemas(&mut tree), revision, tree }
+impl StoredDefinition {
+    pub(super) fn new(mut tree: Value, revision: Revision) -> StoredDefinition {
+        StoredDefinition { spec_digest: spec_digest(&tree), schemas: take_schemas(&mut tree), revision, tree }
     }
 
-    /// Of a value of the store, as it was written at that revision.
-    pub(super) fn parse(value: &[u8], revision: Revision) -> Result<Seen, ApiError> {
+    /// Parses a stored value.
+    pub(super) fn parse(value: &[u8], revision: Revision) -> Result<StoredDefinition, ApiError> {
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
         let mut tree = plinth_codec::json::parse(stored.body()).map_err(ApiError::internal)?;
         if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
             metadata.insert("resourceVersion", revision.to_string());
         }
-        Ok(Seen::new(tree, revision))
+        Ok(StoredDefinition::new(tree, revision))
     }
 }
 
-/// A definition as it was last seen, and what was made of it.
-pub(super) struct Known {
-    pub(super) seen: Seen,
-    /// The names that it has been granted.
-    pub(super) granted: Names,
+/// A definition, and the state derived from it.
+pub(super) struct DefinitionState {
+    pub(super) stored: StoredDefinition,
+    /// The accepted names.
+    pub(super) accepted: Names,
     pub(super) conflict: Option<NameConflict>,
     fingerprint: [u8; 32],
     /// None when it cannot be served.
@@ -59,59 +59,59 @@ pub(super) fn group_of(tree: &Value) -> &str {
     tree.str_at(&["spec", "group"]).unwrap_or_default()
 }
 
-impl Known {
-    pub(super) fn new(seen: Seen) -> Known {
-        Known {
-            granted: Names::of(seen.tree.at(&["status", "acceptedNames"])),
+impl DefinitionState {
+    pub(super) fn new(stored: StoredDefinition) -> DefinitionState {
+        DefinitionState {
+            accepted: Names::of(stored.tree.at(&["status", "acceptedNames"])),
             conflict: None,
             fingerprint: [0; 32],
             rows: None,
-            seen,
+            stored,
         }
     }
 
-    /// Takes in what has become of the definition.
-    pub(super) fn renew(&mut self, seen: Seen) {
-        // A definition that was deleted and made anew between two looks has nothing of the old one.
-        if metadata::text(&self.seen.tree, "uid") != metadata::text(&seen.tree, "uid") {
-            self.granted = Names::default();
+    /// Updates the state with a new version of the definition.
+    pub(super) fn update(&mut self, stored: StoredDefinition) {
+        // If the definition was recreated between two events the old state does not apply.
+        if metadata::text(&self.stored.tree, "uid") != metadata::text(&stored.tree, "uid") {
+            self.accepted = Names::default();
         }
-        self.seen = seen;
+        self.stored = stored;
     }
 
     fn storage_version(&self) -> Option<&str> {
-        let versions = self.seen.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
+        let versions = self.stored.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
         let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
         stored?.str_at(&["name"])
     }
 
     pub(super) fn is_established(&self) -> bool {
-        conditions::is_true(&self.seen.tree, "Established")
+        conditions::is_true(&self.stored.tree, "Established")
     }
 
-    /// Whether there is an API: names once accepted are kept through later conflicts.
+    /// Whether it is served: accepted names are kept in spite of later conflicts.
     fn is_served(&self) -> bool {
         let was_established = self.is_established();
-        self.granted.is_complete() && (was_established || self.conflict.is_none()) && !self.has_bad_bundle()
+        self.accepted.is_complete() && (was_established || self.conflict.is_none()) && !self.has_bad_bundle()
     }
 
-    /// Whether the webhook's certificates are none, which keeps a definition from being established.
+    /// Whether the webhook's CA bundle is invalid, which prevents the condition Established.
     fn has_bad_bundle(&self) -> bool {
-        let bundle = self.seen.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
+        let bundle = self.stored.tree.str_at(&["spec", "conversion", "webhook", "clientConfig", "caBundle"]);
         !self.is_established() && bundle.is_some_and(|bundle| !is_ca_bundle(bundle))
     }
 
-    /// Brings the rows up to date; whether they are others now.
-    pub(super) fn make_rows(&mut self) -> bool {
+    /// Updates the rows; returns whether they changed.
+    pub(super) fn update_rows(&mut self) -> bool {
         if !self.is_served() {
             return self.rows.take().is_some();
         }
-        let fingerprint = fingerprint(&self.seen.spec_digest, &self.granted);
+        let fingerprint = fingerprint(&self.stored.spec_digest, &self.accepted);
         if self.rows.is_some() && fingerprint == self.fingerprint {
             return false;
         }
-        let names = self.granted.clone();
-        let definition = Arc::new(Definition::new(&self.seen.tree, &self.seen.schemas, names));
+        let names = self.accepted.clone();
+        let definition = Arc::new(Definition::new(&self.stored.tree, &self.stored.schemas, names));
         if let Some((old, _)) = &self.rows {
             for version in &definition.versions {
                 let before = old.position(&version.name).and_then(|i| old.versions.get(i));
@@ -126,13 +126,13 @@ impl Known {
         true
     }
 
-    /// The status that the definition should have.
+    /// The desired status of the definition.
     pub(super) fn status(&self) -> Value {
         let status =
-            self.seen.tree.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
+            self.stored.tree.get("status").and_then(Value::as_object).cloned().unwrap_or_else(Map::new);
         let mut object = tree!({ "status": status });
         if let Some(status) = object.object_at_mut(&["status"]) {
-            status.insert("acceptedNames", self.granted.to_value());
+            status.insert("acceptedNames", self.accepted.to_value());
         }
         let mut set = |kind: &str, (status, reason, message): (&str, &str, &str)| {
             conditions::set(&mut object, kind, status, reason, message);
@@ -152,8 +152,8 @@ impl Known {
             };
             set("Established", established);
         }
-        if is_protected_group(group_of(&self.seen.tree)) {
-            let (state, why) = approval(&self.seen.tree);
+        if is_protected_group(group_of(&self.stored.tree)) {
+            let (state, why) = approval(&self.stored.tree);
             let (status, reason) = match state {
                 Approval::Invalid => ("False", "InvalidAnnotation"),
                 Approval::Missing => ("False", "MissingAnnotation"),
@@ -170,10 +170,10 @@ impl Known {
 mod tests {
     use super::*;
 
-    fn known(text: &str) -> Known {
+    fn state(text: &str) -> DefinitionState {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
-        let granted = Names::of(tree.at(&["spec", "names"]));
-        Known { granted, ..Known::new(Seen::new(tree, Revision::ZERO)) }
+        let accepted = Names::of(tree.at(&["spec", "names"]));
+        DefinitionState { accepted, ..DefinitionState::new(StoredDefinition::new(tree, Revision::ZERO)) }
     }
 
     const SAMPLE: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",
@@ -182,14 +182,14 @@ mod tests {
         "status":{"storedVersions":["v1"]}}"#;
 
     #[test]
-    fn conditions_say_what_was_decided() {
-        let of = |known: &Known, kind: &str| {
-            let tree = tree!({ "status": known.status() });
+    fn conditions_follow_the_state() {
+        let of = |state: &DefinitionState, kind: &str| {
+            let tree = tree!({ "status": state.status() });
             let c = conditions::find(&tree, kind).cloned().unwrap_or_default();
             let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
             (text("status"), text("reason"))
         };
-        let mut car = known(SAMPLE);
+        let mut car = state(SAMPLE);
         assert_eq!(of(&car, "NamesAccepted"), ("True".into(), "NoConflicts".into()));
         assert_eq!(of(&car, "Established"), ("True".into(), "InitialNamesAccepted".into()));
         car.conflict = Some(NameConflict { reason: "PluralConflict", message: String::new() });
@@ -200,21 +200,21 @@ mod tests {
             r#""spec":{"conversion":{"strategy":"Webhook","webhook":{"clientConfig":{"caBundle":"eA=="}}},"#,
             1,
         );
-        assert_eq!(of(&known(&broken), "Established"), ("False".into(), "InvalidCABundle".into()));
+        assert_eq!(of(&state(&broken), "Established"), ("False".into(), "InvalidCABundle".into()));
         let community = SAMPLE.replace("example.com", "x.k8s.io");
-        let (status, reason) = of(&known(&community), "KubernetesAPIApprovalPolicyConformant");
+        let (status, reason) = of(&state(&community), "KubernetesAPIApprovalPolicyConformant");
         assert_eq!((status.as_str(), reason.as_str()), ("False", "MissingAnnotation"));
     }
 
     #[test]
-    fn rows_are_made_anew_only_when_the_spec_changes() {
-        let mut car = known(SAMPLE);
-        assert!(car.make_rows());
-        assert!(!car.make_rows());
+    fn rows_are_rebuilt_only_when_the_spec_changes() {
+        let mut car = state(SAMPLE);
+        assert!(car.update_rows());
+        assert!(!car.update_rows());
         let mut change = |from: &str, to: &str| {
             let tree = plinth_codec::json::parse(SAMPLE.replace(from, to).as_bytes()).unwrap();
-            car.seen = Seen::new(tree, Revision::ZERO);
-            car.make_rows()
+            car.stored = StoredDefinition::new(tree, Revision::ZERO);
+            car.update_rows()
         };
         assert!(!change("[\"v1\"]", "[\"v0\",\"v1\"]"), "the status has nothing to do with them");
         assert!(change("Cluster", "Namespaced"));

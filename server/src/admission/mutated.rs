@@ -1,4 +1,4 @@
-//! What webhooks and policies make of an object, on its way back.
+//! Objects that webhooks and policies have mutated.
 
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
@@ -10,7 +10,7 @@ use plinth_apiserver::custom_resources::object;
 use plinth_apiserver::handlers::write::clear_status;
 use plinth_registry::ResourceType;
 
-/// The kind of the object that a request is about: that of the resource, or the one that its subresource has.
+/// The kind of the request's object: that of the resource, or of its subresource.
 fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {
     let subresource = resource.row.subresource(&call.cx.info.subresource);
     subresource.map_or_else(|| resource.row.gvk(), |subresource| subresource.gvk.clone())
@@ -19,7 +19,7 @@ fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {
 /// The type of the object in the version of `matched`, with all its fields.
 ///
 /// # Errors
-/// In upstream's words, when the documents of the group version do not describe the kind.
+/// With upstream's message, when the kind is not described by the schema of its group version.
 pub(super) fn type_of<'r>(
     call: &Call<'_>,
     matched: &'r ResourceType,
@@ -35,12 +35,12 @@ pub(super) fn type_of<'r>(
         .ok_or_else(|| format!("no corresponding type for {api_version}, Kind={}", kind.kind))
 }
 
-/// An object as somebody made it, in the version of `matched`: decoded and defaulted as one that came from a client. With
-/// `strict` a field that a built-in kind does not have is a error, else it is dropped.
+/// A mutated object, in the version of `matched`: decoded and defaulted like a client's. With `strict` an
+/// unknown field of a built-in kind is an error, else it is dropped.
 ///
 /// # Errors
 /// 500 when it cannot be decoded.
-pub(super) fn settled(
+pub(super) fn decode(
     call: &Call<'_>,
     matched: &ResourceType,
     mut made: Value,

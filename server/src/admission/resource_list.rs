@@ -1,40 +1,40 @@
-//! Amounts of resources by name (`ResourceList`), and what a pod asks for in sum.
+//! Resource lists (`ResourceList`: quantities by resource name), and the total requests of a pod.
 
 use std::collections::BTreeMap;
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
-/// Amounts by name.
+/// Quantities by resource name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amounts(pub BTreeMap<String, Quantity>);
+pub(crate) struct ResourceList(pub BTreeMap<String, Quantity>);
 
-impl Amounts {
-    /// The amounts of an object; what is no quantity is left out (validation has refused it).
-    pub fn of(list: Option<&Value>) -> Amounts {
+impl ResourceList {
+    /// Parses a resource list; invalid quantities are skipped (validation has rejected them).
+    pub fn of(list: Option<&Value>) -> ResourceList {
         let members = list.and_then(Value::as_object).into_iter().flat_map(Map::iter);
         let amount = |v: &Value| match v {
             Value::Int(number) => Quantity::parse(&number.to_string()).ok(),
             other => other.as_str().and_then(|text| Quantity::parse(text).ok()),
         };
-        Amounts(members.filter_map(|(name, v)| Some((name.to_string(), amount(v)?))).collect())
+        ResourceList(members.filter_map(|(name, v)| Some((name.to_string(), amount(v)?))).collect())
     }
 
-    /// The amount of that name.
+    /// The quantity of a resource.
     pub fn get(&self, name: &str) -> Option<Quantity> {
         self.0.get(name).copied()
     }
 
-    /// Adds amounts name by name.
-    pub fn add(&mut self, other: &Amounts) {
+    /// Adds the quantities of each resource.
+    pub fn add(&mut self, other: &ResourceList) {
         for (name, amount) in &other.0 {
             let sum = self.get(name).map_or(*amount, |present| present.plus(*amount));
             self.0.insert(name.clone(), sum);
         }
     }
 
-    /// The larger amounts name by name.
-    pub fn raise(&mut self, other: &Amounts) {
+    /// Takes the maximum of each resource.
+    pub fn raise(&mut self, other: &ResourceList) {
         for (name, amount) in &other.0 {
             if self.get(name).is_none_or(|present| *amount > present) {
                 self.0.insert(name.clone(), *amount);
@@ -42,7 +42,7 @@ impl Amounts {
         }
     }
 
-    /// As an object of canonical texts.
+    /// Encodes canonical quantities.
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
         for (name, amount) in &self.0 {
@@ -52,19 +52,19 @@ impl Amounts {
     }
 }
 
-/// What can be said for a pod as a whole.
+/// Resources that can be requested for a pod as a whole.
 const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
 
-/// What a pod's containers ask for together; `part` is `requests` or `limits`. Init containers run before the others, one by
-/// one, but for those that restart always, which run beside all that come after them.
-pub(super) fn of_pod(pod: &Value, part: &str) -> Amounts {
+/// Total requests or limits (`part`) of a pod's containers. Init containers run one by one before the others,
+/// except for sidecars (restartPolicy Always), which run beside all containers after them.
+pub(super) fn of_pod(pod: &Value, part: &str) -> ResourceList {
     let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
-    let own = |container: &Value| Amounts::of(container.at(&["resources", part]));
-    let mut sum = Amounts::default();
+    let own = |container: &Value| ResourceList::of(container.at(&["resources", part]));
+    let mut sum = ResourceList::default();
     for container in containers("containers") {
         sum.add(&own(container));
     }
-    let (mut beside, mut most) = (Amounts::default(), Amounts::default());
+    let (mut beside, mut most) = (ResourceList::default(), ResourceList::default());
     for container in containers("initContainers") {
         let mut needs = own(container);
         if container.str_at(&["restartPolicy"]) == Some("Always") {
@@ -77,7 +77,7 @@ pub(super) fn of_pod(pod: &Value, part: &str) -> Amounts {
         most.raise(&needs);
     }
     sum.raise(&most);
-    let whole = Amounts::of(pod.at(&["spec", "resources", part]));
+    let whole = ResourceList::of(pod.at(&["spec", "resources", part]));
     for (name, amount) in whole.0.into_iter().filter(|(name, _)| POD_LEVEL.contains(&name.as_str())) {
         sum.0.insert(name, amount);
     }

@@ -1,0 +1,160 @@
+//! Options of `plinth serve`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, FromArgMatches, ValueEnum};
+use ipnet::IpNet;
+
+use super::super::upstream::UpstreamFlags;
+use crate::admission::AdmissionOptions;
+use crate::controllers::Controllers;
+use plinth_apiserver::audit::AuditOptions;
+use plinth_apiserver::authn::AuthenticationOptions;
+use plinth_apiserver::authz::AuthorizationOptions;
+use plinth_apiserver::egress::kubelets::KubeletOptions;
+use plinth_apiserver::flags::duration;
+use plinth_apiserver::flow_control::FlowControlOptions;
+use plinth_http::options::HttpOptions;
+use plinth_http::serving::TlsOptions;
+use plinth_storage::encryption::EncryptionOptions;
+
+/// Options of `plinth serve`. Flags that kube-apiserver also has keep its names and meanings.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start creates certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly.\nOther flags of kube-apiserver are accepted without effect, or rejected with a reason."
+)]
+pub struct ServeOptions {
+    /// Data directory; created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Address to listen on (default: 127.0.0.1, or all addresses with --advertise-address)
+    #[arg(long, value_name = "IP")]
+    pub bind_address: Option<IpAddr>,
+    /// Port to listen on; 0 selects a free one
+    #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    pub secure_port: u16,
+    /// Duration for which history can be read and watched
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    pub history_retention: Duration,
+    /// Interval at which history older than --history-retention is compacted
+    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
+    pub compaction_interval: Duration,
+    /// Time to live of Events
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
+    pub event_ttl: Duration,
+    /// Address at which clients reach this server: used in the endpoints of the Service kubernetes and in the
+    /// serving certificate
+    #[arg(long, value_name = "IP")]
+    pub advertise_address: Option<IpAddr>,
+    /// Hostname in URLs of this server, for example in discovery documents (default: the advertised address)
+    #[arg(long, value_name = "HOST")]
+    pub external_hostname: Option<String>,
+    /// TLS
+    #[command(flatten, next_help_heading = "TLS")]
+    pub tls: TlsOptions,
+    /// CIDR of cluster IP addresses; two CIDRs, one per family, for dual stack
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
+    pub service_cluster_ip_range: Vec<IpNet>,
+    /// Range of ports for Services of type NodePort
+    #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", value_parser = port_range)]
+    pub service_node_port_range: RangeInclusive<u16>,
+    /// Minimum duration of a watch without timeoutSeconds, in seconds
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    pub min_request_timeout: u64,
+    /// Limits on concurrent requests.
+    #[command(flatten)]
+    pub flow_control: FlowControlOptions,
+    /// Limits on connections and streams.
+    #[command(flatten)]
+    pub http: HttpOptions,
+    /// Audit logging.
+    #[command(flatten)]
+    pub audit: AuditOptions,
+    /// Encryption at rest.
+    #[command(flatten)]
+    pub encryption: EncryptionOptions,
+    /// Controllers to run, as in kube-controller-manager: * enables all, name enables and -name disables one.
+    /// Disable those that another process runs
+    #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
+    pub controllers: Controllers,
+    /// Connections to kubelets
+    #[command(flatten, next_help_heading = "Kubelets")]
+    pub kubelets: KubeletOptions,
+    /// Admission plugins
+    #[command(flatten, next_help_heading = "Admission")]
+    pub admission: AdmissionOptions,
+    /// File with the authority that signs CertificateSigningRequests, PEM (default: the server's own)
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
+    pub cluster_signing_cert_file: Option<PathBuf>,
+    /// File with the private key of --cluster-signing-cert-file, PEM
+    #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
+    pub cluster_signing_key_file: Option<PathBuf>,
+    /// Maximum validity of the certificates that it signs
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    pub cluster_signing_duration: Duration,
+    /// Duration after which unused legacy tokens in Secrets are marked as invalid, and after as long again
+    /// deleted
+    #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    pub legacy_service_account_token_clean_up_period: Duration,
+    /// Authentication
+    #[command(flatten, next_help_heading = "Authentication")]
+    pub authentication: AuthenticationOptions,
+    /// Authorization
+    #[command(flatten, next_help_heading = "Authorization")]
+    pub authorization: AuthorizationOptions,
+    /// Format of the logs on standard error
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    pub logging_format: LoggingFormat,
+    /// Flags of kube-apiserver that have no effect.
+    #[command(flatten)]
+    pub upstream: UpstreamFlags,
+    /// Log verbosity: 0 warnings, 1 information, 2 and more debug
+    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    pub verbosity: u8,
+}
+
+/// `--logging-format`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LoggingFormat {
+    /// Human-readable lines.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `30000-32767`, as in kube-apiserver's flag.
+fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let ends = text.split_once('-').and_then(|(first, last)| Some((first.parse().ok()?, last.parse().ok()?)));
+    match ends {
+        Some((first, last)) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err(format!("{text:?} is not a range of ports like 30000-32767")),
+    }
+}
+
+impl ServeOptions {
+    /// Parses command-line arguments, without the program's name.
+    ///
+    /// # Errors
+    /// When an argument is unknown, missing or invalid; the error text is for users.
+    pub fn from_arguments<I, T>(arguments: I) -> Result<ServeOptions, clap::Error>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<std::ffi::OsString> + Clone,
+    {
+        let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
+        ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    /// The bind address. Only local clients can connect unless a flag says otherwise.
+    pub(super) fn bind_address(&self) -> IpAddr {
+        self.bind_address.unwrap_or(match self.advertise_address {
+            None => IpAddr::from(Ipv4Addr::LOCALHOST),
+            Some(IpAddr::V4(_)) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Some(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        })
+    }
+}
