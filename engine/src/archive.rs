@@ -67,7 +67,7 @@ pub enum Continuation {
 
 /// What an archive holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Archived {
+pub struct ArchiveSummary {
     /// The revision at which it is consistent; after a restore, the one at which the store goes on.
     pub revision: Revision,
     /// Entries of all column families.
@@ -151,7 +151,7 @@ pub(crate) fn write(
     store: &Arc<Store>,
     out: &mut impl Write,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Archived> {
+) -> Result<ArchiveSummary> {
     let pinned = store.pin();
     let revision = pinned_revision(&pinned)?;
     let total = crate::stats::families(store).iter().map(|family| family.keys).sum();
@@ -193,7 +193,7 @@ pub(crate) fn write(
     writer.out.write_all(&sum.to_le_bytes()).map_err(write_error)?;
     writer.out.flush().map_err(write_error)?;
     progress(Progress { done: entries, total: entries });
-    Ok(Archived { revision, entries })
+    Ok(ArchiveSummary { revision, entries })
 }
 
 fn write_error(source: std::io::Error) -> Error {
@@ -218,30 +218,30 @@ struct BlockWriter<'a, W> {
 
 impl<W: Write> BlockWriter<'_, W> {
     fn block(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
-        let (head, crc) = block_head(kind, payload);
+        let (header, crc) = block_header(kind, payload);
         self.checksums.update(&crc.to_le_bytes());
-        self.out.write_all(&head).map_err(write_error)?;
+        self.out.write_all(&header).map_err(write_error)?;
         self.out.write_all(payload).map_err(write_error)
     }
 }
 
-fn block_head(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
-    let mut head = [0; 9];
-    head[0] = kind;
-    head[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+fn block_header(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
+    let mut header = [0; 9];
+    header[0] = kind;
+    header[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&head[..5]);
+    crc.update(&header[..5]);
     crc.update(payload);
     let crc = crc.finalize();
-    head[5..].copy_from_slice(&crc.to_le_bytes());
-    (head, crc)
+    header[5..].copy_from_slice(&crc.to_le_bytes());
+    (header, crc)
 }
 
 /// Reads a block's kind and payload, checked.
 fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32)> {
-    let mut head = [0; 9];
-    archive.read_exact(&mut head).map_err(read_error)?;
-    let length = record::read_u32(&head, 1).unwrap_or(0) as usize;
+    let mut header = [0; 9];
+    archive.read_exact(&mut header).map_err(read_error)?;
+    let length = record::read_u32(&header, 1).unwrap_or(0) as usize;
     if length > MAX_BLOCK {
         return Err(invalid("a block is too long to be one"));
     }
@@ -251,11 +251,11 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
     if read < length {
         return Err(invalid("it ends too early"));
     }
-    let (expected, crc) = block_head(head[0], payload);
-    if expected != head {
+    let (expected, crc) = block_header(header[0], payload);
+    if expected != header {
         return Err(invalid("the checksum of a block does not match"));
     }
-    Ok((head[0], crc))
+    Ok((header[0], crc))
 }
 
 /// Restores an archive into a directory that is missing, empty, or was left by a restore that did not
@@ -291,7 +291,7 @@ pub fn restore(
     dir: impl AsRef<Path>,
     continuation: Continuation,
     progress: impl FnMut(Progress),
-) -> Result<Archived> {
+) -> Result<ArchiveSummary> {
     prepare_restore(archive, dir, continuation, progress)?.finish()
 }
 
@@ -300,7 +300,7 @@ pub fn restore(
 #[derive(Debug)]
 #[must_use = "without its name the store is refused"]
 pub struct PreparedRestore {
-    archived: Archived,
+    archived: ArchiveSummary,
     dir: PathBuf,
     /// Released on drop.
     _lock: Lock,
@@ -311,7 +311,7 @@ impl PreparedRestore {
     ///
     /// # Errors
     /// What writing can fail with.
-    pub fn finish(self) -> Result<Archived> {
+    pub fn finish(self) -> Result<ArchiveSummary> {
         failpoint!("restore-before-rename");
         directory::rename(&self.dir.join(RESTORING), &self.dir.join(DATABASE))?;
         Ok(self.archived)
@@ -383,7 +383,7 @@ pub fn prepare_restore(
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;
     let lock = store.end_restore()?;
     progress(Progress { done, total: done });
-    Ok(PreparedRestore { archived: Archived { revision, entries }, dir: dir.to_owned(), _lock: lock })
+    Ok(PreparedRestore { archived: ArchiveSummary { revision, entries }, dir: dir.to_owned(), _lock: lock })
 }
 
 fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {

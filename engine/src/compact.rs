@@ -19,8 +19,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::{CompactOptions, ReadOptions, WriteBatch};
 
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
@@ -41,7 +41,7 @@ const RECLAIM_VERSIONS: u64 = 20_000;
 pub(crate) struct Compactor {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     floor: Arc<Floor>,
     metrics: Arc<Metrics>,
     /// The floor is raised by one caller at a time: of two, the lower one could be stored last.
@@ -54,17 +54,17 @@ impl Compactor {
     pub(crate) fn new(
         store: Arc<Store>,
         hub: Arc<Hub>,
-        desk: Arc<Desk>,
+        queue: Arc<CommitQueue>,
         floor: Arc<Floor>,
         metrics: Arc<Metrics>,
     ) -> Compactor {
-        Compactor { store, hub, desk, floor, metrics, raising: Mutex::new(()), sweep: Mutex::new(0) }
+        Compactor { store, hub, queue, floor, metrics, raising: Mutex::new(()), sweep: Mutex::new(0) }
     }
 
     /// Raises the floor to `revision`. Lower than the present one is nothing to do.
     pub(crate) fn raise_floor(&self, revision: Revision) -> Result<()> {
         self.store.health().check()?;
-        let current = self.hub.head();
+        let current = self.hub.latest();
         if revision > current {
             return Err(Error::Future { requested: revision, current });
         }
@@ -73,15 +73,15 @@ impl Compactor {
             return Ok(());
         }
         failpoint!("compact-before-floor");
-        self.desk_work(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
+        self.commit_task(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
         failpoint!("compact-after-floor");
         self.floor.raise(revision);
         Ok(())
     }
 
     /// The newest revision.
-    pub(crate) fn head(&self) -> Revision {
-        self.hub.head()
+    pub(crate) fn latest(&self) -> Revision {
+        self.hub.latest()
     }
 
     /// How many revisions below the floor wait to be swept.
@@ -105,7 +105,7 @@ impl Compactor {
         // again would bring them back to light for a read at the floor.
         if !piece.tombstones.is_empty() {
             let size = piece.tombstones.iter().map(|(key, _)| key.len()).sum();
-            self.desk_work(Task::Purge(piece.tombstones), size)?;
+            self.commit_task(Task::Purge(piece.tombstones), size)?;
         }
         failpoint!("compact-after-purge");
         let mut batch = WriteBatch::default();
@@ -150,7 +150,7 @@ impl Compactor {
     /// Finds the newest revision that was committed at or before `time_ms`; the floor if there is none.
     pub(crate) fn revision_at(&self, time_ms: u64) -> Result<Revision> {
         // Entries behind `low` are unknown, those up to it are old enough, those from `high` on are not.
-        let (mut low, mut high) = (self.floor.get(), self.hub.head().next());
+        let (mut low, mut high) = (self.floor.get(), self.hub.latest().next());
         while low.next() < high {
             let middle = Revision::new(low.get() + (high.get() - low.get()) / 2);
             match self.first_entry(middle, high)? {
@@ -228,8 +228,8 @@ impl Compactor {
     }
 
     /// Has the committer do something and waits for it.
-    fn desk_work(&self, task: Task, size: usize) -> Result<()> {
-        Proposal::submit(&self.desk, task, size).wait().map(|_| ())
+    fn commit_task(&self, task: Task, size: usize) -> Result<()> {
+        Proposal::submit(&self.queue, task, size).wait().map(|_| ())
     }
 }
 

@@ -306,7 +306,7 @@ impl Lock {
     ///
     /// # Errors
     /// What was moved or replaced.
-    pub(crate) fn check_place(&self, dir: &Path) -> std::result::Result<(), String> {
+    pub(crate) fn check_not_moved(&self, dir: &Path) -> std::result::Result<(), String> {
         let is_in_place = |held: &File, path: &Path| -> std::io::Result<bool> {
             let (held, found) = (held.metadata()?, fs::metadata(path)?);
             Ok((held.dev(), held.ino()) == (found.dev(), found.ino()))

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use crate::archive::{self, Archived, Progress};
+use crate::archive::{self, ArchiveSummary, Progress};
 use crate::block::block_until;
 use crate::clock::{SystemClock, Timeline};
 use crate::commit::builder::{Builder, Relaxed, Settings};
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::commit::syncer;
 use crate::commit::writer::Writer;
 use crate::compact::{decode_entry, Compactor};
+use crate::directory_watch::DirectoryWatch;
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
 use crate::feed::history::LogReader;
@@ -28,15 +29,14 @@ use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
 use crate::health::{self, Failed, Failure, Warning};
 use crate::layout::{self, meta};
+use crate::maintenance::{MaintenanceTasks, MaintenanceThread};
 use crate::options::{Limits, Options};
-use crate::place::PlaceWatch;
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
-use crate::recovery::Dropped;
+use crate::recovery::DroppedTail;
 use crate::revision::{At, Revision};
 use crate::stats::{self, Metrics, Stats};
 use crate::store::{Family, Store};
-use crate::tender::{Duties, Tender};
 use crate::transaction::Transaction;
 use crate::watermark::{self, Watermark};
 
@@ -51,16 +51,16 @@ pub struct Engine(Arc<Inner>);
 struct Inner {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     floor: Arc<Floor>,
     feeder: Feeder,
     wakeup: Wakeup,
-    tender: Arc<Tender>,
+    maintenance: Arc<MaintenanceThread>,
     compactor: Arc<Compactor>,
     metrics: Arc<Metrics>,
     limits: Limits,
     writer: Arc<Mutex<Writer>>,
-    place: Arc<PlaceWatch>,
+    directory_watch: Arc<DirectoryWatch>,
     /// Emptied by whoever closes the engine.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -79,18 +79,18 @@ impl Engine {
         let reserved = store.revision(meta::RESERVED)?;
         // The floor counts: compaction may have removed every log entry.
         let (logged, logged_ms) = last_logged(&store)?;
-        let head = logged.max(floor).max(reserved);
+        let latest = logged.max(floor).max(reserved);
         let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
         let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
         let time = Arc::new(Timeline::start(clock, newest_ms));
-        watermark::check(&options.dir, head)?;
+        watermark::check(&options.dir, latest)?;
         let is_marked = store.number(meta::MARKED)?.is_some();
         if is_marked && watermark::read(&options.dir)?.is_none() {
-            options.warn.warn(&Warning::Unmarked { head });
+            options.warn.warn(&Warning::WatermarkLost { latest });
         }
         // Nothing is wrong with it: from here on the start writes.
         store.flush()?;
-        let watermark = Watermark::start(&options.dir, head, store.background_errors())?;
+        let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
         if !is_marked {
             let mut batch = WriteBatch::default();
             store.put_number(&mut batch, meta::MARKED, 1);
@@ -98,14 +98,14 @@ impl Engine {
         }
 
         let floor = Arc::new(Floor::new(floor));
-        let hub = Arc::new(Hub::new(head, options.limits.ring));
-        let desk = Arc::new(Desk::new(options.limits.queue));
+        let hub = Arc::new(Hub::new(latest, options.limits.ring));
+        let queue = Arc::new(CommitQueue::new(options.limits.queue));
         let metrics = Arc::new(Metrics::default());
-        let tender = Arc::new(Tender::default());
+        let maintenance = Arc::new(MaintenanceThread::default());
         let compactor = Arc::new(Compactor::new(
             Arc::clone(&store),
             Arc::clone(&hub),
-            Arc::clone(&desk),
+            Arc::clone(&queue),
             Arc::clone(&floor),
             Arc::clone(&metrics),
         ));
@@ -118,9 +118,9 @@ impl Engine {
         let writer = Arc::new(Mutex::new(Writer {
             store: Arc::clone(&store),
             hub: Arc::clone(&hub),
-            desk: Arc::clone(&desk),
+            queue: Arc::clone(&queue),
             wakeup: wakeup.clone(),
-            tender: Arc::clone(&tender),
+            maintenance: Arc::clone(&maintenance),
             metrics: Arc::clone(&metrics),
             relaxed_sync_interval: options.relaxed_sync_interval,
             unsynced: None,
@@ -129,7 +129,7 @@ impl Engine {
         let builder = Builder::new(
             Arc::clone(&store),
             Arc::clone(&hub),
-            Arc::clone(&desk),
+            Arc::clone(&queue),
             Arc::clone(&writer),
             Arc::clone(&metrics),
             Settings {
@@ -138,9 +138,9 @@ impl Engine {
                 time: Arc::clone(&time),
             },
         );
-        let duties = Duties {
+        let tasks = MaintenanceTasks {
             store: Arc::clone(&store),
-            desk: Arc::clone(&desk),
+            queue: Arc::clone(&queue),
             compactor: Arc::clone(&compactor),
             metrics: Arc::clone(&metrics),
             history_retention: options.history_retention,
@@ -153,26 +153,26 @@ impl Engine {
         let engine = Engine(Arc::new(Inner {
             store,
             hub,
-            desk,
+            queue,
             floor,
             feeder,
             wakeup,
-            tender: Arc::clone(&tender),
+            maintenance: Arc::clone(&maintenance),
             compactor,
             metrics,
             limits: options.limits,
             writer: Arc::clone(&writer),
-            place: Arc::default(),
+            directory_watch: Arc::default(),
             threads: Mutex::default(),
         }));
         engine.tell_failures();
         engine.spawn("plinth-build", move || builder.run())?;
-        let desk = Arc::clone(&engine.0.desk);
-        engine.spawn("plinth-sync", move || syncer::run(&desk, &writer))?;
+        let queue = Arc::clone(&engine.0.queue);
+        engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))?;
         engine.spawn("plinth-feed", feed)?;
-        engine.spawn("plinth-tend", move || tender.run(&duties))?;
-        let (place, store) = (Arc::clone(&engine.0.place), Arc::clone(&engine.0.store));
-        engine.spawn("plinth-place", move || place.run(&store))?;
+        engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
+        let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+        engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
         // Last: it is stopped when nobody is left who hands it anything.
         engine.spawn("plinth-wake", wake)?;
         Ok(engine)
@@ -181,12 +181,12 @@ impl Engine {
     /// Has a failure refuse every proposal, end every feed, and stop expiry and sweeping.
     fn tell_failures(&self) {
         let inner = &self.0;
-        let (desk, hub, tender) = (inner.desk.clone(), inner.hub.clone(), inner.tender.clone());
+        let (queue, hub, maintenance) = (inner.queue.clone(), inner.hub.clone(), inner.maintenance.clone());
         inner.store.health().on_failure(move |failure| {
             let error = health::refusal(failure);
-            desk.poison(&error);
+            queue.poison(&error);
             hub.end(error);
-            tender.stop();
+            maintenance.stop();
         });
     }
 
@@ -202,13 +202,13 @@ impl Engine {
 
     /// What was dropped when the directory was opened: torn writes at the end of write-ahead logs, of which nothing was ever
     /// acknowledged.
-    pub fn dropped(&self) -> &[Dropped] {
+    pub fn dropped(&self) -> &[DroppedTail] {
         self.0.store.dropped()
     }
 
     /// The newest durable revision. Costs one atomic load.
     pub fn current_revision(&self) -> Revision {
-        self.0.hub.head()
+        self.0.hub.latest()
     }
 
     /// The oldest revision that can be read. Costs one atomic load.
@@ -249,7 +249,7 @@ impl Engine {
             return Proposal::refused(error);
         }
         let size = transaction.size();
-        Proposal::submit(&self.0.desk, Task::Transact(transaction), size)
+        Proposal::submit(&self.0.queue, Task::Transact(transaction), size)
     }
 
     /// Starts a change feed. Does not read from disk.
@@ -313,7 +313,7 @@ impl Engine {
     /// [`Error::Future`], or what a write can fail with.
     pub fn compact(&self, revision: Revision) -> Result<()> {
         self.0.compactor.raise_floor(revision)?;
-        self.0.tender.sweep();
+        self.0.maintenance.sweep();
         Ok(())
     }
 
@@ -322,7 +322,7 @@ impl Engine {
     /// # Errors
     /// What made the background stop; it tries again later.
     pub fn wait_compacted(&self) -> Result<()> {
-        self.0.tender.wait_swept()
+        self.0.maintenance.wait_swept()
     }
 
     /// Writes everything, history and change feed included, to `out` as one archive for [`crate::restore`],
@@ -331,7 +331,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Corrupt`] when a record is damaged: damage does not go into the archive. [`Error::Io`] when
     /// `out` fails.
-    pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<Archived> {
+    pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<ArchiveSummary> {
         archive::write(&self.0.store, out, &mut progress)
     }
 
@@ -347,11 +347,11 @@ impl Engine {
     /// The figures of this moment. Costs some microseconds.
     pub fn stats(&self) -> Stats {
         let inner = &self.0;
-        let (queued, queued_bytes) = inner.desk.queued();
+        let (queued, queued_bytes) = inner.queue.queued();
         let [group_size, sync_micros, commit_micros] = inner.metrics.distributions();
         let (cache_hits, cache_misses) = inner.store.cache_counts();
         Stats {
-            current_revision: inner.hub.head().get(),
+            current_revision: inner.hub.latest().get(),
             compacted_revision: inner.floor.get().get(),
             compaction_debt: inner.compactor.debt().unwrap_or(0),
             commits: inner.metrics.commits.get(),
@@ -393,30 +393,30 @@ impl Inner {
     fn close(&self) -> Result<()> {
         let mut threads = std::mem::take(&mut *self.threads.lock());
         let Some(last) = threads.pop() else { return Ok(()) };
-        self.tender.stop();
-        self.desk.close();
+        self.maintenance.stop();
+        self.queue.close();
         self.hub.end(Error::Closed);
         self.feeder.stop();
-        self.place.stop();
+        self.directory_watch.stop();
         for thread in threads {
             // A panic does not come this far: it is the engine's failure.
             let _ = thread.join();
         }
         self.wakeup.stop();
         let _ = last.join();
-        if let Err(message) = self.store.check_place() {
+        if let Err(message) = self.store.check_not_moved() {
             self.store.health().fail(Failure::Moved { message });
         }
         self.store.health().check()?;
-        let head = self.hub.head();
-        if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > head.get()) {
+        let latest = self.hub.latest();
+        if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > latest.get()) {
             // Everything relaxed is synced: no revision needs to be skipped.
             let mut batch = WriteBatch::default();
-            self.store.put_number(&mut batch, meta::RESERVED, head.get());
+            self.store.put_number(&mut batch, meta::RESERVED, latest.get());
             self.store.write(batch, true)?;
         }
         self.store.flush()?;
-        self.writer.lock().watermark.close(head)
+        self.writer.lock().watermark.close(latest)
     }
 }
 

@@ -70,11 +70,11 @@ pub enum Warning {
     /// The store has lost the file that says how far it had got.
     #[error(
         "the file WATERMARK was lost and is made again: were the newest write-ahead log lost with it, nothing would tell, and revisions behind \
-         {head} would be given out again"
+         {latest} would be given out again"
     )]
-    Unmarked {
+    WatermarkLost {
         /// The newest revision that was found.
-        head: Revision,
+        latest: Revision,
     },
 }
 

@@ -44,7 +44,7 @@
 //!
 //! Reading from the top: [`Engine`] (`engine`) is the face. Writes go through `transaction` (what callers ask
 //! for) and `commit` (queue, builder, syncer). Reads are in `read`. Change feeds are in `feed`. `compact`
-//! lets go of history, `tender` is the thread that does that and expires keys. Below them `record`, `log` and
+//! lets go of history, `maintenance` is the thread that does that and expires keys. Below them `record`, `log` and
 //! `layout` define what is on disk, and `store` opens RocksDB. `docs/storage-format.md` tells the format
 //! as a whole.
 
@@ -54,6 +54,7 @@ mod clock;
 mod commit;
 mod compact;
 mod directory;
+mod directory_watch;
 mod engine;
 mod error;
 #[cfg(feature = "failpoints")]
@@ -67,8 +68,8 @@ pub mod fuzzing;
 mod health;
 mod layout;
 mod log;
+mod maintenance;
 mod options;
-mod place;
 mod range;
 mod read;
 mod record;
@@ -79,14 +80,13 @@ mod stats;
 mod store;
 mod sync;
 mod tables;
-mod tender;
 mod transaction;
 mod verify;
 mod view;
 mod wal;
 mod watermark;
 
-pub use archive::{prepare_restore, restore, Archived, Continuation, PreparedRestore, Progress};
+pub use archive::{prepare_restore, restore, ArchiveSummary, Continuation, PreparedRestore, Progress};
 pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
 pub use directory::check_restorable;
@@ -100,9 +100,9 @@ pub use options::Options;
 pub use range::KeyRange;
 pub use read::{Entry, InMemory, Range, Snapshot};
 pub use record::Record;
-pub use recovery::Dropped;
-pub use repair::{repair, Repaired};
+pub use recovery::DroppedTail;
+pub use repair::{repair, RepairReport};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};
-pub use verify::{verify, Finding, Verified};
+pub use verify::{verify, Finding, VerifyReport};

@@ -32,10 +32,10 @@ pub(crate) fn get(
         // The newest version is the answer when it is published. One that is written but not
         // published yet must not be shown: a list that follows could be older.
         let found = store.get(Family::Current, key)?;
-        let head = hub.head();
+        let latest = hub.latest();
         let Some(bytes) = found else { return Ok(None) };
         let (header, _) = record::check(key, &bytes)?;
-        if header.mod_revision <= head {
+        if header.mod_revision <= latest {
             return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
         }
     }
@@ -45,11 +45,11 @@ pub(crate) fn get(
 /// The newest record of a key, when no disk is needed to tell.
 pub(crate) fn get_in_memory(store: &Store, hub: &Hub, key: &[u8]) -> Result<InMemory> {
     let Some(found) = store.get_in_memory(Family::Current, key)? else { return Ok(InMemory::Unknown) };
-    let head = hub.head();
+    let latest = hub.latest();
     let Some(bytes) = found else { return Ok(InMemory::Known(None)) };
     let (header, _) = record::check(key, &bytes)?;
     // As in `get`: what is not published yet must not be shown, and the version before it may be on disk.
-    if header.mod_revision > head {
+    if header.mod_revision > latest {
         return Ok(InMemory::Unknown);
     }
     Ok(InMemory::Known(to_record(Bytes::copy_from_slice(key), &header, &bytes)))
@@ -111,9 +111,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(store: &Arc<Store>, hub: &Hub, floor: &Floor, at: At) -> Result<Snapshot> {
-        // The head before the pin: the pinned state holds all that the head covers, and perhaps more,
+        // The latest before the pin: the pinned state holds all that the latest covers, and perhaps more,
         // which reads skip.
-        let current = hub.head();
+        let current = hub.latest();
         let revision = match at {
             At::Latest => current,
             At::Exact(revision) => revision,
@@ -125,7 +125,7 @@ impl Snapshot {
         // The floor after the pin, see `Floor`.
         match at {
             At::Exact(revision) => floor.check(revision)?,
-            // The floor never passes the head.
+            // The floor never passes the latest.
             At::Latest => {
                 if floor.get() > revision {
                     return Snapshot::take(store, hub, floor, At::Latest);

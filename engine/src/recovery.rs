@@ -23,7 +23,7 @@ const UNACKNOWLEDGED: &str = "unacknowledged";
 /// What a start dropped: what a crash leaves of writes that were not acknowledged. What was cut off by other means within two seconds
 /// of the crash looks the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedTail {
     /// The log, or the MANIFEST.
     pub path: PathBuf,
     /// Bytes of it that were dropped, from its end.
@@ -63,9 +63,9 @@ pub(crate) struct TornManifest {
 
 /// What the MANIFEST knows of the logs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct FlushState {
     /// Number of the oldest log that is needed.
-    pub oldest: u64,
+    pub oldest_log: u64,
     /// The newest sequence number.
     pub sequence: u64,
 }
@@ -81,21 +81,21 @@ pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
     Ok(logs)
 }
 
-/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `ask` asks the MANIFEST what it knows.
+/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `query` asks RocksDB for the flush state that the MANIFEST records.
 pub(crate) fn plan(
     dir: &Path,
-    ask: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<Known>,
+    query: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<FlushState>,
 ) -> Result<Plan> {
     let mark = watermark::read(dir)?;
     let mut plan = Plan { manifest: torn_manifest(dir, mark)?, ..Plan::default() };
     let mut logs = read_logs(dir)?;
     check_against_mark(dir, &logs, mark)?;
     if plan.manifest.is_some() || mismatch(&logs).is_some() {
-        let known = ask(&logs, plan.manifest.as_ref())?;
-        logs.retain(|log| log.number >= known.oldest);
+        let flushed = query(&logs, plan.manifest.as_ref())?;
+        logs.retain(|log| log.number >= flushed.oldest_log);
         let first = logs.iter().find_map(|log| log.contents.first);
         if let (Some(manifest), Some(first)) = (&plan.manifest, first) {
-            if first > known.sequence.saturating_add(1) {
+            if first > flushed.sequence.saturating_add(1) {
                 return Err(Error::Incomplete {
                     dir: dir.to_owned(),
                     path: manifest.path.clone(),
@@ -148,7 +148,7 @@ impl Plan {
     }
 
     /// Drops what the plan says.
-    pub(crate) fn apply(self, dir: &Path) -> Result<Vec<Dropped>> {
+    pub(crate) fn apply(self, dir: &Path) -> Result<Vec<DroppedTail>> {
         let mut dropped = Vec::new();
         if !self.set_aside.is_empty() {
             let aside = dir.join(UNACKNOWLEDGED);
@@ -157,7 +157,7 @@ impl Plan {
                 let name = log.path.file_name().unwrap_or_default();
                 fs::rename(&log.path, aside.join(name))
                     .map_err(|e| Error::io(format!("moving {}", log.path.display()), e))?;
-                dropped.push(Dropped { path: log.path, bytes: log.bytes });
+                dropped.push(DroppedTail { path: log.path, bytes: log.bytes });
             }
             directory::sync(&aside)?;
             directory::sync(&dir.join(DATABASE))?;
@@ -173,7 +173,7 @@ impl Plan {
                     file.sync_all()
                 })
                 .map_err(|e| Error::io(format!("cutting {}", path.display()), e))?;
-            dropped.push(Dropped { path, bytes: bytes - sound });
+            dropped.push(DroppedTail { path, bytes: bytes - sound });
         }
         Ok(dropped)
     }

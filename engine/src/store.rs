@@ -21,7 +21,7 @@ use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::{Memory, Options};
-use crate::recovery::{self, Dropped, Known, Log, TornManifest};
+use crate::recovery::{self, DroppedTail, FlushState, Log, TornManifest};
 use crate::revision::Revision;
 use crate::view::{Logs, View};
 use crate::watermark::BackgroundErrors;
@@ -46,7 +46,7 @@ pub(crate) struct Store {
     /// Writes so far, each counted before it is done.
     writes: AtomicU64,
     /// What was dropped when it was opened.
-    dropped: Vec<Dropped>,
+    dropped: Vec<DroppedTail>,
     /// Where the database is, when it is not opened in its place.
     _view: Option<View>,
     /// Released on drop, after the database.
@@ -89,7 +89,7 @@ impl Family {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if self.check_place().is_err() {
+        if self.check_not_moved().is_err() {
             // To close it, RocksDB removes files and writes others by their paths: in what is there now. It stays open until the
             // process ends; what was acknowledged is in the synced log.
             std::mem::forget(Arc::clone(&self.db));
@@ -122,7 +122,7 @@ impl Store {
         // Before the logs are looked at, since what looks torn may be under way.
         let lock = lock.and_database(dir)?;
         directory::remove_unfinished(&dir.join(VIEWING))?;
-        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn, Changes::Allowed))?;
+        let plan = recovery::plan(dir, |logs, torn| query_manifest(dir, logs, torn, Changes::Allowed))?;
         let dropped = plan.apply(dir)?;
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
@@ -132,14 +132,14 @@ impl Store {
     }
 
     /// Opens the database to read it and change nothing, for verification.
-    pub(crate) fn open_to_look(options: &Options) -> Result<Store> {
+    pub(crate) fn open_read_only(options: &Options) -> Result<Store> {
         let dir = &options.dir;
         if directory::inspect(dir)? == State::Empty {
             return Err(Error::Foreign { dir: dir.clone() });
         }
         let lock = directory::lock(dir)?.and_database(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
-        let plan = recovery::plan(dir, |logs, torn| ask_manifest(dir, logs, torn, Changes::Forbidden))?;
+        let plan = recovery::plan(dir, |logs, torn| query_manifest(dir, logs, torn, Changes::Forbidden))?;
         let database = dir.join(DATABASE);
         if plan.is_empty() {
             let opened = open_database(&database, &options.memory, &cache, Access::Read)?;
@@ -252,8 +252,8 @@ impl Store {
     ///
     /// # Errors
     /// What was moved or replaced.
-    pub(crate) fn check_place(&self) -> std::result::Result<(), String> {
-        self.lock.check_place(&self.dir)
+    pub(crate) fn check_not_moved(&self) -> std::result::Result<(), String> {
+        self.lock.check_not_moved(&self.dir)
     }
 
     /// Whether writes have failed; shared by the threads of the engine.
@@ -294,7 +294,7 @@ impl Store {
     }
 
     /// What was dropped when it was opened; nothing of it was ever acknowledged.
-    pub(crate) fn dropped(&self) -> &[Dropped] {
+    pub(crate) fn dropped(&self) -> &[DroppedTail] {
         &self.dropped
     }
 
@@ -524,12 +524,12 @@ pub(crate) enum Changes {
 
 /// What the MANIFEST of a data directory knows of the logs. RocksDB is asked about a view of the database in which the logs are
 /// blank, and does not mind tables that are damaged or missing.
-pub(crate) fn ask_manifest(
+pub(crate) fn query_manifest(
     dir: &Path,
     logs: &[Log],
     torn: Option<&TornManifest>,
     changes: Changes,
-) -> Result<Known> {
+) -> Result<FlushState> {
     let logs: Vec<(PathBuf, u64)> = logs.iter().map(|log| (log.path.clone(), log.bytes)).collect();
     let (database, logs) = (dir.join(DATABASE), Logs::Blank(&logs));
     let view = match changes {
@@ -539,8 +539,8 @@ pub(crate) fn ask_manifest(
     let memory = Options::new(dir).memory;
     let cache = Cache::new_lru_cache(memory.block_cache);
     let (db, _) = open_database(view.path(), &memory, &cache, Access::Manifest)?;
-    let oldest = db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0);
-    Ok(Known { oldest, sequence: db.latest_sequence_number() })
+    let oldest_log = db.property_int_value("rocksdb.min-log-number-to-keep")?.unwrap_or(0);
+    Ok(FlushState { oldest_log, sequence: db.latest_sequence_number() })
 }
 
 /// Makes an empty database in the locked directory `dir`.

@@ -46,7 +46,7 @@ impl std::fmt::Display for Finding {
 
 /// What a verification has read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Entries of all column families.
     pub entries: u64,
     /// Findings found.
@@ -66,13 +66,13 @@ pub fn verify(
     dir: impl AsRef<Path>,
     mut progress: impl FnMut(Progress),
     mut finding: impl FnMut(Finding),
-) -> Result<Verified> {
-    let mut verified = Verified::default();
+) -> Result<VerifyReport> {
+    let mut verified = VerifyReport::default();
     let mut count = |found: Finding| {
         verified.findings += 1;
         finding(found);
     };
-    let store = match Store::open_to_look(&Options::new(dir.as_ref())) {
+    let store = match Store::open_read_only(&Options::new(dir.as_ref())) {
         Ok(store) => Arc::new(store),
         Err(error @ (Error::Rocks { .. } | Error::Corrupt { .. })) => {
             count(Finding {
@@ -88,19 +88,19 @@ pub fn verify(
     let mut check = Check {
         pinned: store.pin(),
         floor: Revision::ZERO,
-        head: Revision::ZERO,
+        latest: Revision::ZERO,
         finding: &mut count,
         progress: &mut progress,
         done: Progress { done: 0, total },
         reported: HashSet::new(),
     };
     check.run(&store);
-    match watermark::check(dir.as_ref(), check.head) {
+    match watermark::check(dir.as_ref(), check.latest) {
         Ok(()) => {}
         Err(error @ Error::LostCommits { .. }) => check.report(error),
         Err(error) => return Err(error),
     }
-    let (entries, revision) = (check.done.done, check.head);
+    let (entries, revision) = (check.done.done, check.latest);
     verified.entries = entries;
     verified.revision = revision;
     Ok(verified)
@@ -109,7 +109,7 @@ pub fn verify(
 struct Check<'a> {
     pinned: Pinned,
     floor: Revision,
-    head: Revision,
+    latest: Revision,
     finding: &'a mut dyn FnMut(Finding),
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
@@ -134,11 +134,11 @@ impl Check<'_> {
             Err(error) => self.report(error),
         }
         match pinned_revision(&self.pinned) {
-            Ok(head) => self.head = head,
+            Ok(latest) => self.latest = latest,
             Err(error) => {
                 self.report(error);
                 // Unknown: nothing is beyond it.
-                self.head = Revision::new(u64::MAX);
+                self.latest = Revision::new(u64::MAX);
             }
         }
         for family in Family::ALL {
@@ -208,7 +208,7 @@ impl Check<'_> {
     fn check_current(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let (header, _) = record::check(key, value)?;
         let corrupt = |reason| Err(corrupt_record(key, header.mod_revision, reason));
-        if header.mod_revision > self.head {
+        if header.mod_revision > self.latest {
             return corrupt("the record is newer than the log");
         }
         // Point reads go another way than scans, past filters and through the index.

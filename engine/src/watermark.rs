@@ -94,11 +94,11 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
     Ok(read_counted(dir)?.map(|(_, mark)| mark))
 }
 
-/// Refuses a store that ends at `head` where it was further once.
-pub(crate) fn check(dir: &Path, head: Revision) -> Result<()> {
+/// Refuses a store that ends at `latest` where it was further once.
+pub(crate) fn check(dir: &Path, latest: Revision) -> Result<()> {
     match read(dir)? {
-        Some(mark) if mark.revision > head => {
-            Err(Error::LostCommits { dir: dir.to_owned(), found: head, durable: mark.revision })
+        Some(mark) if mark.revision > latest => {
+            Err(Error::LostCommits { dir: dir.to_owned(), found: latest, durable: mark.revision })
         }
         _ => Ok(()),
     }

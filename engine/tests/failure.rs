@@ -172,7 +172,7 @@ fn a_panic_of_the_maintenance_thread_fails_the_engine() {
     let point = set("compact-after-history", Action::Panic);
     engine.compact(last).unwrap();
     let told = assert_failed(engine, point, &["a"]);
-    assert!(matches!(&told, Failure::Panic { thread, .. } if thread == "plinth-tend"), "{told}");
+    assert!(matches!(&told, Failure::Panic { thread, .. } if thread == "plinth-maintain"), "{told}");
     assert_there(dir.path(), &["a"]);
 }
 

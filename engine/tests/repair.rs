@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_sound, copy_dir, dump, scratch, wal_files};
 use plinth_engine::{
-    repair, restore, verify, At, Continuation, Engine, Error, KeyRange, Options, Repaired, Revision,
+    repair, restore, verify, At, Continuation, Engine, Error, KeyRange, Options, RepairReport, Revision,
     Transaction,
 };
 
@@ -68,7 +68,7 @@ fn killed(is_swept: bool) -> (tempfile::TempDir, State, Revision) {
 fn repaired(
     image: &Path,
     change: impl FnOnce(&Path),
-) -> (tempfile::TempDir, Result<Repaired, Error>, Vec<String>) {
+) -> (tempfile::TempDir, Result<RepairReport, Error>, Vec<String>) {
     let dir = scratch();
     copy_dir(image, dir.path());
     change(&dir.path().join("db"));

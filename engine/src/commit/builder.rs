@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use rocksdb::WriteBatch;
 
 use crate::clock::Timeline;
-use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::group::Group;
 use crate::commit::proposal::Committed;
+use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::commit::recent::Recent;
 use crate::commit::writer::Writer;
 use crate::error::{Error, Result};
@@ -31,12 +31,12 @@ const RESERVE: u64 = 10_000;
 pub(crate) struct Builder {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     /// For groups that it writes itself.
     writer: Arc<Mutex<Writer>>,
     metrics: Arc<Metrics>,
     /// The last revision given out, durable or not.
-    head: Revision,
+    last_assigned: Revision,
     /// Newest versions of keys that groups in flight change; they hide what the database says.
     overlay: HashMap<Bytes, Pending>,
     /// Which keys may have been written since a caller read them.
@@ -73,11 +73,11 @@ struct Pending {
 }
 
 /// Says that there will be no more groups when it is dropped.
-struct Gone(Arc<Desk>);
+struct BuilderExit(Arc<CommitQueue>);
 
-impl Drop for Gone {
+impl Drop for BuilderExit {
     fn drop(&mut self) {
-        self.0.builder_gone();
+        self.0.builder_ended();
     }
 }
 
@@ -98,18 +98,18 @@ impl Builder {
     pub(crate) fn new(
         store: Arc<Store>,
         hub: Arc<Hub>,
-        desk: Arc<Desk>,
+        queue: Arc<CommitQueue>,
         writer: Arc<Mutex<Writer>>,
         metrics: Arc<Metrics>,
         settings: Settings,
     ) -> Builder {
         let Settings { group_limit, relaxed, time } = settings;
         Builder {
-            head: hub.head(),
-            recent: Recent::new(hub.head()),
+            last_assigned: hub.latest(),
+            recent: Recent::new(hub.latest()),
             store,
             hub,
-            desk,
+            queue,
             writer,
             metrics,
             overlay: HashMap::new(),
@@ -123,10 +123,10 @@ impl Builder {
         }
     }
 
-    /// Runs until the desk is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         // However this thread ends, the syncer's must not wait for it.
-        let _gone = Gone(Arc::clone(&self.desk));
+        let _exit = BuilderExit(Arc::clone(&self.queue));
         loop {
             let room = self.open.as_ref().is_none_or(|group| group.bytes < self.group_limit);
             let was_open = self.open.is_some();
@@ -138,20 +138,20 @@ impl Builder {
                     None => self.in_flight.push_back((group.number, keys)),
                 }
             }
-            let look = self.desk.look(&mut self.open, room);
+            let next = self.queue.next_work(&mut self.open, room);
             debug_assert!(was_open || self.open.is_none());
-            if let Some(error) = look.failed {
+            if let Some(error) = next.failed {
                 self.start_over(&error);
                 continue;
             }
-            self.retire(look.finished);
-            if let Some(group) = look.write {
+            self.retire(next.finished);
+            if let Some(group) = next.write {
                 self.writer.lock().write(group);
             }
-            for work in look.work {
-                self.take(work, look.idle);
+            for work in next.work {
+                self.take(work, next.idle);
             }
-            if look.closing {
+            if next.closing {
                 break;
             }
         }
@@ -164,7 +164,7 @@ impl Builder {
         }
         self.overlay.clear();
         self.in_flight.clear();
-        self.head = self.hub.head();
+        self.last_assigned = self.hub.latest();
         self.relaxed.reserved = Revision::ZERO;
     }
 
@@ -199,13 +199,13 @@ impl Builder {
                 group.answers.push((work.reply, result));
             }
             // Nothing unpublished that the answer could rest on.
-            None if idle && self.hub.head() == self.head => work.reply.send(result),
+            None if idle && self.hub.latest() == self.last_assigned => work.reply.send(result),
             None => self.group().answers.push((work.reply, result)),
         }
     }
 
     fn unchanged(&self) -> Committed {
-        Committed { revision: self.head, commit: None }
+        Committed { revision: self.last_assigned, commit: None }
     }
 
     fn group(&mut self) -> &mut Group {
@@ -284,8 +284,8 @@ impl Builder {
 
     /// Gives the transaction its revision and adds it to the open group.
     fn apply(&mut self, planned: Vec<Planned>) -> Committed {
-        let revision = self.head.next();
-        self.head = revision;
+        let revision = self.last_assigned.next();
+        self.last_assigned = revision;
         let time_ms = self.time.now_ms();
         let relaxed = planned.iter().all(|planned| self.is_relaxed(&planned.operation.key));
         let number = self.group().number;

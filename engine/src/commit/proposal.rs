@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::block::block_until;
-use crate::commit::desk::{Desk, Task, Work};
+use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::error::{Error, Result};
 use crate::feed::event::Commit;
 use crate::revision::Revision;
@@ -96,21 +96,21 @@ pub struct Proposal(State);
 
 enum State {
     /// The queue is full.
-    Outside(Arc<Desk>, Option<Work>, Arc<Slot>),
+    Blocked(Arc<CommitQueue>, Option<Work>, Arc<Slot>),
     /// Queued, being committed, or answered.
-    Inside(Arc<Slot>),
+    Queued(Arc<Slot>),
     /// Refused before it was queued.
     Refused(Option<Error>),
 }
 
 impl Proposal {
     /// Queues `task`, which counts for `size` bytes.
-    pub(crate) fn submit(desk: &Arc<Desk>, task: Task, size: usize) -> Proposal {
+    pub(crate) fn submit(queue: &Arc<CommitQueue>, task: Task, size: usize) -> Proposal {
         let slot = Slot::new();
         let work = Work { task, reply: Reply::new(&slot), size };
-        Proposal(match desk.submit(work, None) {
-            None => State::Inside(slot),
-            Some(work) => State::Outside(Arc::clone(desk), Some(work), slot),
+        Proposal(match queue.submit(work, None) {
+            None => State::Queued(slot),
+            Some(work) => State::Blocked(Arc::clone(queue), Some(work), slot),
         })
     }
 
@@ -134,19 +134,19 @@ impl Future for Proposal {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.get_mut().0;
-        if let State::Outside(desk, work, slot) = state {
+        if let State::Blocked(queue, work, slot) = state {
             if let Some(taken) = work.take() {
-                *work = desk.submit(taken, Some(cx.waker()));
+                *work = queue.submit(taken, Some(cx.waker()));
                 if work.is_some() {
                     return Poll::Pending;
                 }
             }
-            *state = State::Inside(Arc::clone(slot));
+            *state = State::Queued(Arc::clone(slot));
         }
         match state {
-            State::Inside(slot) => slot.poll(cx.waker()),
+            State::Queued(slot) => slot.poll(cx.waker()),
             State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
-            State::Outside(..) => Poll::Pending,
+            State::Blocked(..) => Poll::Pending,
         }
     }
 }

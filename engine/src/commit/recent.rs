@@ -15,9 +15,9 @@ pub(crate) struct Recent {
 const SLOTS: usize = 1 << 16;
 
 impl Recent {
-    /// Knows of nothing since `head`.
-    pub(crate) fn new(head: Revision) -> Recent {
-        Recent { slots: vec![head; SLOTS].into_boxed_slice() }
+    /// Knows of nothing since `latest`.
+    pub(crate) fn new(latest: Revision) -> Recent {
+        Recent { slots: vec![latest; SLOTS].into_boxed_slice() }
     }
 
     /// The key is written at `revision`.

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use rocksdb::WriteBatch;
 
-use crate::commit::desk::Desk;
 use crate::commit::group::Group;
+use crate::commit::queue::CommitQueue;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
 use crate::feed::wake::Wakeup;
 use crate::health::Failure;
+use crate::maintenance::MaintenanceThread;
 use crate::stats::Metrics;
 use crate::store::Store;
-use crate::tender::Tender;
 use crate::watermark::Watermark;
 
 /// More subscribers than this are woken by the waking thread.
@@ -23,13 +23,13 @@ const WAKE_HERE: usize = 16;
 
 /// Writes groups, one after another in the order of their numbers. Behind a lock that is held for a whole group, by
 /// the syncer's thread or, for a few transactions when nothing else is under way, by the builder's (see
-/// [`Desk::look`]); the desk gives out one group at a time, so that neither waits for the other.
+/// [`CommitQueue::next_work`]); the queue gives out one group at a time, so that neither waits for the other.
 pub(crate) struct Writer {
     pub store: Arc<Store>,
     pub hub: Arc<Hub>,
-    pub desk: Arc<Desk>,
+    pub queue: Arc<CommitQueue>,
     pub wakeup: Wakeup,
-    pub tender: Arc<Tender>,
+    pub maintenance: Arc<MaintenanceThread>,
     pub metrics: Arc<Metrics>,
     /// Longest time for which relaxed groups stay unsynced.
     pub relaxed_sync_interval: Duration,
@@ -78,9 +78,9 @@ impl Writer {
                 } else {
                     self.unsynced.get_or_insert(started);
                 }
-                self.desk.group_written(number, group.answers.len(), took);
+                self.queue.group_written(number, group.answers.len(), took);
                 self.publish(group);
-                self.desk.group_answered();
+                self.queue.group_answered();
                 self.catch_up();
             }
             Err(error) => {
@@ -91,7 +91,7 @@ impl Writer {
                 }
                 // The builder is told first: a retry that follows the answer must not be built on the
                 // group that failed.
-                self.desk.group_failed(number, error.clone());
+                self.queue.group_failed(number, error.clone());
                 group.fail(&error);
             }
         }
@@ -114,7 +114,7 @@ impl Writer {
         if !group.sync {
             return Ok(());
         }
-        let revision = group.commits.last().map_or(self.hub.head(), |commit| commit.revision);
+        let revision = group.commits.last().map_or(self.hub.latest(), |commit| commit.revision);
         // The group is on disk, and its log may be unknown: as if the sync had failed.
         self.watermark.synced(revision, self.store.writes()).map_err(Error::into_unknown_outcome)
     }
@@ -129,7 +129,7 @@ impl Writer {
         for (reply, answer) in group.answers {
             reply.send(answer);
         }
-        self.tender.deadline_set(group.deadline_ms);
+        self.maintenance.deadline_set(group.deadline_ms);
         if wakers.len() > WAKE_HERE {
             self.wakeup.wake(wakers);
         } else {

@@ -22,14 +22,14 @@ pub(crate) struct Feeder {
 }
 
 enum Job {
-    Read(Owed),
+    Read(PendingRead),
     Stop,
 }
 
 /// A piece that the feeder's thread owes; dropped unread, the subscriber is woken nonetheless.
-struct Owed(Arc<CatchUp>);
+struct PendingRead(Arc<CatchUp>);
 
-impl Drop for Owed {
+impl Drop for PendingRead {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -114,7 +114,7 @@ impl Feeder {
         let answer = Mutex::new(Answer { chunk: None, answered: false, waker: waker.clone() });
         let catch_up = Arc::new(CatchUp { range: range.clone(), after, previous, answer });
         // A job that no thread takes is dropped, and thereby answered.
-        let _ = self.jobs.send(Job::Read(Owed(Arc::clone(&catch_up))));
+        let _ = self.jobs.send(Job::Read(PendingRead(Arc::clone(&catch_up))));
         catch_up
     }
 
@@ -128,10 +128,10 @@ impl Feeder {
 fn run(history: &impl History, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         match job {
-            Job::Read(owed) => {
+            Job::Read(pending) => {
                 // The subscriber may have gone away while it waited for its turn.
-                if Arc::strong_count(&owed.0) > 1 {
-                    owed.0.answer(history.read(&owed.0));
+                if Arc::strong_count(&pending.0) > 1 {
+                    pending.0.answer(history.read(&pending.0));
                 }
             }
             Job::Stop => return,

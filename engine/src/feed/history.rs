@@ -32,14 +32,14 @@ pub(crate) struct LogReader {
 
 impl History for LogReader {
     fn read(&self, request: &CatchUp) -> Result<Chunk> {
-        // The head before the pin: the pinned state holds all that the head covers.
-        let head = self.hub.head();
+        // The latest before the pin: the pinned state holds all that the latest covers.
+        let latest = self.hub.latest();
         let pinned = self.store.pin();
         self.floor.check(request.after)?;
 
         let mut read = ReadOptions::default();
         read.set_iterate_lower_bound(layout::log_key(request.after.next()).to_vec());
-        read.set_iterate_upper_bound(layout::log_key(head.next()).to_vec());
+        read.set_iterate_upper_bound(layout::log_key(latest.next()).to_vec());
         read.fill_cache(false);
         let mut cursor = pinned.cursor(Family::Log, read);
         cursor.seek_to_first();
@@ -65,8 +65,8 @@ impl History for LogReader {
             cursor.next();
         }
         cursor.status()?;
-        check_gap(&pinned, expected, head.next())?;
-        Ok(Chunk { events, through: head.max(request.after) })
+        check_gap(&pinned, expected, latest.next())?;
+        Ok(Chunk { events, through: latest.max(request.after) })
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) type Segment = Arc<[Arc<Event>]>;
 /// The publishing side of all change feeds, and the current revision.
 pub(crate) struct Hub {
     /// The newest revision that is durable and that every range feed knows of.
-    head: AtomicU64,
+    latest: AtomicU64,
     ring: RwLock<Ring>,
     index: Mutex<Index>,
     /// Who waits for a revision.
@@ -63,8 +63,8 @@ struct FeedState {
     segments: VecDeque<Segment>,
     /// The segments hold every event of the range behind this revision.
     complete_from: Revision,
-    /// One place for each subscriber: its waker while it waits.
-    places: Vec<Option<Waker>>,
+    /// One slot for each subscriber: its waker while it waits.
+    slots: Vec<Option<Waker>>,
     /// Places whose subscribers wait.
     parked: Vec<usize>,
     /// Places without a subscriber.
@@ -75,17 +75,17 @@ struct FeedState {
 pub(crate) enum Next {
     /// The next events.
     Segment(Segment),
-    /// There are none up to this head; the waker is registered.
+    /// There are none up to this latest; the waker is registered.
     Nothing(Revision),
     /// The subscriber is too far behind for the segments.
     Behind,
 }
 
 impl Hub {
-    pub(crate) fn new(head: Revision, ring_bytes: usize) -> Hub {
+    pub(crate) fn new(latest: Revision, ring_bytes: usize) -> Hub {
         Hub {
-            head: AtomicU64::new(head.get()),
-            ring: RwLock::new(Ring::new(head, ring_bytes)),
+            latest: AtomicU64::new(latest.get()),
+            ring: RwLock::new(Ring::new(latest, ring_bytes)),
             index: Mutex::default(),
             waiting: Mutex::default(),
             waiting_count: AtomicUsize::new(0),
@@ -98,8 +98,8 @@ impl Hub {
     }
 
     /// The newest published revision.
-    pub(crate) fn head(&self) -> Revision {
-        Revision::new(self.head.load(Ordering::Acquire))
+    pub(crate) fn latest(&self) -> Revision {
+        Revision::new(self.latest.load(Ordering::Acquire))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -119,11 +119,11 @@ impl Hub {
             ring.complete_from()
         };
         let touched = index.append(commits);
-        // First all range feeds know of the events, then the head moves: a subscriber that finds
-        // nothing may go on to the head. Wakers are collected last: a subscriber that looks in
-        // between sees events beyond the head, leaves them, and is woken here.
-        self.head.store(last.get(), Ordering::Release);
-        // After the head: a subscriber who is told that it is behind finds a head to catch up to.
+        // First all range feeds know of the events, then the latest moves: a subscriber that finds
+        // nothing may go on to the latest. Wakers are collected last: a subscriber that looks in
+        // between sees events beyond the latest, leaves them, and is woken here.
+        self.latest.store(last.get(), Ordering::Release);
+        // After the latest: a subscriber who is told that it is behind finds a latest to catch up to.
         index.release(complete_from);
         drop(index);
         let mut wakers = Vec::new();
@@ -151,34 +151,34 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes a place among the subscribers of `range`.
+    /// Takes a slot among the subscribers of `range`.
     pub(crate) fn join(&self, range: &KeyRange) -> (Arc<RangeFeed>, usize) {
         self.subscribers.fetch_add(1, Ordering::Relaxed);
         let mut index = self.index.lock();
         // The ring cannot move on while the index is locked.
         let last = self.ring.read().last();
         let feed = index.feed(range, last);
-        let place = feed.state.lock().take_place();
-        (feed, place)
+        let slot = feed.state.lock().take_slot();
+        (feed, slot)
     }
 
-    /// Gives a place back; the range feed goes with its last subscriber.
-    pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, place: usize) {
+    /// Gives a slot back; the range feed goes with its last subscriber.
+    pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, slot: usize) {
         self.subscribers.fetch_sub(1, Ordering::Relaxed);
         let mut index = self.index.lock();
-        let empty = feed.state.lock().give_back(place);
+        let empty = feed.state.lock().give_back(slot);
         if empty {
             index.remove(feed);
         }
     }
 
-    /// Calls `visit` with the commits behind `after`, up to the head, until it answers false. Answers
+    /// Calls `visit` with the commits behind `after`, up to the latest, until it answers false. Answers
     /// whether the ring reaches back that far.
     pub(crate) fn scan_ring(&self, after: Revision, mut visit: impl FnMut(&Arc<Commit>) -> bool) -> bool {
-        let head = self.head();
+        let latest = self.latest();
         let ring = self.ring.read();
         let Some(commits) = ring.since(after) else { return false };
-        for commit in commits.take_while(|commit| commit.revision <= head) {
+        for commit in commits.take_while(|commit| commit.revision <= latest) {
             if !visit(commit) {
                 break;
             }
@@ -205,10 +205,10 @@ impl Hub {
         let mut waiting = self.waiting.lock();
         self.waiting_count.store(waiting.len() + 1, Ordering::SeqCst);
         // Looked at again after the count was raised, or a publisher in between would see nobody. The
-        // fence is the other half of that in `take_waiting`: of "count, then head" here and "head, then
+        // fence is the other half of that in `take_waiting`: of "count, then latest" here and "latest, then
         // count" there, at least one sees what the other has stored.
         fence(Ordering::SeqCst);
-        if self.head() >= revision || self.is_closed() {
+        if self.latest() >= revision || self.is_closed() {
             waiting.remove(&(revision, id));
             self.waiting_count.store(waiting.len(), Ordering::SeqCst);
             return false;
@@ -253,7 +253,7 @@ impl Index {
             state: Mutex::new(FeedState {
                 segments: VecDeque::new(),
                 complete_from: last,
-                places: Vec::new(),
+                slots: Vec::new(),
                 parked: Vec::new(),
                 free: Vec::new(),
             }),
@@ -289,17 +289,17 @@ impl Index {
         }
         // In the order of their first event, so that the order of locks does not depend on addresses.
         let mut matched: Vec<(Arc<RangeFeed>, Vec<Arc<Event>>)> = Vec::new();
-        let mut places: HashMap<*const RangeFeed, usize> = HashMap::new();
+        let mut indices: HashMap<*const RangeFeed, usize> = HashMap::new();
         for event in commits.iter().flat_map(|commit| &commit.events) {
             for length in self.lengths.keys() {
                 let Some(prefix) = event.key.get(..*length) else { break };
                 for feed in self.feeds.get(prefix).into_iter().flatten() {
                     if feed.range.contains(&event.key) {
-                        let place = *places.entry(Arc::as_ptr(feed)).or_insert_with(|| {
+                        let index = *indices.entry(Arc::as_ptr(feed)).or_insert_with(|| {
                             matched.push((Arc::clone(feed), Vec::new()));
                             matched.len() - 1
                         });
-                        if let Some((_, events)) = matched.get_mut(place) {
+                        if let Some((_, events)) = matched.get_mut(index) {
                             events.push(Arc::clone(event));
                         }
                     }
@@ -335,21 +335,21 @@ impl Index {
 }
 
 impl RangeFeed {
-    /// The next events behind `position` and not beyond the hub's head, or the registered waker.
+    /// The next events behind `position` and not beyond the hub's latest, or the registered waker.
     ///
-    /// `head` is read under the lock. Read before, it could be older than a publication that has
+    /// `latest` is read under the lock. Read before, it could be older than a publication that has
     /// collected its wakers already: the subscriber would leave the events, park, and sleep until the
-    /// next ones. Under the lock, either the head is that of the publication, or its wakers are yet to
+    /// next ones. Under the lock, either the latest is that of the publication, or its wakers are yet to
     /// be collected.
     pub(crate) fn next(
         &self,
         position: Revision,
-        head: impl FnOnce() -> Revision,
-        place: usize,
+        latest: impl FnOnce() -> Revision,
+        slot: usize,
         waker: &Waker,
     ) -> Next {
         let mut state = self.state.lock();
-        let head = head();
+        let latest = latest();
         if position < state.complete_from {
             return Next::Behind;
         }
@@ -362,7 +362,7 @@ impl RangeFeed {
         };
         if let Some(segment) = state.segments.get(start) {
             let last = segment.last().map_or(Revision::ZERO, |event| event.revision);
-            if last <= head {
+            if last <= latest {
                 let seen = segment.partition_point(|event| event.revision <= position);
                 return Next::Segment(match segment.get(seen..) {
                     // The position is inside the segment: the subscriber came out of a catch-up.
@@ -371,8 +371,8 @@ impl RangeFeed {
                 });
             }
         }
-        state.park(place, waker);
-        Next::Nothing(head)
+        state.park(slot, waker);
+        Next::Nothing(latest)
     }
 
     /// Whether the segments are complete behind `position`.
@@ -382,37 +382,37 @@ impl RangeFeed {
 }
 
 impl FeedState {
-    fn take_place(&mut self) -> usize {
+    fn take_slot(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+            self.slots.push(None);
+            self.slots.len() - 1
         })
     }
 
-    /// Answers whether that was the last place taken.
-    fn give_back(&mut self, place: usize) -> bool {
-        if let Some(waker) = self.places.get_mut(place) {
+    /// Answers whether that was the last slot taken.
+    fn give_back(&mut self, slot: usize) -> bool {
+        if let Some(waker) = self.slots.get_mut(slot) {
             *waker = None;
-            self.parked.retain(|other| *other != place);
-            self.free.push(place);
+            self.parked.retain(|other| *other != slot);
+            self.free.push(slot);
         }
-        self.free.len() == self.places.len()
+        self.free.len() == self.slots.len()
     }
 
-    fn park(&mut self, place: usize, waker: &Waker) {
-        let Some(parked) = self.places.get_mut(place) else { return };
+    fn park(&mut self, slot: usize, waker: &Waker) {
+        let Some(parked) = self.slots.get_mut(slot) else { return };
         match parked {
             Some(old) => old.clone_from(waker),
             None => {
                 *parked = Some(waker.clone());
-                self.parked.push(place);
+                self.parked.push(slot);
             }
         }
     }
 
     fn unpark_into(&mut self, wakers: &mut Vec<Waker>) {
-        for place in self.parked.drain(..) {
-            wakers.extend(self.places.get_mut(place).and_then(Option::take));
+        for slot in self.parked.drain(..) {
+            wakers.extend(self.slots.get_mut(slot).and_then(Option::take));
         }
     }
 }

@@ -63,14 +63,14 @@ pub(crate) fn commit(revision: u64, key: &'static str) -> Arc<Commit> {
     Arc::new(Commit::new(Revision::new(revision), vec![event(revision, key)]))
 }
 
-/// The log on disk: every revision up to the head changed `a/key`.
+/// The log on disk: every revision up to the latest changed `a/key`.
 struct Log(Arc<Hub>);
 
 impl History for Log {
     fn read(&self, catch_up: &CatchUp) -> Result<Chunk> {
-        let head = self.0.head();
-        let events = (catch_up.after.get() + 1..=head.get()).map(|revision| event(revision, "a/key"));
-        Ok(Chunk { events: events.collect(), through: head.max(catch_up.after) })
+        let latest = self.0.latest();
+        let events = (catch_up.after.get() + 1..=latest.get()).map(|revision| event(revision, "a/key"));
+        Ok(Chunk { events: events.collect(), through: latest.max(catch_up.after) })
     }
 }
 
@@ -88,9 +88,9 @@ impl Feeds {
         Feeds::with_feeder(5, RING).0
     }
 
-    /// Feeds of a store that is at `head`, with a ring of so many bytes, and what the feeder's thread runs.
-    fn with_feeder(head: u64, ring: usize) -> (Feeds, impl FnOnce() + Send + 'static) {
-        let hub = Arc::new(Hub::new(Revision::new(head), ring));
+    /// Feeds of a store that is at `latest`, with a ring of so many bytes, and what the feeder's thread runs.
+    fn with_feeder(latest: u64, ring: usize) -> (Feeds, impl FnOnce() + Send + 'static) {
+        let hub = Arc::new(Hub::new(Revision::new(latest), ring));
         let (feeder, run) = Feeder::new(Log(Arc::clone(&hub)));
         (Feeds { hub, feeder }, run)
     }

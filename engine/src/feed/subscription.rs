@@ -67,14 +67,14 @@ pub enum Feed {
 
 /// A change feed: delivers every change of a key range behind a revision, once, in order.
 ///
-/// It holds a place in the index of its key range (under 1 KiB) and is pulled: nothing is queued for
+/// It holds a slot in the index of its key range (under 1 KiB) and is pulled: nothing is queued for
 /// it alone, so it may stall for as long as history is retained. Owned by one task or thread; dropping
 /// it frees everything.
 pub struct Subscription {
     hub: Arc<Hub>,
     feeder: Feeder,
     feed: Arc<RangeFeed>,
-    place: usize,
+    slot: usize,
     /// All events at or below it have been delivered.
     position: Revision,
     previous: bool,
@@ -91,12 +91,12 @@ const RING_EVENTS: usize = 256;
 
 impl Subscription {
     pub(crate) fn new(hub: Arc<Hub>, feeder: Feeder, subscribe: Subscribe) -> Subscription {
-        // The position is read before the place is taken: then the segments hold all that follows.
-        let position = subscribe.after.unwrap_or_else(|| hub.head());
-        let (feed, place) = hub.join(&subscribe.range);
+        // The position is read before the slot is taken: then the segments hold all that follows.
+        let position = subscribe.after.unwrap_or_else(|| hub.latest());
+        let (feed, slot) = hub.join(&subscribe.range);
         Subscription {
             feed,
-            place,
+            slot,
             position,
             previous: subscribe.previous,
             progress_wanted: false,
@@ -114,7 +114,7 @@ impl Subscription {
 
     /// How many revisions the subscriber is behind the current one.
     pub fn lag(&self) -> u64 {
-        self.hub.head().get().saturating_sub(self.position.get())
+        self.hub.latest().get().saturating_sub(self.position.get())
     }
 
     /// Asks for one [`Feed::Progress`] as soon as everything committed so far has been delivered. It
@@ -187,18 +187,18 @@ impl Subscription {
                 }
                 return Poll::Ready(Ok(self.deliver(chunk.events.into())));
             }
-            match self.feed.next(self.position, || self.hub.head(), self.place, cx.waker()) {
+            match self.feed.next(self.position, || self.hub.latest(), self.slot, cx.waker()) {
                 Next::Segment(segment) => {
                     if let Some(last) = segment.last() {
                         self.position = last.revision;
                     }
                     return Poll::Ready(Ok(self.deliver(segment)));
                 }
-                Next::Nothing(head) => {
-                    self.position = self.position.max(head);
-                    if self.progress_wanted && self.position == head {
+                Next::Nothing(latest) => {
+                    self.position = self.position.max(latest);
+                    if self.progress_wanted && self.position == latest {
                         self.progress_wanted = false;
-                        return Poll::Ready(Ok(Feed::Progress(head)));
+                        return Poll::Ready(Ok(Feed::Progress(latest)));
                     }
                     return if self.hub.is_closed() {
                         Poll::Ready(Err(self.hub.ending()))
@@ -248,6 +248,6 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.hub.leave(&self.feed, self.place);
+        self.hub.leave(&self.feed, self.slot);
     }
 }

@@ -37,8 +37,8 @@ impl Future for WaitFor {
             return Poll::Pending;
         }
         self.id = None;
-        let head = self.hub.head();
-        Poll::Ready(if head >= self.revision { Ok(head) } else { Err(self.hub.ending()) })
+        let latest = self.hub.latest();
+        Poll::Ready(if latest >= self.revision { Ok(latest) } else { Err(self.hub.ending()) })
     }
 }
 

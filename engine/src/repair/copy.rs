@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rocksdb::{WriteBatch, DB};
 
 use super::salvage::{self, Gap, Reader};
-use super::Repaired;
+use super::RepairReport;
 use crate::archive::Progress;
 use crate::compact::decode_entry;
 use crate::error::{Error, Result};
@@ -23,15 +23,15 @@ use crate::store::Family;
 const BATCH: usize = 1 << 20;
 
 /// Copies the newest sound version of each key.
-pub(super) struct Copy<'a> {
+pub(super) struct KeyCopier<'a> {
     /// None when nothing is to be written.
     pub new: Option<&'a DB>,
     pub batch: WriteBatch,
-    pub repaired: &'a mut Repaired,
+    pub repaired: &'a mut RepairReport,
     /// What was done last to keys in logs that are dropped. Those that were looked at are taken out.
-    pub dropped: BTreeMap<Vec<u8>, Logged>,
+    pub dropped: BTreeMap<Vec<u8>, LastChange>,
     /// The last revision that the change log does not tell of.
-    pub last_untold: Revision,
+    pub last_unlogged: Revision,
     /// The highest revision that was met.
     pub highest: Revision,
     /// Keys that were looked at.
@@ -61,23 +61,23 @@ impl Damaged {
 
 /// What the change log says of a key last.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Logged {
+pub(super) struct LastChange {
     pub revision: Revision,
     pub is_deleted: bool,
 }
 
 /// The newest sound version of each damaged key in a column family, in the order of keys.
-struct Versions<'a> {
+struct DamagedVersions<'a> {
     reader: Reader<'a>,
     family: Family,
     damaged: &'a Damaged,
     present: Option<(Vec<u8>, Version)>,
 }
 
-impl<'a> Versions<'a> {
-    fn new(db: &'a DB, family: Family, damaged: &'a Damaged) -> Result<Versions<'a>> {
+impl<'a> DamagedVersions<'a> {
+    fn new(db: &'a DB, family: Family, damaged: &'a Damaged) -> Result<DamagedVersions<'a>> {
         let reader = Reader::new(db, family)?;
-        let mut versions = Versions { reader, family, damaged, present: None };
+        let mut versions = DamagedVersions { reader, family, damaged, present: None };
         versions.advance();
         Ok(versions)
     }
@@ -113,7 +113,7 @@ impl<'a> Versions<'a> {
     }
 }
 
-impl Copy<'_> {
+impl KeyCopier<'_> {
     /// Copies from a database whose tables can all be opened; `sound` opens those of them in which nothing is damaged.
     pub(super) fn whole<T: AsRef<DB>>(&mut self, old: &DB, sound: impl FnOnce() -> Result<T>) -> Result<()> {
         let damaged = self.newest(old)?;
@@ -164,7 +164,7 @@ impl Copy<'_> {
     }
 
     /// The damaged keys that the change log names.
-    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, Option<Logged>>> {
+    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, Option<LastChange>>> {
         let mut log = Reader::new(old, Family::Log)?;
         let mut named: BTreeMap<_, _> = damaged.keys.iter().map(|key| (key.clone(), None)).collect();
         while let Some((key, value)) = log.item() {
@@ -172,7 +172,7 @@ impl Copy<'_> {
                 for operation in entry.operations.iter().filter(|operation| damaged.contains(&operation.key))
                 {
                     let is_deleted = operation.kind == Kind::Tombstone;
-                    let logged = Logged { revision: entry.revision, is_deleted };
+                    let logged = LastChange { revision: entry.revision, is_deleted };
                     named.insert(operation.key.to_vec(), Some(logged));
                 }
             }
@@ -185,15 +185,16 @@ impl Copy<'_> {
     fn rescue_all(&mut self, old: Option<&DB>, sound: &DB, damaged: &Damaged) -> Result<()> {
         let readable = old.unwrap_or(sound);
         let mut named = self.logged(readable, damaged)?;
-        let mut current = Versions::new(sound, Family::Current, damaged)?;
-        let mut history = Versions::new(readable, Family::History, damaged)?;
+        let mut current = DamagedVersions::new(sound, Family::Current, damaged)?;
+        let mut history = DamagedVersions::new(readable, Family::History, damaged)?;
         loop {
             let keys = [current.key(), history.key(), named.first_key_value().map(|(key, _)| key)];
             let Some(key) = keys.into_iter().flatten().min().cloned() else { return Ok(()) };
             let (beside, older) = (current.take(&key), history.take(&key));
             let logged = named.remove(&key).flatten();
             // What was dropped is newer than what is not. It did not happen, deletions neither.
-            let dropped = self.dropped.remove(&key).map(|dropped| Logged { is_deleted: false, ..dropped });
+            let dropped =
+                self.dropped.remove(&key).map(|dropped| LastChange { is_deleted: false, ..dropped });
             let logged = dropped.or(logged);
             self.rescue(old, &key, beside, older, logged)?;
             self.progress();
@@ -208,7 +209,7 @@ impl Copy<'_> {
         key: &[u8],
         beside: Option<Version>,
         older: Option<Version>,
-        logged: Option<Logged>,
+        logged: Option<LastChange>,
     ) -> Result<()> {
         if let Some(old) = old {
             match old.get_cf_opt(salvage::handle(old, Family::Current)?, key, &salvage::read_options()) {
@@ -240,7 +241,7 @@ impl Copy<'_> {
                         "key {}: the version of revision {found} stays",
                         record::printable(key)
                     ));
-                } else if logged.is_none() || found < self.last_untold {
+                } else if logged.is_none() || found < self.last_unlogged {
                     self.repaired.uncertain += 1;
                 }
                 self.keep(key, header, &value)

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rocksdb::{WriteBatch, DB};
 
-use self::copy::{Copy, Logged};
+use self::copy::{KeyCopier, LastChange};
 use self::replay::SoundLog;
 use self::revisions::Revisions;
 use crate::archive::Progress;
@@ -30,7 +30,7 @@ use crate::layout::{self, meta};
 use crate::log::LogEntry;
 use crate::options::Options;
 use crate::record::Kind;
-use crate::recovery::{self, Known, Log};
+use crate::recovery::{self, FlushState, Log};
 use crate::revision::Revision;
 use crate::store::{self, Changes, Family};
 use crate::view::{Logs, View};
@@ -39,7 +39,7 @@ use crate::watermark::{self, WATERMARK};
 
 /// What a repair does, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Whether there is anything to repair.
     pub needed: bool,
     /// Bytes of write-ahead logs that are dropped.
@@ -83,13 +83,13 @@ pub fn repair(
     apply: bool,
     mut progress: impl FnMut(Progress),
     mut note: impl FnMut(String),
-) -> Result<Repaired> {
+) -> Result<RepairReport> {
     let dir = dir.as_ref();
     let database = dir.join(DATABASE);
     if !directory::repairable(dir)? {
         return Err(Error::Foreign { dir: dir.to_owned() });
     }
-    let mut repaired = Repaired::default();
+    let mut repaired = RepairReport::default();
     if directory::kind(&database)?.is_some() && is_sound(dir, &mut progress, &mut note)? {
         return Ok(repaired);
     }
@@ -118,14 +118,14 @@ pub fn repair(
     let mark = watermark::read(dir).ok().flatten();
     let manifest = recovery::torn_manifest(dir, mark);
     let asked = match &manifest {
-        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
+        Ok(torn) => store::query_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
         Err(error) => Err(error.clone()),
     };
     let flushed = match asked {
         Ok(known) => known,
         Err(error @ Error::Io { .. }) => return Err(error),
         Err(error) if error.is_failure_to_write() => return Err(error),
-        Err(_) => ask_tables(dir, &logs)?,
+        Err(_) => query_tables(dir, &logs)?,
     };
     let SoundLogs { kept, end, dropped, readable } = sound_logs(&logs, flushed, &mut repaired, &mut note)?;
     let (torn, lost) = match manifest {
@@ -172,28 +172,28 @@ pub fn repair(
         note(format!("revisions {first} to {last} are missing as a whole"));
     }
     repaired.missing = missing.all;
-    let mut copy = Copy {
+    let mut copier = KeyCopier {
         new: new.as_ref(),
         batch: WriteBatch::default(),
         repaired: &mut repaired,
         dropped,
-        last_untold: missing.last_untold,
+        last_unlogged: missing.last_unlogged,
         highest,
         done: 0,
         progress: &mut progress,
         note: &mut note,
     };
     match &old {
-        Old::Whole(db) => copy.whole(db, sound)?,
-        Old::SoundTables(tables, _) => copy.sound_tables(&tables.db)?,
+        Old::Whole(db) => copier.whole(db, sound)?,
+        Old::SoundTables(tables, _) => copier.sound_tables(&tables.db)?,
     }
-    copy.count_dropped();
-    if let Some((_, last)) = copy.repaired.log_revisions {
-        copy.highest = copy.highest.max(last);
+    copier.count_dropped();
+    if let Some((_, last)) = copier.repaired.log_revisions {
+        copier.highest = copier.highest.max(last);
     }
-    let found = copy.highest;
+    let found = copier.highest;
     let nothing = match &old {
-        _ if copy.repaired.kept > 0 => None,
+        _ if copier.repaired.kept > 0 => None,
         Old::SoundTables(_, error) => Some(error.clone()),
         Old::Whole(_) if durable > found => Some(Error::LostCommits { dir: dir.to_owned(), found, durable }),
         Old::Whole(_) => None,
@@ -203,8 +203,8 @@ pub fn repair(
         return Err(error);
     }
     let revision = found.max(durable).beyond(SystemTime::now());
-    copy.repaired.revision = revision;
-    copy.finish(revision)?;
+    copier.repaired.revision = revision;
+    copier.finish(revision)?;
     drop(old);
     drop(view);
     let Some(new) = new else { return Ok(repaired) };
@@ -357,7 +357,7 @@ struct SoundLogs {
     /// The sequence number behind their last operation; none when they hold nothing.
     end: Option<u64>,
     /// What can be read behind them: the last change of each key.
-    dropped: BTreeMap<Vec<u8>, Logged>,
+    dropped: BTreeMap<Vec<u8>, LastChange>,
     /// The revisions that can be read there.
     readable: Revisions,
 }
@@ -365,15 +365,15 @@ struct SoundLogs {
 /// The first log may begin within what is `flushed`, but not behind it.
 fn sound_logs(
     logs: &[Log],
-    flushed: Known,
-    repaired: &mut Repaired,
+    flushed: FlushState,
+    repaired: &mut RepairReport,
     note: &mut impl FnMut(String),
 ) -> Result<SoundLogs> {
     let (mut kept, mut end, mut dropped, mut readable) =
         (Vec::new(), None, BTreeMap::new(), Revisions::default());
     let mut next = None;
     let mut broken = false;
-    for log in logs.iter().filter(|log| log.number >= flushed.oldest) {
+    for log in logs.iter().filter(|log| log.number >= flushed.oldest_log) {
         broken |= match (next, log.contents.first) {
             (Some(next), Some(first)) => next != first,
             (None, Some(first)) => first > flushed.sequence.saturating_add(1),
@@ -416,7 +416,7 @@ fn sound_logs(
             .flat_map(|entry| entry.operations.iter().map(|operation| (entry.revision, operation)))
         {
             let is_deleted = operation.kind == Kind::Tombstone;
-            dropped.insert(operation.key.to_vec(), Logged { revision, is_deleted });
+            dropped.insert(operation.key.to_vec(), LastChange { revision, is_deleted });
         }
     }
     Ok(SoundLogs { kept, end, dropped, readable })
@@ -424,17 +424,17 @@ fn sound_logs(
 
 /// What the tables tell of the logs, where the MANIFEST cannot be asked: all families are flushed together, so whatever is older than
 /// their newest sequence number is in them. A log that a crash left over does not go on at the next.
-fn ask_tables(dir: &Path, logs: &[Log]) -> Result<Known> {
+fn query_tables(dir: &Path, logs: &[Log]) -> Result<FlushState> {
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
     let view = View::at(path, &dir.join(DATABASE), &Logs::Cut(&[]), None)?;
     let sequence = store::open_sound_tables(view.path(), &Options::new(dir).memory)?.latest_sequence_number();
     if sequence == 0 {
         // There are none to go on from: the logs are all that is left.
-        return Ok(Known { oldest: 0, sequence: u64::MAX });
+        return Ok(FlushState { oldest_log: 0, sequence: u64::MAX });
     }
     let goes_on = |log: &&Log| log.contents.first.is_some_and(|first| first <= sequence.saturating_add(1));
-    Ok(Known { oldest: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
+    Ok(FlushState { oldest_log: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
 }
 
 /// The highest revision among the numbers of the store itself and in the log.

@@ -67,30 +67,30 @@ pub(super) struct Missing {
     pub all: Vec<(Revision, Revision)>,
     /// The last revision that the change log does not tell of; what it says last of a key is the last that happened to it only
     /// from there on.
-    pub last_untold: Revision,
+    pub last_unlogged: Revision,
 }
 
 /// Looks for the revisions up to `last` that are missing in `db`; `dropped` can be read in logs that are not replayed.
 ///
-/// Revisions have no gaps above the floor, unless relaxed transactions were used: then nothing can be told, and only what is behind
+/// Revisions have no gaps above the floor, unless relaxed transactions were used: then nothing can be logged, and only what is behind
 /// everything that was found counts. Costs a walk over the change log, and where that has gaps one over everything.
 pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Missing> {
     // A store that was never compacted has none; one that has lost its numbers has no format either.
     let floor = number(db, meta::FLOOR).or(number(db, meta::FORMAT).map(|_| Revision::ZERO));
     let is_dense = number(db, meta::RESERVED) <= floor;
-    let mut told = dropped.clone();
+    let mut logged = dropped.clone();
     let mut log = Reader::new(db, Family::Log)?;
     while let Some((key, value)) = log.item() {
         if let Ok(entry) = decode_entry(key, value) {
-            told.add(entry.revision);
+            logged.add(entry.revision);
         }
         log.next();
     }
     // The change log goes back to the floor. Where that is lost, to wherever it begins.
-    let after = floor.or_else(|| told.first().map(Revision::previous)).unwrap_or(Revision::ZERO);
-    let untold = told.missing(after, last);
-    let Some(&(_, last_untold)) = untold.last() else { return Ok(Missing::default()) };
-    let mut known = told;
+    let after = floor.or_else(|| logged.first().map(Revision::previous)).unwrap_or(Revision::ZERO);
+    let unlogged = logged.missing(after, last);
+    let Some(&(_, last_unlogged)) = unlogged.last() else { return Ok(Missing::default()) };
+    let mut known = logged;
     for family in [Family::Current, Family::History] {
         let mut versions = Reader::new(db, family)?;
         while let Some((stored, value)) = versions.item() {
@@ -108,7 +108,7 @@ pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Mi
         let highest = known.runs.last_key_value().map_or(after.get(), |(_, end)| *end - 1);
         all.retain(|(first, _)| first.get() > highest);
     }
-    Ok(Missing { all, last_untold })
+    Ok(Missing { all, last_unlogged })
 }
 
 impl FromIterator<Revision> for Revisions {

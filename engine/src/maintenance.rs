@@ -9,8 +9,8 @@ use parking_lot::{Condvar, Mutex};
 use rocksdb::ReadOptions;
 
 use crate::clock::Timeline;
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::health::{Warn, Warning};
@@ -39,7 +39,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// What wakes the thread. Shared with whoever gives it work.
 #[derive(Default)]
-pub(crate) struct Tender {
+pub(crate) struct MaintenanceThread {
     state: Mutex<State>,
     changed: Condvar,
     swept: Condvar,
@@ -57,9 +57,9 @@ struct State {
 }
 
 /// What the thread works with.
-pub(crate) struct Duties {
+pub(crate) struct MaintenanceTasks {
     pub store: Arc<Store>,
-    pub desk: Arc<Desk>,
+    pub queue: Arc<CommitQueue>,
     pub compactor: Arc<Compactor>,
     pub metrics: Arc<Metrics>,
     pub history_retention: Option<Duration>,
@@ -71,7 +71,7 @@ pub(crate) struct Duties {
     pub skipped: Mutex<HashSet<Bytes>>,
 }
 
-impl Tender {
+impl MaintenanceThread {
     /// A deadline was set; `u64::MAX` stands for none.
     pub(crate) fn deadline_set(&self, deadline_ms: u64) {
         if deadline_ms == u64::MAX {
@@ -113,9 +113,8 @@ impl Tender {
     }
 
     /// Runs until stopped.
-    pub(crate) fn run(&self, duties: &Duties) {
-        let mut next_retention =
-            duties.history_retention.map(|_| Instant::now() + duties.compaction_interval);
+    pub(crate) fn run(&self, tasks: &MaintenanceTasks) {
+        let mut next_retention = tasks.history_retention.map(|_| Instant::now() + tasks.compaction_interval);
         // Work left over from before: an unfinished sweep, deadlines that passed.
         self.state.lock().sweep = true;
         let mut next_expiry = Some(0);
@@ -124,7 +123,7 @@ impl Tender {
         // What was reported last, so that the same failure is reported once.
         let mut reported: Option<String> = None;
         // The newest revision when the thread worked last: whether others write.
-        let mut swept_at = duties.compactor.head();
+        let mut swept_at = tasks.compactor.latest();
         loop {
             let sweep = {
                 let mut state = self.state.lock();
@@ -141,15 +140,14 @@ impl Tender {
                         rest_until = None;
                     }
                     let sweep_due = state.sweep && rest_until.is_none();
-                    let expiry_due =
-                        duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms());
+                    let expiry_due = tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms());
                     let retention_due = next_retention.is_some_and(|at| now >= at);
                     if pause_until.is_none() && (sweep_due || expiry_due || retention_due) {
                         break;
                     }
-                    let mut timeout = duties.expire.then_some(next_expiry).flatten().map(|ms| {
+                    let mut timeout = tasks.expire.then_some(next_expiry).flatten().map(|ms| {
                         // The engine's time may run faster than the condition's, so no wait is trusted for long.
-                        Duration::from_millis(ms.saturating_sub(duties.time.now_ms()))
+                        Duration::from_millis(ms.saturating_sub(tasks.time.now_ms()))
                             .min(Duration::from_secs(60))
                     });
                     timeout = earlier(timeout, next_retention.map(|at| at.saturating_duration_since(now)));
@@ -170,20 +168,20 @@ impl Tender {
                 state.sweep &= !state.sweeping;
                 state.sweeping
             };
-            let (started, head) = (Instant::now(), duties.compactor.head());
-            let outcome = self.turn(duties, sweep, &mut next_expiry, &mut next_retention);
-            if sweep && head != swept_at {
-                let much = duties.compactor.debt().is_ok_and(|debt| debt > MUCH);
+            let (started, latest) = (Instant::now(), tasks.compactor.latest());
+            let outcome = self.turn(tasks, sweep, &mut next_expiry, &mut next_retention);
+            if sweep && latest != swept_at {
+                let much = tasks.compactor.debt().is_ok_and(|debt| debt > MUCH);
                 let rest = started.elapsed() * if much { SHORT_REST } else { REST };
                 rest_until = Some(Instant::now() + rest.min(MOST_REST));
             }
-            swept_at = head;
+            swept_at = latest;
             if let Err(error) = &outcome {
                 let text = error.to_string();
                 if !matches!(error, Error::Closed | Error::Poisoned { .. })
                     && reported.as_ref() != Some(&text)
                 {
-                    duties.warn.warn(&Warning::Maintenance { error: error.clone() });
+                    tasks.warn.warn(&Warning::Maintenance { error: error.clone() });
                     reported = Some(text);
                 }
             }
@@ -211,20 +209,20 @@ impl Tender {
     /// does not keep the others from being done.
     fn turn(
         &self,
-        duties: &Duties,
+        tasks: &MaintenanceTasks,
         sweep: bool,
         next_expiry: &mut Option<u64>,
         next_retention: &mut Option<Instant>,
     ) -> Result<bool> {
         let mut expired = Ok(());
-        if duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms()) {
-            expired = duties.expire().map(|next| *next_expiry = next);
+        if tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms()) {
+            expired = tasks.expire().map(|next| *next_expiry = next);
         }
         let swept = if next_retention.is_some_and(|at| Instant::now() >= at) {
-            *next_retention = Some(Instant::now() + duties.compaction_interval);
-            duties.retain().map(|()| true)
+            *next_retention = Some(Instant::now() + tasks.compaction_interval);
+            tasks.retain().map(|()| true)
         } else if sweep {
-            duties.compactor.step()
+            tasks.compactor.step()
         } else {
             Ok(false)
         };
@@ -232,7 +230,7 @@ impl Tender {
     }
 }
 
-impl Duties {
+impl MaintenanceTasks {
     /// Deletes keys whose time has passed, a bounded number; answers when the next one is due.
     fn expire(&self) -> Result<Option<u64>> {
         let mut cursor = self.store.cursor(Family::Expiry, ReadOptions::default());
@@ -268,7 +266,7 @@ impl Duties {
                 let condition = Condition::ModRevision { key: key.clone(), revision };
                 let transaction = Transaction::new().require(condition).delete(key);
                 let size = transaction.size();
-                (expiry_key, revision, Proposal::submit(&self.desk, Task::Transact(transaction), size))
+                (expiry_key, revision, Proposal::submit(&self.queue, Task::Transact(transaction), size))
             })
             .collect();
         for (expiry_key, revision, proposal) in proposals {

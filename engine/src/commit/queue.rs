@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::commit::group::Group;
-use crate::commit::linger::{Linger, Wait};
+use crate::commit::group_delay::{GroupDelay, Wait};
 use crate::commit::proposal::Reply;
 use crate::error::Error;
 use crate::revision::Revision;
@@ -41,7 +41,7 @@ const TAKE: usize = 64;
 
 /// The queue and the hand-over. One lock, held for moments; the builder and the syncer each wait on
 /// a condition of their own.
-pub(crate) struct Desk {
+pub(crate) struct CommitQueue {
     state: Mutex<State>,
     builder: Condvar,
     syncer: Condvar,
@@ -52,7 +52,7 @@ struct State {
     queue: VecDeque<Work>,
     queued_bytes: usize,
     /// Callers that found the queue full.
-    outside: Vec<Waker>,
+    blocked: Vec<Waker>,
     /// A group that the syncer has not taken yet.
     ready: Option<Group>,
     /// A group is being written.
@@ -60,7 +60,7 @@ struct State {
     /// The callers of the last group are being answered.
     answering: bool,
     /// Whether the next group waits a moment for more.
-    linger: Linger,
+    group_delay: GroupDelay,
     /// Groups were written since the syncer last waited without a timeout.
     written_since: bool,
     /// The syncer has written every group up to this number.
@@ -69,11 +69,11 @@ struct State {
     failed: Option<Error>,
     /// Refuses everything from now on.
     refusing: Option<Error>,
-    builder_gone: bool,
+    builder_ended: bool,
 }
 
 /// What the builder finds when it looks.
-pub(crate) struct Look {
+pub(crate) struct NextWork {
     pub work: Vec<Work>,
     /// A group to write before anything else: small, and nothing else is under way.
     pub write: Option<Group>,
@@ -84,28 +84,28 @@ pub(crate) struct Look {
     pub idle: bool,
 }
 
-impl Look {
-    fn nothing(finished: u64) -> Look {
-        Look { work: Vec::new(), write: None, finished, failed: None, closing: false, idle: false }
+impl NextWork {
+    fn empty(finished: u64) -> NextWork {
+        NextWork { work: Vec::new(), write: None, finished, failed: None, closing: false, idle: false }
     }
 }
 
-impl Desk {
-    pub(crate) fn new(limit: usize) -> Desk {
-        Desk {
+impl CommitQueue {
+    pub(crate) fn new(limit: usize) -> CommitQueue {
+        CommitQueue {
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 queued_bytes: 0,
-                outside: Vec::new(),
+                blocked: Vec::new(),
                 ready: None,
                 syncing: false,
                 answering: false,
                 written_since: false,
-                linger: Linger::default(),
+                group_delay: GroupDelay::default(),
                 finished: 0,
                 failed: None,
                 refusing: None,
-                builder_gone: false,
+                builder_ended: false,
             }),
             builder: Condvar::new(),
             syncer: Condvar::new(),
@@ -124,7 +124,7 @@ impl Desk {
             return None;
         }
         if !state.queue.is_empty() && state.queued_bytes.saturating_add(work.size) > self.limit {
-            state.outside.extend(waker.cloned());
+            state.blocked.extend(waker.cloned());
             return Some(work);
         }
         state.queued_bytes += work.size;
@@ -145,9 +145,9 @@ impl Desk {
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.refusing = Some(Error::Closed);
-        let outside = std::mem::take(&mut state.outside);
+        let blocked = std::mem::take(&mut state.blocked);
         drop(state);
-        outside.into_iter().for_each(Waker::wake);
+        blocked.into_iter().for_each(Waker::wake);
         self.builder.notify_one();
     }
 
@@ -155,12 +155,12 @@ impl Desk {
     /// written: no more writes.
     pub(crate) fn poison(&self, error: &Error) {
         let mut state = self.state.lock();
-        // A desk that is closing goes on doing so: its threads wait for that.
+        // A queue that is closing goes on doing so: its threads wait for that.
         state.refusing.get_or_insert_with(|| error.clone());
         state.failed.get_or_insert_with(|| error.clone());
         let queue = std::mem::take(&mut state.queue);
         state.queued_bytes = 0;
-        let outside = std::mem::take(&mut state.outside);
+        let blocked = std::mem::take(&mut state.blocked);
         let ready = state.ready.take();
         drop(state);
         if let Some(group) = ready {
@@ -169,14 +169,14 @@ impl Desk {
         for work in queue {
             work.reply.send(Err(error.clone()));
         }
-        outside.into_iter().for_each(Waker::wake);
+        blocked.into_iter().for_each(Waker::wake);
         self.builder.notify_one();
     }
 
     /// The builder's side: hands `group` over as soon as the syncer is free, and takes work as long as
-    /// the group has room, and as soon as it need not wait for more callers (see [`Linger`]); a small one comes
+    /// the group has room, and as soon as it need not wait for more callers (see [`GroupDelay`]); a small one comes
     /// back to be written by the builder. Returns when there is something to do.
-    pub(crate) fn look(&self, group: &mut Option<Group>, room: bool) -> Look {
+    pub(crate) fn next_work(&self, group: &mut Option<Group>, room: bool) -> NextWork {
         let mut state = self.state.lock();
         loop {
             let closed = state.refusing.is_some();
@@ -184,13 +184,13 @@ impl Desk {
             if state.failed.is_none() && !state.syncing && state.ready.is_none() {
                 if let Some(size) = group.as_ref().map(|group| group.answers.len()) {
                     if room && !closed {
-                        wait = state.linger.wait(size, Instant::now());
+                        wait = state.group_delay.wait(size, Instant::now());
                     }
                     let alone = state.queue.is_empty() && !state.answering && size <= FEW;
                     match wait {
                         Wait::No if alone && group.as_ref().is_some_and(|group| group.sync) => {
                             state.syncing = true;
-                            return Look { write: group.take(), ..Look::nothing(state.finished) };
+                            return NextWork { write: group.take(), ..NextWork::empty(state.finished) };
                         }
                         Wait::No => {
                             state.ready = group.take();
@@ -206,7 +206,7 @@ impl Desk {
                 let take = if room && state.failed.is_none() { state.queue.len().min(TAKE) } else { 0 };
                 let work: Vec<Work> = state.queue.drain(..take).collect();
                 state.queued_bytes -= work.iter().map(|work| work.size).sum::<usize>();
-                let look = Look {
+                let next = NextWork {
                     work,
                     write: None,
                     finished: state.finished,
@@ -214,10 +214,10 @@ impl Desk {
                     closing: closing && group.is_none(),
                     idle: !state.syncing && state.ready.is_none(),
                 };
-                let outside = std::mem::take(&mut state.outside);
+                let blocked = std::mem::take(&mut state.blocked);
                 drop(state);
-                outside.into_iter().for_each(Waker::wake);
-                return look;
+                blocked.into_iter().for_each(Waker::wake);
+                return next;
             }
             match wait {
                 Wait::No | Wait::UntilAnswered => self.builder.wait(&mut state),
@@ -229,8 +229,8 @@ impl Desk {
     }
 
     /// The builder's side: there will be no more groups.
-    pub(crate) fn builder_gone(&self) {
-        self.state.lock().builder_gone = true;
+    pub(crate) fn builder_ended(&self) {
+        self.state.lock().builder_ended = true;
         self.syncer.notify_one();
     }
 
@@ -243,7 +243,7 @@ impl Desk {
                 state.syncing = true;
                 return Ok(Some(group));
             }
-            if state.builder_gone {
+            if state.builder_ended {
                 return Err(Finished);
             }
             match timeout {
@@ -262,7 +262,7 @@ impl Desk {
     /// after a synced write that took so long.
     pub(crate) fn group_written(&self, number: u64, answered: usize, took: Duration) {
         let mut state = self.state.lock();
-        state.linger.written(answered, took);
+        state.group_delay.written(answered, took);
         state.syncing = false;
         state.answering = true;
         state.finished = number;
@@ -273,7 +273,7 @@ impl Desk {
     /// The syncer's side: the callers of the last group have their answers.
     pub(crate) fn group_answered(&self) {
         let mut state = self.state.lock();
-        state.linger.answered(Instant::now());
+        state.group_delay.answered(Instant::now());
         state.answering = false;
         let was_written = std::mem::replace(&mut state.written_since, true);
         let waiting = state.ready.is_none();

@@ -15,19 +15,19 @@ use crate::store::Store;
 /// How often is looked. What RocksDB creates within that time after another store has taken the place is not prevented.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Ends the thread of [`PlaceWatch::run`].
+/// Ends the thread of [`DirectoryWatch::run`].
 #[derive(Default)]
-pub(crate) struct PlaceWatch {
+pub(crate) struct DirectoryWatch {
     is_stopped: Mutex<bool>,
     changed: Condvar,
 }
 
-impl PlaceWatch {
+impl DirectoryWatch {
     /// Checks until stopped, or until the directory is not in its place: then the engine has failed.
     pub(crate) fn run(&self, store: &Store) {
         let mut is_stopped = self.is_stopped.lock();
         while !*is_stopped {
-            if let Err(message) = store.check_place() {
+            if let Err(message) = store.check_not_moved() {
                 drop(is_stopped);
                 store.health().fail(Failure::Moved { message });
                 return;

@@ -13,9 +13,9 @@ const LONGEST: Duration = Duration::from_millis(2);
 /// Groups that go without a wait after one that was in vain: doubled each time, up to this.
 const MOST_SKIPPED: u32 = 64;
 
-/// What is known of the callers. Lies in the desk, under its lock.
+/// What is known of the callers. Lies in the queue, under its lock.
 #[derive(Debug, Default)]
-pub(crate) struct Linger {
+pub(crate) struct GroupDelay {
     last: Option<Last>,
     /// Groups left that go without a wait.
     skip: u32,
@@ -47,7 +47,7 @@ pub(crate) enum Wait {
     UntilAnswered,
 }
 
-impl Linger {
+impl GroupDelay {
     /// A group was written; `answered` callers are about to be told. Its synced write lasted `took`.
     pub(crate) fn written(&mut self, answered: usize, took: Duration) {
         self.last = None;
@@ -101,42 +101,42 @@ mod tests {
 
     const SYNC: Duration = Duration::from_micros(800);
 
-    fn after(linger: &mut Linger, answered: usize, took: Duration, now: Instant) {
-        linger.written(answered, took);
-        linger.answered(now);
+    fn after(group_delay: &mut GroupDelay, answered: usize, took: Duration, now: Instant) {
+        group_delay.written(answered, took);
+        group_delay.answered(now);
     }
 
     #[test]
     fn two_halves_become_one_group() {
-        let (mut linger, start) = (Linger::default(), Instant::now());
-        linger.written(50, SYNC);
-        assert_eq!(linger.wait(50, start), Wait::UntilAnswered);
-        linger.answered(start);
+        let (mut group_delay, start) = (GroupDelay::default(), Instant::now());
+        group_delay.written(50, SYNC);
+        assert_eq!(group_delay.wait(50, start), Wait::UntilAnswered);
+        group_delay.answered(start);
         let until = Wait::Until(start + SYNC / 8);
-        assert_eq!(linger.wait(50, start), until);
-        assert_eq!(linger.wait(80, start + SYNC / 16), until);
-        assert_eq!(linger.wait(88, start + SYNC / 16), Wait::No, "nearly all are there");
-        after(&mut linger, 88, SYNC, start);
-        assert_ne!(linger.wait(12, start), Wait::No);
-        assert_eq!(linger.wait(90, start), Wait::No);
+        assert_eq!(group_delay.wait(50, start), until);
+        assert_eq!(group_delay.wait(80, start + SYNC / 16), until);
+        assert_eq!(group_delay.wait(88, start + SYNC / 16), Wait::No, "nearly all are there");
+        after(&mut group_delay, 88, SYNC, start);
+        assert_ne!(group_delay.wait(12, start), Wait::No);
+        assert_eq!(group_delay.wait(90, start), Wait::No);
     }
 
     #[test]
     fn one_writer_never_waits() {
-        let (mut linger, start) = (Linger::default(), Instant::now());
-        linger.written(1, SYNC);
-        assert_eq!(linger.wait(1, start), Wait::No);
+        let (mut group_delay, start) = (GroupDelay::default(), Instant::now());
+        group_delay.written(1, SYNC);
+        assert_eq!(group_delay.wait(1, start), Wait::No);
     }
 
     #[test]
     fn who_does_not_come_back_is_waited_for_less_and_less() {
-        let (mut linger, start) = (Linger::default(), Instant::now());
+        let (mut group_delay, start) = (GroupDelay::default(), Instant::now());
         let mut waits = 0;
         for _ in 0..1000 {
-            after(&mut linger, 10, SYNC, start);
-            if let Wait::Until(until) = linger.wait(1, start) {
+            after(&mut group_delay, 10, SYNC, start);
+            if let Wait::Until(until) = group_delay.wait(1, start) {
                 waits += 1;
-                assert_eq!(linger.wait(1, until), Wait::No);
+                assert_eq!(group_delay.wait(1, until), Wait::No);
             }
         }
         assert!((10..=25).contains(&waits), "{waits}");
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_slow_disk_does_not_make_it_long() {
-        let (mut linger, start) = (Linger::default(), Instant::now());
-        after(&mut linger, 10, Duration::from_secs(1), start);
-        assert_eq!(linger.wait(1, start), Wait::Until(start + LONGEST));
+        let (mut group_delay, start) = (GroupDelay::default(), Instant::now());
+        after(&mut group_delay, 10, Duration::from_secs(1), start);
+        assert_eq!(group_delay.wait(1, start), Wait::Until(start + LONGEST));
     }
 }
