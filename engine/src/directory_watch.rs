@@ -1,9 +1,10 @@
-//! Stops an engine whose data directory was moved away or replaced.
+//! Detects that the data directory was moved away or replaced, and stops the engine.
 //!
-//! RocksDB creates and removes files by their paths. Once another store is there (a copy that was started, an archive that was restored), its
-//! flushes and merges would go into that one, and ruin both. The logs that are open are written where they are, so what was
-//! acknowledged until then is in the directory that was moved. The database is not closed then either (`Store`'s `Drop`): to close it,
-//! RocksDB removes files that it does not know.
+//! RocksDB creates and removes files by path. Once another store is at that path (a copy that was started, an
+//! archive that was restored), flushes and compactions would write into it, and ruin both. Open logs are
+//! written by file descriptor, so what was acknowledged until then is in the directory that was moved. The
+//! database is not closed then either (`Store`'s `Drop`): on close, RocksDB removes files that it does not
+//! know.
 
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::health::Failure;
 use crate::store::Store;
 
-/// How often is looked. What RocksDB creates within that time after another store has taken the place is not prevented.
+/// Interval of the check. Files that RocksDB creates within this time after the directory was replaced are
+/// not prevented.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Ends the thread of [`DirectoryWatch::run`].
+/// Stops the thread of [`DirectoryWatch::run`].
 #[derive(Default)]
 pub(crate) struct DirectoryWatch {
     is_stopped: Mutex<bool>,
@@ -23,7 +25,7 @@ pub(crate) struct DirectoryWatch {
 }
 
 impl DirectoryWatch {
-    /// Checks until stopped, or until the directory is not in its place: then the engine has failed.
+    /// Checks until stopped, or until the directory was moved or replaced, which fails the engine.
     pub(crate) fn run(&self, store: &Store) {
         let mut is_stopped = self.is_stopped.lock();
         while !*is_stopped {

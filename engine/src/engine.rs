@@ -1,4 +1,4 @@
-//! The engine: what callers hold.
+//! [`Engine`]: the public handle of an open store.
 
 use std::io::Write;
 use std::path::Path;
@@ -43,8 +43,9 @@ use crate::watermark::{self, Watermark};
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
 ///
-/// It runs five threads: one decides, one writes and publishes, one wakes many subscribers, one reads
-/// the log for lagging subscribers, one does what comes due (expiry, retention, sweeping).
+/// It runs six threads: the builder checks conditions and assigns revisions, the syncer writes and publishes,
+/// one wakes many subscribers, one reads the log for lagging subscribers, one does maintenance (expiry,
+/// retention, sweeping), one watches the data directory.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -61,7 +62,7 @@ struct Inner {
     limits: Limits,
     writer: Arc<Mutex<Writer>>,
     directory_watch: Arc<DirectoryWatch>,
-    /// Emptied by whoever closes the engine.
+    /// Emptied when the engine is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -69,15 +70,16 @@ impl Engine {
     /// Opens a data directory, creating it when [`Options`] say so.
     ///
     /// # Errors
-    /// [`Error::Locked`] when the directory is open elsewhere, [`Error::Foreign`] when it holds something
-    /// else, [`Error::Incomplete`] when a part of it is missing, [`Error::UnfinishedRestore`], [`Error::FormatVersion`] when another
-    /// version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it is damaged, [`Error::LostCommits`] when durable commits are
-    /// not there, [`Error::Io`] when it cannot be read or made. Then nothing that was there is removed.
+    /// [`Error::Locked`] when the directory is in use, [`Error::Foreign`] when it holds something else,
+    /// [`Error::Incomplete`] when a part of it is missing, [`Error::UnfinishedRestore`],
+    /// [`Error::FormatVersion`] when another version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it
+    /// is damaged, [`Error::LostCommits`] when durable commits are missing, [`Error::Io`] when it cannot be
+    /// read or created. In each case existing files are left in place.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
         let floor = store.revision(meta::FLOOR)?;
         let reserved = store.revision(meta::RESERVED)?;
-        // The floor counts: compaction may have removed every log entry.
+        // The floor is taken into account: compaction may have removed every log entry.
         let (logged, logged_ms) = last_logged(&store)?;
         let latest = logged.max(floor).max(reserved);
         let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
@@ -88,7 +90,7 @@ impl Engine {
         if is_marked && watermark::read(&options.dir)?.is_none() {
             options.warn.warn(&Warning::WatermarkLost { latest });
         }
-        // Nothing is wrong with it: from here on the start writes.
+        // All checks have passed: from here on the start writes.
         store.flush()?;
         let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
         if !is_marked {
@@ -165,7 +167,7 @@ impl Engine {
             directory_watch: Arc::default(),
             threads: Mutex::default(),
         }));
-        engine.tell_failures();
+        engine.register_failure_hook();
         engine.spawn("plinth-build", move || builder.run())?;
         let queue = Arc::clone(&engine.0.queue);
         engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))?;
@@ -173,13 +175,13 @@ impl Engine {
         engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
         let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
         engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
-        // Last: it is stopped when nobody is left who hands it anything.
+        // Last: it is stopped once all threads that hand it wakers have ended.
         engine.spawn("plinth-wake", wake)?;
         Ok(engine)
     }
 
-    /// Has a failure refuse every proposal, end every feed, and stop expiry and sweeping.
-    fn tell_failures(&self) {
+    /// Makes a failure refuse every proposal, end every feed, and stop maintenance.
+    fn register_failure_hook(&self) {
         let inner = &self.0;
         let (queue, hub, maintenance) = (inner.queue.clone(), inner.hub.clone(), inner.maintenance.clone());
         inner.store.health().on_failure(move |failure| {
@@ -200,8 +202,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What was dropped when the directory was opened: torn writes at the end of write-ahead logs, of which nothing was ever
-    /// acknowledged.
+    /// Torn writes at the end of write-ahead logs that were dropped when the directory was opened; none of
+    /// them was acknowledged.
     pub fn dropped(&self) -> &[DroppedTail] {
         self.0.store.dropped()
     }
@@ -220,14 +222,14 @@ impl Engine {
     /// disk.
     ///
     /// # Errors
-    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read, [`Error::Corrupt`] when the
-    /// record is damaged.
+    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read, [`Error::Corrupt`] when
+    /// the record is damaged.
     pub fn get(&self, key: &[u8], at: At) -> Result<Option<Record>> {
         read::get(&self.0.store, &self.0.hub, &self.0.floor, key, at)
     }
 
-    /// Reads the newest state of one key where that needs no disk, so that an asynchronous task may call it:
-    /// the key is in a write buffer or a cached block, or a filter says that it is nowhere.
+    /// Reads the newest state of one key if that needs no disk access, so that an asynchronous task may call
+    /// it: the key is in a write buffer or a cached block, or a bloom filter excludes it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the record is damaged.
@@ -266,77 +268,77 @@ impl Engine {
         Ok(Subscription::new(Arc::clone(&self.0.hub), self.0.feeder.clone(), subscribe))
     }
 
-    /// Waits until the engine has failed for good: a write or a sync failed in a way that leaves open what
-    /// is on disk, or one of its threads panicked. From then on it refuses writes with
-    /// [`Error::Poisoned`] and ends feeds; what was acknowledged is on disk and is there when the
-    /// directory is opened again, best by a new process. An engine that is closed does not fail.
+    /// Waits until the engine has failed for good: a write or a sync failed in a way that leaves the contents
+    /// of the disk unknown, or one of its threads panicked. From then on it refuses writes with
+    /// [`Error::Poisoned`] and ends feeds; what was acknowledged is on disk and can be read when the
+    /// directory is opened again, preferably by a new process. Closing the engine is not a failure.
     pub fn failed(&self) -> Failed {
         Failed::new(Arc::clone(self.0.store.health()))
     }
 
-    /// Whether it takes nothing any more: it was closed, or has failed for good.
+    /// Whether the engine was closed or has failed for good.
     pub fn is_over(&self) -> bool {
         self.0.hub.is_closed() || self.failure().is_some()
     }
 
-    /// Why the engine has failed for good, if it has (see [`Engine::failed`]).
+    /// The failure, if the engine has failed for good (see [`Engine::failed`]).
     pub fn failure(&self) -> Option<Failure> {
         self.0.store.health().failure()
     }
 
-    /// For how long the write or sync of commits that is under way has not returned; none when there is none. A disk
-    /// that hangs without an error shows here and nowhere else. Costs one atomic load.
+    /// Duration of the commit write or sync that is in progress; none when there is none. The only indication
+    /// of a disk that hangs without an error. Costs one atomic load.
     pub fn disk_wait(&self) -> Option<Duration> {
         self.0.store.health().disk_wait()
     }
 
-    /// Waits until `revision` is there, on any async runtime. The answer is the current revision;
+    /// Waits until `revision` is published, on any async runtime. Returns the current revision;
     /// [`Error::Closed`] when the engine was closed first, [`Error::Poisoned`] when it failed.
     pub fn wait_for(&self, revision: Revision) -> WaitFor {
         WaitFor::new(Arc::clone(&self.0.hub), revision)
     }
 
-    /// Blocks the thread until `revision` is there.
+    /// Blocks the thread until `revision` is published.
     ///
     /// # Errors
-    /// [`Error::Future`] when it is not there at `deadline`, [`Error::Closed`].
+    /// [`Error::Future`] when it is not published at `deadline`, [`Error::Closed`].
     pub fn wait_for_until(&self, revision: Revision, deadline: Instant) -> Result<Revision> {
         block_until(self.wait_for(revision), Some(deadline))
             .unwrap_or_else(|| Err(Error::Future { requested: revision, current: self.current_revision() }))
     }
 
-    /// Lets go of history below `revision`: when this returns, reads below it are refused, also after
-    /// a crash. Space is given back in the background, in bounded steps. A revision at or below the
-    /// compacted one is nothing to do.
+    /// Compacts history up to `revision`: when this returns, reads below it are refused, also after a crash.
+    /// Space is reclaimed in the background, in bounded steps. A no-op for a revision at or below the
+    /// compacted one.
     ///
     /// # Errors
-    /// [`Error::Future`], or what a write can fail with.
+    /// [`Error::Future`], or an error of the write.
     pub fn compact(&self, revision: Revision) -> Result<()> {
         self.0.compactor.raise_floor(revision)?;
         self.0.maintenance.sweep();
         Ok(())
     }
 
-    /// Blocks until the background has removed everything below the compacted revision.
+    /// Blocks until everything below the compacted revision has been removed.
     ///
     /// # Errors
-    /// What made the background stop; it tries again later.
+    /// The error of the sweep, which is retried later.
     pub fn wait_compacted(&self) -> Result<()> {
         self.0.maintenance.wait_swept()
     }
 
-    /// Writes everything, history and change feed included, to `out` as one archive for [`crate::restore`],
-    /// consistent at one revision, while reads and writes go on. `progress` is called now and then.
+    /// Writes the store, history and log included, to `out` as one archive for [`crate::restore`], consistent
+    /// at one revision, while reads and writes continue. `progress` is called now and then.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when a record is damaged: damage does not go into the archive. [`Error::Io`] when
+    /// [`Error::Corrupt`] when a record is damaged: damage is not copied into the archive. [`Error::Io`] when
     /// `out` fails.
     pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<ArchiveSummary> {
         archive::write(&self.0.store, out, &mut progress)
     }
 
-    /// Makes a data directory at `to`, which must be missing or empty, with everything of this moment, while
-    /// reads and writes go on. On the same file system most of it is linked, not copied.
+    /// Creates a data directory at `to`, which must be missing or empty, with the current state, while reads
+    /// and writes continue. On the same file system most files are linked, not copied.
     ///
     /// # Errors
     /// [`Error::Foreign`] when `to` is not empty; [`Error::Io`], [`Error::Rocks`], [`Error::OutOfSpace`].
@@ -344,7 +346,7 @@ impl Engine {
         self.0.store.checkpoint(to.as_ref())
     }
 
-    /// The figures of this moment. Costs some microseconds.
+    /// Current statistics. Costs some microseconds.
     pub fn stats(&self) -> Stats {
         let inner = &self.0;
         let (queued, queued_bytes) = inner.queue.queued();
@@ -377,13 +379,12 @@ impl Engine {
         }
     }
 
-    /// Commits what is queued, ends all feeds with [`Error::Closed`], stops the threads and writes out what
-    /// is in memory, so that the next start is quick. The directory is free when every snapshot is
-    /// dropped, too.
+    /// Commits what is queued, ends all feeds with [`Error::Closed`], stops the threads and flushes, so that
+    /// the next start is quick. The directory is unlocked once every snapshot is dropped, too.
     ///
     /// # Errors
-    /// [`Error::Rocks`] when writing out failed, [`Error::Poisoned`] when the engine has failed before, so that
-    /// nothing was written out; nothing acknowledged is lost by either.
+    /// [`Error::Rocks`] when the flush failed, [`Error::Poisoned`] when the engine had failed before, so that
+    /// nothing was flushed; nothing acknowledged is lost in either case.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -399,7 +400,7 @@ impl Inner {
         self.feeder.stop();
         self.directory_watch.stop();
         for thread in threads {
-            // A panic does not come this far: it is the engine's failure.
+            // A panic is caught in the thread and recorded as the engine's failure.
             let _ = thread.join();
         }
         self.wakeup.stop();
@@ -410,7 +411,7 @@ impl Inner {
         self.store.health().check()?;
         let latest = self.hub.latest();
         if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > latest.get()) {
-            // Everything relaxed is synced: no revision needs to be skipped.
+            // All relaxed commits are synced: no revision needs to be skipped.
             let mut batch = WriteBatch::default();
             self.store.put_number(&mut batch, meta::RESERVED, latest.get());
             self.store.write(batch, true)?;
@@ -441,6 +442,6 @@ fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
         revision: Revision::ZERO,
         reason: "not a log key",
     })?;
-    // Damage is reported by whoever needs the entry; a start needs no more than the time.
+    // Damage is reported when the entry is read; a start needs only its time.
     Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
 }

@@ -1,9 +1,9 @@
 //! A revisioned key-value store on RocksDB.
 //!
-//! Every committed transaction takes the next number of one global, gapless [`Revision`]. The state at
-//! each revision can be read until compaction lets go of it, and every change after a
-//! revision can be followed, in order, exactly once. One process opens a directory; a write that was acknowledged
-//! survives whatever is killed or unplugged.
+//! Every committed transaction takes the next number of one global, gapless [`Revision`]. The state at each
+//! revision can be read until it is compacted, and every change after a revision can be subscribed to, in
+//! order, exactly once. A directory is opened by one process at a time; an acknowledged write survives a
+//! killed process and a power failure.
 //!
 //! ```
 //! use plinth_engine::{At, Condition, Engine, KeyRange, Options, Subscribe, Transaction, Feed};
@@ -32,7 +32,7 @@
 //!     assert!(entry.mod_revision <= second.revision);
 //! }
 //!
-//! // The feed tells the same story.
+//! // The feed delivers the same changes.
 //! let Feed::Events(events) = changes.try_next()?.unwrap() else { panic!("no events") };
 //! assert_eq!(events[0].revision, first.revision);
 //! engine.close()?;
@@ -42,11 +42,11 @@
 //!
 //! # Modules
 //!
-//! Reading from the top: [`Engine`] (`engine`) is the face. Writes go through `transaction` (what callers ask
-//! for) and `commit` (queue, builder, syncer). Reads are in `read`. Change feeds are in `feed`. `compact`
-//! lets go of history, `maintenance` is the thread that does that and expires keys. Below them `record`, `log` and
-//! `layout` define what is on disk, and `store` opens RocksDB. `docs/storage-format.md` tells the format
-//! as a whole.
+//! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
+//! submit) and `commit` (queue, builder, syncer). Reads are in `read`, change feeds in `feed`. `compact`
+//! removes history, `maintenance` is the thread that runs it and expires keys. Below them `record`, `log` and
+//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
+//! format as a whole.
 
 mod archive;
 mod block;

@@ -40,7 +40,8 @@ fn one_damaged_entry_keeps_no_other_from_expiring() {
             let mut value = value.to_vec();
             value[0] ^= 1;
             db.put_cf(family, key, value).unwrap();
-            // No entry at all, before all others; and 300 deadlines, more than one step, of a key without one.
+            // No entry at all, before all others; and 300 deadlines, more than one step, of a key without
+            // one.
             db.put_cf(family, b"none", b"").unwrap();
             for deadline in 1..=300u64 {
                 let key = [&deadline.to_be_bytes()[..], b"ghost"].concat();

@@ -35,8 +35,8 @@ fn a_full_disk_refuses_writes_and_passes() {
     assert_sound(dir.path());
 }
 
-/// The same on a file system that is really full. Needs a small one: `mount -t tmpfs -o size=24m tmpfs DIR` and
-/// `PLINTH_SMALL_DISK=DIR`.
+/// The same on a file system that is really full. Needs a small one: `mount -t tmpfs -o size=24m tmpfs DIR`
+/// and `PLINTH_SMALL_DISK=DIR`.
 #[test]
 #[ignore = "needs a small file system, named by PLINTH_SMALL_DISK"]
 fn a_really_full_disk_refuses_writes_and_passes() {

@@ -215,11 +215,12 @@ fn flipped_bits_in_tables_are_never_served() {
     assert!(seen > harmless * 3, "{seen} findings seen, {harmless} bits mattered to nobody");
 }
 
-/// Flips bits of an archive, each bit of its head and end and one of every other byte: no restore succeeds, and none leaves a directory
-/// that can be opened.
+/// Flips bits of an archive, each bit of its head and end and one of every other byte: no restore succeeds,
+/// and none leaves a directory that can be opened.
 #[test]
 fn every_flipped_bit_of_an_archive_is_refused() {
-    /// Bytes at the beginning (magic and the head of the first block) and at the end (the trailer) of which each bit is flipped.
+    /// Bytes at the beginning (magic and the head of the first block) and at the end (the trailer) of which
+    /// each bit is flipped.
     const ENDS: usize = 32;
     let live = scratch();
     let engine = Engine::open(small(live.path())).unwrap();

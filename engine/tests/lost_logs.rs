@@ -1,5 +1,5 @@
-//! Files of the database that are absent, shortened, zeroed or longer: what is lost is found when the store is opened,
-//! and nothing is removed; a torn last group is dropped; `repair` is the way out.
+//! Files of the database that are absent, shortened, zeroed or longer: what is lost is found when the store
+//! is opened, and nothing is removed; a torn last group is dropped; `repair` is the way out.
 
 mod common;
 
@@ -38,8 +38,8 @@ fn killed() -> (tempfile::TempDir, Revision) {
         head = put(&engine, &format!("key/{n:02}"), &noise(n, 6000));
     }
     let image = scratch();
-    // Files that RocksDB has done with may go while they are copied, and a table may come that only the copy of the
-    // MANIFEST knows: a copy counts when nothing has changed beside it.
+    // Files that RocksDB has done with may go while they are copied, and a table may come that only the copy
+    // of the MANIFEST knows: a copy counts when nothing has changed beside it.
     let sizes = || -> Vec<_> {
         let files = database_files(live.path()).into_iter();
         files.map(|path| (path.metadata().map(|metadata| metadata.len()).ok(), path)).collect()
@@ -150,7 +150,8 @@ fn every_lost_file_of_a_closed_store_is_found() {
 fn every_lost_log_of_a_killed_store_is_found() {
     let (image, head) = killed();
     let logs = wal_files(image.path());
-    // Families are written out together, so there is more than one only while that is done; `many_logs` has three.
+    // Families are written out together, so there is more than one only while that is done; `many_logs` has
+    // three.
     assert!(!logs.is_empty());
     assert_eq!(open_complete(&copy(image.path()).1, head, "nothing is lost").map(|e| e.to_string()), None);
     for (index, log) in logs.iter().enumerate() {
@@ -203,7 +204,7 @@ fn a_log_is_not_empty_once_something_in_it_was_acknowledged() {
     let newest = wal_files(&killed).pop().unwrap();
     fs::write(&newest, b"").unwrap();
     let refused = open_complete(&killed, head.next(), "the only log is empty").unwrap().to_string();
-    assert!(refused.contains("shorter than it was"), "{refused}");
+    assert!(refused.contains("was truncated"), "{refused}");
 }
 
 fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
@@ -410,8 +411,8 @@ fn a_gap_in_the_log_is_an_error_of_the_feed() {
     }
 }
 
-/// A damaged block of a table costs what is in it, and the figures say so: nothing else is lost, and nothing that was deleted
-/// comes back.
+/// A damaged block of a table costs what is in it, and the figures say so: nothing else is lost, and nothing
+/// that was deleted comes back.
 #[test]
 fn repair_steps_over_damaged_blocks() {
     const KEYS: u64 = 400;
@@ -530,7 +531,8 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
     assert!(hidden > 0, "no keys were hidden");
 }
 
-/// A database and a watermark that are links, which say where they lead from the directory that they are in, are moved like others.
+/// A database and a watermark that are links, which say where they lead from the directory that they are in,
+/// are moved like others.
 #[test]
 fn a_repair_moves_links_so_that_they_lead_where_they_did() {
     let parent = scratch();

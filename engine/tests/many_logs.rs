@@ -1,8 +1,9 @@
-//! A killed store with three write-ahead logs that are all needed: whichever of them is lost or damaged is found when the store
-//! is opened, nothing is removed, and `repair` is the way out.
+//! A killed store with three write-ahead logs that are all needed: whichever of them is lost or damaged is
+//! found when the store is opened, nothing is removed, and `repair` is the way out.
 //!
-//! The engine writes its families out together, so it has more than one log only while that is under way. Here the logs are
-//! written past it: a family that nobody reads is written out alone, which begins a new log and leaves the others needed.
+//! The engine writes its families out together, so it has more than one log only while that is under way.
+//! Here the logs are written past it: a family that nobody reads is written out alone, which begins a new log
+//! and leaves the others needed.
 
 mod common;
 
@@ -194,7 +195,8 @@ fn each_of_three_logs_is_missed() {
     }
 }
 
-/// Commits that are gone are noticed only when the logs have been read: nothing of them is in the tables then.
+/// Commits that are gone are noticed only when the logs have been read: nothing of them is in the tables
+/// then.
 #[test]
 fn a_start_that_is_refused_late_writes_nothing_into_tables() {
     let (image, head) = killed();

@@ -39,7 +39,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Asserts that `dir` is refused in every way of opening it, with a message that has `text`, and stays as it is.
+/// Asserts that `dir` is refused in every way of opening it, with a message that has `text`, and stays as it
+/// is.
 #[track_caller]
 fn assert_refused(dir: &Path, text: &str) {
     let before = files(dir);
@@ -177,7 +178,8 @@ fn an_unfinished_creation_starts_over() {
     assert_eq!(names, ["LOCK", "PLINTH", "WATERMARK", "db"]);
 }
 
-/// A directory that version 0.1 left behind when it was killed: no watermark, and a MANIFEST that does not track logs.
+/// A directory that version 0.1 left behind when it was killed: no watermark, and a MANIFEST that does not
+/// track logs.
 #[test]
 fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/killed_0_1");
@@ -204,8 +206,8 @@ fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     assert!(refused.contains("files of it are missing"), "{refused}");
 }
 
-/// The old store has given out revisions after the backup: nobody who holds one of them misses what is different in the restored
-/// store.
+/// The old store has given out revisions after the backup: nobody who holds one of them misses what is
+/// different in the restored store.
 #[test]
 fn a_restored_store_goes_on_beyond_what_the_old_one_gave_out() {
     let from = populated();

@@ -1,5 +1,5 @@
-//! `repair` of stores that RocksDB cannot open, or whose logs are damaged: what the sound files hold is kept in its newest version, and what
-//! is lost is counted.
+//! `repair` of stores that RocksDB cannot open, or whose logs are damaged: what the sound files hold is kept
+//! in its newest version, and what is lost is counted.
 
 mod common;
 
@@ -34,8 +34,8 @@ fn state(engine: &Engine) -> State {
     entries.map(|(key, version)| (key, version.value)).collect()
 }
 
-/// A store that was killed: in its tables the keys with one update each, in its log updates, deletions and new keys. What it
-/// holds, and its head.
+/// A store that was killed: in its tables the keys with one update each, in its log updates, deletions and
+/// new keys. What it holds, and its head.
 fn killed(is_swept: bool) -> (tempfile::TempDir, State, Revision) {
     let live = scratch();
     let engine = Engine::open(Options::new(live.path())).unwrap();
@@ -200,8 +200,8 @@ fn a_store_whose_log_has_everything_survives_the_loss_of_all_else() {
     }
 }
 
-/// A log that is needed no longer, which a crash between the MANIFEST's sync and the log's removal leaves, costs nothing: neither where
-/// the MANIFEST tells so, nor where it is lost and the tables have to.
+/// A log that is needed no longer, which a crash between the MANIFEST's sync and the log's removal leaves,
+/// costs nothing: neither where the MANIFEST tells so, nor where it is lost and the tables have to.
 #[test]
 fn a_log_that_is_needed_no_longer_is_left_out() {
     let live = scratch();
@@ -265,7 +265,8 @@ fn what_a_damaged_log_costs_is_named() {
     assert_eq!(opened(dir.path()).0.len() as u64, KEYS);
 }
 
-/// A MANIFEST that has lost its end, at the end of a record, too, names other tables than those that count: all are taken.
+/// A MANIFEST that has lost its end, at the end of a record, too, names other tables than those that count:
+/// all are taken.
 #[test]
 fn a_manifest_without_its_end_hides_no_table() {
     let (image, expected, _) = killed(false);
@@ -324,7 +325,8 @@ fn a_lost_flush_is_noticed() {
     assert_eq!(found.len(), 15 + 20 + 1);
 }
 
-/// RocksDB would take the number for its own and count on from there, over the end of numbers and over tables.
+/// RocksDB would take the number for its own and count on from there, over the end of numbers and over
+/// tables.
 #[test]
 fn a_log_with_an_impossible_number_is_refused() {
     let (image, expected, _) = killed(false);

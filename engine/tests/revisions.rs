@@ -1,5 +1,6 @@
-//! Revisions beyond all that a store can have come to, in a store, a watermark or an archive that somebody made or that is
-//! damaged in a way that its checksums do not show: refused, before anything is counted on from there.
+//! Revisions beyond all that a store can have come to, in a store, a watermark or an archive that somebody
+//! made or that is damaged in a way that its checksums do not show: refused, before anything is counted on
+//! from there.
 
 mod common;
 

@@ -1,36 +1,37 @@
-//! Whether a group that could be written waits a moment for the callers who were just answered.
+//! The group-commit delay: whether a group that could be written waits for the callers that were just
+//! answered.
 //!
-//! Callers that wait for their answer before they ask again settle into two halves: while one half's
-//! group is synced, the other half fills the next, and every sync pays for half of them only. A group
-//! that waits a fraction of a sync for the half that was just answered gets nearly all.
+//! Callers that wait for their answer before they send the next transaction settle into two halves: while one
+//! half's group is synced, the other half fills the next, so every sync commits only half of them. A group
+//! that waits a fraction of a sync for the half that was just answered collects nearly all.
 
 use std::time::{Duration, Instant};
 
-/// A group waits at most this part of the last synced write.
-const PART: u32 = 8;
-/// The longest wait, for disks that take their time.
-const LONGEST: Duration = Duration::from_millis(2);
-/// Groups that go without a wait after one that was in vain: doubled each time, up to this.
-const MOST_SKIPPED: u32 = 64;
+/// A group waits at most this fraction of the last synced write.
+const DELAY_FRACTION: u32 = 8;
+/// The longest delay, for slow disks.
+const MAX_DELAY: Duration = Duration::from_millis(2);
+/// Groups written without a delay after one that was in vain: doubled each time, up to this.
+const MAX_SKIPPED: u32 = 64;
 
-/// What is known of the callers. Lies in the queue, under its lock.
+/// State of the delay. Part of the commit queue's state, under its lock.
 #[derive(Debug, Default)]
 pub(crate) struct GroupDelay {
-    last: Option<Last>,
-    /// Groups left that go without a wait.
+    last: Option<LastGroup>,
+    /// Groups left to write without a delay.
     skip: u32,
-    /// Groups that went without one after the last wait in vain.
+    /// Groups written without a delay after the last one that was in vain.
     skipped: u32,
 }
 
 /// The group that was written last.
 #[derive(Debug)]
-struct Last {
-    /// Callers that got an answer.
+struct LastGroup {
+    /// Callers that were answered.
     answered: usize,
-    /// Callers in the open group when it was done; known at the first look after it.
-    met: Option<usize>,
-    /// How long its synced write lasted.
+    /// Callers in the open group when it completed; set by the first call of `wait` after that.
+    at_start: Option<usize>,
+    /// Duration of its synced write.
     took: Duration,
     /// None while its callers are being answered: the syncer could not take another group anyway.
     until: Option<Instant>,
@@ -39,38 +40,38 @@ struct Last {
 /// What to do with the open group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It goes now.
+    /// Write it now.
     No,
-    /// It stays until then, or until it is larger.
+    /// Keep it open until then, or until it has grown.
     Until(Instant),
-    /// It stays until all callers of the last one are answered, or until it is larger.
+    /// Keep it open until all callers of the last group are answered, or until it has grown.
     UntilAnswered,
 }
 
 impl GroupDelay {
-    /// A group was written; `answered` callers are about to be told. Its synced write lasted `took`.
+    /// A group was written; `answered` callers are about to be notified. Its synced write lasted `took`.
     pub(crate) fn written(&mut self, answered: usize, took: Duration) {
         self.last = None;
         if self.skip > 0 {
             self.skip -= 1;
         } else if answered > 1 {
-            self.last = Some(Last { answered, met: None, took, until: None });
+            self.last = Some(LastGroup { answered, at_start: None, took, until: None });
         }
     }
 
-    /// All callers of the group that was written last have their answers.
+    /// All callers of the group that was written last have been notified.
     pub(crate) fn answered(&mut self, now: Instant) {
         if let Some(last) = &mut self.last {
-            last.until = Some(now + (last.took / PART).min(LONGEST));
+            last.until = Some(now + (last.took / DELAY_FRACTION).min(MAX_DELAY));
         }
     }
 
-    /// Whether the open group of `size` callers should wait for more.
+    /// Whether the open group of `size` callers should be delayed.
     pub(crate) fn wait(&mut self, size: usize, now: Instant) -> Wait {
         let Some(last) = &mut self.last else { return Wait::No };
-        let met = *last.met.get_or_insert(size);
-        // The last stragglers are not worth the wait.
-        let wanted = (last.answered + met) * 7 / 8;
+        let at_start = *last.at_start.get_or_insert(size);
+        // The last few callers are not worth the wait.
+        let wanted = (last.answered + at_start) * 7 / 8;
         if size >= wanted.max(1) {
             self.last = None;
             self.skipped = 0;
@@ -81,18 +82,18 @@ impl GroupDelay {
             Some(until) if now < until => return Wait::Until(until),
             Some(_) => self.last = None,
         }
-        // Some callers came back: worth it. Nearly none: these do not come back at once.
-        if size <= met + quarter(wanted, met) {
-            self.skipped = (self.skipped * 2).clamp(1, MOST_SKIPPED);
+        // Some callers returned: the delay is worth it. Nearly none: back off.
+        if size <= at_start + quarter(wanted, at_start) {
+            self.skipped = (self.skipped * 2).clamp(1, MAX_SKIPPED);
             self.skip = self.skipped;
         }
         Wait::No
     }
 }
 
-/// A quarter of those who were waited for.
-fn quarter(wanted: usize, met: usize) -> usize {
-    wanted.saturating_sub(met) / 4
+/// A quarter of the callers that were waited for.
+fn quarter(wanted: usize, at_start: usize) -> usize {
+    wanted.saturating_sub(at_start) / 4
 }
 
 #[cfg(test)]
@@ -146,6 +147,6 @@ mod tests {
     fn a_slow_disk_does_not_make_it_long() {
         let (mut group_delay, start) = (GroupDelay::default(), Instant::now());
         after(&mut group_delay, 10, Duration::from_secs(1), start);
-        assert_eq!(group_delay.wait(1, start), Wait::Until(start + LONGEST));
+        assert_eq!(group_delay.wait(1, start), Wait::Until(start + MAX_DELAY));
     }
 }

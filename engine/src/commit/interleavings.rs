@@ -1,7 +1,7 @@
-//! The commit queue under loom: every order in which callers, builder, syncer, a failure and closing can
-//! take turns. Builder and writer are stand-ins without a database, which follow the protocol of
-//! [`Builder::run`](crate::commit::builder) and [`Writer::write`](crate::commit::writer) towards queue, hub and
-//! callers.
+//! The commit queue under loom: every interleaving of callers, builder, syncer, a failure and closing.
+//! Builder and writer are stand-ins without a database, which follow the protocol of
+//! [`Builder::run`](crate::commit::builder) and [`Writer::write`](crate::commit::writer) towards queue, hub
+//! and callers.
 //!
 //! A hand-over that is lost shows as a deadlock, an answer that is lost as a caller that waits forever.
 
@@ -26,7 +26,7 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
     Works,
-    /// The group with this number finds no room, the others do.
+    /// The group with this number fails for lack of space, the others succeed.
     FullAt(u64),
     /// The group with this number fails, and with it the engine.
     FailsAt(u64),
@@ -41,7 +41,7 @@ struct Writer {
     disk: Disk,
     /// Revisions on the disk.
     written: u64,
-    /// Revisions that the watermark knows.
+    /// Revisions that the watermark covers.
     marked: u64,
 }
 
@@ -55,7 +55,7 @@ impl Writer {
                 self.health.fail(Failure::Write { message: "fsync".into() });
                 Error::OutcomeUnknown { message: "fsync".into() }
             }
-            // As a thread whose panic is caught: what it held is dropped.
+            // As in a thread whose panic is caught: what it held is dropped.
             Disk::PanicsAt(at) if at == number => {
                 drop(group);
                 return self.health.fail(Failure::Panic { thread: "t".into(), message: "m".into() });
@@ -111,7 +111,7 @@ fn build(queue: &CommitQueue, hub: &Hub, writer: &Mutex<Writer>) {
 fn sync(queue: &CommitQueue, writer: &Mutex<Writer>, marked: &Condvar) {
     loop {
         {
-            // What is due is done at once, where the syncer would wait for its time first.
+            // Syncs that are due are done at once, where the syncer would wait for their time.
             let mut writer = writer.lock();
             writer.marked = writer.written;
             marked.notify_all();
@@ -165,7 +165,7 @@ impl Committer {
         Proposal::submit(&self.queue, Task::SetNumber(b"n", 1), 1)
     }
 
-    /// Closes, waits for the threads, and compares what was acknowledged with what is on the disk.
+    /// Closes, joins the threads, and compares what was acknowledged with what is on disk.
     fn close(self, acknowledged: u64) {
         self.queue.close();
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
@@ -190,7 +190,7 @@ fn every_caller_is_answered() {
     });
 }
 
-/// The syncer, which sleeps while nothing is due, hears of groups that the builder writes itself.
+/// The syncer, which sleeps while nothing is due, is notified of groups that the builder writes itself.
 #[test]
 fn the_watermark_follows_whoever_writes() {
     check(2, || {
@@ -206,7 +206,7 @@ fn the_watermark_follows_whoever_writes() {
     });
 }
 
-/// Whoever finds the queue full waits outside, and is let in.
+/// A caller blocked by a full queue is admitted when there is room.
 #[test]
 fn who_waits_before_a_full_queue_gets_in() {
     check(1, || {
@@ -241,7 +241,8 @@ fn closing_does_what_is_queued_and_refuses_the_rest() {
     });
 }
 
-/// A group without room fails with all that was built on it, and the next one goes on from there.
+/// A group that fails for lack of space fails with all that was built on it, and the next group continues
+/// from the last published revision.
 #[test]
 fn a_full_disk_fails_what_was_built_on_the_group_and_passes() {
     check(2, || {
@@ -257,8 +258,8 @@ fn a_full_disk_fails_what_was_built_on_the_group_and_passes() {
     });
 }
 
-/// After a failure everybody gets an error, at once or later, and both threads end when the queue is
-/// closed. The write that failed is of unknown outcome; what was not handed to the disk is refused.
+/// After a failure every caller gets an error, at once or later, and both threads end when the queue is
+/// closed. The write that failed is of unknown outcome; what was not written is refused.
 #[test]
 fn a_failure_answers_everybody_and_nothing_is_written_after_it() {
     check(2, || {
@@ -285,7 +286,7 @@ fn a_panic_of_the_writing_thread_answers_everybody() {
     });
 }
 
-/// A failure that comes from another thread, at any moment.
+/// A failure reported by another thread, at any moment.
 #[test]
 fn a_failure_elsewhere_leaves_nobody_waiting() {
     check(2, || {

@@ -1,4 +1,4 @@
-//! What a caller holds while a transaction is under way.
+//! The caller's handle of a transaction in flight.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use crate::feed::event::Commit;
 use crate::revision::Revision;
 use crate::sync::Mutex;
 
-/// The outcome of a transaction that happened.
+/// The outcome of a committed transaction.
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// The transaction's revision; when it changed nothing, the newest revision that it saw.
+    /// The transaction's revision; when it changed nothing, the newest revision at that time.
     pub revision: Revision,
-    /// What changed, the same objects that subscribers get; none when nothing did. The deleted or
-    /// replaced records are the events' previous values.
+    /// The changes, shared with subscribers; none when nothing changed. The deleted or replaced records are
+    /// the events' previous values.
     pub commit: Option<Arc<Commit>>,
 }
 
-/// Where the answer to one piece of work is put.
+/// Holds the answer to one task.
 pub(crate) struct Slot(Mutex<SlotState>);
 
 enum SlotState {
@@ -62,8 +62,8 @@ impl Slot {
     }
 }
 
-/// The committer's end of a [`Slot`]. Whoever holds it owes an answer; dropped without one, by a thread
-/// that panics, it gives the only true one.
+/// The committer's end of a [`Slot`]. When it is dropped without an answer, by a thread that panics, it
+/// answers with [`Error::OutcomeUnknown`].
 pub(crate) struct Reply(Option<Arc<Slot>>);
 
 impl Reply {
@@ -86,11 +86,11 @@ impl Drop for Reply {
     }
 }
 
-/// A transaction under way: a future for any runtime, or [`Proposal::wait`] for a plain thread.
+/// A transaction in flight: a future for any runtime, or [`Proposal::wait`] for a plain thread.
 ///
-/// The transaction was queued when the proposal was made, unless the queue was full: then it is queued
-/// as soon as there is room and the proposal is polled. Dropping a proposal gives up the answer, and
-/// cancels the transaction only when it was not queued yet.
+/// The transaction was queued when the proposal was made, unless the queue was full: then it is queued as
+/// soon as there is room and the proposal is polled. Dropping a proposal discards the answer, and cancels the
+/// transaction only when it was not queued yet.
 #[must_use = "the outcome is known only when the proposal is awaited"]
 pub struct Proposal(State);
 
@@ -104,7 +104,7 @@ enum State {
 }
 
 impl Proposal {
-    /// Queues `task`, which counts for `size` bytes.
+    /// Queues `task`, which takes `size` bytes of the queue's limit.
     pub(crate) fn submit(queue: &Arc<CommitQueue>, task: Task, size: usize) -> Proposal {
         let slot = Slot::new();
         let work = Work { task, reply: Reply::new(&slot), size };
@@ -121,9 +121,10 @@ impl Proposal {
     /// Blocks the thread until the transaction is durable or has failed.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`] when
-    /// the transaction is refused; [`Error::OutOfSpace`] when there is no room; [`Error::OutcomeUnknown`] when
-    /// nobody knows whether it was written; [`Error::Closed`], [`Error::Poisoned`] when the engine takes no writes.
+    /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`]
+    /// when the transaction is refused; [`Error::OutOfSpace`] when the disk is full;
+    /// [`Error::OutcomeUnknown`] when it is unknown whether it was written; [`Error::Closed`],
+    /// [`Error::Poisoned`] when the engine takes no writes.
     pub fn wait(self) -> Result<Committed> {
         block_until(self, None).unwrap_or(Err(Error::Closed))
     }

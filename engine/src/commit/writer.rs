@@ -18,12 +18,12 @@ use crate::stats::Metrics;
 use crate::store::Store;
 use crate::watermark::Watermark;
 
-/// More subscribers than this are woken by the waking thread.
+/// More subscribers than this are woken by the wake-up thread.
 const WAKE_HERE: usize = 16;
 
-/// Writes groups, one after another in the order of their numbers. Behind a lock that is held for a whole group, by
-/// the syncer's thread or, for a few transactions when nothing else is under way, by the builder's (see
-/// [`CommitQueue::next_work`]); the queue gives out one group at a time, so that neither waits for the other.
+/// Writes groups in the order of their numbers. Behind a lock that is held for a whole group, by the syncer's
+/// thread or, for a few transactions when nothing else is in flight, by the builder's (see
+/// [`CommitQueue::next_work`]); the queue hands out one group at a time, so that neither waits for the other.
 pub(crate) struct Writer {
     pub store: Arc<Store>,
     pub hub: Arc<Hub>,
@@ -33,20 +33,20 @@ pub(crate) struct Writer {
     pub metrics: Arc<Metrics>,
     /// Longest time for which relaxed groups stay unsynced.
     pub relaxed_sync_interval: Duration,
-    /// Since when there is something unsynced.
+    /// Since when there are unsynced writes.
     pub unsynced: Option<Instant>,
-    /// How far the store has certainly got.
+    /// The durable watermark.
     pub watermark: Watermark,
 }
 
 impl Writer {
-    /// How long [`Writer::catch_up`] can wait: none when everything is on disk.
+    /// Time until [`Writer::catch_up`] is due: none when everything is on disk.
     pub(crate) fn due(&self) -> Option<Duration> {
         let sync = self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()));
         [sync, self.watermark.due()].into_iter().flatten().min()
     }
 
-    /// Does what is due besides writing groups.
+    /// Syncs relaxed groups and writes the watermark, where that is due.
     pub(crate) fn catch_up(&mut self) {
         if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
             self.sync();
@@ -61,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// Writes `group`, publishes what it did and answers its callers.
+    /// Writes `group`, publishes its commits and answers its callers.
     pub(crate) fn write(&mut self, mut group: Group) {
         let number = group.number;
         let batch = std::mem::take(&mut group.batch);
@@ -86,10 +86,10 @@ impl Writer {
             Err(error) => {
                 self.metrics.failed_groups.add(1);
                 if let Error::OutcomeUnknown { message } = &error {
-                    // Nobody knows how much of the group is on disk: no more writes on top of that.
+                    // It is unknown how much of the group is on disk: no more writes on top of that.
                     self.store.health().fail(Failure::Write { message: message.clone() });
                 }
-                // The builder is told first: a retry that follows the answer must not be built on the
+                // The builder is notified first: a retry that follows the answer must not be built on the
                 // group that failed.
                 self.queue.group_failed(number, error.clone());
                 group.fail(&error);
@@ -109,7 +109,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Before anybody is answered: the watermark must know the log that the group is in.
+    /// Before any caller is answered: the watermark must name the log that the group is in.
     fn note_synced(&mut self, group: &Group) -> Result<()> {
         if !group.sync {
             return Ok(());
@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Syncs what relaxed groups have left unsynced.
+    /// Syncs the writes of relaxed groups.
     pub(crate) fn sync(&mut self) {
         if self.unsynced.take().is_some() {
             self.store.health().disk_wait_begins(Instant::now());

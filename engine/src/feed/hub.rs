@@ -1,9 +1,9 @@
-//! Where the committer publishes and subscribers look.
+//! The hub: where the committer publishes and subscribers read.
 //!
-//! Subscribers of the same key range share one [`RangeFeed`]. The committer finds the range feeds of a
-//! key by the prefixes of the key that have any, so its work depends on how many range feeds
-//! match, not on how many there are; for each match it appends one shared segment of events, however many
-//! subscribers there are.
+//! Subscribers of the same key range share one [`RangeFeed`]. The committer finds the range feeds of a key by
+//! those prefixes of the key that are subscribed to, so its cost depends on how many range feeds match, not
+//! on how many exist; for each match it appends one shared segment of events, however many subscribers there
+//! are.
 //!
 //! Locks, in the order in which they may be taken: `index`, then one range feed's `state` or `ring`.
 
@@ -21,21 +21,21 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::sync::{fence, AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
-/// Events of whole revisions, in order, shared by all who get them.
+/// Events of whole revisions, in order, shared by their subscribers.
 pub(crate) type Segment = Arc<[Arc<Event>]>;
 
 /// The publishing side of all change feeds, and the current revision.
 pub(crate) struct Hub {
-    /// The newest revision that is durable and that every range feed knows of.
+    /// The newest revision that is durable and visible in every range feed.
     latest: AtomicU64,
     ring: RwLock<Ring>,
     index: Mutex<Index>,
-    /// Who waits for a revision.
+    /// Tasks that wait for a revision.
     waiting: Mutex<BTreeMap<(Revision, u64), Waker>>,
     waiting_count: AtomicUsize,
     next_waiter: AtomicU64,
     closed: AtomicBool,
-    /// Why it is closed.
+    /// The reason for closing.
     ending: Mutex<Option<Error>>,
     /// Subscriptions that exist, for statistics.
     pub(crate) subscribers: Statistic,
@@ -49,11 +49,11 @@ struct Index {
     feeds: HashMap<Bytes, Vec<Arc<RangeFeed>>>,
     /// How many prefixes of each length there are: the lengths worth looking up.
     lengths: BTreeMap<usize, usize>,
-    /// Segments in the order in which they were appended, to let go of them with the ring.
+    /// Segments in the order in which they were appended, to release them with the ring.
     segments: VecDeque<(Revision, Weak<RangeFeed>)>,
 }
 
-/// What subscribers of one key range share.
+/// The state shared by the subscribers of one key range.
 pub(crate) struct RangeFeed {
     range: KeyRange,
     state: Mutex<FeedState>,
@@ -61,9 +61,9 @@ pub(crate) struct RangeFeed {
 
 struct FeedState {
     segments: VecDeque<Segment>,
-    /// The segments hold every event of the range behind this revision.
+    /// The segments hold every event of the range after this revision.
     complete_from: Revision,
-    /// One slot for each subscriber: its waker while it waits.
+    /// One slot per subscriber: its waker while it waits.
     slots: Vec<Option<Waker>>,
     /// Places whose subscribers wait.
     parked: Vec<usize>,
@@ -75,7 +75,7 @@ struct FeedState {
 pub(crate) enum Next {
     /// The next events.
     Segment(Segment),
-    /// There are none up to this latest; the waker is registered.
+    /// There are none up to this revision, the latest; the waker is registered.
     Nothing(Revision),
     /// The subscriber is too far behind for the segments.
     Behind,
@@ -106,8 +106,8 @@ impl Hub {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes durable commits visible, in order. Called by the committing thread alone. The wakers
-    /// that come back are the caller's to wake, after it has answered the writers.
+    /// Makes durable commits visible, in order. Called under the writer's lock only. The caller wakes the
+    /// returned wakers, after it has answered the transactions.
     pub(crate) fn publish(&self, commits: &[Arc<Commit>]) -> Vec<Waker> {
         let Some(last) = commits.last().map(|commit| commit.revision) else { return Vec::new() };
         let mut index = self.index.lock();
@@ -119,11 +119,11 @@ impl Hub {
             ring.complete_from()
         };
         let touched = index.append(commits);
-        // First all range feeds know of the events, then the latest moves: a subscriber that finds
-        // nothing may go on to the latest. Wakers are collected last: a subscriber that looks in
-        // between sees events beyond the latest, leaves them, and is woken here.
+        // Range feeds get the events first, then the latest revision advances: a subscriber that finds no
+        // events may advance to it. Wakers are collected last: a subscriber that polls in between sees events
+        // beyond the latest revision, leaves them, and is woken here.
         self.latest.store(last.get(), Ordering::Release);
-        // After the latest: a subscriber who is told that it is behind finds a latest to catch up to.
+        // After the latest revision: a subscriber that finds itself behind can catch up to it.
         index.release(complete_from);
         drop(index);
         let mut wakers = Vec::new();
@@ -134,12 +134,12 @@ impl Hub {
         wakers
     }
 
-    /// Why feeds and waits have ended.
+    /// The error with which feeds and waits have ended.
     pub(crate) fn ending(&self) -> Error {
         self.ending.lock().clone().unwrap_or(Error::Closed)
     }
 
-    /// Ends all feeds and waits with `error`, unless that has happened already.
+    /// Ends all feeds and waits with `error`, unless they have ended already.
     pub(crate) fn end(&self, error: Error) {
         self.ending.lock().get_or_insert(error);
         self.closed.store(true, Ordering::Release);
@@ -151,18 +151,18 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes a slot among the subscribers of `range`.
+    /// Adds a subscriber of `range`, and returns its slot.
     pub(crate) fn join(&self, range: &KeyRange) -> (Arc<RangeFeed>, usize) {
         self.subscribers.fetch_add(1, Ordering::Relaxed);
         let mut index = self.index.lock();
-        // The ring cannot move on while the index is locked.
+        // The ring cannot advance while the index is locked.
         let last = self.ring.read().last();
         let feed = index.feed(range, last);
         let slot = feed.state.lock().take_slot();
         (feed, slot)
     }
 
-    /// Gives a slot back; the range feed goes with its last subscriber.
+    /// Frees a slot; the range feed is removed with its last subscriber.
     pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, slot: usize) {
         self.subscribers.fetch_sub(1, Ordering::Relaxed);
         let mut index = self.index.lock();
@@ -172,7 +172,7 @@ impl Hub {
         }
     }
 
-    /// Calls `visit` with the commits behind `after`, up to the latest, until it answers false. Answers
+    /// Calls `visit` with the commits after `after`, up to the latest, until it returns false. Returns
     /// whether the ring reaches back that far.
     pub(crate) fn scan_ring(&self, after: Revision, mut visit: impl FnMut(&Arc<Commit>) -> bool) -> bool {
         let latest = self.latest();
@@ -194,19 +194,19 @@ impl Hub {
         self.ring.read().bytes()
     }
 
-    /// A number that tells one waiter for a revision from another.
+    /// A unique id of a waiter.
     pub(crate) fn waiter_id(&self) -> u64 {
         self.next_waiter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registers a waiter. Answers false, without registering, when the revision is already there
-    /// or the hub is closed.
+    /// Registers a waiter. Returns false, without registering, when the revision is published already or the
+    /// hub is closed.
     pub(crate) fn wait(&self, revision: Revision, id: u64, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
         self.waiting_count.store(waiting.len() + 1, Ordering::SeqCst);
-        // Looked at again after the count was raised, or a publisher in between would see nobody. The
-        // fence is the other half of that in `take_waiting`: of "count, then latest" here and "latest, then
-        // count" there, at least one sees what the other has stored.
+        // Checked again after the count was raised, or a publisher in between would see no waiter. The fence
+        // pairs with that in `take_waiting`: of "count, then latest" here and "latest, then count" there, at
+        // least one sees what the other has stored.
         fence(Ordering::SeqCst);
         if self.latest() >= revision || self.is_closed() {
             waiting.remove(&(revision, id));
@@ -240,7 +240,7 @@ impl Hub {
 }
 
 impl Index {
-    /// The range feed of `range`, made when there is none.
+    /// The range feed of `range`, created if there is none.
     fn feed(&mut self, range: &KeyRange, last: Revision) -> Arc<RangeFeed> {
         let prefix = range.shared_prefix();
         if let Some(feed) =
@@ -282,12 +282,12 @@ impl Index {
         }
     }
 
-    /// Hands the events of `commits` to the range feeds that they match: one segment for each.
+    /// Appends the events of `commits` to the range feeds that they match: one segment for each.
     fn append(&mut self, commits: &[Arc<Commit>]) -> Vec<Arc<RangeFeed>> {
         if self.feeds.is_empty() {
             return Vec::new();
         }
-        // In the order of their first event, so that the order of locks does not depend on addresses.
+        // In the order of their first event, so that the lock order does not depend on addresses.
         let mut matched: Vec<(Arc<RangeFeed>, Vec<Arc<Event>>)> = Vec::new();
         let mut indices: HashMap<*const RangeFeed, usize> = HashMap::new();
         for event in commits.iter().flat_map(|commit| &commit.events) {
@@ -316,7 +316,7 @@ impl Index {
         touched
     }
 
-    /// Lets go of the segments that the ring no longer holds, so that a range feed nobody reads keeps
+    /// Releases the segments that the ring no longer holds, so that a range feed that is not read keeps
     /// nothing in memory.
     fn release(&mut self, complete_from: Revision) {
         while let Some((last, feed)) = self.segments.front() {
@@ -335,12 +335,12 @@ impl Index {
 }
 
 impl RangeFeed {
-    /// The next events behind `position` and not beyond the hub's latest, or the registered waker.
+    /// The next events after `position` and not beyond the hub's latest revision; registers the waker if
+    /// there are none.
     ///
-    /// `latest` is read under the lock. Read before, it could be older than a publication that has
-    /// collected its wakers already: the subscriber would leave the events, park, and sleep until the
-    /// next ones. Under the lock, either the latest is that of the publication, or its wakers are yet to
-    /// be collected.
+    /// `latest` is read under the lock. Read before, it could be older than a publication that has collected
+    /// its wakers already: the subscriber would leave the events, park, and sleep until the next ones. Under
+    /// the lock, either it is the revision of that publication, or its wakers are yet to be collected.
     pub(crate) fn next(
         &self,
         position: Revision,
@@ -354,7 +354,7 @@ impl RangeFeed {
             return Next::Behind;
         }
         let passed = |segment: &Segment| segment.last().is_none_or(|event| event.revision <= position);
-        // Who keeps up has passed all segments, or all but the last.
+        // A subscriber that keeps up has passed all segments, or all but the last.
         let start = match (state.segments.back(), state.segments.len().checked_sub(2)) {
             (Some(last), _) if passed(last) => state.segments.len(),
             (Some(_), Some(before)) if state.segments.get(before).is_some_and(passed) => before + 1,
@@ -365,7 +365,7 @@ impl RangeFeed {
             if last <= latest {
                 let seen = segment.partition_point(|event| event.revision <= position);
                 return Next::Segment(match segment.get(seen..) {
-                    // The position is inside the segment: the subscriber came out of a catch-up.
+                    // The position is inside the segment: the subscriber has just caught up from the log.
                     Some(rest) if seen > 0 => rest.into(),
                     _ => Arc::clone(segment),
                 });
@@ -375,7 +375,7 @@ impl RangeFeed {
         Next::Nothing(latest)
     }
 
-    /// Whether the segments are complete behind `position`.
+    /// Whether the segments are complete after `position`.
     pub(crate) fn reaches(&self, position: Revision) -> bool {
         position >= self.state.lock().complete_from
     }
@@ -389,7 +389,7 @@ impl FeedState {
         })
     }
 
-    /// Answers whether that was the last slot taken.
+    /// Returns whether no slot is in use any more.
     fn give_back(&mut self, slot: usize) -> bool {
         if let Some(waker) = self.slots.get_mut(slot) {
             *waker = None;

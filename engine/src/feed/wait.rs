@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::feed::hub::Hub;
 use crate::revision::Revision;
 
-/// A future that ends when a revision is there. From [`crate::Engine::wait_for`].
+/// A future that resolves when a revision is published. Returned by [`crate::Engine::wait_for`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct WaitFor {
     hub: Arc<Hub>,
