@@ -134,7 +134,7 @@ enum Outcome {
 fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
     let Ok(engine) = Engine::open(options(dir).create(false)) else { return Ok(false) };
     let (head, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
-    if head != model.head() || floor != 100 {
+    if head != model.latest_revision() || floor != 100 {
         return Err(format!("opened at {floor}..{head}"));
     }
     let mut whole = true;
