@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use plinth_codec::apply::{self, fields_v1, merge, reset, Context, Managed, NoOtherVersions};
+use plinth_codec::apply::{self, fields_v1, merge, reset, Context, ManagedFields, NoOtherVersions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::{json, patch, Value};
 
@@ -89,7 +89,7 @@ pub fn fields(input: &[u8]) {
             assert!(set.contains(&path));
         }
     }
-    drop(Managed::decode(Some(&tree)));
+    drop(ManagedFields::decode(Some(&tree)));
 }
 
 /// `[live, configuration]` for a Pod: an apply that succeeds sets what it says, owns it, and changes nothing the second
@@ -123,7 +123,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
     assert_eq!(twice, once, "applying again changed something");
 
     let list = once.at(&["metadata", "managedFields"]);
-    let managed = Managed::decode(list).expect("what we wrote");
+    let managed = ManagedFields::decode(list).expect("what we wrote");
     let set = apply::extract::field_set(schema, root, &config);
     let own = managed.entries.iter().find(|e| e.manager == "applier");
     for path in set.paths().iter().filter(|path| apply::path::describe(&path[..1]) != ".status") {
@@ -164,7 +164,7 @@ pub fn track_twice(old: Value, new: Value) {
     apply::track_update(Some(&new), &mut same, &context("third", "2026-01-01T00:00:03Z"));
     assert_eq!(same, new, "a write that changes nothing changed owners");
 
-    let managed = Managed::decode(new.at(&["metadata", "managedFields"])).expect("what we wrote");
+    let managed = ManagedFields::decode(new.at(&["metadata", "managedFields"])).expect("what we wrote");
     for (i, a) in managed.entries.iter().enumerate() {
         for b in &managed.entries[i + 1..] {
             let shared = a.fields.set().intersection(&b.fields.set());

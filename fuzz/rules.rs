@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+use plinth_cel::{Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost};
 use plinth_codec::{json, Value};
 
 fn tree(text: &str) -> Value {
@@ -34,7 +34,7 @@ pub fn rules(input: &[u8]) {
     let (rule, message) = text.split_once('\n').unwrap_or((&text, ""));
     let rule = Rule { rule: rule.into(), message_expression: message.into(), ..Rule::default() };
     let schema = JsonSchema(&SCHEMA);
-    let declared = Declared::of(schema, false).expect("a schema of ours");
+    let declared = DeclType::of(schema, false).expect("a schema of ours");
     let rules = Rules::compile(&[rule], schema, &declared);
     drop(rules.errors("s", None, None, &mut SchemaCost::default()));
     for old in [None, Some(&*OBJECT)] {

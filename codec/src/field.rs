@@ -83,7 +83,7 @@ impl FieldError {
         let mut message = reason.heading().to_owned();
         // Writing to a string cannot fail.
         if let Some(value) = value {
-            let _ = write!(message, ": {}", Shown(value));
+            let _ = write!(message, ": {}", DisplayValue(value));
         }
         let before = message.len();
         let _ = write!(message, ": {detail}");
@@ -166,9 +166,9 @@ fn named(field: impl Display) -> String {
 }
 
 /// A value as it appears in a message: text quoted, numbers as Go's `%v` prints them, lists and objects as JSON.
-pub struct Shown<'a>(pub &'a Value);
+pub struct DisplayValue<'a>(pub &'a Value);
 
-impl Display for Shown<'_> {
+impl Display for DisplayValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::String(s) => f.write_str(&quoted(s)),

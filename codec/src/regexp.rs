@@ -39,12 +39,12 @@ pub struct RegexpError {
 /// a pattern is compiled.
 #[derive(Default)]
 struct Cache {
-    kept: HashMap<SmolStr, Kept>,
+    kept: HashMap<SmolStr, PatternCache>,
     weight: usize,
     clock: u64,
 }
 
-struct Kept {
+struct PatternCache {
     regex: Regex,
     weight: usize,
     used: u64,
@@ -67,7 +67,7 @@ impl Cache {
             let Some(removed) = oldest.and_then(|pattern| self.kept.remove(&pattern)) else { break };
             self.weight -= removed.weight;
         }
-        let kept = Kept { regex, weight, used: self.clock };
+        let kept = PatternCache { regex, weight, used: self.clock };
         self.weight += weight;
         if let Some(before) = self.kept.insert(pattern.into(), kept) {
             self.weight -= before.weight;

@@ -4,7 +4,7 @@ use smol_str::SmolStr;
 
 use super::ast::{Call, Comprehension, Expr, FieldInit, Kind, Literal, Struct, ACCUMULATOR};
 use super::library::{self, Function, Overload, TYPE_NAMES};
-use super::message::{self, Messages};
+use super::message::{self, MessageTypes};
 use super::parse::{Issue, Tree};
 use super::types::{most_general, Bindings, Type, PARAMS};
 
@@ -12,14 +12,14 @@ use super::types::{most_general, Bindings, Type, PARAMS};
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
-    pub(crate) calls: Vec<Option<Resolved>>,
+    pub(crate) calls: Vec<Option<ResolvedCall>>,
     /// What an identifier or a chain of selections names.
     pub(crate) names: Vec<Option<Name>>,
 }
 
 /// The function that a call calls.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedCall {
     pub(crate) function: &'static Function,
     pub(crate) overloads: Vec<&'static Overload>,
     /// Whether what looks like a receiver is part of the function's name: `optional.of(x)`.
@@ -40,7 +40,7 @@ pub(crate) enum Name {
 pub(crate) fn check(
     tree: &Tree,
     variables: &[(&str, Type)],
-    messages: Messages,
+    messages: MessageTypes,
 ) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         variables,
@@ -71,7 +71,7 @@ pub(crate) fn check(
 
 struct Checker<'c> {
     variables: &'c [(&'c str, Type)],
-    messages: Messages,
+    messages: MessageTypes,
     locals: Vec<(SmolStr, Type)>,
     bindings: Bindings,
     issues: Vec<Issue>,
@@ -348,7 +348,7 @@ impl Checker<'_> {
     }
 
     fn resolve_as(&mut self, expr: &Expr, name: &str) {
-        self.checked.calls[expr.id] = library::function(name).map(|function| Resolved {
+        self.checked.calls[expr.id] = library::function(name).map(|function| ResolvedCall {
             function,
             overloads: function.overloads.iter().collect(),
             namespaced: false,
@@ -444,7 +444,7 @@ impl Checker<'_> {
             self.issue(expr, format!("found no matching overload for '{name}' applied to '{signature}'"));
             return Type::Error;
         };
-        self.checked.calls[expr.id] = Some(Resolved { function, overloads: matching, namespaced });
+        self.checked.calls[expr.id] = Some(ResolvedCall { function, overloads: matching, namespaced });
         result
     }
 

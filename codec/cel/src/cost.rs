@@ -1,7 +1,7 @@
 //! What a call costs, in upstream's units (cel-go `interpreter/runtimecost.go`, `checker/cost.go`; k8s.io/apiserver
 //! `pkg/cel/library/cost.go`). [`Cost::of_call`] counts, `estimate.rs` foresees; both say the same of each kind.
 
-use super::library::opaque::Thing;
+use super::library::opaque::OpaqueValue;
 use super::value::Val;
 
 /// How the cost of a function depends on its arguments.
@@ -112,7 +112,7 @@ impl Cost {
         match self {
             Cost::One | Cost::Dyn => 1,
             Cost::Logical | Cost::Conditional => 0,
-            Cost::Equality if matches!(args.first(), Some(Val::Thing(_))) => 1,
+            Cost::Equality if matches!(args.first(), Some(Val::Opaque(_))) => 1,
             Cost::Equality | Cost::Comparison => traversal(size(0).min(size(1))),
             Cost::Add => match args.first() {
                 Some(Val::String(_) | Val::Bytes(_)) => traversal(size(0).saturating_add(size(1))),
@@ -144,7 +144,7 @@ impl Cost {
                 _ => 1,
             },
             Cost::Search => traversal_cost(args.first()),
-            Cost::Parse(_) if matches!(args.first(), Some(Val::Thing(_))) => 1,
+            Cost::Parse(_) if matches!(args.first(), Some(Val::Opaque(_))) => 1,
             Cost::Parse(times) => scaled(size(0), f64::from(times) * TRAVERSAL),
             Cost::ContainsIp | Cost::ContainsCidr => {
                 let network = size(0);
@@ -159,7 +159,7 @@ impl Cost {
             }
             Cost::Validate => {
                 let regex = match args.first().and_then(|v| v.as_thing()) {
-                    Some(Thing::Format(format)) => format.regex_size,
+                    Some(OpaqueValue::Format(format)) => format.regex_size,
                     _ => 1,
                 };
                 let text = scaled(size(1).saturating_add(1), TRAVERSAL);

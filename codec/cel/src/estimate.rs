@@ -9,9 +9,9 @@ use super::check::{Checked, Name};
 use super::cost::{
     scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL,
 };
-use super::declare::Declared;
+use super::declare::DeclType;
 use super::library::{Function, Overload};
-use super::types::{Opaque, Type};
+use super::types::{OpaqueType, Type};
 
 /// The least and the most of a size or cost. Saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,37 +46,37 @@ impl Range {
 
 /// Where in the data a value lies.
 #[derive(Clone, Debug)]
-enum Place {
-    At(Declared),
+enum DataPath {
+    At(DeclType),
     /// A key of a map.
     Key,
     /// Somewhere that the schema says nothing of.
-    Elsewhere,
+    Unknown,
 }
 
-impl Place {
+impl DataPath {
     fn size(&self) -> Option<Range> {
         match self {
-            Place::At(declared) => Some(Range { min: 0, max: declared.max_elements() }),
+            DataPath::At(declared) => Some(Range { min: 0, max: declared.max_elements() }),
             // Upstream counts keys as empty.
-            Place::Key => Some(Range::exactly(0)),
-            Place::Elsewhere => None,
+            DataPath::Key => Some(Range::exactly(0)),
+            DataPath::Unknown => None,
         }
     }
 
-    fn element(&self) -> Place {
+    fn element(&self) -> DataPath {
         match self {
-            Place::At(declared) => declared.element().cloned().map_or(Place::Elsewhere, Place::At),
-            _ => Place::Elsewhere,
+            DataPath::At(declared) => declared.element().cloned().map_or(DataPath::Unknown, DataPath::At),
+            _ => DataPath::Unknown,
         }
     }
 
-    fn field(&self, name: &str) -> Place {
+    fn field(&self, name: &str) -> DataPath {
         match self {
-            Place::At(declared) => {
-                declared.field(name).map_or(Place::Elsewhere, |f| Place::At(f.declared.clone()))
+            DataPath::At(declared) => {
+                declared.field(name).map_or(DataPath::Unknown, |f| DataPath::At(f.declared.clone()))
             }
-            _ => Place::Elsewhere,
+            _ => DataPath::Unknown,
         }
     }
 }
@@ -97,7 +97,7 @@ impl Entries {
 
 /// A variable of a comprehension.
 struct Local {
-    place: Option<Place>,
+    place: Option<DataPath>,
     size: Option<Range>,
     entries: Option<Entries>,
 }
@@ -107,15 +107,15 @@ struct Estimator<'e> {
     /// What the sizes of all variables are looked up in. Upstream drops the first step of a path and takes the rest
     /// from here, also when the first step is no variable: an element of a list that the expression made is taken
     /// for the root.
-    root: Option<&'e Declared>,
+    root: Option<&'e DeclType>,
     locals: Vec<Local>,
-    places: HashMap<usize, Place>,
+    places: HashMap<usize, DataPath>,
     sizes: HashMap<usize, Range>,
     entries: HashMap<usize, Entries>,
 }
 
 /// The most that the expression may cost.
-pub(crate) fn estimate(expr: &Expr, checked: &Checked, root: Option<&Declared>) -> u64 {
+pub(crate) fn estimate(expr: &Expr, checked: &Checked, root: Option<&DeclType>) -> u64 {
     let mut estimator = Estimator {
         checked,
         root,
@@ -232,12 +232,12 @@ impl Estimator<'_> {
         self.places.insert(expr.id, place);
     }
 
-    fn first(&self) -> Place {
-        self.root.cloned().map_or(Place::Elsewhere, Place::At)
+    fn first(&self) -> DataPath {
+        self.root.cloned().map_or(DataPath::Unknown, DataPath::At)
     }
 
     /// The place a step further than the expression's.
-    fn step(&self, expr: &Expr, further: impl Fn(&Place) -> Place) -> Place {
+    fn step(&self, expr: &Expr, further: impl Fn(&DataPath) -> DataPath) -> DataPath {
         self.place(expr).map_or_else(|| self.first(), |place| further(&place))
     }
 
@@ -248,7 +248,7 @@ impl Estimator<'_> {
         }
     }
 
-    fn place(&self, expr: &Expr) -> Option<Place> {
+    fn place(&self, expr: &Expr) -> Option<DataPath> {
         match self.local(expr) {
             Some(local) => local.place.clone(),
             None => self.places.get(&expr.id).cloned(),
@@ -299,11 +299,11 @@ impl Estimator<'_> {
             (None, t) => matches!(t, Type::List(_)),
         };
         let key = self.step(&c.range, |range| match range {
-            Place::At(_) if !list => Place::Key,
-            _ => Place::Elsewhere,
+            DataPath::At(_) if !list => DataPath::Key,
+            _ => DataPath::Unknown,
         });
         let key = Local { place: Some(key), size: entries.map(|e| e.key), entries: None };
-        let value = self.step(&c.range, Place::element);
+        let value = self.step(&c.range, DataPath::element);
         let value = Local { place: Some(value), size: entries.map(|e| e.value), entries: None };
         let pushed = match (&c.var2, list) {
             (Some(_), _) => {
@@ -363,7 +363,7 @@ impl Estimator<'_> {
         let mut size: Option<Range> = None;
         for overload in &resolved.overloads {
             let call =
-                Calling { expr, function: resolved.function, overload, target, args: &args, costs: &costs };
+                CallSite { expr, function: resolved.function, overload, target, args: &args, costs: &costs };
             let (cost, made) = self.overload(&call);
             total = total.union(cost);
             size = match (size, made) {
@@ -372,7 +372,7 @@ impl Estimator<'_> {
             };
             if let ("index_list" | "index_map", Some(container)) = (overload.id.as_str(), args.first()) {
                 size = self.entries_of(container).map(|e| e.value);
-                let place = self.step(container, Place::element);
+                let place = self.step(container, DataPath::element);
                 self.places.insert(expr.id, place);
             }
             if size.is_none() {
@@ -386,7 +386,7 @@ impl Estimator<'_> {
     }
 
     /// Cost of one overload with its arguments, and the size of what it makes.
-    fn overload(&mut self, call: &Calling<'_>) -> (Range, Option<Range>) {
+    fn overload(&mut self, call: &CallSite<'_>) -> (Range, Option<Range>) {
         let sum = call.costs.iter().fold(Range::exactly(0), |sum, cost| sum.plus(*cost));
         let one = Range::exactly(1);
         let (cost, size) = match call.function.cost {
@@ -408,7 +408,7 @@ impl Estimator<'_> {
     }
 
     /// Without the arguments; `None` is 1.
-    fn own_cost(&mut self, call: &Calling<'_>) -> Option<(Range, Option<Range>)> {
+    fn own_cost(&mut self, call: &CallSite<'_>) -> Option<(Range, Option<Range>)> {
         let one = Range::exactly(1);
         let arg = |i: usize| call.args.get(i).copied();
         let id = call.overload.id.as_str();
@@ -419,7 +419,7 @@ impl Estimator<'_> {
                 if call.function.cost == Cost::Equality {
                     if let (Type::Opaque(x), Type::Opaque(y)) = (self.type_of(a), self.type_of(b)) {
                         return match (x == y, x) {
-                            (true, Opaque::Format) => {
+                            (true, OpaqueType::Format) => {
                                 Some((Range { min: 1, max: 64 }.scaled(TRAVERSAL), None))
                             }
                             _ => None,
@@ -564,7 +564,7 @@ impl Estimator<'_> {
 }
 
 /// One overload of a call.
-struct Calling<'c> {
+struct CallSite<'c> {
     expr: &'c Expr,
     function: &'static Function,
     overload: &'static Overload,

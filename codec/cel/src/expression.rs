@@ -19,13 +19,13 @@ use smol_str::SmolStr;
 
 use super::ast::{Expr, Kind};
 use super::check::children;
-use super::declare::Declared;
-use super::library::authz::{Answer, Principal, Question, ResourceQuestion};
-use super::library::opaque::Thing;
+use super::declare::DeclType;
+use super::library::authz::{AuthorizationDecision, AuthorizationRequest, Principal, ResourceAttributes};
+use super::library::opaque::OpaqueValue;
 use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
-use super::message::{self, Messages};
+use super::message::{self, MessageTypes};
 use super::parse::parse;
-use super::program::{EvalError, Fault, Program, Source};
+use super::program::{CompileError, EvalError, Program, Source};
 use super::schema::JsonSchema;
 use super::types::Type;
 use super::value::Val;
@@ -40,7 +40,7 @@ pub enum VariableType {
     /// Any data; types are checked during evaluation.
     Any,
     /// Data of a declared form, or null.
-    Of(Declared),
+    Of(DeclType),
     /// What questions to the authorizers begin with: `authorizer.group('')…`.
     Authorizer,
     /// A question about the resource of the request: `authorizer.requestResource.check('…')`.
@@ -51,7 +51,7 @@ impl VariableType {
     /// Data of the form that a schema of OpenAPI v3 in JSON declares; [`VariableType::Any`] for a text that is none.
     pub fn of_schema(schema: &str) -> VariableType {
         let schema = json::parse(schema.as_bytes()).unwrap_or_default();
-        Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
+        DeclType::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
     }
 }
 
@@ -102,7 +102,7 @@ fn shown(t: &Type) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<Variable>,
-    messages: Messages,
+    messages: MessageTypes,
 }
 
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ struct Variable {
     name: SmolStr,
     of_type: Type,
     /// The expression that makes it, or why that does not compile.
-    made_by: Option<Arc<Result<Program, String>>>,
+    definition: Option<Arc<Result<Program, String>>>,
 }
 
 /// The variable that expressions of variables are members of.
@@ -122,19 +122,19 @@ impl Environment {
         let of_type = match of_type {
             VariableType::Any => Type::Dyn,
             VariableType::Of(declared) => declared.to_type(),
-            VariableType::Authorizer => Thing::Authorizer(Principal::Requester).to_type(),
+            VariableType::Authorizer => OpaqueValue::Authorizer(Principal::Requester).to_type(),
             VariableType::ResourceCheck => {
-                Thing::ResourceCheck(Principal::Requester, ResourceQuestion::default()).to_type()
+                OpaqueValue::ResourceCheck(Principal::Requester, ResourceAttributes::default()).to_type()
             }
         };
-        self.variables.push(Variable { name: SmolStr::new(name), of_type, made_by: None });
+        self.variables.push(Variable { name: SmolStr::new(name), of_type, definition: None });
         self
     }
 
     /// Declares that there may be variables made by expressions, so that naming one that there is not is a
     /// error of a field.
     pub fn composed(mut self) -> Environment {
-        self.declare_made();
+        self.declare_variables();
         self
     }
 
@@ -148,7 +148,7 @@ impl Environment {
     /// Lets expressions that are compiled from now on make `Object{…}` and `JSONPatch{…}` and call `jsonpatch.escapeKey`, as
     /// those of a mutation may.
     pub fn with_patches(self) -> Environment {
-        Environment { messages: Messages::Patches, ..self }
+        Environment { messages: MessageTypes::Patches, ..self }
     }
 
     /// Adds `variables.name`, which the expression makes; expressions that are compiled later can name it. One that does not
@@ -163,24 +163,26 @@ impl Environment {
             Err(why) => (Type::Dyn, Err(why.clone())),
         };
         let name = SmolStr::from(format!("{VARIABLES}.{name}"));
-        self.variables.push(Variable { name, of_type, made_by: Some(Arc::new(compiled)) });
-        self.declare_made();
+        self.variables.push(Variable { name, of_type, definition: Some(Arc::new(compiled)) });
+        self.declare_variables();
         outcome
     }
 
     /// Declares the object whose members are made.
-    fn declare_made(&mut self) {
-        let made = self.variables.iter().filter(|v| v.made_by.is_some());
+    fn declare_variables(&mut self) {
+        let made = self.variables.iter().filter(|v| v.definition.is_some());
         let members = made.filter_map(|v| {
             let (_, name) = v.name.split_once('.')?;
             Some((SmolStr::new(name), v.of_type.clone()))
         });
-        let of_type = Declared::of_made(members).to_type();
+        let of_type = DeclType::of_members(members).to_type();
         match self.variables.iter_mut().find(|v| v.name == VARIABLES) {
             Some(variable) => variable.of_type = of_type,
-            None => {
-                self.variables.push(Variable { name: SmolStr::new_static(VARIABLES), of_type, made_by: None })
-            }
+            None => self.variables.push(Variable {
+                name: SmolStr::new_static(VARIABLES),
+                of_type,
+                definition: None,
+            }),
         }
     }
 
@@ -189,8 +191,8 @@ impl Environment {
             self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
         let program = Program::compile_with(source, &variables, None, self.messages);
         let program = program.map_err(|error| match error {
-            Fault::Compilation(why) => format!("compilation failed: {why}"),
-            Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
+            CompileError::Compilation(why) => format!("compilation failed: {why}"),
+            CompileError::Instantiation(why) => format!("program instantiation failed: {why}"),
         })?;
         let made = program.output();
         if outputs.iter().any(|output| *output == Output::Any || output.to_type().is_exactly(made)) {
@@ -233,7 +235,7 @@ fn select(expr: &Expr, selected: &mut Vec<String>) {
     });
 }
 
-impl Thing {
+impl OpaqueValue {
     fn to_type(&self) -> Type {
         Type::Opaque(self.kind())
     }
@@ -273,7 +275,7 @@ pub enum Interruption {
     /// The budget is used up; no further expression is to be evaluated.
     OutOfBudget,
     /// This has to be answered first ([`Activation::answer`]).
-    Question(Box<Question>),
+    Authorization(Box<AuthorizationRequest>),
     /// It takes longer than the budget lets it take here and now ([`Budget::keep_brief`]).
     Long,
 }
@@ -310,7 +312,7 @@ impl Expression {
         activation.limit.store(limit, Ordering::Relaxed);
         let (outcome, cost) = self.program.run(Source::Activation(activation), limit, PER_CALL_LIMIT);
         let outcome = match outcome {
-            Err(EvalError::Unanswered(question)) => return Err(Interruption::Question(question)),
+            Err(EvalError::Unanswered(question)) => return Err(Interruption::Authorization(question)),
             Err(EvalError::Long) => return Err(Interruption::Long),
             outcome => outcome,
         };
@@ -344,7 +346,7 @@ pub struct Activation<'a> {
     spent: AtomicU64,
     /// What each may cost for the expression that is evaluated.
     limit: AtomicU64,
-    answers: Mutex<HashMap<Question, Arc<Answer>>>,
+    answers: Mutex<HashMap<AuthorizationRequest, Arc<AuthorizationDecision>>>,
 }
 
 impl<'a> Activation<'a> {
@@ -381,20 +383,20 @@ impl<'a> Activation<'a> {
 
     /// Lets expressions ask the authorizers about whoever sent the request.
     pub fn with_authorizer(self, name: &str) -> Activation<'a> {
-        self.put(name, Val::thing(Thing::Authorizer(Principal::Requester)))
+        self.put(name, Val::opaque(OpaqueValue::Authorizer(Principal::Requester)))
     }
 
     /// Gives a variable a question about a resource.
-    pub fn with_resource(self, name: &str, resource: ResourceQuestion) -> Activation<'a> {
-        self.put(name, Val::thing(Thing::ResourceCheck(Principal::Requester, resource)))
+    pub fn with_resource(self, name: &str, resource: ResourceAttributes) -> Activation<'a> {
+        self.put(name, Val::opaque(OpaqueValue::ResourceCheck(Principal::Requester, resource)))
     }
 
     /// What the authorizers say.
-    pub fn answer(&self, question: Question, answer: Answer) {
+    pub fn answer(&self, question: AuthorizationRequest, answer: AuthorizationDecision) {
         self.answers.lock().insert(question, Arc::new(answer));
     }
 
-    pub(crate) fn known(&self, question: &Question) -> Option<Arc<Answer>> {
+    pub(crate) fn known(&self, question: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
         self.answers.lock().get(question).cloned()
     }
 
@@ -404,12 +406,14 @@ impl<'a> Activation<'a> {
         else {
             return Ok(None);
         };
-        let Some(made_by) = &variable.made_by else { return Ok(self.values.get(place).cloned().flatten()) };
+        let Some(definition) = &variable.definition else {
+            return Ok(self.values.get(place).cloned().flatten());
+        };
         if let Some(known) = cell.get() {
             return known.clone().map(Some);
         }
         let name = variable.name.split_once('.').map_or("", |(_, name)| name);
-        let outcome = match made_by.as_ref() {
+        let outcome = match definition.as_ref() {
             Err(why) => {
                 let why = format!("composited variable {} fails to compile: {why}", quoted(name));
                 Err(EvalError::Other(why.into()))
@@ -467,8 +471,8 @@ mod tests {
             let mut budget = Budget::default();
             budget.keep_brief(Some(1_000));
             let mut made = expression.evaluate(&activation, &mut budget);
-            if let Err(Interruption::Question(question)) = made {
-                let answer = Answer { allowed: true, reason: String::new(), error: None };
+            if let Err(Interruption::Authorization(question)) = made {
+                let answer = AuthorizationDecision { allowed: true, reason: String::new(), error: None };
                 activation.answer(*question, answer);
                 made = expression.evaluate(&activation, &mut budget);
             }

@@ -10,9 +10,9 @@
 //! | [`Environment`] | the variables that expressions may name; compiles |
 //! | [`Expression`] | a compiled expression, immutable, shared by all threads |
 //! | [`Activation`] | the values of an environment's variables for one request |
-//! | [`Question`], [`Answer`] | what an evaluation asks the authorizers, and what its caller answers |
+//! | [`AuthorizationRequest`], [`AuthorizationDecision`] | what an evaluation asks the authorizers, and what its caller answers |
 //! | [`Rule`], [`Rules`], [`Verdict`] | `x-kubernetes-validations` of one schema node: as written, compiled, evaluated |
-//! | [`SchemaNode`], [`JsonSchema`], [`Declared`] | what is asked of a schema, a schema that is kept as JSON, and its type in CEL |
+//! | [`SchemaNode`], [`JsonSchema`], [`DeclType`] | what is asked of a schema, a schema that is kept as JSON, and its type in CEL |
 //! | [`Budget`], [`SchemaCost`] | what evaluations may still cost; what the rules of a schema may cost at most |
 //!
 //! An expression passes parse -> check -> estimate -> program once, and is evaluated as often as there are values.
@@ -100,12 +100,14 @@ mod tests;
 mod types;
 mod value;
 
-pub use declare::Declared;
+pub use declare::DeclType;
 pub use escape::is_identifier;
 pub use expression::{
     Activation, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
 };
-pub use library::authz::{Answer, Principal, Question, QuestionTarget, ResourceQuestion};
+pub use library::authz::{
+    AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, Principal, ResourceAttributes,
+};
 pub use limits::{Budget, MATCH_CONDITIONS_BUDGET};
 pub use rules::{Rule, Rules, SchemaCost, Verdict};
 pub use schema::{child_cardinality, JsonSchema, SchemaNode};

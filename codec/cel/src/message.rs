@@ -23,24 +23,24 @@ pub(crate) const JSON_PATCH: &str = "JSONPatch";
 
 /// Which objects an expression can make by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub(crate) enum MessageTypes {
     #[default]
     None,
     /// `Object{…}`, its parts, and `JSONPatch{…}`.
     Patches,
 }
 
-impl Messages {
+impl MessageTypes {
     /// Whether there is a type of that name.
     pub(crate) fn has(self, name: &str) -> bool {
         let is_object =
             name.strip_prefix(OBJECT).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        self == Messages::Patches && (is_object || name == JSON_PATCH)
+        self == MessageTypes::Patches && (is_object || name == JSON_PATCH)
     }
 
     /// Whether a function of that name can be called.
     pub(crate) fn calls(self, name: &str) -> bool {
-        self == Messages::Patches || !name.starts_with("jsonpatch.")
+        self == MessageTypes::Patches || !name.starts_with("jsonpatch.")
     }
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn configuration(made: &std::sync::Arc<Message<'_>>) -> Result<Value,
     let value = Val::Message(made.clone());
     check_names(made, &value)?;
     let mut path = String::new();
-    let data = Data { exact: true, left: MAX_PARTS }.value(&value, &mut path);
+    let data = DataBuilder { exact: true, left: MAX_PARTS }.value(&value, &mut path);
     data.map_err(|why| {
         format!("error applying patch: failed to convert patch object to typed object: {path}: {why}")
     })
@@ -141,7 +141,7 @@ pub(crate) fn configuration(made: &std::sync::Arc<Message<'_>>) -> Result<Value,
 /// As [`configuration`].
 pub(crate) fn patches(list: &List<'_>) -> Result<Value, String> {
     let mut operations = Vec::with_capacity(list.len());
-    let mut data = Data { exact: false, left: MAX_PARTS };
+    let mut data = DataBuilder { exact: false, left: MAX_PARTS };
     for value in list.iter() {
         let Val::Message(operation) = &value else {
             let what = value.type_name();
@@ -171,14 +171,14 @@ pub(crate) fn patches(list: &List<'_>) -> Result<Value, String> {
 }
 
 /// Values as data.
-struct Data {
+struct DataBuilder {
     /// Whether a value must be what JSON has: upstream brings those of a JSON Patch to it, but not those of a configuration.
     exact: bool,
     /// How many more parts there may be: an expression can name one list a thousand times.
     left: usize,
 }
 
-impl Data {
+impl DataBuilder {
     /// `path` leads to the value, and on an error to the one that is at error.
     fn value(&mut self, value: &Val<'_>, path: &mut String) -> Result<Value, String> {
         self.left = self.left.checked_sub(1).ok_or("too many parts")?;

@@ -322,12 +322,16 @@ static MACROS: &[Macro] = &[
     member("exists", &[2, 3], |r, at, target, args| quantifier(r, at, target, args, true)),
     member("exists_one", &[2, 3], exists_one),
     member("existsOne", &[3], exists_one),
-    member("map", &[2, 3], |r, at, target, args| transform(r, at, target, args, false, Made::List)),
+    member("map", &[2, 3], |r, at, target, args| transform(r, at, target, args, false, TransformKind::List)),
     member("filter", &[2], filter),
-    member("transformList", &[3, 4], |r, at, target, args| transform(r, at, target, args, true, Made::List)),
-    member("transformMap", &[3, 4], |r, at, target, args| transform(r, at, target, args, true, Made::Map)),
+    member("transformList", &[3, 4], |r, at, target, args| {
+        transform(r, at, target, args, true, TransformKind::List)
+    }),
+    member("transformMap", &[3, 4], |r, at, target, args| {
+        transform(r, at, target, args, true, TransformKind::Map)
+    }),
     member("transformMapEntry", &[3, 4], |r, at, target, args| {
-        transform(r, at, target, args, true, Made::Entry)
+        transform(r, at, target, args, true, TransformKind::Entry)
     }),
     member("optMap", &[2], |r, at, target, args| opt_map(r, at, target, args, false)),
     member("optFlatMap", &[2], |r, at, target, args| opt_map(r, at, target, args, true)),
@@ -379,7 +383,7 @@ fn exists_one(r: &mut Reader, at: u32, target: Option<Expr>, mut args: Vec<Expr>
 
 /// What a transformation makes.
 #[derive(Clone, Copy)]
-enum Made {
+enum TransformKind {
     List,
     /// A map with the keys of the range.
     Map,
@@ -393,7 +397,7 @@ fn transform(
     target: Option<Expr>,
     mut args: Vec<Expr>,
     two: bool,
-    into: Made,
+    into: TransformKind,
 ) -> Option<Expr> {
     let (var, var2) = match two {
         true => r.variables(&mut args, true)?,
@@ -402,20 +406,20 @@ fn transform(
     let value = args.pop()?;
     let predicate = args.pop();
     let (init, so_far) = match into {
-        Made::List => (r.node(at, Kind::List(Vec::new())), r.accumulator(at)),
+        TransformKind::List => (r.node(at, Kind::List(Vec::new())), r.accumulator(at)),
         _ => (r.node(at, Kind::Map(Vec::new())), r.accumulator(at)),
     };
     let condition = r.literal(at, Literal::Bool(true));
     let mut step = match into {
-        Made::List => {
+        TransformKind::List => {
             let one = r.node(at, Kind::List(vec![Element { value, optional: false }]));
             r.operator(at, operators::ADD, vec![so_far, one])
         }
-        Made::Map => {
+        TransformKind::Map => {
             let key = r.ident(at, &var);
             r.operator(at, MAP_INSERT, vec![so_far, key, value])
         }
-        Made::Entry => r.operator(at, MAP_INSERT, vec![so_far, value]),
+        TransformKind::Entry => r.operator(at, MAP_INSERT, vec![so_far, value]),
     };
     if let Some(predicate) = predicate {
         let same = r.accumulator(at);
@@ -432,7 +436,7 @@ fn filter(r: &mut Reader, at: u32, target: Option<Expr>, args: Vec<Expr>) -> Opt
     let (var, _) = r.variables_or(&mut args, false, NO_IDENTIFIER)?;
     let value = r.ident(offset, &var);
     let var = r.ident(offset, &var);
-    transform(r, at, target, vec![var, predicate, value], false, Made::List)
+    transform(r, at, target, vec![var, predicate, value], false, TransformKind::List)
 }
 
 fn opt_map(r: &mut Reader, at: u32, target: Option<Expr>, mut args: Vec<Expr>, flat: bool) -> Option<Expr> {
@@ -453,7 +457,7 @@ fn sort_by(r: &mut Reader, at: u32, target: Option<Expr>, args: Vec<Expr>) -> Op
         return None;
     }
     let input = r.ident(at, INPUT);
-    let keys = transform(r, at, Some(input), args, false, Made::List)?;
+    let keys = transform(r, at, Some(input), args, false, TransformKind::List)?;
     let input = Some(Box::new(r.ident(at, INPUT)));
     let call = Call { function: SmolStr::new_static(SORT_BY_KEYS), target: input, args: vec![keys] };
     let body = r.node(at, Kind::Call(call));

@@ -8,12 +8,12 @@ use plinth_codec::field::{FieldError, Reason};
 use plinth_codec::value::Value;
 use smol_str::SmolStr;
 
-use super::declare::Declared;
+use super::declare::DeclType;
 use super::expression::OUT_OF_BUDGET;
 use super::limits::{
     Budget, ESTIMATED_RULE_LIMIT, ESTIMATED_SCHEMA_LIMIT, MAX_MESSAGE_BYTES, PER_CALL_LIMIT,
 };
-use super::program::{EvalError, Fault, Program, Source};
+use super::program::{CompileError, EvalError, Program, Source};
 use super::schema::{field_path, SchemaNode};
 use super::types::Type;
 use super::value::Val;
@@ -151,14 +151,14 @@ fn go_json(text: &str) -> String {
 /// The rules of one schema node, compiled. Immutable; shared by all requests.
 #[derive(Debug)]
 pub struct Rules {
-    rules: Vec<Compiled>,
+    rules: Vec<CompiledRule>,
     /// `type` of the schema, which errors show in place of the value.
     schema_type: SmolStr,
-    declared: Declared,
+    declared: DeclType,
 }
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledRule {
     rule: Rule,
     reason: Reason,
     /// `Err` has the text of the error; an empty rule is neither.
@@ -169,7 +169,7 @@ struct Compiled {
     field_path: String,
 }
 
-impl Compiled {
+impl CompiledRule {
     fn estimated_cost(&self) -> u64 {
         match &self.program {
             Some(Ok(program)) => program.estimated_cost(),
@@ -242,7 +242,7 @@ pub struct Verdict {
 impl Rules {
     /// Compiles the rules of a node. `declared` is the declaration of the node's schema. Errors of expressions are
     /// kept: [`Rules::errors`] tells them, and evaluation reports them as errors.
-    pub fn compile<S: SchemaNode>(rules: &[Rule], schema: S, declared: &Declared) -> Rules {
+    pub fn compile<S: SchemaNode>(rules: &[Rule], schema: S, declared: &DeclType) -> Rules {
         let rules = rules.iter().map(|rule| compile(rule, schema, declared)).collect();
         Rules { rules, schema_type: SmolStr::new(schema.schema_type()), declared: declared.clone() }
     }
@@ -335,7 +335,7 @@ impl Rules {
         let old = old.filter(|old| !old.is_null());
         let new_val = Val::of_data(value, &self.declared);
         let old_val = old.map(|old| Val::of_data(old, &self.declared));
-        let mut unchanged = Once { ask: unchanged, answer: None };
+        let mut unchanged = LazyFlag { ask: unchanged, answer: None };
         for compiled in &self.rules {
             let rule = &compiled.rule;
             let program = match &compiled.program {
@@ -445,12 +445,12 @@ fn join(path: &str, below: &str) -> String {
 }
 
 /// A question that is asked once.
-struct Once<'a> {
+struct LazyFlag<'a> {
     ask: &'a mut dyn FnMut() -> bool,
     answer: Option<bool>,
 }
 
-impl Once<'_> {
+impl LazyFlag<'_> {
     fn get(&mut self) -> bool {
         *self.answer.get_or_insert_with(&mut *self.ask)
     }
@@ -459,7 +459,7 @@ impl Once<'_> {
 /// What `messageExpression` makes; `None` when there is none or it makes no usable text. An error ends the
 /// evaluation of all rules.
 fn message(
-    compiled: &Compiled,
+    compiled: &CompiledRule,
     variables: &[Option<Val<'_>>],
     budget: &mut Budget,
 ) -> Result<Option<String>, String> {
@@ -486,9 +486,9 @@ fn message(
     Ok(text.filter(|t| !t.is_empty() && t.len() <= MAX_MESSAGE_BYTES && !t.contains('\n')))
 }
 
-fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compiled {
+fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &DeclType) -> CompiledRule {
     let reason = REASONS.iter().find(|(name, _)| *name == rule.reason);
-    let mut compiled = Compiled {
+    let mut compiled = CompiledRule {
         rule: rule.clone(),
         reason: reason.map_or(Reason::Invalid, |(_, reason)| *reason),
         program: None,
@@ -506,8 +506,8 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
     };
     let names = [("self", self_type), ("oldSelf", old_type)];
     let program = Program::compile(&rule.rule, &names, Some(declared)).map_err(|error| match error {
-        Fault::Compilation(why) => format!("compilation failed: {why}"),
-        Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
+        CompileError::Compilation(why) => format!("compilation failed: {why}"),
+        CompileError::Instantiation(why) => format!("program instantiation failed: {why}"),
     });
     let program = program.and_then(|p| match p.output() {
         Type::Bool => Ok(p),
@@ -522,8 +522,8 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
     if !rule.message_expression.is_empty() {
         let program =
             Program::compile(&rule.message_expression, &names, Some(declared)).map_err(|error| match error {
-                Fault::Compilation(why) => format!("messageExpression compilation failed: {why}"),
-                Fault::Instantiation(why) => format!("messageExpression instantiation failed: {why}"),
+                CompileError::Compilation(why) => format!("messageExpression compilation failed: {why}"),
+                CompileError::Instantiation(why) => format!("messageExpression instantiation failed: {why}"),
             });
         compiled.message = Some(program.and_then(|p| match p.output() {
             Type::String => Ok(p),

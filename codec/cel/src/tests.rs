@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 
 use super::library;
 use super::limits::PER_CALL_LIMIT;
-use super::program::{EvalError, Fault, Program};
+use super::program::{CompileError, EvalError, Program};
 use super::types::Type;
 use super::value::Val;
 use super::*;
@@ -35,8 +35,8 @@ fn rule(text: &str) -> Rule {
 }
 
 /// Rules over a schema, which is the root of a resource.
-fn compiled(rules: &[Rule], schema: &Value) -> (Rules, Declared) {
-    let declared = Declared::of(JsonSchema(schema), true).unwrap();
+fn compiled(rules: &[Rule], schema: &Value) -> (Rules, DeclType) {
+    let declared = DeclType::of(JsonSchema(schema), true).unwrap();
     (Rules::compile(rules, JsonSchema(schema), &declared), declared)
 }
 
@@ -131,7 +131,7 @@ fn estimated_costs_are_those_of_the_reference() {
     item.object_at_mut(&["properties"])
         .unwrap()
         .insert("metadata", tree(r#"{"type":"object","properties":{"name":{"type":"string"}}}"#));
-    let declared = Declared::of(JsonSchema(&item), false).unwrap();
+    let declared = DeclType::of(JsonSchema(&item), false).unwrap();
     let names = [("self", declared.to_type()), ("oldSelf", declared.to_type())];
     let mut differences = Vec::new();
     for (text, expected) in rows(&reference, "costs") {
@@ -258,7 +258,7 @@ fn evaluation_is_bounded() {
 fn expressions_are_bounded_in_length_and_depth() {
     let compile = |text: &str| Program::compile(text, &[], None).map(|_| ());
     let too_long = format!("'{}' == ''", "a".repeat(100_000));
-    let Err(Fault::Compilation(why)) = compile(&too_long) else { panic!("too long, but compiled") };
+    let Err(CompileError::Compilation(why)) = compile(&too_long) else { panic!("too long, but compiled") };
     assert!(why.contains("expression code point size exceeds limit: size: 100008, limit 100000"), "{why}");
     for deep in [
         format!("{}true{}", "(".repeat(300), ")".repeat(300)),
@@ -267,7 +267,7 @@ fn expressions_are_bounded_in_length_and_depth() {
         format!("'a'{} == 1", ".a".repeat(30_000)),
         format!("[1]{} == 1", "[0]".repeat(20_000)),
     ] {
-        let Err(Fault::Compilation(why)) = compile(&deep) else { panic!("too deep, but compiled") };
+        let Err(CompileError::Compilation(why)) = compile(&deep) else { panic!("too deep, but compiled") };
         assert!(why.contains("recursion limit exceeded"), "{why}");
     }
     assert_eq!(compile(&vec!["true"; 5000].join(" && ")), Ok(()));
@@ -319,7 +319,7 @@ fn errors_have_message_reason_and_path() {
              true))",
         ),
     ] {
-        let declared = Declared::of(JsonSchema(&schema), false).unwrap();
+        let declared = DeclType::of(JsonSchema(&schema), false).unwrap();
         let rules = Rules::compile(std::slice::from_ref(&rule), JsonSchema(&schema), &declared);
         let verdict = rules.evaluate("spec", &value, None, &mut || false, &mut Budget::default());
         let errors: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
@@ -466,7 +466,7 @@ fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result
     let activation =
         Activation::new(environment).with("object", object).with_authorizer("authorizer").with_resource(
             "authorizer.requestResource",
-            ResourceQuestion { resource: "pods".into(), ..Default::default() },
+            ResourceAttributes { resource: "pods".into(), ..Default::default() },
         );
     let mut budget = Budget::default();
     for asked in 0..10 {
@@ -475,14 +475,17 @@ fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result
             Err(Interruption::OutOfBudget | Interruption::Long) => {
                 return (Err(OUT_OF_BUDGET.to_owned()), asked)
             }
-            Err(Interruption::Question(question)) => {
+            Err(Interruption::Authorization(question)) => {
                 let allowed = match &question.target {
-                    QuestionTarget::Path(path) => path == "/healthz",
-                    QuestionTarget::Resource(r) => {
+                    AuthorizationTarget::Path(path) => path == "/healthz",
+                    AuthorizationTarget::Resource(r) => {
                         r.resource == "pods" && question.principal == Principal::Requester
                     }
                 };
-                activation.answer(*question, Answer { allowed, reason: "asked".to_owned(), error: None });
+                activation.answer(
+                    *question,
+                    AuthorizationDecision { allowed, reason: "asked".to_owned(), error: None },
+                );
             }
         }
     }

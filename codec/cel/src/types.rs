@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::declare::Declared;
+use super::declare::DeclType;
 
 /// The type of an expression.
 #[derive(Clone, Debug)]
@@ -26,21 +26,21 @@ pub(crate) enum Type {
     Timestamp,
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
-    Object(Declared),
+    Object(DeclType),
     Optional(Arc<Type>),
     /// The type of types.
     Kind,
     /// What `Name{…}` makes: `Object` and its parts, `JSONPatch`.
     Message(SmolStr),
     /// A type of the libraries.
-    Opaque(Opaque),
+    Opaque(OpaqueType),
     /// A type parameter of a function, or a type that is not known yet.
     Param(u32),
 }
 
 /// Types that Kubernetes' function libraries add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opaque {
+pub(crate) enum OpaqueType {
     Quantity,
     Url,
     Ip,
@@ -54,20 +54,20 @@ pub(crate) enum Opaque {
     Decision,
 }
 
-impl Opaque {
+impl OpaqueType {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Opaque::Quantity => "kubernetes.Quantity",
-            Opaque::Url => "kubernetes.URL",
-            Opaque::Ip => "net.IP",
-            Opaque::Cidr => "net.CIDR",
-            Opaque::Format => "kubernetes.NamedFormat",
-            Opaque::Semver => "kubernetes.Semver",
-            Opaque::Authorizer => "kubernetes.authorization.Authorizer",
-            Opaque::PathCheck => "kubernetes.authorization.PathCheck",
-            Opaque::GroupCheck => "kubernetes.authorization.GroupCheck",
-            Opaque::ResourceCheck => "kubernetes.authorization.ResourceCheck",
-            Opaque::Decision => "kubernetes.authorization.Decision",
+            OpaqueType::Quantity => "kubernetes.Quantity",
+            OpaqueType::Url => "kubernetes.URL",
+            OpaqueType::Ip => "net.IP",
+            OpaqueType::Cidr => "net.CIDR",
+            OpaqueType::Format => "kubernetes.NamedFormat",
+            OpaqueType::Semver => "kubernetes.Semver",
+            OpaqueType::Authorizer => "kubernetes.authorization.Authorizer",
+            OpaqueType::PathCheck => "kubernetes.authorization.PathCheck",
+            OpaqueType::GroupCheck => "kubernetes.authorization.GroupCheck",
+            OpaqueType::ResourceCheck => "kubernetes.authorization.ResourceCheck",
+            OpaqueType::Decision => "kubernetes.authorization.Decision",
         }
     }
 }

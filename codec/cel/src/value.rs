@@ -10,8 +10,8 @@ use plinth_codec::time::{parse_duration, Timestamp};
 use plinth_codec::value::{Map, Value};
 use smol_str::SmolStr;
 
-use super::declare::{Declared, ListKind, Shape};
-use super::library::opaque::Thing;
+use super::declare::{DeclType, ListKind, Shape};
+use super::library::opaque::OpaqueValue;
 use super::message::Message;
 
 /// A value. Clones cost a reference count at most.
@@ -30,28 +30,28 @@ pub(crate) enum Val<'a> {
     List(List<'a>),
     Map(Table<'a>),
     /// An object of the API with a declared form.
-    Object(&'a Map, &'a Declared),
+    Object(&'a Map, &'a DeclType),
     Optional(Option<Arc<Val<'a>>>),
     /// A type, by its name.
     Type(SmolStr),
     /// An object made by name.
     Message(Arc<Message<'a>>),
     /// A value of a library's own type.
-    Thing(Arc<Thing>),
+    Opaque(Arc<OpaqueValue>),
 }
 
 /// Text, of data or made by an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'a> {
     Data(&'a str),
-    Made(SmolStr),
+    Computed(SmolStr),
 }
 
 impl Text<'_> {
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Text::Data(s) => s,
-            Text::Made(s) => s,
+            Text::Computed(s) => s,
         }
     }
 }
@@ -60,8 +60,8 @@ impl Text<'_> {
 #[derive(Clone, Debug)]
 pub(crate) enum List<'a> {
     /// Of data; without a declaration the elements are what they are in JSON.
-    Data(&'a [Value], Option<&'a Declared>),
-    Made(Arc<Vec<Val<'a>>>),
+    Data(&'a [Value], Option<&'a DeclType>),
+    Computed(Arc<Vec<Val<'a>>>),
     /// Two lists, one after the other: adding lists copies nothing.
     Sum(Arc<(List<'a>, List<'a>)>, usize),
 }
@@ -71,13 +71,13 @@ const MAX_SUMS: usize = 16;
 
 impl<'a> List<'a> {
     pub(crate) fn made(elements: Vec<Val<'a>>) -> List<'a> {
-        List::Made(Arc::new(elements))
+        List::Computed(Arc::new(elements))
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
             List::Data(elements, _) => elements.len(),
-            List::Made(elements) => elements.len(),
+            List::Computed(elements) => elements.len(),
             List::Sum(_, len) => *len,
         }
     }
@@ -92,7 +92,7 @@ impl<'a> List<'a> {
                     .get(index)
                     .map(|v| element.map_or_else(|| Val::of_untyped(v), |e| Val::of_data(v, e)))
             }
-            List::Made(elements) => elements.get(index).cloned(),
+            List::Computed(elements) => elements.get(index).cloned(),
             List::Sum(both, _) => match index.checked_sub(both.0.len()) {
                 None => both.0.get(index),
                 Some(index) => both.1.get(index),
@@ -158,19 +158,19 @@ pub(crate) type Entries<'a> = BTreeMap<Key, (Val<'a>, Val<'a>)>;
 #[derive(Clone, Debug)]
 pub(crate) enum Table<'a> {
     /// Of data; without a declaration the values are what they are in JSON.
-    Data(&'a Map, Option<&'a Declared>),
-    Made(Arc<Entries<'a>>),
+    Data(&'a Map, Option<&'a DeclType>),
+    Computed(Arc<Entries<'a>>),
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Table::Data(members, _) => members.len(),
-            Table::Made(entries) => entries.len(),
+            Table::Computed(entries) => entries.len(),
         }
     }
 
-    fn value_of(value: &'a Value, declared: &Option<&'a Declared>) -> Val<'a> {
+    fn value_of(value: &'a Value, declared: &Option<&'a DeclType>) -> Val<'a> {
         match declared.and_then(|d| d.element()) {
             Some(element) => Val::of_data(value, element),
             None => Val::of_untyped(value),
@@ -180,14 +180,14 @@ impl<'a> Table<'a> {
     pub(crate) fn get_text(&self, key: &str) -> Option<Val<'a>> {
         match self {
             Table::Data(members, declared) => members.get(key).map(|v| Table::value_of(v, declared)),
-            Table::Made(entries) => entries.get(&Key::String(SmolStr::new(key))).map(|(_, v)| v.clone()),
+            Table::Computed(entries) => entries.get(&Key::String(SmolStr::new(key))).map(|(_, v)| v.clone()),
         }
     }
 
     pub(crate) fn get(&self, key: &Val<'a>) -> Option<Val<'a>> {
         match (self, key) {
             (_, Val::String(text)) => self.get_text(text.as_str()),
-            (Table::Made(entries), key) => entries.get(&key.to_key()?).map(|(_, v)| v.clone()),
+            (Table::Computed(entries), key) => entries.get(&key.to_key()?).map(|(_, v)| v.clone()),
             _ => None,
         }
     }
@@ -197,14 +197,14 @@ impl<'a> Table<'a> {
             Table::Data(members, declared) => Box::new(
                 members.iter().map(|(k, v)| (Val::String(Text::Data(k)), Table::value_of(v, declared))),
             ),
-            Table::Made(entries) => Box::new(entries.values().cloned()),
+            Table::Computed(entries) => Box::new(entries.values().cloned()),
         }
     }
 }
 
 impl<'a> Val<'a> {
     /// A value of data. Data that do not fit their declaration (the schema's validation refuses them) are taken as they are.
-    pub(crate) fn of_data(value: &'a Value, declared: &'a Declared) -> Val<'a> {
+    pub(crate) fn of_data(value: &'a Value, declared: &'a DeclType) -> Val<'a> {
         match (declared.shape(), value) {
             (Shape::Double, Value::Int(n)) => Val::Double(*n as f64),
             (Shape::Int, Value::Float(n)) if n.fract() == 0.0 && n.abs() < 9.2e18 => Val::Int(*n as i64),
@@ -244,15 +244,15 @@ impl<'a> Val<'a> {
     }
 
     pub(crate) fn text(text: impl Into<SmolStr>) -> Val<'a> {
-        Val::String(Text::Made(text.into()))
+        Val::String(Text::Computed(text.into()))
     }
 
     pub(crate) fn optional(value: Option<Val<'a>>) -> Val<'a> {
         Val::Optional(value.map(Arc::new))
     }
 
-    pub(crate) fn thing(thing: Thing) -> Val<'a> {
-        Val::Thing(Arc::new(thing))
+    pub(crate) fn opaque(thing: OpaqueValue) -> Val<'a> {
+        Val::Opaque(Arc::new(thing))
     }
 
     pub(crate) fn list(elements: Vec<Val<'a>>) -> Val<'a> {
@@ -293,7 +293,7 @@ impl<'a> Val<'a> {
                     Value::Object(map)
                 }
                 Val::Optional(Some(inner)) => inner.to_value(left)?,
-                Val::Type(_) | Val::Thing(_) => return None,
+                Val::Type(_) | Val::Opaque(_) => return None,
             })
         })
     }
@@ -312,9 +312,9 @@ impl<'a> Val<'a> {
         }
     }
 
-    pub(crate) fn as_thing(&self) -> Option<&Thing> {
+    pub(crate) fn as_thing(&self) -> Option<&OpaqueValue> {
         match self {
-            Val::Thing(thing) => Some(thing),
+            Val::Opaque(thing) => Some(thing),
             _ => None,
         }
     }
@@ -336,7 +336,7 @@ impl<'a> Val<'a> {
             Val::Object(..) | Val::Message(_) => "object",
             Val::Optional(_) => "optional_type",
             Val::Type(_) => "type",
-            Val::Thing(thing) => thing.kind().name(),
+            Val::Opaque(thing) => thing.kind().name(),
         }
     }
 
@@ -363,7 +363,7 @@ impl<'a> Val<'a> {
             Val::List(list) => list.len(),
             Val::Map(map) => map.len(),
             Val::Optional(Some(inner)) => return inner.size(),
-            Val::Thing(thing) => return thing.size(),
+            Val::Opaque(thing) => return thing.size(),
             _ => 1,
         };
         size as u64
@@ -415,7 +415,7 @@ impl<'a> Val<'a> {
                 (None, None) => true,
                 _ => false,
             },
-            (Val::Thing(a), Val::Thing(b)) => a == b,
+            (Val::Opaque(a), Val::Opaque(b)) => a == b,
             (Val::Message(a), Val::Message(b)) => {
                 if a.name != b.name || a.fields.len() != b.fields.len() {
                     return Some(false);
@@ -448,7 +448,7 @@ impl<'a> Val<'a> {
 }
 
 /// A member of an object, as its declaration says.
-pub(crate) fn member<'a>(value: &'a Value, declared: &'a Declared, name: &str) -> Val<'a> {
+pub(crate) fn member<'a>(value: &'a Value, declared: &'a DeclType, name: &str) -> Val<'a> {
     match declared.property(name) {
         Some(declared) => Val::of_data(value, declared),
         None => Val::of_untyped(value),
@@ -561,7 +561,9 @@ fn tables_equal(a: &Table<'_>, b: &Table<'_>, visited: &mut u64, limit: u64) -> 
     for (key, x) in a.iter() {
         let y = match (b, &key) {
             (_, Val::String(text)) => b.get_text(text.as_str()),
-            (Table::Made(entries), key) => key.to_key().and_then(|k| entries.get(&k)).map(|(_, v)| v.clone()),
+            (Table::Computed(entries), key) => {
+                key.to_key().and_then(|k| entries.get(&k)).map(|(_, v)| v.clone())
+            }
             _ => None,
         };
         match y {

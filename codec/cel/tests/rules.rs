@@ -12,7 +12,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use plinth_cel::{child_cardinality, Budget, Declared, JsonSchema, Rule, Rules, SchemaCost, SchemaNode};
+use plinth_cel::{child_cardinality, Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost, SchemaNode};
 use plinth_codec::{json, yaml, Value};
 
 use support::Random;
@@ -81,7 +81,7 @@ fn compile_all(schema: JsonSchema<'_>, path: &str, cardinality: Option<u64>, cos
     let mut count = 0;
     if let Some(Value::Array(entries)) = schema.0.get("x-kubernetes-validations") {
         let rules: Vec<Rule> = entries.iter().map(Rule::from_value).collect();
-        let declared = Declared::of(schema, path.is_empty()).unwrap_or_else(|| panic!("{path}"));
+        let declared = DeclType::of(schema, path.is_empty()).unwrap_or_else(|| panic!("{path}"));
         let rules_errors: Vec<_> = rules.iter().flat_map(|rule| rule.errors(path, schema)).collect();
         assert_eq!(rules_errors, [], "{path}");
         let compiled = Rules::compile(&rules, schema, &declared);

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use smol_str::SmolStr;
 
-use super::path::{BadElement, PathElement};
+use super::path::{PathElement, PathElementError};
 use super::remove::step;
 use super::set::{Builder, Node, Set, View};
 use super::typed::Ref;
@@ -23,10 +23,10 @@ use crate::value::{Encoded, Map, Value};
 
 /// Why a FieldsV1 tree was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadFields {
+pub enum FieldsV1Error {
     /// A key is no path element.
     #[error(transparent)]
-    Element(#[from] BadElement),
+    Element(#[from] PathElementError),
     /// Something that is not an object where paths go on.
     #[error("fieldsV1 holds a {0} where an object belongs")]
     NotAnObject(&'static str),
@@ -36,12 +36,12 @@ pub enum BadFields {
 }
 
 /// Reads a set. `O(n log n)`; text in the order of the set, as [`encode`] writes it wherever names are strings, is read in one pass.
-pub fn decode(fields: &Value) -> Result<Set, BadFields> {
+pub fn decode(fields: &Value) -> Result<Set, FieldsV1Error> {
     match fields {
         Value::Null => Ok(Set::new()),
         Value::Encoded(encoded) => in_order(encoded.text()).map_or_else(|| of_members(encoded.members()), Ok),
         Value::Object(members) => of_members(members),
-        other => Err(BadFields::NotAnObject(other.type_name())),
+        other => Err(FieldsV1Error::NotAnObject(other.type_name())),
     }
 }
 
@@ -107,15 +107,15 @@ fn text_of(fields: &Value) -> Cow<'_, str> {
     }
 }
 
-fn of_members(members: &Map) -> Result<Set, BadFields> {
+fn of_members(members: &Map) -> Result<Set, FieldsV1Error> {
     let mut out = Builder::default();
     level(members, &mut out, 0)?;
     Ok(out.finish())
 }
 
-fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
+fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), FieldsV1Error> {
     if depth > MAX_DEPTH {
-        return Err(BadFields::TooDeep);
+        return Err(FieldsV1Error::TooDeep);
     }
     // Fields come sorted, since the tree's keys are; the text of list keys and values sorts otherwise than
     // they do.
@@ -138,10 +138,10 @@ fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
     others.into_iter().try_for_each(|(element, below)| node(element, below, out, depth))
 }
 
-fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
+fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) -> Result<(), FieldsV1Error> {
     let map = match below {
         Value::Null => &Map::new(),
-        other => other.as_object().ok_or(BadFields::NotAnObject(other.type_name()))?,
+        other => other.as_object().ok_or(FieldsV1Error::NotAnObject(other.type_name()))?,
     };
     out.enter(element);
     let before = out.added();
@@ -178,16 +178,16 @@ fn found(fields: &Value, paths: &Set, enough: usize) -> Option<usize> {
 }
 
 /// What was seen of the object below a step.
-struct Below {
+struct SubtreeMatch {
     /// So many of the paths are here.
     found: usize,
     /// The step is itself a member.
     is_member: bool,
 }
 
-fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<Below> {
+fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<SubtreeMatch> {
     let (mut first, mut has_dot, mut found) = (true, false, 0);
-    let mut steps = Steps::of(paths);
+    let mut steps = StepIndex::of(paths);
     while let Some(key) = reader.key(first).ok()? {
         first = false;
         has_dot |= key == ".";
@@ -200,17 +200,17 @@ fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<B
                     found += 1;
                 }
                 if found >= enough {
-                    return Some(Below { found, is_member: false });
+                    return Some(SubtreeMatch { found, is_member: false });
                 }
             }
             _ => reader.skip_rest(&token).ok()?,
         }
     }
-    Some(Below { found, is_member: has_dot || first })
+    Some(SubtreeMatch { found, is_member: has_dot || first })
 }
 
 /// The steps of one level of a set by their keys in a tree. The keys come in any order, so each one is searched for.
-struct Steps<'s> {
+struct StepIndex<'s> {
     /// Steps to fields: the first ones of a level, sorted by name.
     fields: Vec<Node<'s>>,
     /// The other steps of the level, as the set has them.
@@ -219,10 +219,10 @@ struct Steps<'s> {
     by_key: Option<Vec<(SmolStr, Node<'s>)>>,
 }
 
-impl<'s> Steps<'s> {
-    fn of(paths: View<'s>) -> Steps<'s> {
+impl<'s> StepIndex<'s> {
+    fn of(paths: View<'s>) -> StepIndex<'s> {
         let (fields, others) = paths.nodes().partition(|node| matches!(node.element, PathElement::Field(_)));
-        Steps { fields, others, by_key: None }
+        StepIndex { fields, others, by_key: None }
     }
 
     /// The step with that key. `O(log n)`.
@@ -280,15 +280,15 @@ pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
 
 /// Hashes of texts that fit, each in its place or displaced by another; no lock, as each is one number. The key of the hash is
 /// random: nobody can make one text pass for another, and chance does it once in 2^63 looks.
-struct Known {
+struct FitCache {
     key: RandomState,
     slots: [AtomicU64; 1024],
 }
 
-static KNOWN: LazyLock<Known> =
-    LazyLock::new(|| Known { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
+static KNOWN: LazyLock<FitCache> =
+    LazyLock::new(|| FitCache { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
 
-impl Known {
+impl FitCache {
     fn place(&self, text: &str, root: TypeId) -> (&AtomicU64, u64) {
         // Odd: an empty slot is none.
         let hash = self.key.hash_one((text, root)) | 1;
@@ -454,14 +454,14 @@ mod tests {
 
     #[test]
     fn errors_are_named() {
-        assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
-        assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
+        assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(FieldsV1Error::NotAnObject("number")));
+        assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(FieldsV1Error::Element(_))));
         let nested = format!("{}{{}}{}", r#"{"f:a":"#.repeat(5_000), "}".repeat(5_000));
-        assert_eq!(decode(&unread(&nested)), Err(BadFields::TooDeep));
-        assert_eq!(decode(&json("[]")), Err(BadFields::NotAnObject("array")));
-        assert_eq!(decode(&json(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
-        assert!(matches!(decode(&json(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
+        assert_eq!(decode(&unread(&nested)), Err(FieldsV1Error::TooDeep));
+        assert_eq!(decode(&json("[]")), Err(FieldsV1Error::NotAnObject("array")));
+        assert_eq!(decode(&json(r#"{"f:a":1}"#)), Err(FieldsV1Error::NotAnObject("number")));
+        assert!(matches!(decode(&json(r#"{"name":{}}"#)), Err(FieldsV1Error::Element(_))));
         let deep = (0..5_000).fold(json("{}"), |v, _| crate::tree!({ "f:a": v }));
-        assert_eq!(decode(&deep), Err(BadFields::TooDeep));
+        assert_eq!(decode(&deep), Err(FieldsV1Error::TooDeep));
     }
 }

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use super::compare::{compare, Comparison};
 use super::conflict::{Conflict, Conflicts};
 use super::extract::{all_fields, field_set, never_owned};
-use super::managed::{self, BadManaged, Entry, Fields, Managed, Operation};
+use super::managed::{self, Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
 use super::path::same;
 use super::reset::Reset;
 use super::set::Set;
@@ -92,7 +92,7 @@ pub enum ApplyError {
     Conflicts(Conflicts),
     /// 500: the live object's managedFields cannot be read.
     #[error("failed to decode managed fields: {0}")]
-    Managed(#[from] BadManaged),
+    ManagedFields(#[from] ManagedFieldsError),
 }
 
 impl ApplyError {
@@ -101,7 +101,7 @@ impl ApplyError {
         match self {
             ApplyError::Kind { .. } | ApplyError::HasManagedFields | ApplyError::Typed { .. } => 400,
             ApplyError::Conflicts(_) => 409,
-            ApplyError::Managed(_) => 500,
+            ApplyError::ManagedFields(_) => 500,
         }
     }
 }
@@ -110,7 +110,7 @@ fn managed_fields(object: &Value) -> Option<&Value> {
     object.at(&["metadata", "managedFields"])
 }
 
-fn set_managed_fields(object: &mut Value, managed: Managed) {
+fn set_managed_fields(object: &mut Value, managed: ManagedFields) {
     match managed.encode() {
         Some(list) => {
             if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -145,11 +145,11 @@ pub fn apply(
     if managed_fields(applied).is_some_and(|list| list.as_array().is_some()) {
         return Err(ApplyError::HasManagedFields);
     }
-    let nothing = Nothing::new(live, context);
+    let nothing = EmptyObject::new(live, context);
     let live = live.unwrap_or(&nothing.0);
     let mut managed = match managed_fields(live) {
-        None | Some(Value::Null) => Managed::default(),
-        Some(list) => Managed::stored(list)?,
+        None | Some(Value::Null) => ManagedFields::default(),
+        Some(list) => ManagedFields::stored(list)?,
     };
     if let Some(errors) = validate::errors(context.schema, context.root, applied) {
         return Err(ApplyError::Typed { object: describe_object(applied, context.kind), errors });
@@ -160,7 +160,7 @@ pub fn apply(
         track(&context.schema.zero(context.root), live, &mut managed, &before);
         is_first = !managed.entries.is_empty();
     }
-    let applying = Applying { live, applied, is_first, context };
+    let applying = Application { live, applied, is_first, context };
     let mut outcome = applying.run(managed.clone(), force);
     if let Err(conflicts) = &outcome {
         // kubectl, moving over from client-side apply, may take what its last configuration set.
@@ -199,12 +199,12 @@ pub fn apply(
 
 /// What there is before an object is created: what upstream's typed objects always have, like `status: {}`.
 /// So that is never *added*, and nobody owns it.
-struct Nothing(Value);
+struct EmptyObject(Value);
 
-impl Nothing {
+impl EmptyObject {
     /// Made only when it is needed.
-    fn new(live: Option<&Value>, context: &Context<'_>) -> Nothing {
-        Nothing(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
+    fn new(live: Option<&Value>, context: &Context<'_>) -> EmptyObject {
+        EmptyObject(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
     }
 }
 
@@ -224,7 +224,7 @@ fn describe_object(object: &Value, kind: &GVK) -> String {
 }
 
 /// One apply against one state.
-struct Applying<'a> {
+struct Application<'a> {
     live: &'a Value,
     applied: &'a Value,
     /// Whether entries for what was there before have just been made.
@@ -234,12 +234,12 @@ struct Applying<'a> {
 
 struct Outcome {
     object: Value,
-    managed: Managed,
+    managed: ManagedFields,
 }
 
-impl Applying<'_> {
+impl Application<'_> {
     /// `None`: neither the object nor its managers change.
-    fn run(&self, mut managed: Managed, force: bool) -> Result<Option<Outcome>, Conflicts> {
+    fn run(&self, mut managed: ManagedFields, force: bool) -> Result<Option<Outcome>, Conflicts> {
         let Context { schema, root, reset, .. } = *self.context;
         let mut changed = reconcile(&mut managed, self.context) || self.is_first;
         let owned = reset.filter(field_set(schema, root, self.applied));
@@ -267,7 +267,7 @@ impl Applying<'_> {
             merge::merge(schema, root, object.to_mut(), self.applied);
         }
         if let (false, Some(last)) = (is_as_before, &last) {
-            let pruning = Pruning { last, own: &own, others: &managed, context: self.context };
+            let pruning = Pruner { last, own: &own, others: &managed, context: self.context };
             if let Some(pruned) = pruning.run(object.as_ref()) {
                 object = Cow::Owned(pruned);
             }
@@ -298,7 +298,7 @@ fn manager_name(name: &str) -> SmolStr {
 }
 
 /// Makes entries fit a schema that changed since they were written. Whether any did not.
-fn reconcile(managed: &mut Managed, context: &Context<'_>) -> bool {
+fn reconcile(managed: &mut ManagedFields, context: &Context<'_>) -> bool {
     let mut changed = false;
     for entry in &mut managed.entries {
         let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
@@ -334,7 +334,7 @@ fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> O
 /// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that
 /// are not served any more and those that own nothing now are dropped. Whether an entry changed.
 fn release(
-    managed: &mut Managed,
+    managed: &mut ManagedFields,
     comparison: &Comparison,
     old: &Value,
     new: &Value,
@@ -398,14 +398,14 @@ fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value
 }
 
 /// Removes what an applier set last time, leaves out now, and nobody else owns.
-struct Pruning<'a> {
+struct Pruner<'a> {
     last: &'a Entry,
     own: &'a Entry,
-    others: &'a Managed,
+    others: &'a ManagedFields,
     context: &'a Context<'a>,
 }
 
-impl Pruning<'_> {
+impl Pruner<'_> {
     /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since
     /// the version of the last apply is gone.
     fn run(&self, merged: &Value) -> Option<Value> {
@@ -479,7 +479,7 @@ impl Pruning<'_> {
 /// `managedFields` that the client sent, which this replaces. Both are normalised and in the version of the
 /// request. An object that nobody owns anything of stays so, unless it is being created.
 pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
-    let nothing = Nothing::new(live, context);
+    let nothing = EmptyObject::new(live, context);
     let live = live.unwrap_or(&nothing.0);
     let mut managed = previous(live, new, context);
     let is_create = live.str_at(&["metadata", "uid"]).unwrap_or_default().is_empty();
@@ -491,21 +491,21 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>
 
 /// Who owned what before a write: what the client says, where it may and does, else what the object says.
 /// Takes the client's list out of the object.
-fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> Managed {
+fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> ManagedFields {
     let sent = match new.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
         _ => None,
     };
     let stored = managed_fields(live);
-    let of_live = || stored.and_then(|list| Managed::stored(list).ok()).unwrap_or_default();
+    let of_live = || stored.and_then(|list| ManagedFields::stored(list).ok()).unwrap_or_default();
     // Nearly every client sends back what it read, which needs no check. Through a subresource nobody may say who owns what.
     if sent.is_some() && sent.as_ref() == stored || !context.subresource.is_empty() {
         return of_live();
     }
     if managed::is_reset(sent.as_ref()) {
-        return Managed::default();
+        return ManagedFields::default();
     }
-    match Managed::decode(sent.as_ref()) {
+    match ManagedFields::decode(sent.as_ref()) {
         Ok(managed) if !managed.entries.is_empty() => managed,
         // A client that does not know the field leaves it out; that must not lose it.
         _ => of_live(),
@@ -513,7 +513,7 @@ fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> Managed {
 }
 
 /// Gives what differs between two objects to a manager.
-fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>) {
+fn track(live: &Value, new: &Value, managed: &mut ManagedFields, context: &Context<'_>) {
     let Context { schema, root, reset, .. } = *context;
     reconcile(managed, context);
     let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use smol_str::SmolStr;
 
-use super::fields_v1::{self, BadFields};
+use super::fields_v1::{self, FieldsV1Error};
 use super::set::Set;
 use crate::value::{Map, Value};
 
@@ -133,7 +133,7 @@ impl Entry {
 
 /// Why `managedFields` was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadManaged {
+pub enum ManagedFieldsError {
     /// Not a list of objects.
     #[error("managedFields must be a list of objects")]
     NotAList,
@@ -151,25 +151,25 @@ pub enum BadManaged {
     FieldsType(usize, SmolStr),
     /// The fields cannot be read.
     #[error("error decoding set: {0}")]
-    Fields(#[from] BadFields),
+    Fields(#[from] FieldsV1Error),
 }
 
 /// Everybody's fields in one object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
+pub struct ManagedFields {
     /// One entry per manager, in no order of meaning.
     pub entries: Vec<Entry>,
 }
 
-impl Managed {
+impl ManagedFields {
     /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager
     /// replaces an earlier one.
-    pub fn decode(list: Option<&Value>) -> Result<Managed, BadManaged> {
+    pub fn decode(list: Option<&Value>) -> Result<ManagedFields, ManagedFieldsError> {
         let list = match list {
-            None | Some(Value::Null) => return Ok(Managed::default()),
+            None | Some(Value::Null) => return Ok(ManagedFields::default()),
             Some(list) => list,
         };
-        let mut managed = Managed::stored(list)?;
+        let mut managed = ManagedFields::stored(list)?;
         for entry in &mut managed.entries {
             if let Fields::Encoded(tree) = &entry.fields {
                 entry.fields = Fields::Set(fields_v1::decode(tree)?);
@@ -179,11 +179,11 @@ impl Managed {
     }
 
     /// Reads `managedFields` as this module wrote it, without going through the fields.
-    pub(super) fn stored(list: &Value) -> Result<Managed, BadManaged> {
-        let list = list.as_array().ok_or(BadManaged::NotAList)?;
-        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
+    pub(super) fn stored(list: &Value) -> Result<ManagedFields, ManagedFieldsError> {
+        let list = list.as_array().ok_or(ManagedFieldsError::NotAList)?;
+        let mut managed = ManagedFields { entries: Vec::with_capacity(list.len() + 1) };
         for (i, item) in list.iter().enumerate() {
-            let map = item.as_object().ok_or(BadManaged::NotAList)?;
+            let map = item.as_object().ok_or(ManagedFieldsError::NotAList)?;
             managed.entries.push(entry(i, map)?);
         }
         managed.drop_replaced();
@@ -255,7 +255,7 @@ impl Managed {
     }
 }
 
-fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
+fn entry(i: usize, map: &Map) -> Result<Entry, ManagedFieldsError> {
     let text = |key: &str| match map.get(key) {
         Some(Value::String(s)) => s.clone(),
         _ => SmolStr::default(),
@@ -263,16 +263,16 @@ fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
     let operation = match text("operation").as_str() {
         "Apply" => Operation::Apply,
         "Update" => Operation::Update,
-        _ => return Err(BadManaged::Operation),
+        _ => return Err(ManagedFieldsError::Operation),
     };
     let api_version = text("apiVersion");
     if api_version.is_empty() {
-        return Err(BadManaged::ApiVersion);
+        return Err(ManagedFieldsError::ApiVersion);
     }
     match text("fieldsType") {
         v1 if v1 == "FieldsV1" => {}
-        none if none.is_empty() => return Err(BadManaged::NoFieldsType(i)),
-        other => return Err(BadManaged::FieldsType(i, other)),
+        none if none.is_empty() => return Err(ManagedFieldsError::NoFieldsType(i)),
+        other => return Err(ManagedFieldsError::FieldsType(i, other)),
     }
     Ok(Entry {
         manager: text("manager"),

@@ -74,7 +74,7 @@ impl<'s> Walk<'s> {
     /// order among the rest, and elements of the rest in front of the next shared one that they stood in
     /// front of.
     fn elements(&self, old: Vec<Value>, new: &[Value], shape: Shape<'s>, depth: usize) -> Vec<Value> {
-        let Numbered { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
+        let NumberedNames { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
         // By name: where it stands in each list, how often in the old one.
         let mut in_new: Vec<Option<usize>> = vec![None; count];
         for (i, name) in new_names.iter().enumerate() {
@@ -214,13 +214,13 @@ impl<'s> Walk<'s> {
 
 /// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for what has no
 /// name.
-struct Numbered {
+struct NumberedNames {
     old: Vec<Option<usize>>,
     new: Vec<Option<usize>>,
     count: usize,
 }
 
-fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> Numbered {
+fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> NumberedNames {
     let items = old.iter().chain(new).enumerate();
     let mut names: Vec<(PathElement, usize)> =
         items.filter_map(|(i, item)| Some((typed::element_name(schema, shape, item).ok()?, i))).collect();
@@ -234,5 +234,5 @@ fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> Nu
         numbers[*at] = Some(count);
     }
     let new_numbers = numbers.split_off(old.len());
-    Numbered { old: numbers, new: new_numbers, count: count + 1 }
+    NumberedNames { old: numbers, new: new_numbers, count: count + 1 }
 }

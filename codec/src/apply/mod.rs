@@ -66,7 +66,7 @@ mod validate;
 pub use configure::{configure, ConfigureError};
 pub use conflict::{Conflict, Conflicts};
 pub use flow::{apply, keep_times, track_update, ApplyError, Context, NoOtherVersions, Versions};
-pub use managed::Managed;
+pub use managed::ManagedFields;
 pub use reset::Reset;
 pub use set::Set;
 

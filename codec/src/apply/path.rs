@@ -30,7 +30,7 @@ pub enum PathElement {
 
 /// Why a path element's text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadElement {
+pub enum PathElementError {
     /// Shorter than the two characters of the type.
     #[error("key must be 2 characters long: {0}")]
     TooShort(SmolStr),
@@ -49,13 +49,13 @@ impl PathElement {
     }
 
     /// Reads the form of FieldsV1. `None` for a type that this version does not know, which is to be ignored.
-    pub fn parse(key: &str) -> Result<Option<PathElement>, BadElement> {
+    pub fn parse(key: &str) -> Result<Option<PathElement>, PathElementError> {
         if let Some(name) = key.strip_prefix("f:") {
             return Ok(Some(PathElement::field(name)));
         }
-        let malformed = || BadElement::Malformed(key.into());
+        let malformed = || PathElementError::Malformed(key.into());
         match key.as_bytes() {
-            [] | [_] => Err(BadElement::TooShort(key.into())),
+            [] | [_] => Err(PathElementError::TooShort(key.into())),
             [b'k', b':', ..] => match text::parse(&key[2..]) {
                 Some(Value::Object(fields)) => Ok(Some(PathElement::Key(fields.into_iter().collect()))),
                 _ => Err(malformed()),
@@ -67,7 +67,7 @@ impl PathElement {
                 key[2..].parse().map(|i| Some(PathElement::Index(i))).map_err(|_| malformed())
             }
             [_, b':', ..] => Ok(None),
-            _ => Err(BadElement::NoColon(key.into())),
+            _ => Err(PathElementError::NoColon(key.into())),
         }
     }
 
@@ -280,11 +280,11 @@ mod tests {
     #[test]
     fn bad_elements_are_refused_and_unknown_ones_ignored() {
         assert_eq!(PathElement::parse("x:future"), Ok(None));
-        assert!(matches!(PathElement::parse(""), Err(BadElement::TooShort(_))));
-        assert!(matches!(PathElement::parse("f"), Err(BadElement::TooShort(_))));
-        assert!(matches!(PathElement::parse("name"), Err(BadElement::NoColon(_))));
+        assert!(matches!(PathElement::parse(""), Err(PathElementError::TooShort(_))));
+        assert!(matches!(PathElement::parse("f"), Err(PathElementError::TooShort(_))));
+        assert!(matches!(PathElement::parse("name"), Err(PathElementError::NoColon(_))));
         for key in ["k:", "k:[1]", "k:{", "v:", "v:{", "i:", "i:x", "i:1.5"] {
-            assert!(matches!(PathElement::parse(key), Err(BadElement::Malformed(_))), "{key}");
+            assert!(matches!(PathElement::parse(key), Err(PathElementError::Malformed(_))), "{key}");
         }
     }
 

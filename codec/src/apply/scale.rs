@@ -3,7 +3,7 @@
 
 use smol_str::SmolStr;
 
-use super::managed::{BadManaged, Entry, Fields, Managed, Operation};
+use super::managed::{Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
 use super::path::PathElement;
 use super::set::Set;
 use crate::value::Value;
@@ -27,8 +27,11 @@ fn path_of<'p>(paths: &'p [ReplicasPath<'_>], version: &str) -> Option<&'p Optio
 }
 
 /// The `managedFields` of the Scale object, from those of the parent. `None` when nobody owns the replicas.
-pub fn to_scale(parent: Option<&Value>, paths: &[ReplicasPath<'_>]) -> Result<Option<Value>, BadManaged> {
-    let mut managed = Managed::decode(parent)?;
+pub fn to_scale(
+    parent: Option<&Value>,
+    paths: &[ReplicasPath<'_>],
+) -> Result<Option<Value>, ManagedFieldsError> {
+    let mut managed = ManagedFields::decode(parent)?;
     managed.entries.retain_mut(|entry| {
         let path = path_of(paths, &entry.api_version).and_then(Option::as_ref);
         let owns = path.is_some_and(|path| entry.fields.set().contains(path));
@@ -46,10 +49,10 @@ pub fn to_parent(
     scale: Option<&Value>,
     version: &str,
     paths: &[ReplicasPath<'_>],
-) -> Result<Option<Value>, BadManaged> {
-    let parent = Managed::decode(parent)?;
-    let mut scale = Managed::decode(scale)?;
-    let mut out = Managed::default();
+) -> Result<Option<Value>, ManagedFieldsError> {
+    let parent = ManagedFields::decode(parent)?;
+    let mut scale = ManagedFields::decode(scale)?;
+    let mut out = ManagedFields::default();
     for mut entry in parent.entries {
         // An entry of a version that is not served any more is dropped.
         let Some(path) = path_of(paths, &entry.api_version) else { continue };

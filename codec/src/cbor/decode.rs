@@ -27,7 +27,7 @@ pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), DecodeError> {
 
 /// The text form that tags 21 to 23 ask for the byte strings within.
 #[derive(Clone, Copy, PartialEq)]
-enum Later {
+enum LaterEncoding {
     Base64Url,
     Base64,
     Base16,
@@ -53,7 +53,7 @@ struct Frame {
     /// Items still to come; `None` until a break.
     left: Option<u64>,
     /// In force within the container.
-    later: Option<Later>,
+    later: Option<LaterEncoding>,
 }
 
 struct Reader<'a> {
@@ -135,9 +135,9 @@ impl<'a> Reader<'a> {
                             0 => time_tag = Some(TimeTag::Text),
                             1 => time_tag = Some(TimeTag::Epoch),
                             2 | 3 => return Err(DecodeError::Bignum(head_at)),
-                            21 => later = Some(Later::Base64Url),
-                            22 => later = Some(Later::Base64),
-                            23 => later = Some(Later::Base16),
+                            21 => later = Some(LaterEncoding::Base64Url),
+                            22 => later = Some(LaterEncoding::Base64),
+                            23 => later = Some(LaterEncoding::Base16),
                             _ => {}
                         }
                     }
@@ -154,9 +154,9 @@ impl<'a> Reader<'a> {
                     let bytes = self.string(2, len)?;
                     match later {
                         None => text(&bytes, start)?,
-                        Some(Later::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
-                        Some(Later::Base64) => STANDARD.encode(&bytes).into(),
-                        Some(Later::Base16) => hex(&bytes).into(),
+                        Some(LaterEncoding::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
+                        Some(LaterEncoding::Base64) => STANDARD.encode(&bytes).into(),
+                        Some(LaterEncoding::Base16) => hex(&bytes).into(),
                     }
                 }
                 (3, len) => text(&self.string(3, len)?, start)?,

@@ -22,18 +22,18 @@ pub(crate) struct Reader<'a> {
     /// size.
     members: Vec<(SmolStr, Value)>,
     elements: Vec<Value>,
-    owners: Owners,
+    managed_fields: ManagedFieldsState,
 }
 
 /// Where a reader without a schema is, on its way to `metadata.managedFields[].fieldsV1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owners {
+enum ManagedFieldsState {
     /// It reads whatever comes.
-    Read,
+    Ignored,
     /// It leaves what owners own as it is, and is not among them.
-    Elsewhere,
+    Outside,
     /// The same, and it is among them.
-    Here,
+    Inside,
 }
 
 /// Reads a whole body without a schema.
@@ -46,7 +46,7 @@ pub(super) fn parse(body: &[u8], report: &mut Report<'_>) -> Result<Value, Decod
 
 /// Reads a whole object that was stored. What its owners own stays text.
 pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
-    let mut reader = Reader { owners: Owners::Elsewhere, ..Reader::new(body) };
+    let mut reader = Reader { managed_fields: ManagedFieldsState::Outside, ..Reader::new(body) };
     let value = reader.untyped(&mut Report::new(false))?;
     reader.end()?;
     Ok(value)
@@ -63,7 +63,15 @@ impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         let text = std::str::from_utf8(bytes).ok();
         let (members, elements) = (Vec::new(), Vec::new());
-        Reader { bytes, text, at: 0, depth: 0, members, elements, owners: Owners::Read }
+        Reader {
+            bytes,
+            text,
+            at: 0,
+            depth: 0,
+            members,
+            elements,
+            managed_fields: ManagedFieldsState::Ignored,
+        }
     }
 
     /// Checks that nothing but space is left.
@@ -375,14 +383,14 @@ impl<'a> Reader<'a> {
             if report.strict {
                 report.path.push(Step::Key(key.clone()));
             }
-            let value = match self.owners {
-                Owners::Elsewhere if self.depth == 2 && key == "managedFields" => {
-                    self.owners = Owners::Here;
+            let value = match self.managed_fields {
+                ManagedFieldsState::Outside if self.depth == 2 && key == "managedFields" => {
+                    self.managed_fields = ManagedFieldsState::Inside;
                     let value = self.untyped(report)?;
-                    self.owners = Owners::Elsewhere;
+                    self.managed_fields = ManagedFieldsState::Outside;
                     value
                 }
-                Owners::Here if key == "fieldsV1" => self.unread()?,
+                ManagedFieldsState::Inside if key == "fieldsV1" => self.unread()?,
                 _ => self.untyped(report)?,
             };
             if report.strict {

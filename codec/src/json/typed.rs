@@ -225,7 +225,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn structure(&mut self, s: &'s StructType) -> Result<(), DecodeError> {
         let (base, ranks) = (self.values.len(), self.ranks.len());
         let (mut first, mut after) = (true, 0);
-        let mut seen = Seen::default();
+        let mut seen = SeenFields::default();
         while let Some(key) = self.source.field(first, after, s)? {
             first = false;
             let rank = match key {
@@ -595,12 +595,12 @@ fn is_zero(value: &Value) -> bool {
 
 /// Which fields of a struct were seen.
 #[derive(Default)]
-struct Seen {
+struct SeenFields {
     low: u64,
     high: Vec<usize>,
 }
 
-impl Seen {
+impl SeenFields {
     /// Whether it was there before.
     #[inline]
     fn insert(&mut self, rank: usize) -> bool {

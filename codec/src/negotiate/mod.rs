@@ -186,16 +186,16 @@ impl Accepted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAcceptable {
     /// No media type that is named exists for this endpoint.
-    #[error("406: Not Acceptable\n\nAvailable representations: {}", Joined(self.supported()))]
+    #[error("406: Not Acceptable\n\nAvailable representations: {}", CommaSeparated(self.supported()))]
     Unknown {
         /// Whether the endpoint can be watched too, and so names the media types of watches.
         watchable: bool,
     },
     /// What is named exists, but not with these parameters; or a custom resource was asked for.
-    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
+    #[error("only the following media types are accepted: {}", CommaSeparated(self.supported()))]
     MediaType,
     /// What is named exists, but not for watches.
-    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
+    #[error("only the following media types are accepted: {}", CommaSeparated(self.supported()))]
     WatchMediaType,
     /// A list was asked for as one object.
     #[error("you requested PartialObjectMetadata, but the requested object is a list")]
@@ -233,9 +233,9 @@ impl NotAcceptable {
 }
 
 /// Writes a list with `, ` between its items.
-struct Joined<'a>(&'a [&'a str]);
+struct CommaSeparated<'a>(&'a [&'a str]);
 
-impl fmt::Display for Joined<'_> {
+impl fmt::Display for CommaSeparated<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_joined(f, self.0)
     }

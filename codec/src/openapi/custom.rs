@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 
 use super::schemas::{kind_object, Definitions};
 use super::writer::JsonWriter;
-use super::{custom_name, CustomSchema, Edition, Published};
+use super::{custom_name, CustomSchema, Edition, PublishedResource};
 use crate::schema::GVK;
 use crate::tree;
 use crate::value::{Map, Value};
@@ -14,7 +14,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// Writes the object and list definitions of a custom resource as members; nothing for a built-in one.
-pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, published: &Published) {
+pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, published: &PublishedResource) {
     let Some(custom) = &published.custom else {
         return;
     };

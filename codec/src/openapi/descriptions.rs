@@ -21,7 +21,7 @@ const ANY_KIND: &str = "io.k8s.api.core.v1.Pod";
 
 /// The texts, unpacked.
 #[derive(Debug)]
-pub struct Bundled {
+pub struct BundledDescriptions {
     texts: String,
     /// Where the line of each type begins, in the order of their names.
     types: Vec<u32>,
@@ -29,19 +29,19 @@ pub struct Bundled {
 
 /// The texts that the program carries; empty when it was built without. They take two thirds of a megabyte and two
 /// milliseconds to unpack, and are dropped with the last `Arc`, so keep one only while documents are made.
-pub fn bundled() -> Arc<Bundled> {
-    static SHARED: Mutex<Weak<Bundled>> = Mutex::new(Weak::new());
+pub fn bundled() -> Arc<BundledDescriptions> {
+    static SHARED: Mutex<Weak<BundledDescriptions>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(bundled) = shared.upgrade() {
         return bundled;
     }
-    let bundled = Arc::new(Bundled::unpack(COMPRESSED));
+    let bundled = Arc::new(BundledDescriptions::unpack(COMPRESSED));
     *shared = Arc::downgrade(&bundled);
     bundled
 }
 
-impl Bundled {
-    fn unpack(compressed: &[u8]) -> Bundled {
+impl BundledDescriptions {
+    fn unpack(compressed: &[u8]) -> BundledDescriptions {
         let mut texts = String::new();
         // The build script wrote it. Should that be damaged, documents lack their texts, no more.
         if DeflateDecoder::new(compressed).read_to_string(&mut texts).is_err() {
@@ -55,7 +55,7 @@ impl Bundled {
             }
             start += line.len();
         }
-        Bundled { texts, types }
+        BundledDescriptions { texts, types }
     }
 
     fn line(&self, start: usize) -> &str {
@@ -70,7 +70,7 @@ impl Bundled {
     }
 }
 
-impl Descriptions for Bundled {
+impl Descriptions for BundledDescriptions {
     fn of(&self, type_name: &str, field: Option<&str>) -> Option<Cow<'_, str>> {
         let found = self.find(type_name, field.unwrap_or_default());
         let text = match field {
@@ -90,10 +90,10 @@ mod tests {
 
     use super::*;
 
-    fn packed(texts: &str) -> Bundled {
+    fn packed(texts: &str) -> BundledDescriptions {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(texts.as_bytes()).unwrap();
-        Bundled::unpack(&encoder.finish().unwrap())
+        BundledDescriptions::unpack(&encoder.finish().unwrap())
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn damaged_or_missing_texts_are_none() {
-        assert_eq!(Bundled::unpack(b"\xff\xff\xff").of("a.A", None), None);
+        assert_eq!(BundledDescriptions::unpack(b"\xff\xff\xff").of("a.A", None), None);
         assert_eq!(packed("").of("a.A", Some("kind")), None);
     }
 

@@ -92,7 +92,7 @@ impl Descriptions for NoDescriptions {
 
 /// A resource to be published.
 #[derive(Clone, Copy, Debug)]
-pub struct Published<'a> {
+pub struct PublishedResource<'a> {
     /// Its row.
     pub resource: &'a Resource,
     /// What its CustomResourceDefinition says; `None` for built-in resources.
@@ -110,15 +110,15 @@ pub struct CustomSchema<'a> {
     pub selectable_fields: &'a [SmolStr],
 }
 
-impl<'a> Published<'a> {
+impl<'a> PublishedResource<'a> {
     /// A resource of the built-in table.
-    pub fn builtin(resource: &'a Resource) -> Published<'a> {
-        Published { resource, custom: None }
+    pub fn builtin(resource: &'a Resource) -> PublishedResource<'a> {
+        PublishedResource { resource, custom: None }
     }
 
     /// A resource that a CustomResourceDefinition makes.
-    pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> Published<'a> {
-        Published { resource, custom: Some(schema) }
+    pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> PublishedResource<'a> {
+        PublishedResource { resource, custom: Some(schema) }
     }
 
     fn names(&self, schema: &Schema) -> operations::Names {
@@ -147,7 +147,7 @@ fn custom_name(group: &str, version: &str, kind: &str) -> SmolStr {
 }
 
 /// The group versions of some resources, each once.
-fn versions_of(resources: &[Published]) -> Vec<(SmolStr, SmolStr)> {
+fn versions_of(resources: &[PublishedResource]) -> Vec<(SmolStr, SmolStr)> {
     let mut versions: Vec<_> =
         resources.iter().map(|p| (p.resource.group.clone(), p.resource.version.clone())).collect();
     versions.sort();

@@ -146,7 +146,7 @@ struct Builder<'a> {
 
 /// Where an operation stands.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct OperationPath<'a> {
     path: &'a str,
     /// Comes after the kind in operation ids: the subresource, capitalised.
     suffix: &'a str,
@@ -163,7 +163,7 @@ impl Builder<'_> {
         };
         let mut paths = Vec::new();
         if r.namespaced && r.has_verb("list") {
-            let place = Place { path: &across, suffix: "ForAllNamespaces" };
+            let place = OperationPath { path: &across, suffix: "ForAllNamespaces" };
             paths.push(item(&across, vec![self.list(place, "list", "list")]));
         }
         self.collection(&collection, &mut paths);
@@ -180,7 +180,7 @@ impl Builder<'_> {
 
     fn collection(&self, path: &str, paths: &mut Vec<PathItem>) {
         let r = self.resource;
-        let place = Place { path, suffix: "" };
+        let place = OperationPath { path, suffix: "" };
         let mut operations = Vec::new();
         if r.has_verb("list") {
             operations.push(self.list(place, "list", "list"));
@@ -196,7 +196,7 @@ impl Builder<'_> {
 
     fn object(&self, path: &str, paths: &mut Vec<PathItem>) {
         let r = self.resource;
-        let place = Place { path, suffix: "" };
+        let place = OperationPath { path, suffix: "" };
         let mut operations = Vec::new();
         if r.has_verb("get") {
             operations.push(self.read(place, r.gvk(), &self.names.object));
@@ -215,7 +215,7 @@ impl Builder<'_> {
 
     fn subresource(&self, path: &str, subresource: &Subresource, paths: &mut Vec<PathItem>) {
         let suffix = capitalised(&subresource.name);
-        let place = Place { path, suffix: &suffix };
+        let place = OperationPath { path, suffix: &suffix };
         let gvk = &subresource.gvk;
         // A connection takes its options from the query, so its kind is one of options.
         if gvk.kind.ends_with("Options") {
@@ -246,21 +246,21 @@ impl Builder<'_> {
             true => ("ListForAllNamespaces", format!("{base}/watch/namespaces/{{namespace}}/{}", r.plural)),
             false => ("List", across.clone()),
         };
-        let place = Place { path: &across, suffix };
+        let place = OperationPath { path: &across, suffix };
         paths.push(item(&across, vec![self.list(place, "watch", "watchlist")]));
         if r.namespaced {
-            let place = Place { path: &collection, suffix: "List" };
+            let place = OperationPath { path: &collection, suffix: "List" };
             paths.push(item(&collection, vec![self.list(place, "watch", "watchlist")]));
         }
         if r.has_verb("get") {
             let path = format!("{collection}/{{name}}");
-            let place = Place { path: &path, suffix: "" };
+            let place = OperationPath { path: &path, suffix: "" };
             paths.push(item(&path, vec![self.list(place, "watch", "watch")]));
         }
     }
 
     /// An operation without parameters of its own, a body or answers.
-    fn operation(&self, method: &'static str, verb: &str, place: Place, kind: GVK) -> Operation {
+    fn operation(&self, method: &'static str, verb: &str, place: OperationPath, kind: GVK) -> Operation {
         let r = self.resource;
         // Across all namespaces, "Namespaced" is left out.
         let scope = match place.path.contains("{namespace}") {
@@ -300,7 +300,7 @@ impl Builder<'_> {
         }
     }
 
-    fn list(&self, place: Place, verb: &str, action: &'static str) -> Operation {
+    fn list(&self, place: OperationPath, verb: &str, action: &'static str) -> Operation {
         let mut operation = self.operation("get", verb, place, self.resource.gvk());
         operation.action = Some(action);
         self.options(&mut operation, &["ListOptions"], &[]);
@@ -315,7 +315,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn read(&self, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn read(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let mut operation = self.operation("get", "read", place, kind);
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -326,7 +326,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn log(&self, place: Place) -> Operation {
+    fn log(&self, place: OperationPath) -> Operation {
         let mut operation = self.operation("get", "read", place, self.resource.gvk());
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -337,7 +337,7 @@ impl Builder<'_> {
     }
 
     /// Create and replace.
-    fn write(&self, method: &'static str, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn write(&self, method: &'static str, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let (verb, options, codes): (_, _, &[u16]) = match method {
             "post" => ("create", "CreateOptions", &[200, 201, 202]),
             _ => ("replace", "UpdateOptions", &[200, 201]),
@@ -350,7 +350,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn patch(&self, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn patch(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let mut operation = self.operation("patch", "patch", place, kind);
         operation.action = Some("patch");
         self.options(&mut operation, &["PatchOptions"], &[]);
@@ -361,7 +361,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn delete(&self, place: Place, collection: bool) -> Operation {
+    fn delete(&self, place: OperationPath, collection: bool) -> Operation {
         let (verb, codes): (_, &[u16]) = match collection {
             true => ("deletecollection", &[200]),
             false => ("delete", &[200, 202]),
@@ -410,7 +410,8 @@ impl Builder<'_> {
         let mut add = |path: &str, suffix: &str| {
             let operations = methods.iter().map(|method| {
                 let verb = format!("connect{method}");
-                let mut operation = self.operation(method, &verb, Place { path, suffix }, sub.gvk.clone());
+                let mut operation =
+                    self.operation(method, &verb, OperationPath { path, suffix }, sub.gvk.clone());
                 operation.action = Some("connect");
                 self.query_of(&mut operation, self.schema.kind(&sub.gvk), &[]);
                 operation.produces = ANY_TYPE;

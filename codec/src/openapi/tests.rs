@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 use super::*;
 use crate::{resources, schema};
 
-fn builtin(group: &str, version: &str) -> Vec<Published<'static>> {
+fn builtin(group: &str, version: &str) -> Vec<PublishedResource<'static>> {
     let rows = resources::builtin().resources.iter();
-    rows.filter(|r| r.group == group && r.version == version).map(Published::builtin).collect()
+    rows.filter(|r| r.group == group && r.version == version).map(PublishedResource::builtin).collect()
 }
 
 fn version(group: &str, version: &str) -> Json {
@@ -19,7 +19,8 @@ fn version(group: &str, version: &str) -> Json {
 }
 
 fn swagger() -> Json {
-    let all: Vec<Published> = resources::builtin().resources.iter().map(Published::builtin).collect();
+    let all: Vec<PublishedResource> =
+        resources::builtin().resources.iter().map(PublishedResource::builtin).collect();
     serde_json::from_slice(&v2::document(schema::builtin(), &all, &NoDescriptions)).unwrap()
 }
 
@@ -306,7 +307,7 @@ fn custom_resources_join_with_metadata_and_expanded_extensions() {
     let fields = [SmolStr::from(".spec.note")];
     let custom =
         CustomSchema { schema: Some(&schema), preserve_unknown_fields: false, selectable_fields: &fields };
-    let published = [Published::custom(&resource, custom)];
+    let published = [PublishedResource::custom(&resource, custom)];
 
     let json = v3::version(schema::builtin(), "stable.example.com", "v1", &published, &NoDescriptions);
     let document: Json = serde_json::from_slice(&json).unwrap();
@@ -397,7 +398,8 @@ fn all_at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
 
 #[test]
 fn protobuf_has_what_older_clients_read_of_it() {
-    let all: Vec<Published> = resources::builtin().resources.iter().map(Published::builtin).collect();
+    let all: Vec<PublishedResource> =
+        resources::builtin().resources.iter().map(PublishedResource::builtin).collect();
     let json = v2::document(schema::builtin(), &all, &NoDescriptions);
     let document = gnostic::v2(&json).unwrap();
     assert_eq!(all_at(&document, &[1]), [b"2.0"]);

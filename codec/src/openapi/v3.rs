@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use super::operations::{self, Content, Operation, Parameter, PathItem};
 use super::schemas::{kind_object, Definitions};
 use super::writer::JsonWriter;
-use super::{custom, versions_of, Descriptions, Edition, Published, API_VERSION};
+use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
 
 /// The document of a group version: its `resources`, with every definition that they refer to. `schema` is
@@ -14,7 +14,7 @@ pub fn version(
     schema: &Schema,
     group: &str,
     version: &str,
-    resources: &[Published],
+    resources: &[PublishedResource],
     descriptions: &dyn Descriptions,
 ) -> Vec<u8> {
     let mut versions = versions_of(resources);

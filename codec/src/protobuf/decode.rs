@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
 use super::scan::{
     entry, is_null, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items,
-    Entry, Seen,
+    Entry, ScannedField,
 };
 use super::sink::{wire_text, Sink};
 use super::tape::Tape;
@@ -29,7 +29,7 @@ pub(crate) struct Decoder<'s, 'a> {
     schema: &'s Schema,
     layouts: &'s Layouts,
     /// A stack: what the scans of the messages that are being emitted noted.
-    seen: Vec<Seen<'a>>,
+    seen: Vec<ScannedField<'a>>,
 }
 
 impl<'s, 'a> Decoder<'s, 'a> {
@@ -72,7 +72,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
             return Err(DecodeError::TooDeep);
         }
         let base = self.seen.len();
-        self.seen.resize(base + message.fields.len(), Seen::default());
+        self.seen.resize(base + message.fields.len(), ScannedField::default());
         let mut found = message.always;
         if !scan(bytes, message, 0, &mut self.seen[base..], &mut found)? {
             self.seen.truncate(base);
@@ -95,7 +95,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
     fn field<S: Sink>(
         &mut self,
         field: &'s FieldLayout,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -144,7 +144,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
     }
 
     /// Whether Go's struct tag leaves out the value of a field that is no pointer.
-    fn left_out(&self, field: &FieldLayout, seen: Seen<'_>) -> Result<bool, DecodeError> {
+    fn left_out(&self, field: &FieldLayout, seen: ScannedField<'_>) -> Result<bool, DecodeError> {
         Ok(match (field.omit, field.shape) {
             (Omit::Never, _) => false,
             (_, Shape::Bool | Shape::Int64) => seen.scalar == 0,
@@ -157,7 +157,12 @@ impl<'s, 'a> Decoder<'s, 'a> {
     }
 
     /// Whether a field holds its zero value, as `omitzero` asks.
-    fn is_zero(&self, field: &FieldLayout, seen: Seen<'_>, depth: usize) -> Result<bool, DecodeError> {
+    fn is_zero(
+        &self,
+        field: &FieldLayout,
+        seen: ScannedField<'_>,
+        depth: usize,
+    ) -> Result<bool, DecodeError> {
         if seen.count == 0 {
             return Ok(true);
         }
@@ -192,10 +197,10 @@ impl<'s, 'a> Decoder<'s, 'a> {
                 if depth > MAX_DEPTH {
                     return Err(DecodeError::TooDeep);
                 }
-                let mut inner = vec![Seen::default(); message.fields.len()];
+                let mut inner = vec![ScannedField::default(); message.fields.len()];
                 if !scan(seen.bytes, message, 0, &mut inner, &mut FieldSet::default())? {
                     let merged = merge(seen.bytes, message, 0)?;
-                    return self.is_zero(field, Seen { bytes: &merged, ..seen }, depth + 1);
+                    return self.is_zero(field, ScannedField { bytes: &merged, ..seen }, depth + 1);
                 }
                 for (field, seen) in message.fields.iter().zip(inner) {
                     if !self.is_zero(field, seen, depth + 1)? {
@@ -212,7 +217,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         &mut self,
         field: &'s FieldLayout,
         number: u32,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -259,7 +264,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
     fn map<S: Sink>(
         &mut self,
         field: &'s FieldLayout,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -400,7 +405,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         // Pieces of the one schema, merged by putting them together.
         let mut schema: Option<Cow<'a, [u8]>> = None;
         let mut allows = false;
-        let mut alternatives = Seen::default();
+        let mut alternatives = ScannedField::default();
         let mut reader = Reader::new(bytes);
         while !reader.is_empty() {
             let rest = reader.rest();

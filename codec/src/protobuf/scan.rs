@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 
 /// What the scan noted of one field.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen<'a> {
+pub(super) struct ScannedField<'a> {
     /// The value of a length-delimited field; of a list or map the message from its first element on.
     pub bytes: &'a [u8],
     /// The value of a numeric field.
@@ -54,7 +54,7 @@ pub(super) fn scan<'a>(
     bytes: &'a [u8],
     message: &Message,
     part: usize,
-    seen: &mut [Seen<'a>],
+    seen: &mut [ScannedField<'a>],
     found: &mut FieldSet,
 ) -> Result<bool, DecodeError> {
     let layout = &message.parts[part];
@@ -176,8 +176,8 @@ pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a
 }
 
 /// Where the items of a wrapped list are.
-pub(super) fn wrapped_items(bytes: &[u8]) -> Result<Seen<'_>, DecodeError> {
-    let mut items = Seen::default();
+pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, DecodeError> {
+    let mut items = ScannedField::default();
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let rest = reader.rest();

@@ -27,7 +27,7 @@ pub fn builtin() -> &'static Schema {
 /// What is wrong with a line of the table.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
-struct Fault {
+struct TableLineError {
     line: usize,
     what: &'static str,
 }
@@ -46,7 +46,7 @@ struct Reader {
     maps: HashMap<TypeId, TypeId>,
 }
 
-fn parse(table: &'static str) -> Result<Schema, Fault> {
+fn parse(table: &'static str) -> Result<Schema, TableLineError> {
     let mut reader = Reader::new();
     let lines = || {
         let numbered = table.lines().enumerate().map(|(i, line)| (i + 1, line));
@@ -55,11 +55,11 @@ fn parse(table: &'static str) -> Result<Schema, Fault> {
     // Types refer to later ones, so the first pass gives every name its id.
     let mut package = "";
     for (line, text) in lines() {
-        reader.declare(&mut package, text).map_err(|what| Fault { line, what })?;
+        reader.declare(&mut package, text).map_err(|what| TableLineError { line, what })?;
     }
     let mut current = None;
     for (line, text) in lines() {
-        reader.define(&mut package, &mut current, text).map_err(|what| Fault { line, what })?;
+        reader.define(&mut package, &mut current, text).map_err(|what| TableLineError { line, what })?;
     }
     reader.schema.index();
     Ok(reader.schema)

@@ -1,6 +1,6 @@
 //! Label selectors: requirements and how they match.
 
-use super::{parser, Fault, RequirementError, SelectorError};
+use super::{parser, LabelError, RequirementError, SelectorError};
 use crate::error::quoted;
 use crate::{names, Value};
 use smol_str::SmolStr;
@@ -51,7 +51,7 @@ impl Requirement {
         let key = key.into();
         // Errors name the place of a value as it came, the requirement keeps them sorted.
         let mut values: Vec<SmolStr> = values.into_iter().map(Into::into).collect();
-        let mut errors = Vec::from_iter(Fault::of("key", &key, &names::qualified_name_errors(&key)));
+        let mut errors = Vec::from_iter(LabelError::of("key", &key, &names::qualified_name_errors(&key)));
         let count_error = match operator {
             In | NotIn if values.is_empty() => Some("for 'in', 'notin' operators, values set can't be empty"),
             Equals | DoubleEquals | NotEquals if values.len() != 1 => {
@@ -66,17 +66,21 @@ impl Requirement {
             _ => None,
         };
         if let Some(detail) = count_error {
-            errors.push(Fault { path: "values".into(), value: json_list(&values), detail: detail.into() });
+            errors.push(LabelError {
+                path: "values".into(),
+                value: json_list(&values),
+                detail: detail.into(),
+            });
         }
         if matches!(operator, GreaterThan | LessThan) {
             for (i, value) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
                 let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
-                errors.push(Fault::new(format!("values[{i}]"), value, detail));
+                errors.push(LabelError::new(format!("values[{i}]"), value, detail));
             }
         }
         for (i, value) in values.iter().enumerate() {
             let broken = names::label_value_errors(value);
-            errors.extend(Fault::of(&format!("values[{i}][{key}]"), value, &broken));
+            errors.extend(LabelError::of(&format!("values[{i}][{key}]"), value, &broken));
         }
         if !errors.is_empty() {
             return Err(RequirementError::Invalid(errors));

@@ -93,13 +93,13 @@ pub enum RequirementError {
     #[error("found '{0}' expected: '('")]
     List(String),
     /// Keys or values break the rules of labels.
-    #[error("{}", Faults(.0))]
-    Invalid(Vec<Fault>),
+    #[error("{}", LabelErrors(.0))]
+    Invalid(Vec<LabelError>),
 }
 
 /// A key or value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct LabelError {
     /// Where, as a field path: `values[0][app]`; `<nil>` for a key of the query parameter.
     pub path: String,
     /// The value, quoted.
@@ -108,27 +108,27 @@ pub struct Fault {
     pub detail: String,
 }
 
-impl Fault {
-    fn new(path: impl Into<String>, value: &str, detail: &str) -> Fault {
-        Fault { path: path.into(), value: quoted(value), detail: detail.into() }
+impl LabelError {
+    fn new(path: impl Into<String>, value: &str, detail: &str) -> LabelError {
+        LabelError { path: path.into(), value: quoted(value), detail: detail.into() }
     }
 
     /// A error with all that a rule of names says about the value, or none.
-    fn of(path: &str, value: &str, errors: &[String]) -> Option<Fault> {
-        (!errors.is_empty()).then(|| Fault::new(path, value, &errors.join("; ")))
+    fn of(path: &str, value: &str, errors: &[String]) -> Option<LabelError> {
+        (!errors.is_empty()).then(|| LabelError::new(path, value, &errors.join("; ")))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LabelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: Invalid value: {}: {}", self.path, self.value, self.detail)
     }
 }
 
 /// One error as it is, several in brackets: Go's aggregate of errors.
-struct Faults<'a>(&'a [Fault]);
+struct LabelErrors<'a>(&'a [LabelError]);
 
-impl fmt::Display for Faults<'_> {
+impl fmt::Display for LabelErrors<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [one] => one.fmt(f),

@@ -3,7 +3,7 @@
 //! The tokens are upstream's, with its oddities: `in` and `notin` are operators only behind a key, so
 //! `in in (in)` is a requirement; a NUL ends a word, and where none has begun it ends the selector.
 
-use super::{Fault, Operator, Requirement, RequirementError, SelectorError};
+use super::{LabelError, Operator, Requirement, RequirementError, SelectorError};
 use crate::names;
 use std::collections::BTreeSet;
 
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
             return self.unexpected("identifier");
         }
         let key = self.literal;
-        if let Some(error) = Fault::of("<nil>", key, &names::qualified_name_errors(key)) {
+        if let Some(error) = LabelError::of("<nil>", key, &names::qualified_name_errors(key)) {
             return Err(RequirementError::Invalid(vec![error]));
         }
         self.advance();

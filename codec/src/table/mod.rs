@@ -39,7 +39,7 @@ mod writer;
 pub use age::Now;
 pub use cell::Cell;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
-pub use project::{Malformed, Paths};
+pub use project::{MalformedJson, Paths};
 pub use writer::{ListMeta, RowObject, Writer};
 
 use crate::Value;

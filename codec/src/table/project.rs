@@ -19,7 +19,7 @@ const MAX_DEPTH: usize = 128;
 /// A body that is not JSON. It says where, in bytes from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON at byte {0}")]
-pub struct Malformed(pub usize);
+pub struct MalformedJson(pub usize);
 
 /// What to read of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,8 +70,8 @@ impl Paths {
     /// elements are cut likewise, and numbers where only those were asked for. One pass over the body.
     ///
     /// # Errors
-    /// [`Malformed`] where the text is found not to be JSON. What is skipped is not checked in full.
-    pub fn read(&self, json: &[u8]) -> Result<Value, Malformed> {
+    /// [`MalformedJson`] where the text is found not to be JSON. What is skipped is not checked in full.
+    pub fn read(&self, json: &[u8]) -> Result<Value, MalformedJson> {
         Reader { json, at: 0 }.value(self, MAX_DEPTH)
     }
 
@@ -108,8 +108,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn malformed<T>(&self) -> Result<T, Malformed> {
-        Err(Malformed(self.at))
+    fn malformed<T>(&self) -> Result<T, MalformedJson> {
+        Err(MalformedJson(self.at))
     }
 
     /// The next byte that is no space, without stepping over it; NUL, which starts nothing, at the end.
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
 
     /// Steps over a byte that must come next.
     #[inline]
-    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn expect(&mut self, byte: u8) -> Result<(), MalformedJson> {
         if self.take(byte) {
             Ok(())
         } else {
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let Some(depth) = depth.checked_sub(1) else {
             self.skip()?;
             return Ok(Value::Null);
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
             b'[' if paths.count_only() => self.count(b'[', b']'),
             b'{' => self.object(paths, depth),
             b'[' => self.array(paths, depth),
-            b'"' => Ok(Value::String(self.string()?.text().ok_or(Malformed(self.at))?)),
+            b'"' => Ok(Value::String(self.string()?.text().ok_or(MalformedJson(self.at))?)),
             b't' => self.word("true", Value::Bool(true)),
             b'f' => self.word("false", Value::Bool(false)),
             b'n' => self.word("null", Value::Null),
@@ -160,14 +160,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let mut members = Vec::with_capacity(paths.keys.len());
         self.expect(b'{')?;
         if !self.take(b'}') {
             loop {
                 let key = self.key()?;
                 if paths.whole {
-                    let key = key.text().ok_or(Malformed(self.at))?;
+                    let key = key.text().ok_or(MalformedJson(self.at))?;
                     members.push((key, self.value(&WHOLE, depth)?));
                 } else if let Some((key, below)) = paths.below(key.bytes) {
                     // A few members, put where they belong, cost less than sorting them.
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(Map::from_members(members).0))
     }
 
-    fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let mut items = Vec::new();
         let each = if paths.whole { Some(&WHOLE) } else { paths.each.as_deref() };
         let Some(each) = each else {
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The number of elements of the list or object that begins here.
-    fn count(&mut self, open: u8, close: u8) -> Result<Value, Malformed> {
+    fn count(&mut self, open: u8, close: u8) -> Result<Value, MalformedJson> {
         let mut count = 0;
         self.expect(open)?;
         if !self.take(close) {
@@ -225,7 +225,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Int(count))
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, Malformed> {
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, MalformedJson> {
         if !self.json[self.at..].starts_with(word.as_bytes()) {
             return self.malformed();
         }
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value, Malformed> {
+    fn number(&mut self) -> Result<Value, MalformedJson> {
         let rest = &self.json[self.at..];
         let end = rest
             .iter()
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
 
     /// Steps over a key and its colon.
     #[inline]
-    fn key(&mut self) -> Result<Raw<'a>, Malformed> {
+    fn key(&mut self) -> Result<Raw<'a>, MalformedJson> {
         let key = self.string()?;
         self.expect(b':')?;
         Ok(key)
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
 
     /// Steps over a string.
     #[inline]
-    fn string(&mut self) -> Result<Raw<'a>, Malformed> {
+    fn string(&mut self) -> Result<Raw<'a>, MalformedJson> {
         self.expect(b'"')?;
         let start = self.at;
         match string_end(self.json, start) {
@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Steps over a value without looking into it: to the `,`, `}` or `]` behind it.
-    fn skip(&mut self) -> Result<(), Malformed> {
+    fn skip(&mut self) -> Result<(), MalformedJson> {
         match self.peek() {
             b'{' | b'[' => match container_len(&self.json[self.at..]) {
                 Some(len) => self.at += len,
@@ -366,7 +366,7 @@ mod tests {
     use crate::tree;
     use proptest::prelude::*;
 
-    fn read(paths: &[&str], json: &str) -> Result<Value, Malformed> {
+    fn read(paths: &[&str], json: &str) -> Result<Value, MalformedJson> {
         let mut all = Paths::default();
         paths.iter().for_each(|path| all.insert(path));
         all.read(json.as_bytes())

@@ -2,7 +2,7 @@
 
 use super::age::Now;
 use super::partial::write_partial_metadata;
-use super::project::Malformed;
+use super::project::MalformedJson;
 use super::{json, Column, Definition};
 use crate::negotiate::MetaVersion;
 use crate::Value;
@@ -97,14 +97,14 @@ impl<'a> Writer<'a> {
     /// resourceVersion. One pass over the body, and no more than it takes to hold what the columns show.
     ///
     /// # Errors
-    /// [`Malformed`] when the body is not JSON; then nothing is appended.
+    /// [`MalformedJson`] when the body is not JSON; then nothing is appended.
     pub fn row(
         &mut self,
         body: &[u8],
         resource_version: &str,
         object: RowObject<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedJson> {
         let mut tree = self.definition.paths().read(body)?;
         if self.definition.shows_resource_version() {
             if let Some(metadata) = tree.object_at_mut(&["metadata"]) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::nodes::{compose, yaml_error, Document, Kind, Node, NodeId};
-use super::resolve::{resolve, Resolved};
+use super::resolve::{resolve, ResolvedScalar};
 use super::writer::go_general;
 use crate::base64_text;
 use crate::error::{quoted, DecodeError, StrictError, MAX_STRICT_ERRORS};
@@ -229,7 +229,7 @@ impl<'d, 'a> Reader<'d, 'a> {
             }
             Value::Bool(b) => SmolStr::new_static(if b { "true" } else { "false" }),
             Value::Int(n) => format_smolstr!("{n}"),
-            Value::Float(_) if matches!(resolve(text), Resolved::Big(_)) => {
+            Value::Float(_) if matches!(resolve(text), ResolvedScalar::Big(_)) => {
                 return Err(unsupported_key("uint64"))
             }
             Value::Float(n) => go_general(n, true),
@@ -266,7 +266,7 @@ fn scalar(node: &Node<'_>, text: &str, plain: bool) -> Result<Value, DecodeError
             Ok(Value::String(String::from_utf8_lossy(&bytes).into()))
         }
         "!!null" | "!!bool" | "!!int" | "!!float" | "!!timestamp" => match (tag, resolve(text)) {
-            ("!!float", Resolved::Int(n)) => Ok(Value::Float(n as f64)),
+            ("!!float", ResolvedScalar::Int(n)) => Ok(Value::Float(n as f64)),
             (_, found) if found.tag() == tag => meaning(found, text),
             (_, found) => Err(cannot(found.tag(), tag)),
         },
@@ -275,14 +275,14 @@ fn scalar(node: &Node<'_>, text: &str, plain: bool) -> Result<Value, DecodeError
     }
 }
 
-fn meaning(resolved: Resolved, text: &str) -> Result<Value, DecodeError> {
+fn meaning(resolved: ResolvedScalar, text: &str) -> Result<Value, DecodeError> {
     Ok(match resolved {
-        Resolved::Null => Value::Null,
-        Resolved::Bool(b) => Value::Bool(b),
-        Resolved::Int(n) => Value::Int(n),
-        Resolved::Big(n) => Value::Float(n as f64),
-        Resolved::Float(n) if n.is_finite() => Value::Float(n),
-        Resolved::Float(n) => {
+        ResolvedScalar::Null => Value::Null,
+        ResolvedScalar::Bool(b) => Value::Bool(b),
+        ResolvedScalar::Int(n) => Value::Int(n),
+        ResolvedScalar::Big(n) => Value::Float(n as f64),
+        ResolvedScalar::Float(n) if n.is_finite() => Value::Float(n),
+        ResolvedScalar::Float(n) => {
             let shown = if n.is_nan() {
                 "NaN"
             } else if n > 0.0 {
@@ -292,6 +292,6 @@ fn meaning(resolved: Resolved, text: &str) -> Result<Value, DecodeError> {
             };
             return Err(DecodeError::Yaml { message: format!("json: unsupported value: {shown}").into() });
         }
-        Resolved::Timestamp | Resolved::String => Value::String(SmolStr::new(text)),
+        ResolvedScalar::Timestamp | ResolvedScalar::String => Value::String(SmolStr::new(text)),
     })
 }

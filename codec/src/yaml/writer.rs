@@ -5,14 +5,14 @@ use std::cmp::Ordering;
 
 use smol_str::{format_smolstr, SmolStr};
 
-use super::resolve::{is_base60, resolve, Resolved};
+use super::resolve::{is_base60, resolve, ResolvedScalar};
 use crate::json;
 use crate::value::{level, Map, Value};
 
 /// Writes a tree as one document, keys in goyaml's order, a line break at the end.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
-    writer.node(value, Context { indent: 0, place: Place::Root });
+    writer.node(value, Context { indent: 0, place: Position::Root });
     writer.end_line();
 }
 
@@ -21,7 +21,7 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
 pub fn write_element(value: &Value, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
     writer.push("- ");
-    writer.node(value, Context { indent: 0, place: Place::Item });
+    writer.node(value, Context { indent: 0, place: Position::Item });
     writer.end_line();
 }
 
@@ -30,11 +30,11 @@ pub fn write_element(value: &Value, out: &mut Vec<u8>) {
 struct Context {
     /// Columns before the lines of the container that holds the node.
     indent: usize,
-    place: Place,
+    place: Position,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Root,
     /// After `key:`.
     Value,
@@ -64,19 +64,20 @@ impl Writer<'_> {
     }
 
     fn node(&mut self, value: &Value, context: Context) {
-        let space = if context.place == Place::Value { " " } else { "" };
+        let space = if context.place == Position::Value { " " } else { "" };
         if let Some(map) = value.as_object().filter(|map| !map.is_empty()) {
             let indent = match context.place {
-                Place::Root => context.indent,
-                Place::Value | Place::Item => context.indent + 2,
+                Position::Root => context.indent,
+                Position::Value | Position::Item => context.indent + 2,
             };
-            return level(|| self.mapping(map, indent, context.place == Place::Item));
+            return level(|| self.mapping(map, indent, context.place == Position::Item));
         }
         match value {
             Value::Array(list) if !list.is_empty() => {
                 // The list of a key stands in the column of the key.
-                let indent = if context.place == Place::Item { context.indent + 2 } else { context.indent };
-                level(|| self.sequence(list, indent, context.place == Place::Item));
+                let indent =
+                    if context.place == Position::Item { context.indent + 2 } else { context.indent };
+                level(|| self.sequence(list, indent, context.place == Position::Item));
             }
             scalar => {
                 self.push(space);
@@ -100,7 +101,7 @@ impl Writer<'_> {
                 self.begin_line(indent);
             }
             self.push("- ");
-            self.node(element, Context { indent, place: Place::Item });
+            self.node(element, Context { indent, place: Position::Item });
         }
     }
 
@@ -112,13 +113,13 @@ impl Writer<'_> {
             if key.len() <= 128 && !has_break(key) {
                 self.string(key, indent, true);
                 self.push(":");
-                self.node(value, Context { indent, place: Place::Value });
+                self.node(value, Context { indent, place: Position::Value });
             } else {
                 self.push("? ");
                 self.string(key, indent + 2, false);
                 self.begin_line(indent);
                 self.push(": ");
-                self.node(value, Context { indent, place: Place::Item });
+                self.node(value, Context { indent, place: Position::Item });
             }
         }
     }
@@ -126,7 +127,7 @@ impl Writer<'_> {
     /// A string; the lines of a literal block begin in the column `indent`.
     fn string(&mut self, text: &str, indent: usize, key: bool) {
         let shape = Shape::of(text);
-        let plain = resolve(text) == Resolved::String && !is_base60(text);
+        let plain = resolve(text) == ResolvedScalar::String && !is_base60(text);
         if text.contains('\n') {
             if shape.block && !key {
                 return self.literal(text, indent);
@@ -294,7 +295,7 @@ fn float(n: f64) -> SmolStr {
     json::write_number(n, &mut text);
     let text = std::str::from_utf8(&text).unwrap_or_default();
     match resolve(text) {
-        Resolved::Float(n) => go_general(n, false),
+        ResolvedScalar::Float(n) => go_general(n, false),
         _ => SmolStr::new(text),
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
 
 /// Where the walk is, as far as pruning of defaults must know.
 #[derive(Clone, Copy)]
-enum Around<'a> {
+enum Enclosing<'a> {
     /// In no metadata.
     Nothing {
         /// Whether a list above keeps unknown fields of its elements.
@@ -89,7 +89,7 @@ enum Around<'a> {
 /// Makes the nodes of a schema; gives back the root's place.
 pub(super) fn compile(root: Props<'_>) -> Result<(Vec<Node>, NodeId), CompileError> {
     let mut builder = Builder::default();
-    let id = builder.node(root, 0, true, true, Around::Nothing { preserved: false })?;
+    let id = builder.node(root, 0, true, true, Enclosing::Nothing { preserved: false })?;
     Ok((builder.nodes, id))
 }
 
@@ -109,7 +109,7 @@ impl Builder {
         depth: usize,
         structural: bool,
         is_root: bool,
-        around: Around<'_>,
+        around: Enclosing<'_>,
     ) -> Result<NodeId, CompileError> {
         self.seen += 1;
         if depth > MAX_DEPTH {
@@ -127,7 +127,7 @@ impl Builder {
         depth: usize,
         structural: bool,
         is_root: bool,
-        around: Around<'_>,
+        around: Enclosing<'_>,
     ) -> Result<NodeId, CompileError> {
         if let Some(error) = unsupported(props).or_else(|| unconvertible(props)) {
             return Err(error);
@@ -136,8 +136,10 @@ impl Builder {
         let embeds = props.embeds() || is_root;
         let inside = |name: &SmolStr| -> Option<Vec<SmolStr>> {
             match around {
-                Around::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
-                Around::Nothing { .. } => (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()]),
+                Enclosing::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
+                Enclosing::Nothing { .. } => {
+                    (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()])
+                }
             }
         };
 
@@ -145,8 +147,8 @@ impl Builder {
             None | Some(Items::Many(_)) => None,
             Some(Items::One(item)) => {
                 let around = match around {
-                    Around::Nothing { preserved } => {
-                        Around::Nothing { preserved: preserved || props.preserves() }
+                    Enclosing::Nothing { preserved } => {
+                        Enclosing::Nothing { preserved: preserved || props.preserves() }
                     }
                     meta => meta,
                 };
@@ -157,8 +159,8 @@ impl Builder {
         for (name, schema) in props.named("properties") {
             let path = inside(name);
             let around = match &path {
-                Some(path) => Around::Meta(path),
-                None => Around::Nothing { preserved: false },
+                Some(path) => Enclosing::Meta(path),
+                None => Enclosing::Nothing { preserved: false },
             };
             properties.push((name.clone(), self.node(schema, depth + 1, structural, false, around)?));
         }
@@ -168,7 +170,7 @@ impl Builder {
             Some(AdditionalProps::Bool(false)) => Additional::Closed,
             Some(AdditionalProps::Schema(schema)) => {
                 let around = match around {
-                    Around::Nothing { .. } => Around::Nothing { preserved: false },
+                    Enclosing::Nothing { .. } => Enclosing::Nothing { preserved: false },
                     meta => meta,
                 };
                 Additional::Schema(self.node(schema, depth + 1, structural, false, around)?)
@@ -280,19 +282,19 @@ impl Builder {
     }
 
     fn nested(&mut self, schema: Props<'_>, depth: usize) -> Result<NodeId, CompileError> {
-        self.node(schema, depth + 1, false, false, Around::Nothing { preserved: false })
+        self.node(schema, depth + 1, false, false, Enclosing::Nothing { preserved: false })
     }
 
     /// A default as objects get it: without what its schema does not know.
-    fn pruned_default(&self, mut default: Value, node: &Node, around: Around<'_>) -> Value {
+    fn pruned_default(&self, mut default: Value, node: &Node, around: Enclosing<'_>) -> Value {
         match around {
-            Around::Nothing { preserved } => {
+            Enclosing::Nothing { preserved } => {
                 prune::prune_default(&self.nodes, node, &mut default, preserved);
                 metadata::coerce_default(&self.nodes, node, &mut default);
                 default
             }
             // Only what the fields of every object can hold stays.
-            Around::Meta(path) => {
+            Enclosing::Meta(path) => {
                 let wrapped = path.iter().rev().fold(default.clone(), |inner, name| {
                     let mut outer = tree!({});
                     if let Some(map) = outer.as_object_mut() {

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 
-use plinth_cel::{child_cardinality, Budget, Declared, Rules, SchemaCost, SchemaNode};
+use plinth_cel::{child_cardinality, Budget, DeclType, Rules, SchemaCost, SchemaNode};
 use plinth_codec::field::{FieldError, Path, Reason};
 use plinth_codec::value::{level, Value};
 
 use super::node::{Additional, ListKind, Node, NodeId};
-use super::validate::Correlated;
+use super::validate::CorrelatedObject;
 
 /// A node with the arena that it lies in: what rules are compiled against.
 #[derive(Clone, Copy, Debug)]
@@ -113,14 +113,14 @@ impl RuleSet {
     pub(crate) fn compile(nodes: &[Node], root: NodeId) -> RuleSet {
         let mut set = RuleSet::default();
         let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return set };
-        if let Some(declared) = Declared::of(at, true) {
+        if let Some(declared) = DeclType::of(at, true) {
             set.root = (!at.node.rules().is_empty()).then(|| Rules::compile(at.node.rules(), at, &declared));
             set.below(at, &declared);
         }
         set
     }
 
-    fn add(&mut self, id: NodeId, at: NodeRef<'_>, declared: Option<&Declared>) {
+    fn add(&mut self, id: NodeId, at: NodeRef<'_>, declared: Option<&DeclType>) {
         let Some(declared) = declared.filter(|_| at.node.rules_below && !self.nodes.contains_key(&id)) else {
             return;
         };
@@ -129,7 +129,7 @@ impl RuleSet {
         level(|| self.below(at, declared));
     }
 
-    fn below(&mut self, at: NodeRef<'_>, declared: &Declared) {
+    fn below(&mut self, at: NodeRef<'_>, declared: &DeclType) {
         for (name, id) in &at.node.properties {
             if let Some(field) = at.at(*id) {
                 self.add(*id, field, declared.property(name));
@@ -163,7 +163,7 @@ pub(super) fn errors(
     budget.keep_brief(brief);
     let mut walk = Walk { nodes, rules, budget, errors: Vec::new() };
     let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Some(Vec::new()) };
-    let correlated = old.map(|old| Correlated::new(nodes, Some(node), new, old));
+    let correlated = old.map(|old| CorrelatedObject::new(nodes, Some(node), new, old));
     walk.ask(rules.root.as_ref(), &Path::Root, new, correlated);
     walk.below(node, &Path::Root, new, correlated);
     (!walk.budget.is_long()).then_some(walk.errors)
@@ -177,7 +177,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn value(&mut self, id: NodeId, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn value(&mut self, id: NodeId, path: &Path<'_>, value: &Value, old: Option<CorrelatedObject<'_>>) {
         let node = self.nodes.get(id.index()).filter(|node| node.rules_below);
         let Some(node) = node.filter(|_| !value.is_null() && !self.is_over()) else { return };
         let rules = self.rules;
@@ -190,14 +190,20 @@ impl<'a> Walk<'a> {
         self.budget.is_exhausted() || self.budget.is_long()
     }
 
-    fn ask(&mut self, rules: Option<&Rules>, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn ask(
+        &mut self,
+        rules: Option<&Rules>,
+        path: &Path<'_>,
+        value: &Value,
+        old: Option<CorrelatedObject<'_>>,
+    ) {
         let Some(rules) = rules.filter(|rules| !rules.is_empty()) else { return };
-        let mut unchanged = || old.is_some_and(Correlated::is_unchanged);
+        let mut unchanged = || old.is_some_and(CorrelatedObject::is_unchanged);
         let verdict = rules.evaluate(path, value, old.map(|old| old.old), &mut unchanged, &mut self.budget);
         self.errors.extend(verdict.errors);
     }
 
-    fn below(&mut self, node: &Node, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn below(&mut self, node: &Node, path: &Path<'_>, value: &Value, old: Option<CorrelatedObject<'_>>) {
         level(|| match value {
             Value::Object(map) => {
                 for (name, value) in map.iter() {
@@ -211,7 +217,7 @@ impl<'a> Walk<'a> {
             }
             Value::Array(items) => {
                 let Some(id) = node.items else { return };
-                let before = old.and_then(Correlated::elements);
+                let before = old.and_then(CorrelatedObject::elements);
                 for (i, item) in items.iter().enumerate() {
                     let old = before.as_ref().and_then(|before| before.of(item));
                     self.value(id, &path.index(i), item, old);
@@ -249,7 +255,7 @@ pub(super) fn definition_errors(
     let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return Vec::new() };
     check.texts(at, path);
     if check.errors.is_empty() && all_else_is_well {
-        let declared = Declared::of(at, true);
+        let declared = DeclType::of(at, true);
         check.expressions(at, path, declared.as_ref(), Some(1), None);
         check.errors.extend(check.cost.errors(path));
     }
@@ -281,7 +287,7 @@ impl Check {
         &mut self,
         at: NodeRef<'_>,
         path: &Path<'_>,
-        declared: Option<&Declared>,
+        declared: Option<&DeclType>,
         cardinality: Option<u64>,
         uncorrelatable: Option<&str>,
     ) {

@@ -131,7 +131,7 @@ impl StructuralSchema {
     /// Does to an object that was not decoded, because an apply has merged it, what decoding does where validation has nothing to
     /// say: leaves out what is empty in metadata and in that of embedded objects, and takes out a `null` that no schema
     /// with a type refuses. What has a wrong type stays for validation to tell of.
-    pub fn settle(&self, object: &mut Value) {
+    pub fn normalize(&self, object: &mut Value) {
         self.drop_nulls(object, |node| node.kind == Kind::Any && !node.int_or_string);
         if let Some(metadata) = object.get_mut("metadata") {
             if let Ok(decoded) = metadata::decode(metadata.clone(), false, false) {

@@ -4,7 +4,7 @@ use plinth_codec::base64_text;
 use plinth_codec::names;
 use plinth_codec::time::Timestamp;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use super::url::Url;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
@@ -71,19 +71,21 @@ fn find(name: &str) -> Option<&'static NamedFormat> {
 
 pub(super) fn get<'a>(name: &'static str) -> Outcome<'a> {
     let format = find(name).ok_or(EvalError::NoSuchOverload)?;
-    Ok(Val::thing(Thing::Format(format)))
+    Ok(Val::opaque(OpaqueValue::Format(format)))
 }
 
 pub(super) fn named<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
-        [Val::String(name)] => Ok(Val::optional(find(name.as_str()).map(|f| Val::thing(Thing::Format(f))))),
+        [Val::String(name)] => {
+            Ok(Val::optional(find(name.as_str()).map(|f| Val::opaque(OpaqueValue::Format(f)))))
+        }
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 pub(super) fn validate<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [format, Val::String(text)] = args else { return Err(EvalError::NoSuchOverload) };
-    let Some(Thing::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
+    let Some(OpaqueValue::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
     let errors = (format.errors)(text.as_str());
     match errors.is_empty() {
         true => Ok(Val::Optional(None)),

@@ -34,7 +34,7 @@ use std::sync::LazyLock;
 pub(crate) use self::standard::duration_text;
 use super::cost::Cost;
 use super::program::{Context, EvalError};
-use super::types::{Opaque, Type};
+use super::types::{OpaqueType, Type};
 use super::value::Val;
 
 /// An implementation. The arguments start with the receiver.
@@ -157,17 +157,17 @@ fn simple_type(name: &str) -> Option<Type> {
         "duration" => Type::Duration,
         "timestamp" => Type::Timestamp,
         "type" => Type::Kind,
-        "quantity" => Type::Opaque(Opaque::Quantity),
-        "url" => Type::Opaque(Opaque::Url),
-        "ip" => Type::Opaque(Opaque::Ip),
-        "cidr" => Type::Opaque(Opaque::Cidr),
-        "format" => Type::Opaque(Opaque::Format),
-        "semver" => Type::Opaque(Opaque::Semver),
-        "authorizer" => Type::Opaque(Opaque::Authorizer),
-        "pathcheck" => Type::Opaque(Opaque::PathCheck),
-        "groupcheck" => Type::Opaque(Opaque::GroupCheck),
-        "resourcecheck" => Type::Opaque(Opaque::ResourceCheck),
-        "decision" => Type::Opaque(Opaque::Decision),
+        "quantity" => Type::Opaque(OpaqueType::Quantity),
+        "url" => Type::Opaque(OpaqueType::Url),
+        "ip" => Type::Opaque(OpaqueType::Ip),
+        "cidr" => Type::Opaque(OpaqueType::Cidr),
+        "format" => Type::Opaque(OpaqueType::Format),
+        "semver" => Type::Opaque(OpaqueType::Semver),
+        "authorizer" => Type::Opaque(OpaqueType::Authorizer),
+        "pathcheck" => Type::Opaque(OpaqueType::PathCheck),
+        "groupcheck" => Type::Opaque(OpaqueType::GroupCheck),
+        "resourcecheck" => Type::Opaque(OpaqueType::ResourceCheck),
+        "decision" => Type::Opaque(OpaqueType::Decision),
         _ => return None,
     })
 }

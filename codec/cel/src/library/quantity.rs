@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use plinth_codec::quantity::Quantity;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
@@ -19,14 +19,14 @@ fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
 
 fn of<'v>(value: Option<&'v Val<'_>>) -> Result<&'v Quantity, EvalError> {
     match value.and_then(|v| v.as_thing()) {
-        Some(Thing::Quantity(quantity)) => Ok(quantity),
+        Some(OpaqueValue::Quantity(quantity)) => Ok(quantity),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 pub(super) fn quantity<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let quantity = Quantity::parse(text(args)?).map_err(|e| EvalError::Other(e.to_string().into()))?;
-    Ok(Val::thing(Thing::Quantity(quantity)))
+    Ok(Val::opaque(OpaqueValue::Quantity(quantity)))
 }
 
 pub(super) fn is_quantity<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -58,7 +58,7 @@ fn operand(value: Option<&Val<'_>>) -> Result<Quantity, EvalError> {
 }
 
 fn made<'a>(quantity: Quantity) -> Outcome<'a> {
-    Ok(Val::thing(Thing::Quantity(quantity)))
+    Ok(Val::opaque(OpaqueValue::Quantity(quantity)))
 }
 
 pub(super) fn add<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -71,8 +71,8 @@ pub(super) fn sub<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 
 fn order(args: &[Val<'_>]) -> Result<Ordering, EvalError> {
     match (args.first().and_then(|v| v.as_thing()), args.get(1).and_then(|v| v.as_thing())) {
-        (Some(Thing::Quantity(a)), Some(Thing::Quantity(b))) => Ok(a.cmp(b)),
-        (Some(Thing::Version(a)), Some(Thing::Version(b))) => Ok(a.compare(b)),
+        (Some(OpaqueValue::Quantity(a)), Some(OpaqueValue::Quantity(b))) => Ok(a.cmp(b)),
+        (Some(OpaqueValue::Version(a)), Some(OpaqueValue::Version(b))) => Ok(a.compare(b)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }

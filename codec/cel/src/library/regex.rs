@@ -23,7 +23,7 @@ pub(super) fn find<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'
     let regex = context.regex(pattern)?;
     Ok(match text {
         Text::Data(text) => Val::String(Text::Data(regex.find(text).map_or("", |m| m.as_str()))),
-        Text::Made(text) => Val::text(regex.find(text).map_or("", |m| m.as_str())),
+        Text::Computed(text) => Val::text(regex.find(text).map_or("", |m| m.as_str())),
     })
 }
 
@@ -39,7 +39,7 @@ pub(super) fn find_all<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outco
         Text::Data(text) => {
             regex.find_iter(text).take(most).map(|m| Val::String(Text::Data(m.as_str()))).collect()
         }
-        Text::Made(text) => regex.find_iter(text).take(most).map(|m| Val::text(m.as_str())).collect(),
+        Text::Computed(text) => regex.find_iter(text).take(most).map(|m| Val::text(m.as_str())).collect(),
     };
     context.work(found.len() as u64)?;
     Ok(Val::list(found))

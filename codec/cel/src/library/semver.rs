@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use plinth_codec::error::quoted;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
@@ -135,7 +135,7 @@ fn parse(args: &[Val<'_>]) -> Result<Result<Version, String>, EvalError> {
 
 pub(super) fn semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let version = parse(args)?.map_err(|why| EvalError::Other(why.into()))?;
-    Ok(Val::thing(Thing::Version(version)))
+    Ok(Val::opaque(OpaqueValue::Version(version)))
 }
 
 pub(super) fn is_semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -145,7 +145,7 @@ pub(super) fn is_semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
 fn part<'a>(args: &[Val<'a>], index: usize) -> Outcome<'a> {
     match args.first().and_then(|v| v.as_thing()) {
         // Upstream's conversion wraps around; no version in use has such numbers.
-        Some(Thing::Version(version)) => Ok(Val::Int(version.numbers[index] as i64)),
+        Some(OpaqueValue::Version(version)) => Ok(Val::Int(version.numbers[index] as i64)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }

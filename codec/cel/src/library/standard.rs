@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plinth_codec::time::{civil_from_days, days_from_civil, parse_duration, Timestamp};
 use smol_str::SmolStr;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::declare::ListKind;
 use crate::program::{Context, EvalError};
 use crate::value::{find_by_keys, List, Table, Text, Val};
@@ -297,13 +297,13 @@ pub(super) fn map_insert<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Out
     };
     context.work(map.len() as u64)?;
     let mut entries = match map {
-        Table::Made(entries) => entries.clone(),
+        Table::Computed(entries) => entries.clone(),
         Table::Data(..) => Arc::new(map.iter().filter_map(|(k, v)| Some((k.to_key()?, (k, v)))).collect()),
     };
     for (key, value) in more {
         context.insert(Arc::make_mut(&mut entries), key, value)?;
     }
-    Ok(Val::Map(Table::Made(entries)))
+    Ok(Val::Map(Table::Computed(entries)))
 }
 
 pub(super) fn size<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -469,9 +469,9 @@ pub(super) fn to_string<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
         },
         [Val::Duration(n)] => Val::text(duration_text(*n)),
         [Val::Timestamp(t)] => Val::text(time_text(*t)),
-        [Val::Thing(thing)] => match &**thing {
-            Thing::Ip(ip) => Val::text(ip.to_string()),
-            Thing::Network(network) => Val::text(network.to_string()),
+        [Val::Opaque(thing)] => match &**thing {
+            OpaqueValue::Ip(ip) => Val::text(ip.to_string()),
+            OpaqueValue::Network(network) => Val::text(network.to_string()),
             _ => return Err(EvalError::NoSuchOverload),
         },
         _ => return Err(EvalError::NoSuchOverload),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::program::{Context, EvalError};
 use crate::value::{Key, Table, Val};
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
@@ -68,7 +68,7 @@ fn escape_path(path: &str) -> String {
 
 fn of<'v>(args: &'v [Val<'_>]) -> Result<&'v Url, EvalError> {
     match args.first().and_then(|v| v.as_thing()) {
-        Some(Thing::Url(url)) => Ok(url),
+        Some(OpaqueValue::Url(url)) => Ok(url),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn url<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let url = Url::parse_request(text(args)?).map_err(|why| {
         EvalError::Other(format!("URL parse error during conversion from string: {why}").into())
     })?;
-    Ok(Val::thing(Thing::Url(url)))
+    Ok(Val::opaque(OpaqueValue::Url(url)))
 }
 
 pub(super) fn is_url<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -140,5 +140,5 @@ pub(super) fn query<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
         let key = smol_str::SmolStr::from(key);
         (Key::String(key.clone()), (Val::text(key), Val::list(values)))
     });
-    Ok(Val::Map(Table::Made(Arc::new(entries.collect()))))
+    Ok(Val::Map(Table::Computed(Arc::new(entries.collect()))))
 }

@@ -3,7 +3,7 @@
 use plinth_codec::regexp;
 use smol_str::SmolStr;
 
-use super::{Context, Fault, Fold, Op, Source, Step};
+use super::{CompileError, Context, Fold, Op, Source, Step};
 use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::{Checked, Name};
 use crate::cost::Cost;
@@ -15,11 +15,15 @@ use crate::value::{Text, Val};
 ///
 /// # Errors
 /// [`Error::Instantiation`] when a part that is evaluated beforehand has no value.
-pub(super) fn compile(root: &Expr, checked: &Checked, variables: usize) -> Result<(Op, Vec<bool>), Fault> {
+pub(super) fn compile(
+    root: &Expr,
+    checked: &Checked,
+    variables: usize,
+) -> Result<(Op, Vec<bool>), CompileError> {
     let mut compiler = Compiler { checked, used: vec![false; variables], error: None };
     let op = compiler.op(root);
     match compiler.error {
-        Some(error) => Err(Fault::Instantiation(error)),
+        Some(error) => Err(CompileError::Instantiation(error)),
         None => Ok((op, compiler.used)),
     }
 }
@@ -194,7 +198,7 @@ fn constant(literal: &Literal) -> Val<'static> {
         Literal::Int(n) => Val::Int(*n),
         Literal::Uint(n) => Val::Uint(*n),
         Literal::Double(n) => Val::Double(*n),
-        Literal::String(s) => Val::String(Text::Made(s.clone())),
+        Literal::String(s) => Val::String(Text::Computed(s.clone())),
         Literal::Bytes(b) => Val::Bytes(b.as_slice().into()),
     }
 }

@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use super::EvalError;
 use crate::expression::Activation;
-use crate::library::authz::{Answer, Question};
+use crate::library::authz::{AuthorizationDecision, AuthorizationRequest};
 use crate::value::{self, Entries, Key, List, Val};
 
 /// Parts that are looked at or made, in one unit of cost.
@@ -168,7 +168,10 @@ impl<'a> Context<'a> {
     }
 
     /// What the authorizers say.
-    pub(crate) fn answer(&self, question: Question) -> Result<Arc<Answer>, EvalError> {
+    pub(crate) fn answer(
+        &self,
+        question: AuthorizationRequest,
+    ) -> Result<Arc<AuthorizationDecision>, EvalError> {
         let known = match self.source {
             Source::Values(_) => None,
             Source::Activation(activation) => activation.known(&question),

@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
             // Of equal keys the last one wins.
             map.insert(index, (key, value));
         }
-        Ok(Val::Map(Table::Made(Arc::new(map))))
+        Ok(Val::Map(Table::Computed(Arc::new(map))))
     }
 
     fn message(&mut self, name: &SmolStr, inits: &'a [(SmolStr, Op, bool)]) -> Outcome<'a> {

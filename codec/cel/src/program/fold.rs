@@ -169,7 +169,7 @@ impl<'a> State<'a> {
             State::Logical { decisive, .. } => Ok(Val::Bool(!decisive)),
             State::Count(count) => Ok(Val::Bool(count == 1)),
             State::List(list) => Ok(Val::list(list)),
-            State::Map(map) => Ok(Val::Map(Table::Made(Arc::new(map)))),
+            State::Map(map) => Ok(Val::Map(Table::Computed(Arc::new(map)))),
         }
     }
 }

@@ -24,11 +24,11 @@ use smol_str::SmolStr;
 
 use self::compile::compile;
 use super::check::check;
-use super::declare::Declared;
+use super::declare::DeclType;
 use super::estimate::estimate;
-use super::library::authz::Question;
+use super::library::authz::AuthorizationRequest;
 use super::library::Function;
-use super::message::Messages;
+use super::message::MessageTypes;
 use super::parse::{describe, parse};
 use super::types::Type;
 use super::value::Val;
@@ -51,7 +51,7 @@ pub(crate) enum EvalError {
     /// In a function's own words.
     Other(Box<str>),
     /// It hangs on an answer of the authorizers that nobody has given yet.
-    Unanswered(Box<Question>),
+    Unanswered(Box<AuthorizationRequest>),
 }
 
 impl EvalError {
@@ -82,7 +82,7 @@ impl Display for EvalError {
 
 /// What is wrong with an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum CompileError {
     /// Of syntax or types: the text of all errors, each with its place.
     Compilation(String),
     /// A part that is evaluated beforehand has no value.
@@ -105,19 +105,19 @@ impl Program {
     pub(crate) fn compile(
         source: &str,
         variables: &[(&str, Type)],
-        root: Option<&Declared>,
-    ) -> Result<Program, Fault> {
-        Program::compile_with(source, variables, root, Messages::None)
+        root: Option<&DeclType>,
+    ) -> Result<Program, CompileError> {
+        Program::compile_with(source, variables, root, MessageTypes::None)
     }
 
     /// As [`Program::compile`], for expressions that can make objects by name.
     pub(crate) fn compile_with(
         source: &str,
         variables: &[(&str, Type)],
-        root: Option<&Declared>,
-        messages: Messages,
-    ) -> Result<Program, Fault> {
-        let errors = |issues: Vec<_>| Fault::Compilation(describe(source, &issues));
+        root: Option<&DeclType>,
+        messages: MessageTypes,
+    ) -> Result<Program, CompileError> {
+        let errors = |issues: Vec<_>| CompileError::Compilation(describe(source, &issues));
         let tree = parse(source).map_err(errors)?;
         let checked = check(&tree, variables, messages).map_err(errors)?;
         let estimated_cost = estimate(&tree.root, &checked, root);

@@ -123,7 +123,7 @@ impl World {
             .iter()
             .map(|entry| {
                 let list = Value::Array(vec![entry.clone()]);
-                let managed = Managed::decode(Some(&list)).unwrap();
+                let managed = ManagedFields::decode(Some(&list)).unwrap();
                 let e = &managed.entries[0];
                 let second = e.time.as_ref().map_or("-", |t| &t[17..19]);
                 let subresource =

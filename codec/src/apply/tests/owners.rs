@@ -165,7 +165,7 @@ fn entries_are_sorted() {
     let mut shuffled = sorted.to_vec();
     shuffled.reverse();
     shuffled.swap(1, 4);
-    let encoded = Managed::decode(Some(&shuffled.into())).unwrap().encode().unwrap();
+    let encoded = ManagedFields::decode(Some(&shuffled.into())).unwrap().encode().unwrap();
     let managers = |list: &[Value]| {
         list.iter()
             .map(|e| format!("{:?}{:?}", e.str_at(&["manager"]), e.str_at(&["time"])))
@@ -191,7 +191,7 @@ fn bad_entries_are_named() {
         ),
     ];
     for (text, want) in rows {
-        assert_eq!(Managed::decode(Some(&json(text))).unwrap_err().to_string(), want, "{text}");
+        assert_eq!(ManagedFields::decode(Some(&json(text))).unwrap_err().to_string(), want, "{text}");
     }
     // Of two entries of one manager the later one stands; an applier's version does not make it another one.
     let list = json(
@@ -200,7 +200,7 @@ fn bad_entries_are_named() {
             {"manager":"a","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:c":{}}},
             {"manager":"a","operation":"Update","apiVersion":"v2","fieldsType":"FieldsV1","fieldsV1":{"f:d":{}}}]"#,
     );
-    let managed = Managed::decode(Some(&list)).unwrap();
+    let managed = ManagedFields::decode(Some(&list)).unwrap();
     let entries: Vec<_> = managed.entries.iter().map(|e| (e.operation, e.api_version.as_str())).collect();
     assert_eq!(entries, [(Operation::Apply, "v2"), (Operation::Update, "v1"), (Operation::Update, "v2")]);
 }

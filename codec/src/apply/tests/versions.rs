@@ -178,7 +178,7 @@ fn scale_shares_the_replicas() {
         r#"[{"manager":"hpa","operation":"Update","apiVersion":"autoscaling/v1","subresource":"scale","time":"2026-01-01T00:00:09Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]"#,
     );
     let after = scale::to_parent(Some(&parent), Some(&taken), "test/v1", &paths).unwrap().unwrap();
-    let managed = Managed::decode(Some(&after)).unwrap();
+    let managed = ManagedFields::decode(Some(&after)).unwrap();
     let show: Vec<_> = managed
         .entries
         .iter()
@@ -188,7 +188,7 @@ fn scale_shares_the_replicas() {
     // The one who took them writes them again, in another version.
     let both = [paths[0].clone(), ("test/v2", paths[0].1.clone())];
     let again = scale::to_parent(Some(&after), Some(&taken), "test/v2", &both).unwrap().unwrap();
-    let managed = Managed::decode(Some(&again)).unwrap();
+    let managed = ManagedFields::decode(Some(&again)).unwrap();
     let show: Vec<_> = managed.entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str())).collect();
     assert_eq!(show, [("a", "test/v1"), ("hpa", "test/v2")]);
     // A version without replicas, and one that is gone.
@@ -330,7 +330,7 @@ fn hostile_sizes_cost_no_square_and_no_stack() {
         .map(|i| crate::tree!({ "manager": format!("m{i}"), "operation": "Update", "apiVersion": "test/v1", "fieldsType": "FieldsV1", "fieldsV1": json(r#"{"f:spec":{"f:replicas":{}}}"#) }))
         .collect();
     let entries = Value::from(entries);
-    let mut managed = Managed::decode(Some(&entries)).unwrap();
+    let mut managed = ManagedFields::decode(Some(&entries)).unwrap();
     managed.cap_updates();
     assert_eq!(managed.entries.len(), MAX_UPDATE_MANAGERS);
 

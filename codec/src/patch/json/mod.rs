@@ -34,7 +34,7 @@ pub fn json_patch(target: Value, patch: Value) -> Result<Value, PatchError> {
     let mut doc = target;
     // Operations go anywhere.
     doc.read_all();
-    let mut patching = Patching { doc, copied: 0, steps: 0 };
+    let mut patching = Patcher { doc, copied: 0, steps: 0 };
     for operation in operations {
         patching.apply(operation).map_err(refused)?;
     }
@@ -120,7 +120,7 @@ fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
         .collect()
 }
 
-struct Patching {
+struct Patcher {
     doc: Value,
     copied: usize,
     steps: usize,
@@ -128,7 +128,7 @@ struct Patching {
 
 const MISSING: &str = "missing value";
 
-impl Patching {
+impl Patcher {
     fn apply(&mut self, mut operation: Map) -> Result<(), String> {
         let value = operation.remove("value");
         let text = |key: &str| operation.get(key).and_then(Value::as_str);
@@ -151,7 +151,7 @@ impl Patching {
 
     fn add(&mut self, path: &str, value: Value) -> Result<(), String> {
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}"));
         };
         let moved = at.add(value).map_err(|e| format!("error in add for path: '{path}': {e}"))?;
@@ -159,7 +159,7 @@ impl Patching {
     }
 
     fn remove(&mut self, path: &str) -> Result<(), String> {
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "remove operation does not apply: doc is missing path: \"{path}\": {MISSING}"
             ));
@@ -180,7 +180,7 @@ impl Patching {
         }
         let value = value.unwrap_or_default();
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("replace operation does not apply: doc is missing path: {path}: {MISSING}"));
         };
         let Ok(moved) = at.set(value) else {
@@ -190,7 +190,7 @@ impl Patching {
     }
 
     fn shift(&mut self, from: &str, path: &str) -> Result<(), String> {
-        let Some(source) = Place::find(&mut self.doc, from) else {
+        let Some(source) = PointerTarget::find(&mut self.doc, from) else {
             return Err(format!(
                 "move operation does not apply: doc is missing from path: {from}: {MISSING}"
             ));
@@ -199,7 +199,7 @@ impl Patching {
         let (value, moved) = source.remove().map_err(|e| format!("error in move for path: '{key}': {e}"))?;
         self.count(moved)?;
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "move operation does not apply: doc is missing destination path: {path}: {MISSING}"
             ));
@@ -209,7 +209,7 @@ impl Patching {
     }
 
     fn copy(&mut self, from: &str, path: &str) -> Result<(), String> {
-        let Some(source) = Place::find(&mut self.doc, from) else {
+        let Some(source) = PointerTarget::find(&mut self.doc, from) else {
             return Err(format!(
                 "copy operation does not apply: doc is missing from path: {from}: {MISSING}"
             ));
@@ -231,7 +231,7 @@ impl Patching {
             Err(e) => return Err(format!("error in copy for from: '{key}': {e}")),
         };
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "copy operation does not apply: doc is missing destination path: {path}: {MISSING}"
             ));
@@ -245,7 +245,7 @@ impl Patching {
         if path.is_empty() {
             return if value.as_ref() == Some(&self.doc) { Ok(()) } else { Err(failed()) };
         }
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("test operation does not apply: is missing path: {path}: {MISSING}"));
         };
         match (at.get().map_err(|e| format!("error in test for path: '{path}': {e}"))?, value) {
@@ -275,23 +275,23 @@ impl Patching {
 }
 
 /// Where a path ends: an object or list, and the name or index in it, which need not exist.
-struct Place<'d, 'p> {
+struct PointerTarget<'d, 'p> {
     container: &'d mut Value,
     key: Cow<'p, str>,
 }
 
-impl<'d, 'p> Place<'d, 'p> {
+impl<'d, 'p> PointerTarget<'d, 'p> {
     /// `None` when the path has no `/` or leads through something that is absent or a scalar. What stands
     /// before the first `/` is ignored.
-    fn find(doc: &'d mut Value, path: &'p str) -> Option<Place<'d, 'p>> {
+    fn find(doc: &'d mut Value, path: &'p str) -> Option<PointerTarget<'d, 'p>> {
         let mut tokens = path.split('/').skip(1).map(unescape);
         let mut key = tokens.next()?;
         let mut container = doc;
         for next in tokens {
-            container = Place { container, key }.into_value()?;
+            container = PointerTarget { container, key }.into_value()?;
             key = next;
         }
-        matches!(container, Value::Object(_) | Value::Array(_)).then_some(Place { container, key })
+        matches!(container, Value::Object(_) | Value::Array(_)).then_some(PointerTarget { container, key })
     }
 
     fn into_value(self) -> Option<&'d mut Value> {
@@ -338,10 +338,10 @@ impl<'d, 'p> Place<'d, 'p> {
                     "-" => len,
                     // One past the end is a place to add at, so indices from the end start there.
                     key => index(key, len + 1).map_err(|e| match e {
-                        BadIndex::NotANumber => {
+                        IndexError::NotANumber => {
                             format!("value was not a proper array index: '{key}': {}", e.text(key))
                         }
-                        BadIndex::OutOfRange(_) => e.text(key),
+                        IndexError::OutOfRange(_) => e.text(key),
                     })?,
                 };
                 items.insert(i, value);
@@ -369,16 +369,16 @@ impl<'d, 'p> Place<'d, 'p> {
     }
 }
 
-enum BadIndex {
+enum IndexError {
     NotANumber,
     OutOfRange(i64),
 }
 
-impl BadIndex {
+impl IndexError {
     fn text(&self, key: &str) -> String {
         match self {
-            BadIndex::NotANumber => format!("strconv.Atoi: parsing \"{key}\": invalid syntax"),
-            BadIndex::OutOfRange(i) => {
+            IndexError::NotANumber => format!("strconv.Atoi: parsing \"{key}\": invalid syntax"),
+            IndexError::OutOfRange(i) => {
                 format!("Unable to access invalid index: {i}: invalid index referenced")
             }
         }
@@ -386,10 +386,10 @@ impl BadIndex {
 }
 
 /// An index below `len`; negative ones count back from `len`.
-fn index(key: &str, len: usize) -> Result<usize, BadIndex> {
-    let i: i64 = key.parse().map_err(|_| BadIndex::NotANumber)?;
+fn index(key: &str, len: usize) -> Result<usize, IndexError> {
+    let i: i64 = key.parse().map_err(|_| IndexError::NotANumber)?;
     let from_start = if i < 0 { i.checked_add_unsigned(len as u64) } else { Some(i) };
-    from_start.and_then(|i| usize::try_from(i).ok()).filter(|&i| i < len).ok_or(BadIndex::OutOfRange(i))
+    from_start.and_then(|i| usize::try_from(i).ok()).filter(|&i| i < len).ok_or(IndexError::OutOfRange(i))
 }
 
 fn existing(key: &str, len: usize) -> Result<usize, String> {

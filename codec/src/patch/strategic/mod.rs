@@ -322,18 +322,18 @@ impl<'s> Merge<'s> {
     }
 
     /// Takes the `$setElementOrder` members and the lists that they order out of a patch.
-    fn split_ordered(&self, patch: Map) -> Result<(Map, Vec<(SmolStr, Ordered)>), PatchError> {
+    fn split_ordered(&self, patch: Map) -> Result<(Map, Vec<(SmolStr, OrderedList)>), PatchError> {
         if !patch.keys().any(|k| k.starts_with(SET_ORDER)) {
             return Ok((patch, Vec::new()));
         }
         let mut rest = Vec::with_capacity(patch.len());
-        let mut ordered: Vec<(SmolStr, Ordered)> = Vec::new();
+        let mut ordered: Vec<(SmolStr, OrderedList)> = Vec::new();
         for (key, value) in patch {
             // Directives sort before every field, so that each order is known when its list comes.
             if let Some(name) = key.strip_prefix(SET_ORDER) {
                 let Value::Array(order) = value else { return Err(bad_type(goprint::LIST, &value)) };
                 let name = name.strip_prefix('/').ok_or_else(bad_order)?;
-                ordered.push((name.into(), Ordered { order, patch: None }));
+                ordered.push((name.into(), OrderedList { order, patch: None }));
             } else if let Ok(i) = ordered.binary_search_by(|(name, _)| name.cmp(&key)) {
                 let Value::Array(list) = value else { return Err(bad_type(goprint::LIST, &value)) };
                 ordered[i].1.patch = Some(list);
@@ -348,7 +348,7 @@ impl<'s> Merge<'s> {
     fn ordered_list(
         &self,
         live: Option<&mut Value>,
-        given: Ordered,
+        given: OrderedList,
         name: &str,
         type_id: TypeId,
         depth: usize,
@@ -360,7 +360,7 @@ impl<'s> Merge<'s> {
         };
         let member = self.lookup_list(type_id, name)?;
         let key = member.merge_key();
-        let Ordered { order, patch } = given;
+        let OrderedList { order, patch } = given;
         order::check_patch_against_order(patch.as_deref().unwrap_or_default(), &order, key)?;
         let objects = match (&live, &patch) {
             (None, None) => return Ok(None),
@@ -402,7 +402,7 @@ impl<'s> Merge<'s> {
 }
 
 /// A list of the patch with the order that `$setElementOrder` asks for.
-struct Ordered {
+struct OrderedList {
     order: Vec<Value>,
     patch: Option<Vec<Value>>,
 }

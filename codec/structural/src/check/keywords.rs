@@ -22,13 +22,13 @@ pub(crate) struct Rules {
 /// What is wrong with a schema and all within it. `path` leads to `openAPIV3Schema`.
 pub(crate) fn errors(path: &Path<'_>, root: Props<'_>, rules: Rules) -> Vec<FieldError> {
     let mut check = Check { rules, errors: Vec::new() };
-    check.schema(path, root, true, Inside::default());
+    check.schema(path, root, true, Scope::default());
     check.errors
 }
 
 /// What holds where a schema stands.
 #[derive(Clone, Default)]
-struct Inside {
+struct Scope {
     /// In `metadata`, `kind` or `apiVersion` of an object.
     metadata: bool,
     /// Why there can be no defaults.
@@ -64,11 +64,11 @@ impl Check {
         }
     }
 
-    fn schema(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Inside) {
+    fn schema(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Scope) {
         level(|| self.schema_here(path, schema, is_root, inside));
     }
 
-    fn schema_here(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Inside) {
+    fn schema_here(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Scope) {
         self.own(path, schema, &inside);
         if schema.is("uniqueItems") {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -135,7 +135,7 @@ impl Check {
     }
 
     /// What concerns the schema alone.
-    fn own(&mut self, path: &Path<'_>, schema: Props<'_>, inside: &Inside) {
+    fn own(&mut self, path: &Path<'_>, schema: Props<'_>, inside: &Scope) {
         let kind = schema.kind();
         if self.rules.valid_type && !kind.is_empty() && !TYPES.contains(&kind) {
             self.errors.push(FieldError::not_supported(path.child("type"), &kind.into(), &TYPES));

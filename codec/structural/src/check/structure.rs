@@ -9,7 +9,7 @@ use crate::props::{AdditionalProps, Props};
 
 /// Where a schema stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     Root,
     Item,
     Field,
@@ -18,7 +18,7 @@ enum Place {
 /// What keeps a schema from being structural, in order of the text. `path` leads to `openAPIV3Schema`.
 pub(crate) fn errors(path: &Path<'_>, root: Props<'_>) -> Vec<FieldError> {
     let mut check = Check { errors: Vec::new() };
-    check.invariants(root, Place::Root, path);
+    check.invariants(root, Position::Root, path);
     check.value_completeness(root, Some(root), path, path);
     check.errors.sort_by_cached_key(ToString::to_string);
     check.errors
@@ -41,26 +41,26 @@ impl Check {
         self.errors.push(FieldError::invalid(path, &value.into(), why));
     }
 
-    fn invariants(&mut self, s: Props<'_>, place: Place, path: &Path<'_>) {
+    fn invariants(&mut self, s: Props<'_>, place: Position, path: &Path<'_>) {
         level(|| self.invariants_here(s, place, path));
     }
 
-    fn invariants_here(&mut self, s: Props<'_>, place: Place, path: &Path<'_>) {
+    fn invariants_here(&mut self, s: Props<'_>, place: Position, path: &Path<'_>) {
         match s.item() {
-            Some(item) => self.invariants(item, Place::Item, &path.child("items")),
+            Some(item) => self.invariants(item, Position::Item, &path.child("items")),
             None if s.kind() == "array" => self.require(path.child("items"), "must be specified"),
             None => {}
         }
         let fields = path.child("properties");
         for (name, schema) in s.named("properties") {
-            self.invariants(schema, Place::Field, &fields.key(name));
+            self.invariants(schema, Position::Field, &fields.key(name));
         }
         let additional = path.child("additionalProperties");
-        if s.has("additionalProperties") && place == Place::Root {
+        if s.has("additionalProperties") && place == Position::Root {
             self.forbid(additional, "must not be used at the root");
         }
         if let Some(schema) = s.additional_schema() {
-            self.invariants(schema, Place::Field, &additional);
+            self.invariants(schema, Position::Field, &additional);
         }
 
         if s.int_or_string() && s.preserves() {
@@ -83,19 +83,19 @@ impl Check {
             }
         } else if kind.is_empty() && !s.int_or_string() && !s.preserves() {
             let why = match place {
-                Place::Root => "must not be empty at the root",
-                Place::Item => "must not be empty for specified array items",
-                Place::Field => "must not be empty for specified object fields",
+                Position::Root => "must not be empty at the root",
+                Position::Item => "must not be empty for specified array items",
+                Position::Field => "must not be empty for specified object fields",
             };
             self.require(path.child("type"), why);
         }
         if s.embeds() && s.has("additionalProperties") {
             self.forbid(additional, "must not be used if x-kubernetes-embedded-resource is set");
         }
-        if place == Place::Root && !kind.is_empty() && kind != "object" {
+        if place == Position::Root && !kind.is_empty() && kind != "object" {
             self.refuse(path.child("type"), kind, "must be object at the root");
         }
-        let has_metadata = place == Place::Root || s.embeds();
+        let has_metadata = place == Position::Root || s.embeds();
         for name in ["kind", "apiVersion"] {
             if let Some(field) = s.property(name).filter(|f| has_metadata && f.kind() != "string") {
                 self.refuse(fields.key(name).child("type"), field.kind(), "must be string");
@@ -111,7 +111,7 @@ impl Check {
     }
 
     /// The schema of `metadata` may restrict names and nothing else.
-    fn metadata(&mut self, s: Props<'_>, has_metadata: bool, place: Place, path: &Path<'_>) {
+    fn metadata(&mut self, s: Props<'_>, has_metadata: bool, place: Position, path: &Path<'_>) {
         if has_metadata && s.kind() != "object" {
             self.refuse(path.child("type"), s.kind(), "must be object");
         }
@@ -122,7 +122,7 @@ impl Check {
             "additionalProperties" => value.is_null(),
             _ => is_zero(value),
         };
-        if place == Place::Root && !s.0.iter().all(is_allowed) {
+        if place == Position::Root && !s.0.iter().all(is_allowed) {
             let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             self.forbid(*path, why);
         }

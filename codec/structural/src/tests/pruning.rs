@@ -143,7 +143,7 @@ fn what_was_merged_is_brought_to_what_decoding_makes_of_it() {
     ];
     for (given, wanted) in rows {
         let mut object = value(given);
-        structural.settle(&mut object);
+        structural.normalize(&mut object);
         assert_eq!(object, value(wanted), "{given}");
     }
 }

@@ -5,7 +5,7 @@ use plinth_codec::error::quoted;
 use plinth_codec::field::Path;
 use plinth_codec::value::{level, Value};
 
-use super::{Dotted, Outcome, Walk};
+use super::{DottedPath, Outcome, Walk};
 use crate::node::{Constraint, Node, NodeId};
 
 impl Walk<'_> {
@@ -34,7 +34,7 @@ impl Walk<'_> {
     }
 
     fn told(&self, outcome: &mut Outcome, path: &Path<'_>, what: &str) {
-        let text = format!("{} {what}", quoted(&Dotted(path).to_string()));
+        let text = format!("{} {what}", quoted(&DottedPath(path).to_string()));
         outcome.add(self.plain(path, text));
     }
 

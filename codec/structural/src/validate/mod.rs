@@ -12,7 +12,7 @@ mod junctor;
 mod number;
 mod ratchet;
 
-pub(super) use ratchet::Correlated;
+pub(super) use ratchet::CorrelatedObject;
 
 use std::fmt::{self, Display};
 
@@ -62,7 +62,7 @@ pub(super) fn update_errors(
     match (all.is_empty(), old) {
         (true, _) | (_, None) => all,
         (false, Some(old)) => {
-            let correlated = Correlated::new(nodes, nodes.get(id.index()), new, old);
+            let correlated = CorrelatedObject::new(nodes, nodes.get(id.index()), new, old);
             let mut walk = Walk { nodes, prefix, steps: MAX_STEPS, exhausted: false };
             let outcome = walk.ratcheted(id, new, &Path::Root, Some(correlated));
             walk.finish(outcome)
@@ -72,7 +72,7 @@ pub(super) fn update_errors(
 
 /// One error; two with the same text are one.
 #[derive(Debug)]
-struct Fault {
+struct ValidationError {
     text: String,
     error: FieldError,
 }
@@ -80,7 +80,7 @@ struct Fault {
 /// What came of checking a value.
 #[derive(Debug, Default)]
 struct Outcome {
-    errors: Vec<Fault>,
+    errors: Vec<ValidationError>,
     /// How many checks passed.
     matches: u64,
 }
@@ -90,7 +90,7 @@ impl Outcome {
         self.errors.is_empty()
     }
 
-    fn add(&mut self, error: Fault) {
+    fn add(&mut self, error: ValidationError) {
         if self.errors.len() < MAX_ERRORS && self.errors.iter().all(|f| f.text != error.text) {
             self.errors.push(error);
         }
@@ -106,9 +106,9 @@ impl Outcome {
 }
 
 /// A path as messages have it: keys of maps look like fields.
-struct Dotted<'a>(&'a Path<'a>);
+struct DottedPath<'a>(&'a Path<'a>);
 
-impl Display for Dotted<'_> {
+impl Display for DottedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.steps().into_iter().enumerate() {
             match step {
@@ -143,7 +143,7 @@ impl<'a> Walk<'a> {
     }
 
     fn field(&self, path: &Path<'_>) -> String {
-        let (prefix, path) = (self.prefix.to_string(), Dotted(path).to_string());
+        let (prefix, path) = (self.prefix.to_string(), DottedPath(path).to_string());
         let path = path.strip_prefix('.').unwrap_or(&path);
         match (prefix.is_empty(), path.is_empty()) {
             (true, _) => path.to_owned(),
@@ -153,26 +153,31 @@ impl<'a> Walk<'a> {
     }
 
     /// A error whose message names the value.
-    fn error(&self, path: &Path<'_>, what: impl Display, error: fn(String, &str) -> FieldError) -> Fault {
-        let text = format!("{} in body {what}", Dotted(path));
-        Fault { error: error(self.field(path), &text), text }
+    fn error(
+        &self,
+        path: &Path<'_>,
+        what: impl Display,
+        error: fn(String, &str) -> FieldError,
+    ) -> ValidationError {
+        let text = format!("{} in body {what}", DottedPath(path));
+        ValidationError { error: error(self.field(path), &text), text }
     }
 
     /// A malformed value.
-    fn invalid(&self, path: &Path<'_>, value: &Value, what: impl Display) -> Fault {
-        let text = format!("{} in body {what}", Dotted(path));
-        Fault { error: FieldError::invalid(self.field(path), value, &text), text }
+    fn invalid(&self, path: &Path<'_>, value: &Value, what: impl Display) -> ValidationError {
+        let text = format!("{} in body {what}", DottedPath(path));
+        ValidationError { error: FieldError::invalid(self.field(path), value, &text), text }
     }
 
     /// A value of a wrong type; `found` is what upstream shows in its place.
-    fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> Fault {
-        let text = format!("{} in body must be of type {expected}: {}", Dotted(path), quoted(found));
-        Fault { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
+    fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> ValidationError {
+        let text = format!("{} in body must be of type {expected}: {}", DottedPath(path), quoted(found));
+        ValidationError { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
     }
 
     /// A error whose text stands for itself.
-    fn plain(&self, path: &Path<'_>, text: String) -> Fault {
-        Fault { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
+    fn plain(&self, path: &Path<'_>, text: String) -> ValidationError {
+        ValidationError { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
     }
 
     /// A value and the one that it was; what is wrong with an unchanged value passes.
@@ -181,7 +186,7 @@ impl<'a> Walk<'a> {
         id: NodeId,
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
+        old: Option<CorrelatedObject<'_>>,
     ) -> Outcome {
         let mut outcome = self.value(id, value, path, old);
         if !outcome.is_valid() && old.is_some_and(|old| old.is_unchanged()) {
@@ -191,7 +196,13 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks a value. Without ratcheting of the value itself: alternatives of one schema share it.
-    fn value(&mut self, id: NodeId, value: &Value, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+    fn value(
+        &mut self,
+        id: NodeId,
+        value: &Value,
+        path: &Path<'_>,
+        old: Option<CorrelatedObject<'_>>,
+    ) -> Outcome {
         let mut all = Outcome::default();
         let Some(node) = self.nodes.get(id.index()) else { return all };
         match self.steps.checked_sub(1) {
@@ -241,7 +252,7 @@ impl<'a> Walk<'a> {
         all
     }
 
-    fn type_error(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<Fault> {
+    fn type_error(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<ValidationError> {
         let (found, found_format) = match value {
             Value::Null => return None,
             Value::Bool(_) => (Kind::Boolean, ""),
@@ -282,7 +293,7 @@ impl<'a> Walk<'a> {
         if allowed.is_empty() || allowed.iter().any(|a| !a.is_null() && number::same(a, value)) {
             return;
         }
-        let text = format!("{} in body should be one of {}", Dotted(path), goprint::list(allowed));
+        let text = format!("{} in body should be one of {}", DottedPath(path), goprint::list(allowed));
         let shown: Vec<String> = allowed
             .iter()
             .map(|a| match a {
@@ -294,7 +305,7 @@ impl<'a> Walk<'a> {
                 }
             })
             .collect();
-        all.add(Fault { error: FieldError::not_supported(self.field(path), value, &shown), text });
+        all.add(ValidationError { error: FieldError::not_supported(self.field(path), value, &shown), text });
     }
 
     /// Length, then pattern: of the first that fails the error is told. Then the format.
@@ -303,8 +314,8 @@ impl<'a> Walk<'a> {
         let length = || text.chars().count() as i64;
         let error = node.constraints.iter().find_map(|constraint| match constraint {
             Constraint::MaxLength(most) if length() > *most => {
-                let text = format!("{} in body should be at most {most} chars long", Dotted(path));
-                Some(Fault { error: FieldError::too_long(self.field(path), *most), text })
+                let text = format!("{} in body should be at most {most} chars long", DottedPath(path));
+                Some(ValidationError { error: FieldError::too_long(self.field(path), *most), text })
             }
             Constraint::MinLength(least) if length() < *least => {
                 Some(self.invalid(path, &value(), format_args!("should be at least {least} chars long")))
@@ -335,7 +346,7 @@ impl<'a> Walk<'a> {
         node: &Node,
         items: &[Value],
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
+        old: Option<CorrelatedObject<'_>>,
     ) -> Outcome {
         let mut all = Outcome::default();
         if let Some(id) = node.items {
@@ -354,8 +365,11 @@ impl<'a> Walk<'a> {
                     all.add(self.invalid(path, &Value::Int(size), what));
                 }
                 Constraint::MaxItems(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} items", Dotted(path));
-                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                    let text = format!("{} in body should have at most {most} items", DottedPath(path));
+                    all.add(ValidationError {
+                        error: FieldError::too_many(self.field(path), size, *most),
+                        text,
+                    });
                 }
                 _ => {}
             }
@@ -363,7 +377,13 @@ impl<'a> Walk<'a> {
         all
     }
 
-    fn object(&mut self, node: &Node, map: &Map, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+    fn object(
+        &mut self,
+        node: &Node,
+        map: &Map,
+        path: &Path<'_>,
+        old: Option<CorrelatedObject<'_>>,
+    ) -> Outcome {
         let mut all = Outcome::default();
         let size = map.len() as i64;
         for constraint in &node.constraints {
@@ -373,8 +393,11 @@ impl<'a> Walk<'a> {
                     all.add(self.invalid(path, &Value::Int(size), what));
                 }
                 Constraint::MaxProperties(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} properties", Dotted(path));
-                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                    let text = format!("{} in body should have at most {most} properties", DottedPath(path));
+                    all.add(ValidationError {
+                        error: FieldError::too_many(self.field(path), size, *most),
+                        text,
+                    });
                 }
                 _ => {}
             }
@@ -388,10 +411,10 @@ impl<'a> Walk<'a> {
                         all.merge(outcome);
                     }
                     Additional::Closed => {
-                        let text = format!("{}.{name} in body is a forbidden property", Dotted(path));
+                        let text = format!("{}.{name} in body is a forbidden property", DottedPath(path));
                         let shown = Value::from(name.clone());
                         let error = FieldError::invalid(self.field(path), &shown, &text);
-                        all.add(Fault { error, text });
+                        all.add(ValidationError { error, text });
                     }
                     Additional::Any | Additional::Unsaid => {}
                 }

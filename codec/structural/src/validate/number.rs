@@ -55,7 +55,7 @@ impl Walk<'_> {
             };
             self.plain(
                 path,
-                format!("{what} value must be of type {kind} {format} in {}", super::Dotted(path)),
+                format!("{what} value must be of type {kind} {format} in {}", super::DottedPath(path)),
             )
         };
         if !is_in_range(node, value) {
@@ -70,7 +70,7 @@ impl Walk<'_> {
                     if *factor <= 0.0 {
                         let text = format!(
                             "factor MultipleOf declared for {} must be positive: {}",
-                            super::Dotted(path),
+                            super::DottedPath(path),
                             shown(*factor, value)
                         );
                         all.add(self.plain(path, text));

@@ -10,7 +10,7 @@ use crate::node::{ListKind, Node};
 /// A value and what it was before. Fields and keys are known by name, elements of a list by their keys if the list is of
 /// type `map`; elements of other lists have no known past.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Correlated<'a> {
+pub(crate) struct CorrelatedObject<'a> {
     nodes: &'a [Node],
     /// The schema that tells how elements are known; `None` below what the schema knows.
     node: Option<&'a Node>,
@@ -18,21 +18,21 @@ pub(crate) struct Correlated<'a> {
     pub old: &'a Value,
 }
 
-impl<'a> Correlated<'a> {
+impl<'a> CorrelatedObject<'a> {
     pub(crate) fn new(
         nodes: &'a [Node],
         node: Option<&'a Node>,
         new: &'a Value,
         old: &'a Value,
-    ) -> Correlated<'a> {
-        Correlated { nodes, node, new, old }
+    ) -> CorrelatedObject<'a> {
+        CorrelatedObject { nodes, node, new, old }
     }
 
     /// A field or the value of a key.
-    pub(crate) fn member(self, name: &str) -> Option<Correlated<'a>> {
+    pub(crate) fn member(self, name: &str) -> Option<CorrelatedObject<'a>> {
         let id = self.node?.member(name)?;
         let (new, old) = (self.new.get(name)?, self.old.get(name)?);
-        Some(Correlated { node: self.nodes.get(id.index()), new, old, ..self })
+        Some(CorrelatedObject { node: self.nodes.get(id.index()), new, old, ..self })
     }
 
     /// The old elements of a list by their keys.
@@ -56,7 +56,7 @@ impl<'a> Correlated<'a> {
                     new.len() == old.len()
                         && new
                             .iter()
-                            .all(|element| elements.of(element).is_some_and(Correlated::is_unchanged))
+                            .all(|element| elements.of(element).is_some_and(CorrelatedObject::is_unchanged))
                 }
             },
             (Value::Object(new), Value::Object(old)) => {
@@ -81,9 +81,9 @@ pub(crate) struct Elements<'a> {
 
 impl<'a> Elements<'a> {
     /// The element that a new one was.
-    pub(crate) fn of(&self, new: &'a Value) -> Option<Correlated<'a>> {
+    pub(crate) fn of(&self, new: &'a Value) -> Option<CorrelatedObject<'a>> {
         let old = self.by_key.get(&key(self.list, new)).copied().filter(|old| !old.is_null())?;
-        Some(Correlated { nodes: self.nodes, node: self.item, new, old })
+        Some(CorrelatedObject { nodes: self.nodes, node: self.item, new, old })
     }
 }
 

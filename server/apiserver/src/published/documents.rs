@@ -15,7 +15,7 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate;
-use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, Published};
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, PublishedResource};
 use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
@@ -271,18 +271,18 @@ impl<'r> Described<'r> {
         Described { resources: resources.map(|r| (&**r, schema(r))).collect() }
     }
 
-    fn published(&self) -> Vec<Published<'_>> {
+    fn published(&self) -> Vec<PublishedResource<'_>> {
         let mut published = Vec::with_capacity(self.resources.len());
         for (resource, schema) in &self.resources {
             published.push(match &resource.custom {
-                None => Published::builtin(&resource.row),
+                None => PublishedResource::builtin(&resource.row),
                 Some(custom) => {
                     let said = CustomSchema {
                         schema: schema.as_ref(),
                         preserve_unknown_fields: custom.definition.preserves_unknown,
                         selectable_fields: &custom.version().selectable,
                     };
-                    Published::custom(&resource.row, said)
+                    PublishedResource::custom(&resource.row, said)
                 }
             });
         }
