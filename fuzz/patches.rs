@@ -1,5 +1,5 @@
-//! What the fuzz targets of patches and of server-side apply do with their input. Shared with the property tests on stable
-//! Rust (`codec/tests/patches.rs`). A target returns for every input.
+//! The fuzz targets of patches and of server-side apply. Shared with the property tests on stable Rust
+//! (`codec/tests/patches.rs`). A target returns for every input.
 
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ fn context<'a>(manager: &'a str, time: &'a str) -> Context<'a> {
     }
 }
 
-/// A Pod as a server holds it; `None` for what is none.
+/// A Pod as a server holds it; `None` for other input.
 fn normal(tree: Value) -> Option<Value> {
     let (schema, root) = pod();
     let mut object = json::conform(tree, schema, root, &json::DecodeOptions::default()).ok()?.value;
@@ -49,8 +49,8 @@ fn pair(input: &[u8]) -> Option<(Value, Value)> {
     }
 }
 
-/// `[object, patch]` through all three patches. What succeeds gives an object that is no deeper than allowed; an empty
-/// patch changes nothing.
+/// `[object, patch]` through all three patches. A result must not be deeper than allowed; an empty patch
+/// changes nothing.
 pub fn patches(input: &[u8]) {
     if let Some((object, patch)) = pair(input) {
         patch_all(object, patch);
@@ -77,7 +77,7 @@ pub fn patch_all(object: Value, patch: Value) {
     drop(patch::strategic_merge(object, patch, schema, root));
 }
 
-/// FieldsV1: what can be read is written so that it reads back the same.
+/// FieldsV1: a decoded set must survive encoding and decoding.
 pub fn fields(input: &[u8]) {
     let Ok(tree) = json::parse(input) else { return };
     if let Ok(set) = fields_v1::decode(&tree) {
@@ -92,8 +92,8 @@ pub fn fields(input: &[u8]) {
     drop(ManagedFields::decode(Some(&tree)));
 }
 
-/// `[live, configuration]` for a Pod: an apply that succeeds sets what it says, owns it, and changes nothing the second
-/// time.
+/// `[live, configuration]` for a Pod: a successful apply sets and owns its fields, and changes nothing the
+/// second time.
 pub fn applies(input: &[u8]) {
     if let Some((live, config)) = pair(input) {
         apply_twice(live, config);
@@ -115,7 +115,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
         Ok::<Value, apply::ApplyError>(object)
     };
     let Ok(once) = run(&live, "2026-01-01T00:00:01Z") else { return };
-    // Nobody owns anything, as after an apply of empty lists alone: the next one is a first apply, too.
+    // There are no owners, as after an apply of empty lists alone: the next one is a first apply, too.
     if once.at(&["metadata", "managedFields"]).is_none() {
         return;
     }
@@ -138,7 +138,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
     assert!(apply::path::same(&stable, &merged), "merging twice differs from merging once");
 }
 
-/// `[old, new]` Pods: tracking gives what changed to the writer, and nothing to anybody the second time.
+/// `[old, new]` Pods: tracking assigns the changes to the writer, and nothing the second time.
 pub fn tracks(input: &[u8]) {
     if let Some((old, new)) = pair(input) {
         track_twice(old, new);

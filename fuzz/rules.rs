@@ -1,5 +1,4 @@
-//! What the fuzz target of rules in CEL does with its input, shared with the smoke test on stable Rust
-//! (`codec/cel/tests/rules.rs`).
+//! The fuzz target of CEL rules, shared with the smoke test on stable Rust (`codec/cel/tests/rules.rs`).
 
 use std::sync::LazyLock;
 
@@ -27,8 +26,8 @@ static OBJECT: LazyLock<Value> = LazyLock::new(|| {
     )
 });
 
-/// A rule and the expression of its message, apart by a line: compiled, and evaluated with and without an old value. What was
-/// accepted is evaluated within its budget.
+/// A rule and its message expression, separated by a line break: compiled, and evaluated with and without an
+/// old value, within the budget.
 pub fn rules(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (rule, message) = text.split_once('\n').unwrap_or((&text, ""));

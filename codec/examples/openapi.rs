@@ -63,7 +63,7 @@ fn version_of<'a>(definition: &'a Value, version: &str) -> Option<&'a Value> {
     versions.iter().find(|v| v.str_at(&["name"]) == Some(version))
 }
 
-/// The row that a definition makes, as far as OpenAPI looks at it.
+/// The resource of a definition, as far as OpenAPI needs it.
 fn row(definition: &Value, version: &str) -> Option<Resource> {
     let subresources = version_of(definition, version)?.get("subresources");
     let name = |field| definition.str_at(&["spec", "names", field]).map(smol_str::SmolStr::from);

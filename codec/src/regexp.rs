@@ -1,10 +1,12 @@
-//! Regular expressions as Go's `regexp` (RE2) reads them, run by the crate `regex`: linear in the text, no backtracking.
+//! Regular expressions as Go's `regexp` (RE2) reads them, run by the crate `regex`: linear in the text, no
+//! backtracking.
 //!
-//! The two syntaxes differ in places that patterns of definitions use: Go's `\d`, `\w`, `\s` and `\b` know ASCII only, `{` is
-//! a literal where no count follows, classes have no set operations, `\Q…\E` quotes. So a pattern is read by Go's
-//! grammar, with Go's errors, and written in the other syntax with everything literal escaped.
+//! The two syntaxes differ in places that patterns of definitions use: Go's `\d`, `\w`, `\s` and `\b` are
+//! ASCII only, `{` is a literal where no count follows, classes have no set operations, `\Q…\E` quotes. So a
+//! pattern is parsed by Go's grammar, with Go's errors, and translated to the other syntax with all literals
+//! escaped.
 //!
-//! One difference stays: Go accepts the names of Unicode classes in one spelling only.
+//! One difference remains: Go accepts the names of Unicode classes in one spelling only.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -16,27 +18,27 @@ use smol_str::SmolStr;
 
 /// The largest count of a repetition, nested ones multiplied, as in Go.
 const MAX_REPEAT: u32 = 1000;
-/// Groups within groups, as in Go.
+/// Maximum nesting of groups, as in Go.
 const MAX_NESTING: usize = 1000;
-/// What most patterns take at most when compiled, in bytes.
+/// Maximum compiled size of most patterns, in bytes.
 const SMALL: usize = 128 << 10;
-/// What a pattern may take at most when compiled, in bytes; larger ones are refused.
+/// Maximum compiled size of a pattern, in bytes; larger ones are refused.
 const LARGE: usize = 4 << 20;
-/// What all compiled patterns that are kept may take together, in bytes, counted as [`SMALL`] or [`LARGE`] each.
+/// Maximum size of the cache in bytes, each pattern counted as [`SMALL`] or [`LARGE`].
 const KEPT: usize = 32 << 20;
 
-/// A pattern that is none.
+/// An invalid pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {what}: `{at}`")]
 pub struct RegexpError {
-    /// What is wrong.
+    /// The error.
     pub what: &'static str,
     /// The part of the pattern that is wrong.
     pub at: String,
 }
 
-/// Compiled patterns, the least recently used ones dropped. One lock, held for a look-up or an insertion, never while
-/// a pattern is compiled.
+/// An LRU cache of compiled patterns. One lock, held for a lookup or an insertion, never while a pattern is
+/// compiled.
 #[derive(Default)]
 struct Cache {
     kept: HashMap<SmolStr, PatternCache>,
@@ -75,15 +77,15 @@ impl Cache {
     }
 }
 
-/// Whether the text matches a pattern of the program's own; a pattern that is none matches nothing.
+/// Whether the text matches a built-in pattern; an invalid pattern matches nothing.
 pub fn is_match(pattern: &str, text: &str) -> bool {
     compile(pattern).is_ok_and(|regex| regex.is_match(text))
 }
 
-/// The compiled pattern, from the cache of the process if it is there. A few hundred are kept.
+/// The compiled pattern, from the cache of the process if present. A few hundred are cached.
 ///
 /// # Errors
-/// When it is no regular expression or takes more than 4 MiB.
+/// When it is not a regular expression or takes more than 4 MiB.
 pub fn compile(pattern: &str) -> Result<Regex, RegexpError> {
     if let Some(regex) = CACHE.lock().get(pattern) {
         return Ok(regex);
@@ -100,7 +102,7 @@ fn build(pattern: &str) -> Result<(Regex, usize), RegexpError> {
         match build(limit) {
             Ok(regex) => return Ok((regex, limit)),
             Err(regex::Error::CompiledTooBig(_)) => {}
-            // Only names of Unicode classes are passed on unread.
+            // Only names of Unicode classes are not validated by the translation.
             Err(_) => return Err(error("invalid character class range", pattern)),
         }
     }
@@ -130,11 +132,11 @@ fn translate(pattern: &str) -> Result<String, RegexpError> {
 struct Reader<'a> {
     rest: &'a str,
     out: String,
-    /// How often what stands last may repeat something, at most; `None` when nothing stands there to be repeated.
+    /// The maximum repetition within the last expression; `None` when there is nothing to be repeated.
     repeats: Option<u32>,
-    /// Of each open group, the most that something in what stands before it in the outer one repeats.
+    /// For each open group, the maximum repetition before it in the enclosing group.
     groups: Vec<u32>,
-    /// The most that something in the present group repeats.
+    /// The maximum repetition in the current group.
     most: u32,
 }
 
@@ -156,7 +158,7 @@ impl<'a> Reader<'a> {
         c
     }
 
-    /// What was read since `before`.
+    /// The input consumed since `before`.
     fn since(&self, before: &'a str) -> &'a str {
         &before[..before.len() - self.rest.len()]
     }
@@ -173,7 +175,7 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self, whole: &'a str) -> Result<(), RegexpError> {
-        // Where the repetition began that was read last, if nothing followed it.
+        // The start of the last repetition, if nothing followed it.
         let mut repeated: Option<&'a str> = None;
         while let Some(c) = self.rest.chars().next() {
             let before = self.rest;
@@ -220,7 +222,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A repetition that was read since `before`, behind another one that began at `last`.
+    /// A repetition that was read since `before`, after another one that began at `last`.
     fn repetition(
         &mut self,
         before: &'a str,
@@ -249,7 +251,8 @@ impl<'a> Reader<'a> {
         Ok(before)
     }
 
-    /// `{2}`, `{2,}` or `{2,3}`, in the other syntax and with the largest number; nothing for anything else, which is literal.
+    /// `{2}`, `{2,}` or `{2,3}`, in the other syntax and with the largest number; `None` for anything else,
+    /// which is literal.
     fn counts(&mut self) -> Result<Option<(String, u32)>, RegexpError> {
         let before = self.rest;
         let number = |text: &str| -> Option<u32> {
@@ -283,7 +286,7 @@ impl<'a> Reader<'a> {
             if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
                 return Err(error("invalid named capture", self.since(before)));
             }
-            // What groups are called makes no difference to a match.
+            // Group names make no difference to a match.
             self.out.push('(');
         } else if self.take("?") {
             if !self.flags(before)? {
@@ -300,7 +303,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Flags behind `(?`; whether they open a group.
+    /// Flags after `(?`; returns whether they open a group.
     fn flags(&mut self, before: &'a str) -> Result<bool, RegexpError> {
         const WHAT: &str = "invalid or unsupported Perl syntax";
         let (mut on, mut off, mut negative, mut any) = (String::new(), String::new(), false, false);
@@ -369,7 +372,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `\d` and its like, and `\p`: fit for inside and outside of a class.
+    /// `\d` and its like, and `\p`: valid inside and outside of a class.
     fn named_class(&mut self) -> Result<String, RegexpError> {
         let before = self.rest;
         self.next();
@@ -404,7 +407,7 @@ impl<'a> Reader<'a> {
             Some(name) => (c == Some('p'), name),
             None => (c == Some('P'), name),
         };
-        // The crate's names are more than Go's: no expressions, no script extensions.
+        // The crate accepts more than Go's names: expressions and script extensions are refused.
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(error("invalid character class range", self.since(before)));
         }
@@ -425,7 +428,7 @@ impl<'a> Reader<'a> {
             'r' => Some(0x0d),
             't' => Some(0x09),
             'v' => Some(0x0b),
-            // A single digit but zero would refer to a group, which RE2 has not.
+            // A single digit other than zero would be a backreference, which RE2 does not have.
             '1'..='7' if !self.rest.starts_with(|c| matches!(c, '0'..='7')) => None,
             '0'..='7' => {
                 let mut value = c.to_digit(8).unwrap_or(0);

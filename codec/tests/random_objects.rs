@@ -142,8 +142,8 @@ fn change(random: &mut Random, tree: &mut Value, other: &Value, damaged: bool) {
     }
 }
 
-/// What protobuf can tell of an object: an empty list or map is one that is not there, and in a map a null is an empty
-/// value.
+/// What protobuf can tell of an object: an empty list or map is one that is not there, and in a map a null is
+/// an empty value.
 fn normal(tree: &Value, id: TypeId) -> Value {
     let schema = schema::builtin();
     match (tree, schema.get(id)) {

@@ -8,12 +8,12 @@ use super::message::{self, MessageTypes};
 use super::parse::{Issue, Tree};
 use super::types::{most_general, Bindings, Type, PARAMS};
 
-/// What the checker found, by the ids of expressions.
+/// The result of the checker, by expression id.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
     pub(crate) calls: Vec<Option<ResolvedCall>>,
-    /// What an identifier or a chain of selections names.
+    /// What an identifier or a chain of selections resolves to.
     pub(crate) names: Vec<Option<Name>>,
 }
 
@@ -22,11 +22,11 @@ pub(crate) struct Checked {
 pub(crate) struct ResolvedCall {
     pub(crate) function: &'static Function,
     pub(crate) overloads: Vec<&'static Overload>,
-    /// Whether what looks like a receiver is part of the function's name: `optional.of(x)`.
+    /// Whether the receiver is part of the function's name: `optional.of(x)`.
     pub(crate) namespaced: bool,
 }
 
-/// What a name stands for.
+/// What a name resolves to.
 #[derive(Clone, Debug)]
 pub(crate) enum Name {
     /// A variable of the caller, by its number.
@@ -36,7 +36,8 @@ pub(crate) enum Name {
     Type(SmolStr),
 }
 
-/// Checks a tree. `variables` are the names that the caller declares, `messages` what can be made by name.
+/// Checks a tree. `variables` are the names that the caller declares, `messages` the message types that can
+/// be constructed.
 pub(crate) fn check(
     tree: &Tree,
     variables: &[(&str, Type)],
@@ -80,7 +81,7 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn issue(&mut self, at: &Expr, message: String) {
-        /// More are not shown.
+        /// Maximum number of errors that are reported.
         const MOST: usize = 100;
         if self.issues.len() < MOST {
             self.issues.push(Issue { offset: at.offset, message });
@@ -244,7 +245,7 @@ impl Checker<'_> {
         self.issues.push(Issue { offset: init.offset, message: why });
     }
 
-    /// The type of an element; of an optional one, what it is when it is there.
+    /// The type of an element; of an optional one, the type inside.
     fn element_type(&mut self, value: &Expr, optional: bool) -> Type {
         let t = self.type_of(value);
         if !optional {
@@ -257,7 +258,7 @@ impl Checker<'_> {
         inner
     }
 
-    /// The type of elements of both types. Literals of several types are refused by [`validate`], where they are.
+    /// The type of elements of both types. Literals of mixed types are refused by [`validate`].
     fn join(&mut self, before: Option<Type>, t: Type) -> Type {
         match before {
             None => t,
@@ -287,7 +288,8 @@ impl Checker<'_> {
         Some(Type::Kind)
     }
 
-    /// Notes which variable of the caller an expression names. Of variables of one name the last one counts.
+    /// Records which variable of the caller an expression refers to. Of variables with one name the last one
+    /// counts.
     fn name_variable(&mut self, expr: &Expr, name: &str) -> Option<usize> {
         let i = self.variables.iter().rposition(|(variable, _)| *variable == name)?;
         self.checked.names[expr.id] = Some(Name::Variable(i));
@@ -492,8 +494,8 @@ impl Checker<'_> {
     }
 }
 
-/// What upstream checks of literals: durations, timestamps, regular expressions and the elements of lists and maps.
-/// The arguments of `format` may be of any types.
+/// Upstream's checks of literals: durations, timestamps, regular expressions and the elements of lists and
+/// maps. The arguments of `format` may be of any types.
 fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>) {
     plinth_codec::value::level(|| {
         let mut issue = |at: &Expr, message: String| issues.push(Issue { offset: at.offset, message });
@@ -556,7 +558,7 @@ fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>
     });
 }
 
-/// The parts of an expression.
+/// The subexpressions of an expression.
 pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         Kind::Literal(_) | Kind::Ident(_) => Vec::new(),

@@ -1,5 +1,5 @@
-//! Schemas as types of CEL (k8s.io/apiserver, `pkg/cel/common/schemas.go`): what an expression may do with `self`,
-//! how large its parts can be, and how data are read.
+//! Schemas as CEL types (k8s.io/apiserver, `pkg/cel/common/schemas.go`): which fields `self` has, how large
+//! they can be, and how data are read.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::limits::MAX_REQUEST_BYTES;
 use super::schema::SchemaNode;
 use super::types::Type;
 
-/// A schema node as a type of CEL, with its children. Clones share.
+/// A schema node as a CEL type, with its children (upstream's `DeclType`). Clones share their data.
 #[derive(Clone, Debug)]
 pub struct DeclType(Arc<Node>);
 
@@ -23,7 +23,7 @@ struct Node {
     min_bytes: i64,
 }
 
-/// What kind of data.
+/// The kind of data.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// Anything: `x-kubernetes-int-or-string`.
@@ -45,11 +45,11 @@ pub(crate) enum Shape {
     },
     Map(DeclType),
     Object(Vec<Field>),
-    /// Nothing of data: what an expression makes.
+    /// Not data: the result of an expression.
     Computed(Type),
 }
 
-/// How lists compare and add up.
+/// How lists are compared and concatenated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     Atomic,
@@ -68,15 +68,16 @@ pub(crate) struct Field {
     pub(crate) declared: DeclType,
 }
 
-/// Upper bounds of texts whose format says how long they are, with their quotes.
+/// Maximum lengths of strings with a format, including quotes.
 const DURATION_BYTES: i64 = 32;
 const DATE_BYTES: i64 = 12;
 const DATE_TIME_BYTES: i64 = 32;
 
 impl DeclType {
-    /// Declares a schema; `resource_root` is true for the root of a resource and for embedded resources, whose
-    /// `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always there. `None` for what is not
-    /// shown to expressions: data without a type, and lists and maps of such. Work and memory are in proportion to the schema.
+    /// Declares a schema; `resource_root` is true for the root of a resource and for embedded resources,
+    /// whose `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always present. `None` for
+    /// what is not visible to expressions: data without a type, and lists and maps of such. Work and memory
+    /// are in proportion to the schema.
     pub fn of<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclType> {
         plinth_codec::value::level(|| declare(schema, resource_root))
     }
@@ -86,7 +87,8 @@ impl DeclType {
         DeclType(Arc::new(Node { shape, max_elements, min_bytes }))
     }
 
-    /// An object whose members are made by expressions of these types. Of members of one name the last one counts.
+    /// An object whose members are computed by expressions of these types. Of members with one name the last
+    /// one counts.
     pub(crate) fn of_members(members: impl Iterator<Item = (SmolStr, Type)>) -> DeclType {
         let mut fields: Vec<Field> = Vec::new();
         for (name, made) in members {
@@ -98,7 +100,7 @@ impl DeclType {
         DeclType::new(Shape::Object(fields), 0, 0)
     }
 
-    /// The property of this name; `None` when there is none that expressions can name.
+    /// The property of this name; `None` when there is none that is visible to expressions.
     pub fn property(&self, name: &str) -> Option<&DeclType> {
         escape(name).and_then(|identifier| self.field(&identifier)).map(|f| &f.declared)
     }
@@ -119,7 +121,7 @@ impl DeclType {
         self.0.max_elements
     }
 
-    /// The property that an identifier stands for. After a dot reserved words may be written as they are.
+    /// The property of an identifier. After a dot reserved words need no escape.
     pub(crate) fn field(&self, identifier: &str) -> Option<&Field> {
         let Shape::Object(fields) = &self.0.shape else { return None };
         let find = |name: &str| fields.binary_search_by(|f| f.identifier.as_str().cmp(name)).ok();
@@ -209,7 +211,7 @@ fn declare_string<S: SchemaNode>(schema: S) -> DeclType {
     }
 }
 
-/// Bytes that so many code points take at most.
+/// Maximum number of bytes of so many code points.
 fn bytes_of(length: i64) -> i64 {
     length.max(0).saturating_mul(4)
 }
@@ -251,7 +253,7 @@ fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclT
     Some(DeclType::new(Shape::Object(fields), 0, min_bytes))
 }
 
-/// Whether the schema says itself what expressions may see of the type and the metadata.
+/// Whether the schema itself declares type and metadata.
 fn declares_meta<S: SchemaNode>(schema: S) -> bool {
     let is = |node: Option<S>, kind: &str| node.is_some_and(|n| n.schema_type() == kind);
     let metadata = schema.property("metadata");

@@ -1,6 +1,6 @@
-//! What an expression costs at most, from the sizes that the schema allows (cel-go `checker/cost.go`,
-//! k8s.io/apiserver `pkg/cel/library/cost.go`). Which rules a definition may have depends on these numbers, so they
-//! follow upstream's to the unit, oddities included.
+//! The maximum cost of an expression, from the sizes that the schema allows (cel-go `checker/cost.go`,
+//! k8s.io/apiserver `pkg/cel/library/cost.go`). Which rules a definition may have depends on these numbers,
+//! so they equal upstream's exactly, oddities included.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use super::declare::DeclType;
 use super::library::{Function, Overload};
 use super::types::{OpaqueType, Type};
 
-/// The least and the most of a size or cost. Saturates.
+/// The minimum and maximum of a size or cost. Saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     min: u64,
@@ -44,13 +44,13 @@ impl Range {
     }
 }
 
-/// Where in the data a value lies.
+/// The path of a value in the data.
 #[derive(Clone, Debug)]
 enum DataPath {
     At(DeclType),
     /// A key of a map.
     Key,
-    /// Somewhere that the schema says nothing of.
+    /// A value that the schema does not describe.
     Unknown,
 }
 
@@ -81,7 +81,7 @@ impl DataPath {
     }
 }
 
-/// The sizes of the entries of a list or map that an expression makes.
+/// The sizes of the entries of a list or map that an expression creates.
 #[derive(Clone, Copy, Debug)]
 struct Entries {
     list: bool,
@@ -104,9 +104,9 @@ struct Local {
 
 struct Estimator<'e> {
     checked: &'e Checked,
-    /// What the sizes of all variables are looked up in. Upstream drops the first step of a path and takes the rest
-    /// from here, also when the first step is no variable: an element of a list that the expression made is taken
-    /// for the root.
+    /// The declaration in which the sizes of all variables are looked up. Upstream drops the first step of a
+    /// path and resolves the rest here, even when the first step is not a variable: an element of a list that
+    /// the expression created is taken for the root.
     root: Option<&'e DeclType>,
     locals: Vec<Local>,
     places: HashMap<usize, DataPath>,
@@ -114,7 +114,7 @@ struct Estimator<'e> {
     entries: HashMap<usize, Entries>,
 }
 
-/// The most that the expression may cost.
+/// The maximum cost of the expression.
 pub(crate) fn estimate(expr: &Expr, checked: &Checked, root: Option<&DeclType>) -> u64 {
     let mut estimator = Estimator {
         checked,
@@ -236,7 +236,7 @@ impl Estimator<'_> {
         self.root.cloned().map_or(DataPath::Unknown, DataPath::At)
     }
 
-    /// The place a step further than the expression's.
+    /// The path one step below that of the expression.
     fn step(&self, expr: &Expr, further: impl Fn(&DataPath) -> DataPath) -> DataPath {
         self.place(expr).map_or_else(|| self.first(), |place| further(&place))
     }
@@ -317,7 +317,7 @@ impl Estimator<'_> {
             }
         };
         let step = self.cost(&c.condition).plus(self.cost(&c.step));
-        // What the last step makes is known while its variables are.
+        // The entries of the last step are known while its variables are in scope.
         let made = self.entries_of(&c.step);
         self.locals.truncate(self.locals.len() - pushed);
         sum = sum.plus(self.cost(&c.result));
@@ -385,7 +385,7 @@ impl Estimator<'_> {
         before.plus(total)
     }
 
-    /// Cost of one overload with its arguments, and the size of what it makes.
+    /// Cost of one overload with its arguments, and the size of its result.
     fn overload(&mut self, call: &CallSite<'_>) -> (Range, Option<Range>) {
         let sum = call.costs.iter().fold(Range::exactly(0), |sum, cost| sum.plus(*cost));
         let one = Range::exactly(1);
@@ -557,7 +557,7 @@ impl Estimator<'_> {
         })
     }
 
-    /// The size of a list's elements, as far as the schema says it.
+    /// The size of a list's elements, if the schema bounds it.
     fn element_size(&self, list: &Expr) -> Option<Range> {
         self.place(list)?.element().size()
     }
@@ -592,7 +592,7 @@ fn literal_size(expr: &Expr, otherwise: u64) -> u64 {
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let (mut count, mut kept) = (Range::exactly(0), Range::exactly(0));
     if old.min == 0 {
-        // An empty text is found around every character.
+        // The empty string is found around every character.
         count.max = text.max.saturating_add(1);
         kept.max = text.max;
     } else if new.max <= old.min {

@@ -1,5 +1,5 @@
-//! From text to the syntax tree: the `cel` crate parses, macros are expanded here, because Kubernetes has some
-//! that the crate has not.
+//! The parser: the `cel` crate parses, macros are expanded here, because Kubernetes has some that the crate
+//! does not.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::ast::{
 };
 use super::limits::{MAX_DEPTH, MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_LENGTH};
 
-/// What is wrong with an expression, and where.
+/// An error in an expression with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Issue {
     /// Byte offset in the source.
@@ -26,10 +26,11 @@ pub(crate) struct Tree {
     pub(crate) ids: usize,
 }
 
-/// Without macros: calls stay as they are written.
+/// Without macros: calls are left unexpanded.
 static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::default);
 
-/// Parses. The issues are in the order of the source. Work is in proportion to the length of the text, which is bounded.
+/// Parses. The issues are in the order of the source. Work is in proportion to the length of the text, which
+/// is bounded.
 pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
     let length = source.chars().count();
     if length > MAX_EXPRESSION_LENGTH {
@@ -39,8 +40,8 @@ pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
         return Err(vec![Issue { offset: 0, message }]);
     }
     // The crate's parser recurses along chains like `a.b.c`, which only the length bounds. A level takes two
-    // bytes of source at least; 4 KiB of stack for each byte (touched only when used) are more than it needs. What
-    // is nested may take more for a byte, but is bounded in depth.
+    // bytes of source at least; 4 KiB of stack for each byte (touched only when used) are more than it needs.
+    // Nested expressions may take more per byte, but are bounded in depth.
     let stack = source.len() * 4096 + (32 << 20);
     stacker::grow(stack, || parse_here(source))
 }
@@ -62,7 +63,7 @@ fn parse_here(source: &str) -> Result<Tree, Vec<Issue>> {
     Ok(Tree { root, ids: reader.ids })
 }
 
-/// The crate shows the error that ends a parse at the depth limit as a debug text.
+/// The crate formats the error at the depth limit as debug text.
 fn readable(message: &str) -> String {
     if message.contains("Recursion limit of") {
         return format!("expression recursion limit exceeded: {MAX_EXPRESSION_DEPTH}");
@@ -70,7 +71,7 @@ fn readable(message: &str) -> String {
     message.to_owned()
 }
 
-/// Where lines begin, in bytes.
+/// The byte offsets at which lines begin.
 struct Lines<'a> {
     source: &'a str,
     starts: Vec<usize>,
@@ -93,7 +94,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The issues as upstream shows them: place, text, the line and a mark below it.
+/// The issues as upstream formats them: position, text, the line and a marker below it.
 pub(crate) fn describe(source: &str, issues: &[Issue]) -> String {
     /// A longer line is not shown.
     const LONGEST: usize = 16_384;
@@ -139,7 +140,7 @@ impl Reader {
         self.issues.push(Issue { offset, message: message.into() });
     }
 
-    /// The place of a node of the crate's tree, in bytes.
+    /// The byte offset of a node of the crate's tree.
     fn offset(&self, id: u64) -> u32 {
         self.info.offset_for(id).unwrap_or_default().0
     }
@@ -211,7 +212,7 @@ impl Reader {
                         });
                     }
                 }
-                // A leading dot says that the name is a whole one, as all names are here.
+                // A leading dot marks an absolute name, which all names are here.
                 let name = object.type_name.strip_prefix('.').unwrap_or(&object.type_name);
                 Kind::Struct(Struct { name: SmolStr::new(name), fields })
             }
@@ -260,7 +261,7 @@ impl Reader {
         self.node(offset, Kind::Call(Call { function: SmolStr::new_static(function), target: None, args }))
     }
 
-    /// The name that a macro's argument is.
+    /// The identifier that a macro's argument must be.
     fn name(&mut self, arg: &Expr, message: &str) -> Option<SmolStr> {
         match &arg.kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -277,7 +278,7 @@ impl Reader {
         self.variables_or(args, two, MESSAGE)
     }
 
-    /// As [`Reader::variables`], with another message when the first is no name.
+    /// As [`Reader::variables`], with another message when the first is not an identifier.
     fn variables_or(
         &mut self,
         args: &mut Vec<Expr>,
@@ -302,11 +303,11 @@ impl Reader {
 
 type Expand = fn(&mut Reader, u32, Option<Expr>, Vec<Expr>) -> Option<Expr>;
 
-/// A call that becomes another expression.
+/// A call that is expanded to another expression.
 struct Macro {
     name: &'static str,
     member: bool,
-    /// Numbers of arguments.
+    /// Accepted numbers of arguments.
     args: &'static [usize],
     expand: Expand,
 }
@@ -381,13 +382,13 @@ fn exists_one(r: &mut Reader, at: u32, target: Option<Expr>, mut args: Vec<Expr>
     fold(r, at, Comprehension { range: target?, var, var2, init, condition, step, result })
 }
 
-/// What a transformation makes.
+/// The result of a transformation macro.
 #[derive(Clone, Copy)]
 enum TransformKind {
     List,
     /// A map with the keys of the range.
     Map,
-    /// A map of the entries that the transformation makes.
+    /// A map of the entries that the transformation returns.
     Entry,
 }
 

@@ -1,6 +1,6 @@
-//! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value (`true`, `false` or the
-//! error), the error of the definition (empty when it is accepted) and the estimated cost (1 for at most 1, -1 for
-//! more than a billion), all over one schema and object.
+//! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value
+//! (`true`, `false` or the error), the error of the definition (empty when it is accepted) and the estimated
+//! cost (1 for at most 1, -1 for more than a billion), all over one schema and object.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,8 @@ fn compiled(rules: &[Rule], schema: &Value) -> (Rules, DeclType) {
     (Rules::compile(rules, JsonSchema(schema), &declared), declared)
 }
 
-/// The first error of a rule's expression, as the definition would be refused with it; without the entry that it shows.
+/// The first error of a rule's expression, as the definition would be refused with it; without the entry that
+/// it shows.
 fn error(text: &str, schema: &Value) -> String {
     let (rules, _) = compiled(&[rule(text)], schema);
     let errors = rules.errors("x", Some(1), None, &mut SchemaCost::default());
@@ -72,7 +73,8 @@ const DIFFERENCES: &[(&str, &str)] = &[
     ("string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'", "true"),
 ];
 
-/// Names of types of objects differ: upstream makes new ones for each definition, and only its errors show them.
+/// Names of types of objects differ: upstream makes new ones for each definition, and only its errors show
+/// them.
 fn without_object_names(text: &str) -> String {
     let mut words = String::new();
     for word in text.split_inclusive(|c: char| !(c.is_alphanumeric() || ".@".contains(c))) {
@@ -171,7 +173,8 @@ fn every_function_was_compared() {
         .filter(|name| name.chars().next().is_some_and(char::is_alphabetic) && !name.contains('@'))
         .filter(|name| !all.contains(&format!("{name}(")))
         .collect();
-    // Too costly there without bounds in the schema; their costs are compared, and `lists_and_texts` has values.
+    // Too costly there without bounds in the schema; their costs are compared, and `lists_and_texts` has
+    // values.
     let elsewhere = BTreeSet::from([
         "join",
         "sort",
@@ -218,7 +221,8 @@ fn lists_and_texts() {
     }
 }
 
-/// Expressions that would take hours, or more memory than there is, end at the limit after about the work it allows.
+/// Expressions that would take hours, or more memory than there is, end at the limit after about the work it
+/// allows.
 #[test]
 fn evaluation_is_bounded() {
     let nested = |depth: usize| {
@@ -456,8 +460,8 @@ fn variables_are_a_table() {
     assert!(program.uses(0) && program.uses(1) && program.uses(2));
 }
 
-/// What an expression makes over `object`, `request` and the authorizers, who allow what is about `pods`; and how
-/// many questions they were asked.
+/// What an expression makes over `object`, `request` and the authorizers, who allow what is about `pods`; and
+/// how many questions they were asked.
 fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result<Value, String>, usize) {
     let expression = match environment.compile(source, &[Output::Any]) {
         Ok(expression) => expression,

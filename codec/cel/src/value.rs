@@ -1,5 +1,5 @@
-//! Values while an expression is evaluated. Data of an object are not copied: lists, maps, objects and texts refer to
-//! the tree that they are part of, together with their declaration.
+//! Values while an expression is evaluated. Data of an object are not copied: lists, maps, objects and
+//! strings refer to the tree that they are part of, together with their declaration.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ pub(crate) enum Val<'a> {
     Optional(Option<Arc<Val<'a>>>),
     /// A type, by its name.
     Type(SmolStr),
-    /// An object made by name.
+    /// A constructed message.
     Message(Arc<Message<'a>>),
-    /// A value of a library's own type.
+    /// A value of an opaque type.
     Opaque(Arc<OpaqueValue>),
 }
 
-/// Text, of data or made by an expression.
+/// A string, of data or computed.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'a> {
     Data(&'a str),
@@ -62,11 +62,11 @@ pub(crate) enum List<'a> {
     /// Of data; without a declaration the elements are what they are in JSON.
     Data(&'a [Value], Option<&'a DeclType>),
     Computed(Arc<Vec<Val<'a>>>),
-    /// Two lists, one after the other: adding lists copies nothing.
+    /// The concatenation of two lists, without copying them.
     Sum(Arc<(List<'a>, List<'a>)>, usize),
 }
 
-/// How many sums of sums are kept; deeper ones are made one list.
+/// Maximum nesting of concatenations; deeper ones are flattened.
 const MAX_SUMS: usize = 16;
 
 impl<'a> List<'a> {
@@ -82,7 +82,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The element at a place. Sums are at most [`MAX_SUMS`] deep.
+    /// The element at an index. Concatenations are at most [`MAX_SUMS`] deep.
     pub(crate) fn get(&self, index: usize) -> Option<Val<'a>> {
         match self {
             List::Data(elements, None) => elements.get(index).map(Val::of_untyped),
@@ -111,7 +111,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// How the list compares and adds up.
+    /// How the list is compared and concatenated.
     pub(crate) fn kind(&self) -> &ListKind {
         match self {
             List::Data(_, Some(declared)) => match declared.shape() {
@@ -122,8 +122,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Puts a list after this one. `None` when the sum would have too many elements for this machine. Says how many
-    /// elements were copied.
+    /// Concatenates two lists. `None` when the result would be too long. Also returns how many elements were
+    /// copied.
     pub(crate) fn plus(self, other: List<'a>) -> Option<(List<'a>, usize)> {
         let len = self.len().checked_add(other.len())?;
         if other.len() == 0 {
@@ -135,7 +135,7 @@ impl<'a> List<'a> {
         let deep = self.sums().max(other.sums()) >= MAX_SUMS;
         let sum = List::Sum(Arc::new((self, other)), len);
         match deep {
-            // More elements than any data have exist as sums of sums only.
+            // Only repeated concatenation can give more elements than any data have.
             true if len > 16_000_000 => None,
             true => Some((List::made(sum.iter().collect()), len)),
             false => Some((sum, 0)),
@@ -143,7 +143,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A key of a map; integers are the same key whatever their type.
+/// A key of a map; integers are the same key for any integer type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Bool(bool),
@@ -151,7 +151,7 @@ pub(crate) enum Key {
     String(SmolStr),
 }
 
-/// The entries of a map that an expression made.
+/// The entries of a computed map.
 pub(crate) type Entries<'a> = BTreeMap<Key, (Val<'a>, Val<'a>)>;
 
 /// A map.
@@ -203,7 +203,8 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Val<'a> {
-    /// A value of data. Data that do not fit their declaration (the schema's validation refuses them) are taken as they are.
+    /// A value of data. Data that do not match their declaration (which the schema's validation refuses) are
+    /// taken by their JSON type.
     pub(crate) fn of_data(value: &'a Value, declared: &'a DeclType) -> Val<'a> {
         match (declared.shape(), value) {
             (Shape::Double, Value::Int(n)) => Val::Double(*n as f64),
@@ -229,7 +230,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// A value of data that no schema describes.
+    /// A value of data without a schema.
     pub(crate) fn of_untyped(value: &'a Value) -> Val<'a> {
         match value {
             Value::Null => Val::Null,
@@ -259,8 +260,9 @@ impl<'a> Val<'a> {
         Val::List(List::made(elements))
     }
 
-    /// The value as data: times as texts, bytes as base64. `None` for what data cannot be, and when it has more
-    /// parts than `left`, from which they are taken: an expression can name one list a thousand times.
+    /// The value as data: times as texts, bytes as base64. `None` for values without a JSON form, and when it
+    /// has more nodes than `left`, which is reduced by them: an expression can refer to one list a thousand
+    /// times.
     pub(crate) fn to_value(&self, left: &mut usize) -> Option<Value> {
         *left = left.checked_sub(1)?;
         plinth_codec::value::level(|| {
@@ -351,8 +353,8 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// The size that costs are computed of: bytes, code points, elements or entries; 1 for all else. Code points of
-    /// long texts are not counted but taken for as many as there are bytes.
+    /// The size from which costs are computed: bytes, code points, elements or entries; 1 for all else. For
+    /// long strings bytes are counted instead of code points.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
             Val::String(text) => match text.as_str() {
@@ -392,7 +394,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Whether the values are equal. `visited` grows with the parts that were looked at; beyond `limit` the answer
+    /// Whether the values are equal. `visited` is increased by the nodes visited; beyond `limit` the result
     /// is `None`.
     pub(crate) fn equals(&self, other: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
         plinth_codec::value::level(|| self.equals_here(other, visited, limit))
@@ -447,7 +449,7 @@ impl<'a> Val<'a> {
     }
 }
 
-/// A member of an object, as its declaration says.
+/// A member of an object, by its declaration.
 pub(crate) fn member<'a>(value: &'a Value, declared: &'a DeclType, name: &str) -> Val<'a> {
     match declared.property(name) {
         Some(declared) => Val::of_data(value, declared),
@@ -507,7 +509,7 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, visited: &mut u64, limit: u64) -> Opt
     Some(true)
 }
 
-/// Whether the list has an element that is equal.
+/// Whether the list has an equal element.
 pub(crate) fn contains(list: &List<'_>, value: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
     for i in 0..list.len() {
         if let Some(element) = list.get(i) {
@@ -519,7 +521,7 @@ pub(crate) fn contains(list: &List<'_>, value: &Val<'_>, visited: &mut u64, limi
     Some(false)
 }
 
-/// The element of a list of type map that has the same keys. Outer `None` when too much was visited.
+/// The element of a list of type map that has the same keys. Outer `None` when too many nodes were visited.
 pub(crate) fn find_by_keys<'b>(
     list: &List<'b>,
     value: &Val<'_>,

@@ -1,4 +1,4 @@
-//! What the schema says of a value: how it is owned and merged, and how elements of its lists are named.
+//! The schema's view of a value: how it is owned and merged, and how elements of its lists are named.
 
 use smol_str::SmolStr;
 
@@ -23,9 +23,9 @@ pub(super) enum Shape<'s> {
     Struct(&'s StructType),
     /// Each key has its owner.
     Map(Ref<'s>),
-    /// Each element has its owner and is known by its value.
+    /// Each element has its owner and is identified by its value.
     Set,
-    /// Each element has its owner and is known by these fields.
+    /// Each element has its owner and is identified by these fields.
     Keyed(&'s [SmolStr], Ref<'s>),
     /// No schema: objects are like maps of such parts, everything else is a leaf.
     Deduced,
@@ -81,7 +81,7 @@ impl<'s> Ref<'s> {
         }
     }
 
-    /// How a list is merged: as the field says that holds it, else as the list itself says.
+    /// How a list is merged: by the marker of its field, else by that of the list type.
     pub(super) fn list(self, schema: &'s Schema) -> &'s ListType {
         match (self.list, self.get(schema)) {
             (ListType::Atomic, Some(Type::List { merge, .. })) => merge,
@@ -189,7 +189,7 @@ pub(super) fn element_name(
 }
 
 /// The value of a key field that an element leaves out: the declared default, or the zero value where
-/// upstream's type has no way to leave the field out (its OpenAPI says `default: ""` for those).
+/// upstream's type cannot omit the field (its OpenAPI says `default: ""` for those).
 pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
     let Some(Type::Struct(s)) = element.get(schema) else { return None };
     let rank = s.rank(key)?;

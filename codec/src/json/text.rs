@@ -1,4 +1,4 @@
-//! The JSON reader: bytes to tokens, with the errors that Go's scanner finds, in its words.
+//! The JSON reader: bytes to tokens, with the errors of Go's scanner.
 
 use std::borrow::Cow;
 
@@ -11,28 +11,27 @@ use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
 use crate::value::{level, Encoded, Map, Value, MAX_DEPTH};
 
-/// A reader somewhere in a body.
+/// A reader at a position in a body.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// The same where all of it is UTF-8, so that no string has to be looked at for that again.
+    /// The body as text if all of it is UTF-8, so that strings need no further validation.
     text: Option<&'a str>,
     at: usize,
     depth: usize,
-    /// Members and elements of the containers that are open, so that each finished one is allocated once, in its
-    /// size.
+    /// Members and elements of open containers, so that each is allocated once, in its final size.
     members: Vec<(SmolStr, Value)>,
     elements: Vec<Value>,
     managed_fields: ManagedFieldsState,
 }
 
-/// Where a reader without a schema is, on its way to `metadata.managedFields[].fieldsV1`.
+/// The position of an untyped reader relative to `metadata.managedFields[].fieldsV1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ManagedFieldsState {
-    /// It reads whatever comes.
+    /// All values are parsed.
     Ignored,
-    /// It leaves what owners own as it is, and is not among them.
+    /// `fieldsV1` stays text; outside of `managedFields`.
     Outside,
-    /// The same, and it is among them.
+    /// `fieldsV1` stays text; inside of `managedFields`.
     Inside,
 }
 
@@ -44,7 +43,7 @@ pub(super) fn parse(body: &[u8], report: &mut Report<'_>) -> Result<Value, Decod
     Ok(value)
 }
 
-/// Reads a whole object that was stored. What its owners own stays text.
+/// Reads a stored object. The values of `fieldsV1` stay text.
 pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
     let mut reader = Reader { managed_fields: ManagedFieldsState::Outside, ..Reader::new(body) };
     let value = reader.untyped(&mut Report::new(false))?;
@@ -52,7 +51,7 @@ pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
     Ok(value)
 }
 
-/// The first error in the syntax of a body, if it has one. Upstream looks for these before anything else.
+/// The first syntax error of a body, if any. Upstream checks for these first.
 pub(super) fn syntax_error(body: &[u8]) -> Option<DecodeError> {
     let mut reader = Reader::new(body);
     let check = reader.token().and_then(|token| reader.skip_rest(&token)).and_then(|()| reader.end());
@@ -74,7 +73,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Checks that nothing but space is left.
+    /// Checks that only white space is left.
     pub(super) fn end(&mut self) -> Result<(), DecodeError> {
         match self.peek() {
             None => Ok(()),
@@ -82,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte that is no space, not taken yet.
+    /// The next byte that is not white space, not consumed.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
@@ -94,7 +93,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The error of the byte at hand, inside of a word, number or escape. There Go sees a space at the end.
+    /// The error at the current byte, inside of a word, number or escape. There Go sees a space at the end.
     #[cold]
     fn inner_error(&self, context: &str) -> DecodeError {
         if self.at < self.bytes.len() {
@@ -106,7 +105,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error of the byte at hand, or of there being none.
+    /// The error at the current byte, or at the end.
     #[cold]
     fn error(&self, context: &str) -> DecodeError {
         let Some(&byte) = self.bytes.get(self.at) else {
@@ -196,7 +195,7 @@ impl<'a> Reader<'a> {
         Ok(std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default())
     }
 
-    /// The string whose opening quote is at hand.
+    /// The string at the current opening quote.
     #[inline]
     fn string(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         self.at += 1;
@@ -214,7 +213,7 @@ impl<'a> Reader<'a> {
         self.unusual_string().map(Cow::Owned)
     }
 
-    /// Goes to the next key of an object, whose quote is at hand then; `false` at its end.
+    /// Advances to the opening quote of the next key of an object; `false` at its end.
     #[inline]
     fn goes_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
         match self.peek() {
@@ -232,7 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key whose quote is at hand, and the colon behind it.
+    /// The key at the current quote, and the colon after it.
     #[inline]
     fn key_at_hand(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         let key = self.string()?;
@@ -243,7 +242,7 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
-    /// Takes the key whose quote is at hand if it is this one, without a space before its colon.
+    /// Consumes the key at the current quote if it is this one, without white space before its colon.
     #[inline]
     fn takes_key(&mut self, name: &str) -> bool {
         let rest = &self.bytes[self.at + 1..];
@@ -254,7 +253,7 @@ impl<'a> Reader<'a> {
         is_it
     }
 
-    /// Goes past the next key and its colon; `false` at the object's end.
+    /// Skips the next key and its colon; `false` at the object's end.
     fn passes_key(&mut self, first: bool) -> Result<bool, DecodeError> {
         if !self.goes_to_key(first)? {
             return Ok(false);
@@ -267,7 +266,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Goes past the string whose opening quote is at hand.
+    /// Skips the string at the current opening quote.
     fn pass_string(&mut self) -> Result<(), DecodeError> {
         self.at += 1;
         loop {
@@ -286,10 +285,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
+    /// A string with escapes or invalid UTF-8, after its opening quote.
     #[cold]
     fn unusual_string(&mut self) -> Result<String, DecodeError> {
-        // Room for the names of list elements among field paths, the most frequent ones.
+        // Capacity for the names of list elements in field paths, the most frequent ones.
         let mut text = String::with_capacity(64);
         loop {
             let rest = &self.bytes[self.at..];
@@ -336,7 +335,8 @@ impl<'a> Reader<'a> {
         if let Some(c) = char::from_u32(first) {
             return Ok(c);
         }
-        // Half of a surrogate pair. The other half counts only if it fits; else it is a character of its own.
+        // Half of a surrogate pair. The other half is used only if it matches; else it is a character of its
+        // own.
         if first < 0xdc00 && self.bytes[self.at..].starts_with(b"\\u") {
             let back = self.at;
             self.at += 2;
@@ -406,8 +406,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes one for
-/// a whole broken sequence).
+/// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes
+/// one for a whole broken sequence).
 fn push_lossy(text: &mut String, mut bytes: &[u8]) {
     loop {
         match std::str::from_utf8(bytes) {
@@ -422,7 +422,7 @@ fn push_lossy(text: &mut String, mut bytes: &[u8]) {
     }
 }
 
-/// A number in a place without a type: an integer where its text has no point and fits, else a double.
+/// An untyped number: an integer if its text has no point and fits, else a double.
 pub(super) fn plain_number(text: &str) -> Option<Value> {
     if let Ok(n) = text.parse() {
         return Some(Value::Int(n));

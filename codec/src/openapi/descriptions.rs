@@ -1,6 +1,6 @@
 //! Descriptions of the built-in types and fields, for `kubectl explain`.
 //!
-//! The texts are not part of the source: the build script takes them from the k8s-openapi crate and
+//! The descriptions are not part of the source: the build script takes them from the k8s-openapi crate and
 //! compresses them into the program (see `docs/openapi.md`).
 
 use std::borrow::Cow;
@@ -12,23 +12,24 @@ use parking_lot::Mutex;
 
 use super::Descriptions;
 
-/// Sorted lines: one for each type, then one for each of its fields: tab, name, tab, text. The type's own text
-/// has the empty name; `\u{1}` stands for a line break.
+/// Sorted lines: one for each type, then one for each of its fields: tab, name, tab, text. The type's own
+/// text has the empty name; `\u{1}` stands for a line break.
 static COMPRESSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.deflate"));
 
-/// Where every kind explains `kind` and `apiVersion` alike, this one does.
+/// The kind whose descriptions of `kind` and `apiVersion` are used for all.
 const ANY_KIND: &str = "io.k8s.api.core.v1.Pod";
 
 /// The texts, unpacked.
 #[derive(Debug)]
 pub struct BundledDescriptions {
     texts: String,
-    /// Where the line of each type begins, in the order of their names.
+    /// The offset of each type's line, in the order of names.
     types: Vec<u32>,
 }
 
-/// The texts that the program carries; empty when it was built without. They take two thirds of a megabyte and two
-/// milliseconds to unpack, and are dropped with the last `Arc`, so keep one only while documents are made.
+/// The texts that the program carries; empty when it was built without. They take two thirds of a megabyte
+/// and two milliseconds to unpack, and are dropped with the last `Arc`, so it should be held only while
+/// documents are built.
 pub fn bundled() -> Arc<BundledDescriptions> {
     static SHARED: Mutex<Weak<BundledDescriptions>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
@@ -43,7 +44,7 @@ pub fn bundled() -> Arc<BundledDescriptions> {
 impl BundledDescriptions {
     fn unpack(compressed: &[u8]) -> BundledDescriptions {
         let mut texts = String::new();
-        // The build script wrote it. Should that be damaged, documents lack their texts, no more.
+        // The build script wrote it. If it is damaged, documents merely lack descriptions.
         if DeflateDecoder::new(compressed).read_to_string(&mut texts).is_err() {
             texts.clear();
         }

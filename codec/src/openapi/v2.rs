@@ -1,5 +1,5 @@
-//! OpenAPI 2.0 (Swagger): one document for everything. kubectl up to 1.26 reads it for all that it does,
-//! later ones where the third edition is missing.
+//! OpenAPI 2.0 (Swagger): one document for everything. kubectl up to 1.26 uses it for everything, later
+//! versions only if OpenAPI 3.0 is not available.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::writer::JsonWriter;
 use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
 
-/// Parameters that older clients look for in the operation itself, not behind a reference.
+/// Parameters that older clients expect in the operation itself, not as a reference.
 const NEVER_SHARED: [&str; 2] = ["dryRun", "fieldValidation"];
 
 /// The document of all `resources`. `schema` is the one of the built-in kinds.

@@ -40,7 +40,7 @@ impl Builder {
                     embedded_in: 0,
                     type_id: *type_id,
                     omit: Omit::Empty,
-                    // As in custom resources: nothing is there that was not set.
+                    // As in custom resources: unset fields are absent.
                     pointer: true,
                     required: false,
                     default: None,

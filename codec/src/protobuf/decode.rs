@@ -1,12 +1,12 @@
-//! From wire bytes to whatever a [`Sink`] makes of them: an object tree or canonical JSON.
+//! Decodes wire bytes to a [`Sink`]: an object tree or canonical JSON.
 //!
-//! A message is read in two steps, because its fields may come in any order while JSON wants them in
-//! that of the schema. A scan notes for each field where its value is, without looking inside; then the
-//! fields are emitted in JSON order with upstream's rules of omission. Nested messages are looked into
-//! only as they are emitted, so each byte is visited about twice, however deep it lies.
+//! A message is read in two steps, because its fields may be in any order while JSON has them in that of the
+//! schema. A scan records where the value of each field is, without decoding it; then the fields are emitted
+//! in JSON order with upstream's omission rules. Nested messages are scanned only as they are emitted, so
+//! each byte is visited about twice, at any depth.
 //!
-//! A message that comes twice in a field that holds one is merged, as protobuf demands: its pieces
-//! are put one after the other, which means the same, and the whole is scanned again.
+//! A duplicate message in a singular field is merged, as protobuf requires: its pieces are concatenated,
+//! which is equivalent, and scanned again.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ use crate::time::format_duration;
 pub(crate) struct Decoder<'s, 'a> {
     schema: &'s Schema,
     layouts: &'s Layouts,
-    /// A stack: what the scans of the messages that are being emitted noted.
+    /// A stack of the scanned fields of the messages that are being emitted.
     seen: Vec<ScannedField<'a>>,
 }
 
@@ -143,7 +143,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         }
     }
 
-    /// Whether Go's struct tag leaves out the value of a field that is no pointer.
+    /// Whether Go's struct tag omits the value of a field that is not a pointer.
     fn left_out(&self, field: &FieldLayout, seen: ScannedField<'_>) -> Result<bool, DecodeError> {
         Ok(match (field.omit, field.shape) {
             (Omit::Never, _) => false,
@@ -243,7 +243,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
                     let bytes = reader.bytes()?;
                     match wire_type(field.shape) {
                         WireType::Bytes => self.value(field, bytes, 0, sink, depth)?,
-                        // Numbers may also come packed.
+                        // Numbers may also be packed.
                         packed => {
                             let mut inner = Reader::new(bytes);
                             while !inner.is_empty() {
@@ -363,7 +363,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         Ok(())
     }
 
-    /// An embedded object: JSON as a rule; in a watch event or `v1.List` protobuf, of a dynamic client CBOR.
+    /// An embedded object: usually JSON; in a watch event or `v1.List` protobuf, from a dynamic client CBOR.
     fn raw<S: Sink>(
         &mut self,
         field: &FieldLayout,
@@ -402,7 +402,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         }
         let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
         let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
-        // Pieces of the one schema, merged by putting them together.
+        // Pieces of one schema, merged by concatenation.
         let mut schema: Option<Cow<'a, [u8]>> = None;
         let mut allows = false;
         let mut alternatives = ScannedField::default();

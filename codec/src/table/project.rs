@@ -1,34 +1,33 @@
-//! Reading the few values that a table needs out of a JSON body, without building the rest.
+//! Reading only the values that a table needs from a JSON body.
 //!
-//! The paths of a table's columns form a tree ([`Paths`]). One pass over the body descends where a path
-//! goes on and skips everything else. Reading a pod of 3 KiB takes less time than copying its parsed
-//! tree would.
+//! The paths of a table's columns form a tree ([`Paths`]). One pass over the body descends along the paths
+//! and skips everything else. Reading a pod of 3 KiB takes less time than copying its parsed tree would.
 //!
-//! A path is a row of keys with dots between them. `[]` behind a key goes into each element of a list,
-//! `#` at the end asks for the number of elements only. Keys that hold dots are not reachable; ask for the
-//! map that has them.
+//! A path is a sequence of keys separated by dots. `[]` after a key descends into each element of a list, `#`
+//! at the end reads the number of elements only. Keys with dots cannot be addressed; read the map that has
+//! them.
 
 use crate::blocks::{container_len, quote_or_backslash};
 use crate::{Map, Value};
 use smol_str::SmolStr;
 
-/// How deep values are read; what lies deeper reads as `null`. No column looks that far, and the stack is
-/// not for input to fill.
+/// Maximum depth; deeper values are read as `null`. No column reads that deep, and the recursion must be
+/// bounded.
 const MAX_DEPTH: usize = 128;
 
-/// A body that is not JSON. It says where, in bytes from the start.
+/// A body that is not JSON, with the offset of the error in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON at byte {0}")]
 pub struct MalformedJson(pub usize);
 
-/// What to read of an object.
+/// The paths to read of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Paths {
-    /// Members to go into. A handful at most, so they are searched one by one.
+    /// Members to descend into. Few, so they are searched linearly.
     keys: Vec<(SmolStr, Paths)>,
-    /// What to read of each element of a list.
+    /// The paths to read of each element of a list.
     each: Option<Box<Paths>>,
-    /// Read all there is.
+    /// Read the whole value.
     whole: bool,
     /// Read the number of elements.
     count: bool,
@@ -66,16 +65,16 @@ impl Paths {
         }
     }
 
-    /// The parts of a JSON object that the paths lead to: objects with these members only, lists whose
-    /// elements are cut likewise, and numbers where only those were asked for. One pass over the body.
+    /// The selected parts of a JSON object: objects with these members only, lists with elements reduced
+    /// likewise, and numbers for counts. One pass over the body.
     ///
     /// # Errors
-    /// [`MalformedJson`] where the text is found not to be JSON. What is skipped is not checked in full.
+    /// [`MalformedJson`] where the text is found not to be JSON. Skipped parts are not fully validated.
     pub fn read(&self, json: &[u8]) -> Result<Value, MalformedJson> {
         Reader { json, at: 0 }.value(self, MAX_DEPTH)
     }
 
-    /// Whether the value at a row of keys is read.
+    /// Whether the value at a sequence of keys is read.
     pub fn covers(&self, keys: &[&str]) -> bool {
         match keys.split_first() {
             _ if self.whole => true,
@@ -84,13 +83,13 @@ impl Paths {
         }
     }
 
-    /// Whether nothing but the number of elements was asked for; with anything else it can be counted.
+    /// Whether only the number of elements is read; otherwise it can be counted from the value.
     fn count_only(&self) -> bool {
         self.count && !self.whole && self.each.is_none() && self.keys.is_empty()
     }
 
     fn below(&self, key: &[u8]) -> Option<&(SmolStr, Paths)> {
-        // The last byte tells most keys of one length apart, without a call.
+        // Comparing the last byte first distinguishes most keys of one length, without a call.
         let last = key.last();
         self.keys.iter().find(|(k, _)| {
             let k = k.as_bytes();
@@ -99,7 +98,7 @@ impl Paths {
     }
 }
 
-/// What everything below a path that was asked for whole is read with.
+/// Reads everything; used below a path that is read whole.
 static WHOLE: Paths = Paths { keys: Vec::new(), each: None, whole: true, count: false };
 
 struct Reader<'a> {
@@ -112,7 +111,7 @@ impl<'a> Reader<'a> {
         Err(MalformedJson(self.at))
     }
 
-    /// The next byte that is no space, without stepping over it; NUL, which starts nothing, at the end.
+    /// The next byte that is not white space, without consuming it; NUL, which starts no value, at the end.
     #[inline]
     fn peek(&mut self) -> u8 {
         loop {
@@ -124,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a byte if it comes next.
+    /// Consumes a byte if it is next.
     #[inline]
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == byte;
@@ -132,7 +131,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Steps over a byte that must come next.
+    /// Consumes a byte that must be next.
     #[inline]
     fn expect(&mut self, byte: u8) -> Result<(), MalformedJson> {
         if self.take(byte) {
@@ -170,7 +169,7 @@ impl<'a> Reader<'a> {
                     let key = key.text().ok_or(MalformedJson(self.at))?;
                     members.push((key, self.value(&WHOLE, depth)?));
                 } else if let Some((key, below)) = paths.below(key.bytes) {
-                    // A few members, put where they belong, cost less than sorting them.
+                    // Inserting a few members in order costs less than sorting them.
                     let place = members.partition_point(|(k, _)| k < key);
                     members.insert(place, (key.clone(), self.value(below, depth)?));
                 } else {
@@ -252,7 +251,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a key and its colon.
+    /// Skips a key and its colon.
     #[inline]
     fn key(&mut self) -> Result<Raw<'a>, MalformedJson> {
         let key = self.string()?;
@@ -260,7 +259,7 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
-    /// Steps over a string.
+    /// Skips a string.
     #[inline]
     fn string(&mut self) -> Result<Raw<'a>, MalformedJson> {
         self.expect(b'"')?;
@@ -274,7 +273,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a value without looking into it: to the `,`, `}` or `]` behind it.
+    /// Skips a value without parsing it, up to the `,`, `}` or `]` after it.
     fn skip(&mut self) -> Result<(), MalformedJson> {
         match self.peek() {
             b'{' | b'[' => match container_len(&self.json[self.at..]) {
@@ -308,7 +307,7 @@ fn string_end(json: &[u8], mut at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// What stands between the quotes of a string.
+/// The raw content of a string.
 #[derive(Clone, Copy)]
 struct Raw<'a> {
     bytes: &'a [u8],
@@ -401,7 +400,7 @@ mod tests {
             ),
             (&["text"], tree!({ "text": "q\"\\é😀\n" })),
             (&["flags"], tree!({ "flags": tree!([true, false, Value::Null]) })),
-            // A path into something else than an object or list gives that.
+            // A path into a scalar gives the scalar.
             (&["text.deeper"], tree!({ "text": "q\"\\é😀\n" })),
         ];
         for (paths, expected) in cases {

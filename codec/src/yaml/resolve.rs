@@ -1,8 +1,8 @@
-//! What a scalar's text means in YAML 1.1, by the rules of goyaml v2.
+//! The resolution of scalars in YAML 1.1, by the rules of goyaml v2.
 
 use smol_str::SmolStr;
 
-/// A scalar's meaning.
+/// The value of a scalar.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ResolvedScalar {
     Null,
@@ -17,7 +17,7 @@ pub(super) enum ResolvedScalar {
 }
 
 impl ResolvedScalar {
-    /// The short form of the tag that the meaning has.
+    /// The short form of the value's tag.
     pub(super) fn tag(&self) -> &'static str {
         match self {
             ResolvedScalar::Null => "!!null",
@@ -30,7 +30,7 @@ impl ResolvedScalar {
     }
 }
 
-/// What plain text stands for.
+/// Resolves a plain scalar.
 pub(super) fn resolve(text: &str) -> ResolvedScalar {
     match text.as_bytes().first() {
         None => ResolvedScalar::Null,
@@ -89,7 +89,7 @@ fn number(text: &str) -> ResolvedScalar {
 }
 
 fn radix(digits: &str, radix: u32) -> Option<u64> {
-    // Rust's parser takes a sign, which has no place here.
+    // Rust's parser accepts a sign, which is not allowed here.
     if digits.starts_with(['+', '-']) {
         return None;
     }
@@ -122,7 +122,7 @@ fn go_float(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
 }
 
-/// Whether goyaml takes the text for a date or time: `2001-12-14`, `2001-12-14t21:59:43.10-05:00`,
+/// Whether goyaml resolves the text as a date or time: `2001-12-14`, `2001-12-14t21:59:43.10-05:00`,
 /// `2001-12-14 21:59:43`.
 fn is_timestamp(text: &str) -> bool {
     let Some((year, rest)) = text.split_once('-').filter(|(year, _)| year.len() == 4) else { return false };
@@ -178,7 +178,7 @@ fn is_zone(text: &str) -> bool {
     }
 }
 
-/// Whether text looks like a number of base 60, which other readers take it for: `1:20`, `190:20:30.15`.
+/// Whether text looks like a number of base 60, which other parsers resolve it as: `1:20`, `190:20:30.15`.
 pub(super) fn is_base60(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (rest, fraction) = rest.split_once('.').unwrap_or((rest, ""));

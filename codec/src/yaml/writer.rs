@@ -1,5 +1,5 @@
-//! YAML out: the layout of goyaml's emitter as sigs.k8s.io/yaml drives it (block style, lines of any length, lists not
-//! indented below their key).
+//! YAML writer: the layout of goyaml's emitter as sigs.k8s.io/yaml drives it (block style, lines of any
+//! length, lists not indented below their key).
 
 use std::cmp::Ordering;
 
@@ -16,8 +16,8 @@ pub fn write(value: &Value, out: &mut Vec<u8>) {
     writer.end_line();
 }
 
-/// Writes one element of a list that stands at the left edge, as the list of a key of the document does: for documents that
-/// are longer than memory should be.
+/// Writes one element of a list without indentation, as a top-level list: for documents that are too large
+/// for one tree.
 pub fn write_element(value: &Value, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
     writer.push("- ");
@@ -25,7 +25,7 @@ pub fn write_element(value: &Value, out: &mut Vec<u8>) {
     writer.end_line();
 }
 
-/// Where a node stands.
+/// The position of a node.
 #[derive(Clone, Copy)]
 struct Context {
     /// Columns before the lines of the container that holds the node.
@@ -74,7 +74,7 @@ impl Writer<'_> {
         }
         match value {
             Value::Array(list) if !list.is_empty() => {
-                // The list of a key stands in the column of the key.
+                // The list of a key is in the column of the key.
                 let indent =
                     if context.place == Position::Item { context.indent + 2 } else { context.indent };
                 level(|| self.sequence(list, indent, context.place == Position::Item));
@@ -210,7 +210,7 @@ impl Writer<'_> {
     }
 }
 
-/// What libyaml thinks can be written without escapes: neither tabs nor characters beyond 16 bits.
+/// Characters that libyaml writes without escapes: neither tabs nor characters beyond 16 bits.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
 }
@@ -234,7 +234,7 @@ impl Shape {
     fn of(text: &str) -> Shape {
         let mut chars = text.chars().peekable();
         let mut shape = Shape { plain: true, single_quoted: true, block: !text.is_empty() };
-        // The empty string is quoted where it is a string at all.
+        // The empty string is always quoted.
         if text.starts_with("---") || text.starts_with("...") {
             shape.plain = false;
         }
@@ -273,7 +273,8 @@ impl Shape {
                 (after_space, after_break) = (true, false);
             } else if is_break(c) {
                 shape.plain = false;
-                // Readers fold a break in quotes, so libyaml's own rule for U+2028 and U+2029 is not followed.
+                // Readers fold a break in quotes, so libyaml's own rule for U+2028 and U+2029 is not
+                // followed.
                 shape.single_quoted = false;
                 if after_space || c != '\n' {
                     shape.block = false;
@@ -289,7 +290,7 @@ impl Shape {
     }
 }
 
-/// A double by way of its JSON text, as upstream goes: an integer there is one here.
+/// A double by way of its JSON text, as upstream does: an integer in JSON is one in YAML.
 fn float(n: f64) -> SmolStr {
     let mut text = Vec::new();
     json::write_number(n, &mut text);
@@ -327,7 +328,7 @@ fn sorted(map: &Map) -> Vec<(&SmolStr, &Value)> {
     merge_sort(members)
 }
 
-/// Goyaml's order is no total one for all keys, which the sorting of the standard library may answer with a panic.
+/// Goyaml's order is not total, on which the standard library's sort may panic.
 fn merge_sort<'m>(members: Vec<(&'m SmolStr, &'m Value)>) -> Vec<(&'m SmolStr, &'m Value)> {
     if members.len() < 2 {
         return members;
@@ -356,7 +357,7 @@ fn less(a: &str, b: &str) -> bool {
     }
     let (mut x_number, mut y_number) = (0i64, 0i64);
     if x == '0' || y == '0' {
-        // Zeros inside a number count, in front of one they do not.
+        // Zeros inside of a number count, leading ones do not.
         let before = a[..i].iter().rev().take_while(|c| c.is_numeric());
         if before.into_iter().any(|&c| c != '0') {
             (x_number, y_number) = (1, 1);

@@ -1,4 +1,4 @@
-//! From JSONSchemaProps to nodes.
+//! Compilation of JSONSchemaProps to nodes.
 
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use super::node::{Additional, Bound, Constraint, Kind, ListKind, Node, NodeId};
 use super::props::{AdditionalProps, Items, Props};
 use super::prune;
 
-/// Levels of schemas in schemas. The deepest of published definitions have some thirty.
+/// Maximum nesting of schemas. The deepest published definitions have some thirty levels.
 pub(crate) const MAX_DEPTH: usize = 256;
-/// Schemas in one definition's version, before equal ones are made one.
+/// Maximum number of schemas in one version of a definition, before equal ones are merged.
 pub(crate) const MAX_SCHEMAS: usize = 100_000;
 
-/// Why a schema cannot be compiled. Definitions that passed [`definition::validate`](super::definition::validate)
-/// compile.
+/// Why a schema cannot be compiled. Definitions that passed
+/// [`definition::validate`](super::definition::validate) compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// A keyword that structural schemas do not have.
@@ -34,7 +34,7 @@ pub enum CompileError {
     /// `x-kubernetes-preserve-unknown-fields: false`
     #[error("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined")]
     PreserveFalse,
-    /// A type that is none.
+    /// An unknown type.
     #[error("unknown type {0:?}")]
     Type(String),
     /// More than 256 levels of schemas in schemas.
@@ -45,7 +45,7 @@ pub enum CompileError {
     TooMany,
 }
 
-/// Keywords that structural schemas do not have, in the order in which upstream tells of them.
+/// Keywords that structural schemas do not have, in the order in which upstream reports them.
 const UNSUPPORTED: &[&str] =
     &["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
 
@@ -64,7 +64,7 @@ pub(super) fn unsupported(props: Props<'_>) -> Option<CompileError> {
     })
 }
 
-/// What else no structural schema has.
+/// Other constructs that structural schemas do not have.
 pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
     match props.items() {
         Some(Items::Many(list)) if !list.is_empty() => return Some(CompileError::ItemsArray),
@@ -74,10 +74,10 @@ pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
         .then_some(CompileError::PreserveFalse)
 }
 
-/// Where the walk is, as far as pruning of defaults must know.
+/// The position of the walk, as needed for pruning of defaults.
 #[derive(Clone, Copy)]
 enum Enclosing<'a> {
-    /// In no metadata.
+    /// Not in metadata.
     Nothing {
         /// Whether a list above keeps unknown fields of its elements.
         preserved: bool,
@@ -86,7 +86,7 @@ enum Enclosing<'a> {
     Meta(&'a [SmolStr]),
 }
 
-/// Makes the nodes of a schema; gives back the root's place.
+/// Compiles a schema; returns the nodes and the id of the root.
 pub(super) fn compile(root: Props<'_>) -> Result<(Vec<Node>, NodeId), CompileError> {
     let mut builder = Builder::default();
     let id = builder.node(root, 0, true, true, Enclosing::Nothing { preserved: false })?;
@@ -96,13 +96,13 @@ pub(super) fn compile(root: Props<'_>) -> Result<(Vec<Node>, NodeId), CompileErr
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
-    /// Places of nodes by a hash of what they are.
+    /// Ids of nodes by their hash.
     known: HashMap<u64, Vec<u32>>,
     seen: usize,
 }
 
 impl Builder {
-    /// `structural` is false within junctors, where defaults mean nothing.
+    /// `structural` is false within junctors, where defaults are ignored.
     fn node(
         &mut self,
         props: Props<'_>,
@@ -285,7 +285,7 @@ impl Builder {
         self.node(schema, depth + 1, false, false, Enclosing::Nothing { preserved: false })
     }
 
-    /// A default as objects get it: without what its schema does not know.
+    /// A default as it is applied: without unknown fields.
     fn pruned_default(&self, mut default: Value, node: &Node, around: Enclosing<'_>) -> Value {
         match around {
             Enclosing::Nothing { preserved } => {
@@ -293,7 +293,7 @@ impl Builder {
                 metadata::coerce_default(&self.nodes, node, &mut default);
                 default
             }
-            // Only what the fields of every object can hold stays.
+            // Only fields of the standard metadata are kept.
             Enclosing::Meta(path) => {
                 let wrapped = path.iter().rev().fold(default.clone(), |inner, name| {
                     let mut outer = tree!({});
@@ -309,7 +309,7 @@ impl Builder {
         }
     }
 
-    /// The place of a node: that of an equal one, if there is one.
+    /// Interns a node: returns the id of an equal one, if there is one.
     fn intern(&mut self, node: Node) -> NodeId {
         let hash = fingerprint(&node);
         let places = match self.known.entry(hash) {
@@ -326,7 +326,7 @@ impl Builder {
     }
 }
 
-/// A hash of most of what a node is; equal nodes have equal ones.
+/// A hash of most of a node; equal nodes have equal hashes.
 fn fingerprint(node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     let flags = [node.nullable, node.preserves_unknown, node.embedded_resource, node.int_or_string];
@@ -350,7 +350,7 @@ fn fingerprint(node: &Node) -> u64 {
             }
             Constraint::Required(names) | Constraint::ListMapKeys(names) => names.hash(&mut hasher),
             Constraint::Rules(rules) => rules.iter().for_each(|rule| rule.rule.hash(&mut hasher)),
-            // Values have no hash; equality tells them apart.
+            // Values have no hash; equality distinguishes them.
             Constraint::Enum(values) => values.len().hash(&mut hasher),
             Constraint::Default(_) => {}
         }

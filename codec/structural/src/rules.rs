@@ -1,5 +1,5 @@
-//! `x-kubernetes-validations`: where rules stand, and the walk that asks them of old and new values together
-//! (apiextensions-apiserver, `pkg/apiserver/schema/cel`). What a rule says is for [`plinth_cel`].
+//! `x-kubernetes-validations`: the walk that evaluates rules on old and new values (apiextensions-apiserver,
+//! `pkg/apiserver/schema/cel`). The language is [`plinth_cel`].
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use plinth_codec::value::{level, Value};
 use super::node::{Additional, ListKind, Node, NodeId};
 use super::validate::CorrelatedObject;
 
-/// A node with the arena that it lies in: what rules are compiled against.
+/// A node with its arena, against which rules are compiled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeRef<'a> {
     nodes: &'a [Node],
@@ -91,7 +91,7 @@ impl SchemaNode for NodeRef<'_> {
         match self.node.list {
             ListKind::Set => "set",
             ListKind::Map => "map",
-            // Nothing said means the same.
+            // Also the default.
             ListKind::Atomic => "atomic",
         }
     }
@@ -109,7 +109,7 @@ pub(super) struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles every rule. Errors of expressions are kept and told when a value is checked.
+    /// Compiles every rule. Compile errors are kept and reported when a value is checked.
     pub(crate) fn compile(nodes: &[Node], root: NodeId) -> RuleSet {
         let mut set = RuleSet::default();
         let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return set };
@@ -124,7 +124,7 @@ impl RuleSet {
         let Some(declared) = declared.filter(|_| at.node.rules_below && !self.nodes.contains_key(&id)) else {
             return;
         };
-        // Also of nodes without rules: that they were here is remembered.
+        // Also for nodes without rules, to mark them as visited.
         self.nodes.insert(id, Rules::compile(at.node.rules(), at, declared));
         level(|| self.below(at, declared));
     }
@@ -150,7 +150,8 @@ fn additional(node: &Node) -> Option<NodeId> {
     }
 }
 
-/// What the rules of a schema say of an object. `old` is what it replaces. None when they take more units than `brief`.
+/// The errors of an object by the rules of a schema. `old` is the object that it replaces. None when the
+/// rules cost more units than `brief`.
 pub(super) fn errors(
     nodes: &[Node],
     root: NodeId,
@@ -185,7 +186,7 @@ impl<'a> Walk<'a> {
         self.below(node, path, value, old);
     }
 
-    /// Whether no further rule is to be asked.
+    /// Whether no further rule may be evaluated.
     fn is_over(&self) -> bool {
         self.budget.is_exhausted() || self.budget.is_long()
     }
@@ -228,7 +229,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a error keeps rules from being asked: they may rely on what it says is not so.
+/// Whether an error prevents the evaluation of rules, which may rely on the violated constraint.
 pub(super) fn is_blocking(error: &FieldError) -> bool {
     matches!(
         error.reason,
@@ -236,14 +237,14 @@ pub(super) fn is_blocking(error: &FieldError) -> bool {
     )
 }
 
-/// What is told when rules were not asked.
+/// The error when rules were not evaluated.
 pub(super) fn not_checked() -> FieldError {
     let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
     FieldError::invalid(Path::Root, &Value::Null, why)
 }
 
-/// What is wrong with the rules of a schema: their texts, then (if everything else is well) their expressions and costs, and
-/// defaults that break them. `path` leads to `openAPIV3Schema`.
+/// The errors of the rules of a schema: their fields, then (if everything else is valid) their expressions
+/// and costs, and defaults that violate them. `path` is that of `openAPIV3Schema`.
 pub(super) fn definition_errors(
     nodes: &[Node],
     root: NodeId,
@@ -325,7 +326,7 @@ impl Check {
         if let Some(default) = at.node.default() {
             let mut walk = Walk { nodes: at.nodes, rules, budget: Budget::default(), errors: Vec::new() };
             let path = path.child("default");
-            // The node's own rules are asked where it is not the root, which has no default that matters.
+            // The node's own rules are evaluated unless it is the root, whose default is ignored.
             let own = at.nodes.iter().position(|node| std::ptr::eq(node, at.node));
             if let Some(own) = own {
                 walk.value(NodeId(own as u32), &path, default, None);

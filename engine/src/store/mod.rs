@@ -1,9 +1,9 @@
-//! The RocksDB database below the engine: [`Store`] with its column families, snapshots and cursors. `open` has
-//! the ways to open it, and its tuning.
+//! The RocksDB database below the engine: [`Store`] with its column families, snapshots and cursors. `open`
+//! has the ways to open it, and its tuning.
 //!
 //! The `unsafe` code here detaches lifetimes: snapshots and iterators of the binding borrow the database, but
-//! those of the engine live as long as their readers need them. [`Pinned`] and [`Cursor`] hold the database by
-//! reference count instead.
+//! those of the engine live as long as their readers need them. [`Pinned`] and [`Cursor`] hold the database
+//! by reference count instead.
 
 mod open;
 

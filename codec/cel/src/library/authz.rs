@@ -1,6 +1,6 @@
-//! What a user may do (k8s.io/apiserver `pkg/cel/library/authz.go`): questions that expressions put together, and their
-//! answers. Evaluation never waits: a question that nobody has answered yet ends it, and the caller asks and evaluates
-//! again.
+//! The authorizer library (k8s.io/apiserver `pkg/cel/library/authz.go`): authorization checks that
+//! expressions build, and their decisions. Evaluation never waits: a check without a decision ends it, and
+//! the caller calls the authorizer and evaluates again.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
-/// Who a question is about.
+/// The user of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// Whoever sent the request.
+    /// The user who sent the request.
     Requester,
     /// A service account.
     ServiceAccount {
@@ -25,27 +25,27 @@ pub enum Principal {
     },
 }
 
-/// A question to the authorizers.
+/// An authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationRequest {
-    /// Who wants to do it.
+    /// The user.
     pub principal: Principal,
     /// The verb.
     pub verb: SmolStr,
-    /// What it is done to.
+    /// The target.
     pub target: AuthorizationTarget,
 }
 
-/// What a question is about.
+/// The target of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AuthorizationTarget {
-    /// A path that is no resource.
+    /// A non-resource path.
     Path(SmolStr),
     /// A resource.
     Resource(ResourceAttributes),
 }
 
-/// The resource that a question is about. Empty texts say nothing.
+/// The resource of an authorization check. Empty strings are unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ResourceAttributes {
     /// API group.
@@ -64,14 +64,14 @@ pub struct ResourceAttributes {
     pub label_selector: SmolStr,
 }
 
-/// What the authorizers said.
+/// The authorizer's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorizationDecision {
     /// Whether it is allowed.
     pub allowed: bool,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What went wrong while it was decided.
+    /// An error of the authorizer.
     pub error: Option<String>,
 }
 
@@ -128,7 +128,7 @@ pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a>
     Ok(Val::opaque(OpaqueValue::ResourceCheck(principal.clone(), question)))
 }
 
-/// Sets one part of a question about a resource.
+/// Sets one attribute of a resource check.
 pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceAttributes) -> &mut SmolStr) -> Outcome<'a> {
     let Some(OpaqueValue::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_thing())
     else {

@@ -11,11 +11,11 @@ use crate::value::Val;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
-/// A format: what it is called, how costly it is, and what is wrong with a text.
+/// A named format with its cost and its validation.
 #[derive(Debug)]
 pub(crate) struct NamedFormat {
     pub(crate) name: &'static str,
-    /// Length of upstream's regular expression, which the cost goes by.
+    /// Length of upstream's regular expression, which determines the cost.
     pub(crate) regex_size: u64,
     errors: fn(&str) -> Vec<String>,
 }
@@ -47,7 +47,7 @@ fn error(holds: bool, otherwise: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash: something will follow it.
+/// A name prefix may end in a dash.
 fn without_dash(text: &str) -> String {
     match text.len() > 1 && text.ends_with('-') {
         true => format!("{}a", &text[..text.len() - 2]),

@@ -42,8 +42,8 @@ pub(super) fn format<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
     Ok(Val::text(out))
 }
 
-/// What is wrong with a literal pattern and literal arguments, and which argument it is; upstream says so when an
-/// expression is compiled. `arguments` are the types, `None` where they are known only when it is evaluated.
+/// The error of a literal pattern with literal arguments, and the index of the argument, as upstream reports
+/// it at compilation. `arguments` are the types, `None` where they are known only at evaluation.
 pub(crate) fn check(pattern: &str, arguments: &[Option<&str>]) -> Result<(), (String, Option<usize>)> {
     let mut rest = pattern;
     let mut next = 0;
@@ -76,7 +76,7 @@ pub(crate) fn check(pattern: &str, arguments: &[Option<&str>]) -> Result<(), (St
     Ok(())
 }
 
-/// What a verb is called, what it takes in words, and the types.
+/// The name of a verb, its accepted types in words, and the types.
 fn clause_of(verb: char) -> (&'static str, &'static str, &'static [&'static str]) {
     match verb {
         'd' => ("decimal", "integers", &["int", "uint"]),
@@ -190,7 +190,7 @@ fn special(n: f64) -> Option<String> {
     }
 }
 
-/// As the English locale has it: thousands apart.
+/// As in the English locale: with thousands separators.
 fn fixed(n: f64, digits: usize) -> String {
     if let Some(text) = special(n) {
         return text;
@@ -212,7 +212,7 @@ fn fixed(n: f64, digits: usize) -> String {
     out
 }
 
-/// As the English locale has it: a product with a power of ten. Upstream takes a precision for a width, so there
+/// As in the English locale: a product with a power of ten. Upstream takes a precision for a width, so there
 /// are always six digits.
 fn scientific(n: f64) -> String {
     if let Some(text) = special(n) {

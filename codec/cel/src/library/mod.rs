@@ -1,7 +1,8 @@
-//! The functions that expressions can call: a table of names, signatures and costs, and their implementations.
+//! The functions that expressions can call: a table of names, signatures and costs, and their
+//! implementations.
 //!
-//! A function is found by its name and decides by the values that it gets, as upstream's dispatcher does: the types
-//! were checked before, and what is `dyn` there is known only now.
+//! A function is found by its name and dispatches on the values of its arguments, as upstream's dispatcher
+//! does: types were checked before, but those of `dyn` values are known only at evaluation.
 //!
 //! | file | functions |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | `optional` | optional values |
 //! | `regex` | `matches`, `find`, `findAll` in RE2's syntax |
 //! | `net`, `url` | IP addresses, networks, URLs |
-//! | `quantity`, `semver`, `format` | the types of these names |
-//! | `authz` | what a user may do |
+//! | `quantity`, `semver`, `format` | the types of the same names |
+//! | `authz` | authorization checks |
 
 pub(crate) mod authz;
 mod format;
@@ -84,7 +85,7 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Reads `.id (args) result`, with a dot for a receiver, and `… for a b c`, which puts each for `@`.
+/// Parses `.id (args) result`, with a dot for a receiver, and `… for a b c`, which substitutes each for `@`.
 fn read_overloads(text: &'static str) -> Vec<Overload> {
     let (signature, names) = text.split_once(" for ").unwrap_or((text, ""));
     let names: Vec<&str> = match names {
@@ -195,7 +196,7 @@ type Row = (&'static str, Cost, Implementation, &'static str);
 /// Name, cost, implementation, signatures.
 #[rustfmt::skip]
 static ROWS: &[Row] = &[
-    // Operators. Those with operands that may not be evaluated are evaluated by the program itself.
+    // Operators. Those with short-circuit evaluation are evaluated by the program itself.
     ("_?_:_", Cost::Conditional, standard::unreachable, "conditional (bool, A, A) A"),
     ("_&&_", Cost::Logical, standard::unreachable, "logical_and (bool, bool) bool"),
     ("_||_", Cost::Logical, standard::unreachable, "logical_or (bool, bool) bool"),

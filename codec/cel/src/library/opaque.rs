@@ -1,4 +1,4 @@
-//! Values of the types that the libraries add.
+//! Values of the opaque types that the libraries add.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::semver::Version;
 use super::url::Url;
 use crate::types::OpaqueType;
 
-/// A value of a library's own type.
+/// A value of an opaque type.
 #[derive(Clone, Debug)]
 pub(crate) enum OpaqueValue {
     Quantity(Quantity),
@@ -46,7 +46,7 @@ impl OpaqueValue {
         }
     }
 
-    /// The size that costs are computed of: bytes of an address, 1 for all else.
+    /// The size from which costs are computed: bytes of an address, 1 for all else.
     pub(crate) fn size(&self) -> u64 {
         match self {
             OpaqueValue::Ip(IpAddr::V4(_)) | OpaqueValue::Network(Network { address: IpAddr::V4(_), .. }) => {

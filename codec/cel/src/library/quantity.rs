@@ -1,4 +1,5 @@
-//! Quantities and what they share with versions (k8s.io/apiserver `pkg/cel/library/quantity.go`).
+//! Quantities, and comparisons that they share with versions (k8s.io/apiserver
+//! `pkg/cel/library/quantity.go`).
 
 use std::cmp::Ordering;
 

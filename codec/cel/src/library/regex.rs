@@ -1,4 +1,5 @@
-//! Regular expressions in RE2's syntax: [`plinth_codec::regexp`], which takes time in proportion to the text as RE2 does.
+//! Regular expressions in RE2's syntax: [`plinth_codec::regexp`], which takes time in proportion to the text
+//! as RE2 does.
 
 use crate::program::{Context, EvalError};
 use crate::value::{Text, Val};

@@ -53,7 +53,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Escapes what a path must not have; what is escaped already stays as it is.
+/// Escapes characters that a path must not have; existing escapes are kept.
 fn escape_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for b in path.bytes() {
@@ -128,7 +128,7 @@ pub(super) fn query<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
     context.text(query.len())?;
     let mut lists: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
-        // Go drops what it cannot read.
+        // Go drops malformed pairs.
         if pair.contains(';') || plinth_codec::url::check_escapes(pair).is_err() {
             continue;
         }

@@ -299,7 +299,8 @@ fn hostile_sizes_cost_no_square_and_no_stack() {
     assert!(fields_v1::has_all_of(&fields, &labels("a")));
     assert!(!fields_v1::has_any_of(&fields, &labels("b")));
 
-    // Two managers of all elements, one in the reverse order of the other; and kubectl, which may take what it applied before.
+    // Two managers of all elements, one in the reverse order of the other; and kubectl, which may take what
+    // it applied before.
     let images = |image: &str, reversed: bool| {
         let name = |i: usize| if reversed { n - 1 - i } else { i };
         let items = (0..n).map(|i| format!(r#"{{"name":"c{}","image":"{image}"}}"#, name(i)));

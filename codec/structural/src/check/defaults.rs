@@ -1,4 +1,4 @@
-//! Defaults have no unknown fields and are valid.
+//! Checks that defaults have no unknown fields and are valid.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::tree;
@@ -10,7 +10,7 @@ use crate::node::{Node, NodeId};
 use crate::props::Props;
 use crate::{embedded, prune, validate};
 
-/// What is wrong with the defaults of a schema that is structural; `nodes` are what it compiles to.
+/// The errors of the defaults of a structural schema; `nodes` is its compiled form.
 pub(crate) fn errors(
     nodes: &[Node],
     root: NodeId,
@@ -23,16 +23,16 @@ pub(crate) fn errors(
     check.errors
 }
 
-/// How a value lies in the metadata of the object that it is part of.
+/// The position of a value in the metadata of the enclosing object.
 enum Enclosing<'a> {
-    /// In none.
+    /// Not in metadata.
     Root,
     Field(&'a Enclosing<'a>, &'a SmolStr),
     Element(&'a Enclosing<'a>),
 }
 
 impl Enclosing<'_> {
-    /// The object with nothing but the value.
+    /// The enclosing object with only the value.
     fn wrap(&self, value: Value) -> Value {
         match self {
             Enclosing::Root => value,
@@ -130,7 +130,7 @@ impl<'a> Check<'a> {
         self.errors.append(&mut errors);
     }
 
-    /// A default of a field of metadata: an object with nothing else in it must be good.
+    /// A default of a field of metadata: an object with nothing else must be valid.
     fn metadata(&mut self, path: &Path<'_>, default: &Value, id: NodeId, around: &Value, object: NodeId) {
         let mut whole = tree!({ "apiVersion": "validation/v1", "kind": "Validation" });
         if let (Some(whole), Some(around)) = (whole.as_object_mut(), around.as_object()) {

@@ -1,4 +1,5 @@
-//! What is structural: each field is specified outside of junctors, with a type, and junctors hold value validations only.
+//! Structural schemas: each field is specified outside of junctors, with a type, and junctors hold value
+//! validations only.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::regexp;
@@ -7,7 +8,7 @@ use plinth_codec::value::{level, Value};
 use super::is_zero;
 use crate::props::{AdditionalProps, Props};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Position {
     Root,
@@ -15,7 +16,7 @@ enum Position {
     Field,
 }
 
-/// What keeps a schema from being structural, in order of the text. `path` leads to `openAPIV3Schema`.
+/// The reasons why a schema is not structural, in document order. `path` is that of `openAPIV3Schema`.
 pub(crate) fn errors(path: &Path<'_>, root: Props<'_>) -> Vec<FieldError> {
     let mut check = Check { errors: Vec::new() };
     check.invariants(root, Position::Root, path);
@@ -118,7 +119,7 @@ impl Check {
         let is_allowed = |(key, value): (&smol_str::SmolStr, &Value)| match key.as_str() {
             "type" | "default" => true,
             "properties" => s.named("properties").all(|(n, _)| matches!(n.as_str(), "name" | "generateName")),
-            // To allow no others is to say something.
+            // `false` counts as set.
             "additionalProperties" => value.is_null(),
             _ => is_zero(value),
         };
@@ -128,7 +129,7 @@ impl Check {
         }
     }
 
-    /// `skip_any` and `skip_first` let the alternatives pass that `x-kubernetes-int-or-string` stands for.
+    /// `skip_any` and `skip_first` allow the alternatives that `x-kubernetes-int-or-string` implies.
     fn value_validation(&mut self, s: Props<'_>, skip_any: bool, skip_first: bool, path: &Path<'_>) {
         for key in ["anyOf", "allOf", "oneOf"] {
             let junctor = path.child(key);

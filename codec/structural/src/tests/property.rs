@@ -1,4 +1,5 @@
-//! Properties of random schemas and objects: pruning and defaulting twice is as once, and leaves valid objects valid.
+//! Properties of random schemas and objects: pruning and defaulting twice is as once, and leaves valid
+//! objects valid.
 
 use plinth_codec::field::Path;
 use plinth_codec::value::{Map, Value};

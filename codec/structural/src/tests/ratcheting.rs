@@ -16,7 +16,7 @@ fn unchanged_errors_pass_and_changed_ones_do_not() {
             &["a: Too long: may not be more than 2 bytes"],
         ),
         ("a: {type: string, maxLength: 2}", "{}", "{a: abc}", &["a: Too long: may not be more than 2 bytes"]),
-        // A field that is missing is a error of the object that lacks it.
+        // A field that is missing is an error of the object that lacks it.
         ("o: {type: object, required: [x], properties: {y: {type: integer}}}", "{o: {y: 1}}", "{o: {y: 1}}", &[]),
         (
             "o: {type: object, required: [x], properties: {y: {type: integer}}}",

@@ -24,7 +24,8 @@ fn rules_are_asked_at_every_depth() {
     );
 }
 
-/// Rules that take long say so instead of holding up who asks; asked again without a limit they say what they always do.
+/// Rules that take long say so instead of holding up who asks; asked again without a limit they say what they
+/// always do.
 #[test]
 fn rules_may_be_brief() {
     let pairs = "self.all(v, self.all(w, v == w || v != w)) && self.all(v, v == self[size(self) - 1])";

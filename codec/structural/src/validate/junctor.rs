@@ -1,5 +1,5 @@
-//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream forgets within them what a value was before, so a error that was there passes only where
-//! all that they are asked about is unchanged.
+//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream does not correlate old values within them, so an error is
+//! ratcheted only if the whole value is unchanged.
 
 use plinth_codec::error::quoted;
 use plinth_codec::field::Path;
@@ -28,7 +28,7 @@ impl Walk<'_> {
             };
             all.merge(outcome);
         }
-        // One for this check, one for having been asked.
+        // One for this check, one for the junctor.
         all.matches += 2;
         all
     }

@@ -1,12 +1,13 @@
-//! Whether a value fits its schema: every keyword but list types and rules (kube-openapi, `pkg/validation/validate`, as
-//! apiextensions-apiserver's `pkg/apiserver/validation` makes causes of its errors).
+//! Whether a value fits its schema: every keyword but list types and rules (kube-openapi,
+//! `pkg/validation/validate`, with the causes of apiextensions-apiserver's `pkg/apiserver/validation`).
 //!
-//! Errors name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once more. Of the
-//! alternatives of a failed `anyOf` or `oneOf` those errors are told that belong to the alternative with the most checks
-//! passed; each check counts as upstream counts it.
+//! Errors name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once
+//! more. Of the alternatives of a failed `anyOf` or `oneOf` the errors of the one with the most passed checks
+//! are reported; checks are counted as in upstream.
 //!
-//! Different on purpose: a error that names no single field upstream (`<nil>`) names it here; bounds of numbers
-//! are not cut to integers before they are compared; a value that would cost too much to check is refused.
+//! Intentional differences: an error that has no field upstream (`<nil>`) has one here; bounds of numbers are
+//! not truncated to integers before they are compared; a value that would be too expensive to check is
+//! refused.
 
 mod junctor;
 mod number;
@@ -25,18 +26,18 @@ use plinth_codec::value::{level, Map, Value};
 use super::format;
 use super::node::{Additional, Constraint, Kind, Node, NodeId};
 
-/// Errors that are told of one object.
+/// Maximum number of errors reported for one object.
 pub(super) const MAX_ERRORS: usize = 1000;
-/// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of numbers in a body of
-/// 3 MiB has 1.5 million.
+/// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of
+/// numbers in a body of 3 MiB has 1.5 million.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// What is wrong with a value.
+/// Validates a value.
 pub(super) fn errors(nodes: &[Node], id: NodeId, prefix: &Path<'_>, value: &Value) -> Vec<FieldError> {
     errors_within(nodes, id, prefix, value, MAX_STEPS)
 }
 
-/// As [`errors`], with another bound on the work.
+/// As [`errors`], with another limit of the work.
 pub(super) fn errors_within(
     nodes: &[Node],
     id: NodeId,
@@ -49,7 +50,7 @@ pub(super) fn errors_within(
     walk.finish(outcome)
 }
 
-/// What is wrong with a value, but for what was wrong before and has not changed.
+/// Validates a value, ignoring errors of unchanged values.
 pub(super) fn update_errors(
     nodes: &[Node],
     id: NodeId,
@@ -58,7 +59,7 @@ pub(super) fn update_errors(
     old: Option<&Value>,
 ) -> Vec<FieldError> {
     let all = errors(nodes, id, prefix, new);
-    // Old and new values are compared only when something is wrong.
+    // Old and new values are compared only if there are errors.
     match (all.is_empty(), old) {
         (true, _) | (_, None) => all,
         (false, Some(old)) => {
@@ -70,18 +71,18 @@ pub(super) fn update_errors(
     }
 }
 
-/// One error; two with the same text are one.
+/// An error; those with the same text are reported once.
 #[derive(Debug)]
 struct ValidationError {
     text: String,
     error: FieldError,
 }
 
-/// What came of checking a value.
+/// The result of checking a value.
 #[derive(Debug, Default)]
 struct Outcome {
     errors: Vec<ValidationError>,
-    /// How many checks passed.
+    /// Number of passed checks.
     matches: u64,
 }
 
@@ -105,7 +106,7 @@ impl Outcome {
     }
 }
 
-/// A path as messages have it: keys of maps look like fields.
+/// A path as in messages: keys of maps look like fields.
 struct DottedPath<'a>(&'a Path<'a>);
 
 impl Display for DottedPath<'_> {
@@ -124,11 +125,11 @@ impl Display for DottedPath<'_> {
 
 struct Walk<'a> {
     nodes: &'a [Node],
-    /// Where the value is in the object; messages do not name it, causes do.
+    /// The path of the value in the object; part of causes, not of messages.
     prefix: &'a Path<'a>,
-    /// Checks that are left.
+    /// Remaining checks.
     steps: u64,
-    /// Whether one more was needed; then nothing is said of what was not checked.
+    /// Whether the limit was reached; unchecked values are then not reported.
     exhausted: bool,
 }
 
@@ -152,7 +153,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A error whose message names the value.
+    /// An error whose message names the value.
     fn error(
         &self,
         path: &Path<'_>,
@@ -169,18 +170,18 @@ impl<'a> Walk<'a> {
         ValidationError { error: FieldError::invalid(self.field(path), value, &text), text }
     }
 
-    /// A value of a wrong type; `found` is what upstream shows in its place.
+    /// A value of a wrong type; `found` is upstream's name of its type.
     fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> ValidationError {
         let text = format!("{} in body must be of type {expected}: {}", DottedPath(path), quoted(found));
         ValidationError { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
     }
 
-    /// A error whose text stands for itself.
+    /// An error with a text of its own.
     fn plain(&self, path: &Path<'_>, text: String) -> ValidationError {
         ValidationError { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
     }
 
-    /// A value and the one that it was; what is wrong with an unchanged value passes.
+    /// Checks a value with its old value; errors of an unchanged value are ignored.
     fn ratcheted(
         &mut self,
         id: NodeId,
@@ -195,7 +196,7 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    /// Checks a value. Without ratcheting of the value itself: alternatives of one schema share it.
+    /// Checks a value. Without ratcheting of the value itself, which alternatives of one schema share.
     fn value(
         &mut self,
         id: NodeId,
@@ -274,7 +275,7 @@ impl<'a> Walk<'a> {
             };
         if let Some(format) = node.format() {
             match value {
-                // Whatever comes in the place of a text with a format passes here when it is a list.
+                // For a schema with a format, lists pass here, as in upstream.
                 Value::String(_) | Value::Array(_) if !allows(Kind::Number) && !allows(Kind::Integer) => {
                     return None;
                 }
@@ -308,7 +309,7 @@ impl<'a> Walk<'a> {
         all.add(ValidationError { error: FieldError::not_supported(self.field(path), value, &shown), text });
     }
 
-    /// Length, then pattern: of the first that fails the error is told. Then the format.
+    /// Length, then pattern: only the first failure is reported. Then the format.
     fn text(&self, node: &Node, text: &str, path: &Path<'_>, all: &mut Outcome) {
         let value = || Value::from(text);
         let length = || text.chars().count() as i64;
@@ -420,7 +421,7 @@ impl<'a> Walk<'a> {
                 }
             }
         }
-        // Walk whichever has fewer members.
+        // Walks whichever has fewer members.
         if node.properties.len() <= map.len() {
             for (name, id) in &node.properties {
                 if let Some(value) = map.get(name) {
