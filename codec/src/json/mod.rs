@@ -30,6 +30,8 @@
 //! assert_eq!(out, br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":""}}"#);
 //! ```
 
+mod go_type;
+mod number;
 mod peek;
 mod report;
 mod source;
@@ -37,10 +39,10 @@ mod text;
 mod typed;
 mod writer;
 
+pub(crate) use go_type::go_type;
 pub use peek::{check_type, peek_type, TypeMeta};
 pub(crate) use source::{Source, Token};
 pub(crate) use text::Reader;
-pub(crate) use typed::go_type;
 pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
 

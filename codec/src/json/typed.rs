@@ -2,11 +2,12 @@
 
 use smol_str::SmolStr;
 
+use super::go_type::go_type;
+use super::number::{double, integer, number_text};
 use super::peek::name;
 use super::report::{Report, Step};
-use super::source::{Key, Number, Source, Token, Tree};
+use super::source::{Key, Source, Token, Tree};
 use super::text::{syntax_error, Reader};
-use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
 use crate::base64_text;
 use crate::error::{DecodeError, TypeError};
@@ -109,47 +110,6 @@ impl<'s, S> Decoder<'s, S> {
         if self.wrong.is_none() {
             self.wrong = Some(self.type_error(found, go_type(self.schema, id)));
         }
-    }
-}
-
-/// Go's name of a type.
-pub(crate) fn go_type(schema: &Schema, id: TypeId) -> String {
-    match schema.get(id) {
-        Type::Struct(s) => {
-            let mut parts = s.name.rsplit('.');
-            let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            format!("{package}.{name}")
-        }
-        Type::List { element, .. } => format!("[]{}", go_type(schema, *element)),
-        // Quantities by resource have a type of their own.
-        Type::Map { value, .. } if matches!(schema.get(*value), Type::Scalar(Scalar::Quantity)) => {
-            "v1.ResourceList".to_owned()
-        }
-        Type::Map { value, .. } => format!("map[string]{}", go_type(schema, *value)),
-        Type::Scalar(scalar) => match scalar {
-            Scalar::Bool => "bool",
-            Scalar::Int32 => "int32",
-            Scalar::Int64 => "int64",
-            Scalar::Double => "float64",
-            Scalar::String { .. } => match schema.go_strings.get(&id) {
-                Some((package, name)) => return format!("{package}.{name}"),
-                None => "string",
-            },
-            Scalar::Bytes => "[]uint8",
-            Scalar::Quantity => "resource.Quantity",
-            Scalar::IntOrString => "intstr.IntOrString",
-            Scalar::Time => "v1.Time",
-            Scalar::MicroTime => "v1.MicroTime",
-            Scalar::Duration => "v1.Duration",
-            Scalar::RawExtension => "runtime.RawExtension",
-            Scalar::Json => "v1.JSON",
-            Scalar::FieldsV1 => "v1.FieldsV1",
-            Scalar::SchemaOr(SchemaOr::Array, _) => "v1.JSONSchemaPropsOrArray",
-            Scalar::SchemaOr(SchemaOr::Bool, _) => "v1.JSONSchemaPropsOrBool",
-            Scalar::SchemaOr(SchemaOr::StringArray, _) => "v1.JSONSchemaPropsOrStringArray",
-            Scalar::Any => "interface {}",
-        }
-        .to_string(),
     }
 }
 
@@ -614,36 +574,5 @@ impl SeenFields {
             self.high.push(rank);
         }
         before
-    }
-}
-
-/// The text of a number, as Go would receive it before decoding.
-fn number_text(number: Number<'_>) -> String {
-    match number {
-        Number::Text(text) => text.to_string(),
-        Number::Int(n) => n.to_string(),
-        Number::Float(n) => {
-            let mut out = Vec::new();
-            write_number(n, &mut out);
-            String::from_utf8(out).unwrap_or_default()
-        }
-    }
-}
-
-#[inline]
-fn integer(number: Number<'_>) -> Option<i64> {
-    match number {
-        Number::Text(text) => text.parse().ok(),
-        Number::Int(n) => Some(n),
-        // A tree from YAML has 1e3 as a float; upstream writes it as 1000 before decoding.
-        Number::Float(_) => number_text(number).parse().ok(),
-    }
-}
-
-fn double(number: Number<'_>) -> Option<f64> {
-    match number {
-        Number::Text(text) => text.parse().ok(),
-        Number::Int(n) => Some(n as f64),
-        Number::Float(n) => Some(n),
     }
 }

@@ -2,98 +2,18 @@
 //! k8s.io/apiserver `pkg/cel/library/cost.go`). Which rules a definition may have depends on these numbers,
 //! so they equal upstream's exactly, oddities included.
 
+mod range;
+
 use std::collections::HashMap;
 
 use super::ast::{Call, Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Name};
-use super::cost::{
-    scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL,
-};
+use super::cost::{selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL};
 use super::declare::DeclType;
 use super::library::{Function, Overload};
 use super::types::{OpaqueType, Type};
 
-/// The minimum and maximum of a size or cost. Saturates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    min: u64,
-    max: u64,
-}
-
-const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
-
-impl Range {
-    fn exactly(n: u64) -> Range {
-        Range { min: n, max: n }
-    }
-
-    fn plus(self, other: Range) -> Range {
-        Range { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
-    }
-
-    fn times(self, other: Range) -> Range {
-        Range { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
-    }
-
-    fn scaled(self, factor: f64) -> Range {
-        Range { min: scaled(self.min, factor), max: scaled(self.max, factor) }
-    }
-
-    fn union(self, other: Range) -> Range {
-        Range { min: self.min.min(other.min), max: self.max.max(other.max) }
-    }
-}
-
-/// The path of a value in the data.
-#[derive(Clone, Debug)]
-enum DataPath {
-    At(DeclType),
-    /// A key of a map.
-    Key,
-    /// A value that the schema does not describe.
-    Unknown,
-}
-
-impl DataPath {
-    fn size(&self) -> Option<Range> {
-        match self {
-            DataPath::At(declared) => Some(Range { min: 0, max: declared.max_elements() }),
-            // Upstream counts keys as empty.
-            DataPath::Key => Some(Range::exactly(0)),
-            DataPath::Unknown => None,
-        }
-    }
-
-    fn element(&self) -> DataPath {
-        match self {
-            DataPath::At(declared) => declared.element().cloned().map_or(DataPath::Unknown, DataPath::At),
-            _ => DataPath::Unknown,
-        }
-    }
-
-    fn field(&self, name: &str) -> DataPath {
-        match self {
-            DataPath::At(declared) => {
-                declared.field(name).map_or(DataPath::Unknown, |f| DataPath::At(f.declared.clone()))
-            }
-            _ => DataPath::Unknown,
-        }
-    }
-}
-
-/// The sizes of the entries of a list or map that an expression creates.
-#[derive(Clone, Copy, Debug)]
-struct Entries {
-    list: bool,
-    key: Range,
-    value: Range,
-}
-
-impl Entries {
-    fn union(self, other: Entries) -> Entries {
-        Entries { list: self.list, key: self.key.union(other.key), value: self.value.union(other.value) }
-    }
-}
+use self::range::{DataPath, Entries, Range, UNKNOWN};
 
 /// A variable of a comprehension.
 struct Local {
