@@ -92,16 +92,16 @@ impl Checker<'_> {
         self.checked.types[expr.id].clone()
     }
 
-    fn known(&self, t: &Type) -> Type {
+    fn substituted(&self, t: &Type) -> Type {
         self.bindings.substitute(t, false)
     }
 
     fn mismatch(&mut self, at: &Expr, expected: &Type, found: &Type) {
-        let (expected, found) = (self.shown(expected), self.shown(found));
+        let (expected, found) = (self.with_dyn(expected), self.with_dyn(found));
         self.issue(at, format!("expected type '{expected}' but found '{found}'"));
     }
 
-    fn shown(&self, t: &Type) -> Type {
+    fn with_dyn(&self, t: &Type) -> Type {
         self.bindings.substitute(t, true)
     }
 
@@ -141,7 +141,7 @@ impl Checker<'_> {
                 }
                 match test {
                     true => Type::Bool,
-                    false => self.known(&t),
+                    false => self.substituted(&t),
                 }
             }
             Kind::Call(call) if call.function == "_?._" => self.optional_select(expr, call),
@@ -168,7 +168,7 @@ impl Checker<'_> {
                 let key = keys.unwrap_or_else(|| self.bindings.fresh());
                 Type::map(key, values.unwrap_or_else(|| self.bindings.fresh()))
             }
-            Kind::Struct(made) => self.make(expr, made),
+            Kind::Struct(message) => self.make(expr, message),
             Kind::Comprehension(comprehension) => self.comprehension(comprehension),
             Kind::Bind(bind) => {
                 self.check(&bind.value);
@@ -183,13 +183,13 @@ impl Checker<'_> {
                 let target = self.type_of(&map.target);
                 let value = self.bindings.fresh();
                 if !self.bindings.assign(&target, &Type::optional(value.clone())) {
-                    let signature = format!("{}.()", self.shown(&target));
+                    let signature = format!("{}.()", self.with_dyn(&target));
                     self.issue(
                         expr,
                         format!("found no matching overload for 'hasValue' applied to '{signature}'"),
                     );
                 }
-                let value = self.known(&value);
+                let value = self.substituted(&value);
                 self.locals.push((map.name.clone(), value));
                 self.check(&map.body);
                 self.locals.pop();
@@ -199,21 +199,21 @@ impl Checker<'_> {
                 }
                 let wanted = Type::optional(self.bindings.fresh());
                 if !self.bindings.assign(&body, &wanted) {
-                    let arguments = format!("(bool, {}, optional_type(dyn))", self.shown(&body));
+                    let arguments = format!("(bool, {}, optional_type(dyn))", self.with_dyn(&body));
                     self.issue(
                         expr,
                         format!("found no matching overload for '_?_:_' applied to '{arguments}'"),
                     );
                     return Type::Error;
                 }
-                self.known(&wanted)
+                self.substituted(&wanted)
             }
         }
     }
 
     /// `Name{field: value}`.
-    fn make(&mut self, expr: &Expr, made: &Struct) -> Type {
-        let name = &made.name;
+    fn make(&mut self, expr: &Expr, message: &Struct) -> Type {
+        let name = &message.name;
         let known = self.messages.has(name);
         if !known && !TYPE_NAMES.contains(&name.as_str()) {
             return self.undeclared(expr, name);
@@ -221,7 +221,7 @@ impl Checker<'_> {
         if !known {
             self.issue(expr, format!("'{name}' is not a message type"));
         }
-        for init in &made.fields {
+        for init in &message.fields {
             self.check(&init.value);
             self.assign_field(name, known, init);
         }
@@ -238,7 +238,7 @@ impl Checker<'_> {
             Some(wanted) if self.bindings.assign(&wanted, &t) => return,
             Some(wanted) => format!(
                 "expected type of field '{field}' is '{wanted}' but provided type is '{}'",
-                self.shown(&t)
+                self.with_dyn(&t)
             ),
             None => format!("undefined field '{field}'"),
         };
@@ -298,7 +298,7 @@ impl Checker<'_> {
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Type {
         self.check(operand);
-        let operand = self.known(&self.type_of(operand));
+        let operand = self.substituted(&self.type_of(operand));
         let (target, is_optional) = operand.unwrap_optional();
         let result = match &target {
             Type::Map(both) => both.1.clone(),
@@ -346,7 +346,7 @@ impl Checker<'_> {
         self.checked.types[field.id] = Type::String;
         let t = self.select(expr, operand, name, true);
         self.resolve_as(expr, "_?._");
-        self.known(&t)
+        self.substituted(&t)
     }
 
     fn resolve_as(&mut self, expr: &Expr, name: &str) {
@@ -428,7 +428,7 @@ impl Checker<'_> {
                 continue;
             }
             matching.push(overload);
-            let returns = self.known(&returns);
+            let returns = self.substituted(&returns);
             result = Some(match result {
                 None => returns,
                 Some(Type::Dyn) => Type::Dyn,
@@ -437,7 +437,7 @@ impl Checker<'_> {
             });
         }
         let Some(result) = result else {
-            let shown: Vec<String> = types.iter().map(|t| self.shown(t).to_string()).collect();
+            let shown: Vec<String> = types.iter().map(|t| self.with_dyn(t).to_string()).collect();
             let signature = match (target, shown.split_first()) {
                 (Some(_), Some((target, args))) => format!("{target}.({})", args.join(", ")),
                 _ => format!("({})", shown.join(", ")),
@@ -453,7 +453,7 @@ impl Checker<'_> {
     fn comprehension(&mut self, c: &Comprehension) -> Type {
         self.check(&c.range);
         self.check(&c.init);
-        let range = self.known(&self.type_of(&c.range));
+        let range = self.substituted(&self.type_of(&c.range));
         let (var, var2) = match &range {
             Type::List(element) if c.var2.is_some() => (Type::Int, Type::clone(element)),
             Type::List(element) => (Type::clone(element), Type::Error),
@@ -483,7 +483,7 @@ impl Checker<'_> {
         self.locals.truncate(outside + 1);
         self.check(&c.result);
         self.locals.truncate(outside);
-        self.known(&self.type_of(&c.result))
+        self.substituted(&self.type_of(&c.result))
     }
 
     fn assert(&mut self, expr: &Expr, wanted: &Type) {
@@ -562,7 +562,7 @@ fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>
 pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
-        Kind::Struct(made) => made.fields.iter().map(|init| &init.value).collect(),
+        Kind::Struct(message) => message.fields.iter().map(|init| &init.value).collect(),
         Kind::Select { operand, .. } => vec![operand],
         Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Kind::List(elements) => elements.iter().map(|e| &e.value).collect(),

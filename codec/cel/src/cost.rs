@@ -159,7 +159,7 @@ impl Cost {
                 cost
             }
             Cost::Validate => {
-                let regex = match args.first().and_then(|v| v.as_thing()) {
+                let regex = match args.first().and_then(|v| v.as_opaque()) {
                     Some(OpaqueValue::Format(format)) => format.regex_size,
                     _ => 1,
                 };

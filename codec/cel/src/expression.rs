@@ -92,7 +92,7 @@ impl Output {
 }
 
 /// A type as upstream prints it.
-fn shown(t: &Type) -> String {
+fn display_type(t: &Type) -> String {
     match t {
         Type::Null => "null_type".to_owned(),
         other => other.to_string(),
@@ -199,10 +199,10 @@ impl Environment {
         if outputs.iter().any(|output| *output == Output::Any || output.to_type().is_exactly(made)) {
             return Ok(program);
         }
-        let wanted: Vec<String> = outputs.iter().map(|output| shown(&output.to_type())).collect();
+        let wanted: Vec<String> = outputs.iter().map(|output| display_type(&output.to_type())).collect();
         Err(match wanted.as_slice() {
-            [one] => format!("must evaluate to {one} but got {}", shown(made)),
-            many => format!("must evaluate to one of [{}] but got {}", many.join(" "), shown(made)),
+            [one] => format!("must evaluate to {one} but got {}", display_type(made)),
+            many => format!("must evaluate to one of [{}] but got {}", many.join(" "), display_type(made)),
         })
     }
 
@@ -397,7 +397,7 @@ impl<'a> Activation<'a> {
         self.answers.lock().insert(question, Arc::new(answer));
     }
 
-    pub(crate) fn known(&self, question: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
+    pub(crate) fn decision(&self, question: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
         self.answers.lock().get(question).cloned()
     }
 
@@ -446,8 +446,8 @@ impl<'a> Activation<'a> {
 mod tests {
     use super::*;
 
-    /// What takes long says so, costs nothing, and has the same outcome when it is given its time; questions
-    /// are not counted.
+    /// An evaluation over the inline limit ends with `Long`, is not charged, and has the same outcome without
+    /// the limit; authorization checks are not counted.
     #[test]
     fn long_evaluations_end_and_can_be_made_again() {
         let mut environment = Environment::default()
@@ -456,7 +456,7 @@ mod tests {
             .composed();
         environment.compose("many", "object.all(x, object.all(y, x == y))").unwrap();
         let allowed = "authorizer.path('/healthz').check('get').allowed()";
-        // expression, whether it takes long
+        // expression, whether it exceeds the limit
         let rows = [
             ("object.all(x, x == 'a')", false),
             ("object.all(x, object.all(y, x == y))", true),

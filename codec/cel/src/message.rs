@@ -269,7 +269,7 @@ mod tests {
         String::from_utf8(text).map_err(|e| e.to_string())
     }
 
-    /// Asserts each row: expression, what it makes or a part of what is wrong with it.
+    /// Asserts each row: expression, its result or part of the error.
     fn rows(output: Output, rows: &[(&str, Result<&str, &str>)]) {
         for (source, expected) in rows {
             match (made(source, output), expected) {
@@ -303,7 +303,7 @@ mod tests {
                 ("has(object.x) ? Object{a: 1} : Object{}", Ok(r#"{"a":1}"#)),
                 ("Object{a: 1}.a == 1 && Object{} == Object{} ? Object{} : Object{b: 1}", Ok("{}")),
                 ("has(Object{a: 1}.b) ? Object{a: 1} : Object{}", Ok("{}")),
-                // What is wrong when it is compiled.
+                // Compilation errors.
                 ("object", Err("must evaluate to Object but got dyn")),
                 ("Object.spec{}", Err("must evaluate to Object but got Object.spec")),
                 ("Objekt{}", Err("undeclared reference to 'Objekt'")),
@@ -312,7 +312,7 @@ mod tests {
                 ("Object{?a: 'b'}", Err("expected type 'optional_type(string)' but found 'string'")),
                 ("true ? Object{} : Object.spec{}", Err("applied to '(bool, Object, Object.spec)'")),
                 ("Object{a: [Object.a{}, Object.b{}]}", Err("expected type 'Object.a' but found 'Object.b'")),
-                // What is wrong when it is evaluated.
+                // Evaluation errors.
                 ("Object{a: object.nope}", Err("no such key: nope")),
                 (
                     "Object{metadata: Object.spec{}}",
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn large_configurations_end() {
-        // A million elements out of one list that is named a thousand times.
+        // A million elements out of one list that is referred to a thousand times.
         let wide = "[lists.range(1000)].map(r, Object{a: r.map(x, r)})[0]";
         let why = made(wide, Output::Configuration).unwrap_err();
         assert!(

@@ -108,7 +108,7 @@ impl Rule {
     }
 
     /// The text that errors show for the rule.
-    fn shown(&self) -> &str {
+    fn display_text(&self) -> &str {
         match self.message.trim() {
             "" => self.rule.trim(),
             message => message,
@@ -117,7 +117,7 @@ impl Rule {
 
     fn default_message(&self) -> String {
         match self.message.is_empty() {
-            true => format!("failed rule: {}", self.shown()),
+            true => format!("failed rule: {}", self.display_text()),
             false => self.message.trim().to_owned(),
         }
     }
@@ -373,7 +373,7 @@ impl Rules {
                     verdict.errors.push(invalid(format!(
                         "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
                         EvalError::CostLimit,
-                        rule.shown()
+                        rule.display_text()
                     )));
                     budget.exhaust();
                     return verdict;
@@ -382,12 +382,12 @@ impl Rules {
                     verdict.errors.push(invalid(format!(
                         "'{e}': call arguments did not match a supported operator, function or macro signature for \
                          rule: {}",
-                        rule.shown()
+                        rule.display_text()
                     )));
                     continue;
                 }
                 Err(e) => {
-                    verdict.errors.push(invalid(format!("{e} evaluating rule: {}", rule.shown())));
+                    verdict.errors.push(invalid(format!("{e} evaluating rule: {}", rule.display_text())));
                     continue;
                 }
             }

@@ -1,6 +1,6 @@
-//! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value
-//! (`true`, `false` or the error), the error of the definition (empty when it is accepted) and the estimated
-//! cost (1 for at most 1, -1 for more than a billion), all over one schema and object.
+//! Compared with kube-apiserver v1.36.2: `tests/reference.json` has expressions with the value (`true`,
+//! `false` or the error), the error of the definition (empty when it is accepted) and the estimated cost (1
+//! for at most 1, -1 for more than a billion), all over one schema and object.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn compiled(rules: &[Rule], schema: &Value) -> (Rules, DeclType) {
     (Rules::compile(rules, JsonSchema(schema), &declared), declared)
 }
 
-/// The first error of a rule's expression, as the definition would be refused with it; without the entry that
+/// The first error of a rule's expression, with which the definition would be refused; without the entry that
 /// it shows.
 fn error(text: &str, schema: &Value) -> String {
     let (rules, _) = compiled(&[rule(text)], schema);
@@ -69,13 +69,13 @@ fn value_of(text: &str, schema: &Value, object: &Value) -> String {
     }
 }
 
-/// Where ours differs on purpose, and why.
+/// Intentional differences, with their reasons.
 const DIFFERENCES: &[(&str, &str)] = &[
     // Times are kept in UTC; upstream's keep the offset that they were written with.
     ("string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'", "true"),
 ];
 
-/// Names of types of objects differ: upstream makes new ones for each definition, and only its errors show
+/// Names of types of objects differ: upstream generates new ones for each definition, and only errors show
 /// them.
 fn without_object_names(text: &str) -> String {
     let mut words = String::new();
@@ -158,7 +158,7 @@ fn estimated_costs_are_those_of_the_reference() {
     report(&differences);
 }
 
-/// What starts with an authorizer, which rules of a schema have not; see `expressions_ask_the_authorizers`.
+/// Functions of the authorizer, which rules of a schema do not have; see `expressions_ask_the_authorizers`.
 fn is_authorization(t: &Type) -> bool {
     t.to_string().starts_with("kubernetes.authorization.")
 }
@@ -223,8 +223,7 @@ fn lists_and_texts() {
     }
 }
 
-/// Expressions that would take hours, or more memory than there is, end at the limit after about the work it
-/// allows.
+/// Expressions that would take hours, or more memory than available, end at the cost limit.
 #[test]
 fn evaluation_is_bounded() {
     let nested = |depth: usize| {
@@ -256,7 +255,7 @@ fn evaluation_is_bounded() {
         assert_eq!(outcome, Err(EvalError::CostLimit.to_string()), "{text}");
         assert!(cost > PER_CALL_LIMIT, "{text}");
     }
-    // What costs little is done: the limit is no limit of size alone.
+    // Cheap expressions are evaluated: the limit does not depend on size alone.
     assert_eq!(evaluate(&nested(1), PER_CALL_LIMIT).0, Ok("Bool(true)".to_owned()));
 }
 
@@ -277,7 +276,7 @@ fn expressions_are_bounded_in_length_and_depth() {
         assert!(why.contains("recursion limit exceeded"), "{why}");
     }
     assert_eq!(compile(&vec!["true"; 5000].join(" && ")), Ok(()));
-    // Each of these once doubled the tree below it.
+    // A regression test: each of these doubled the tree below it.
     let chained = format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(60));
     assert_eq!(compile(&chained), Ok(()));
 }
@@ -308,7 +307,7 @@ fn errors_have_message_reason_and_path() {
             with(|r| r.message_expression = "'%d of %s'.format([self.replicas, self.name])".into()),
             "spec: Invalid value: 5 of x",
         ),
-        // A text that is empty, has line breaks or cannot be made: the fixed message.
+        // A message that is empty, has line breaks or fails to evaluate: the fixed message is used.
         (with(|r| r.message_expression = "' '".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
         (with(|r| r.message_expression = "'a\\nb'".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
         (with(|r| r.message_expression = "string(1 / 0)".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
@@ -354,7 +353,7 @@ fn transition_rules_need_an_old_value_unless_it_is_optional() {
         (&strict, Some(&new), 0),
     ] {
         let (rules, _) = compiled(std::slice::from_ref(rule), &schema);
-        // Rules about the change are never let pass.
+        // Transition rules are never ratcheted.
         let verdict = rules.evaluate("", &new, old, &mut || true, &mut Budget::default());
         assert_eq!(verdict.errors.len(), errors, "{rule:?} {old:?}");
     }

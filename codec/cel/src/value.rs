@@ -314,7 +314,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    pub(crate) fn as_thing(&self) -> Option<&OpaqueValue> {
+    pub(crate) fn as_opaque(&self) -> Option<&OpaqueValue> {
         match self {
             Val::Opaque(thing) => Some(thing),
             _ => None,

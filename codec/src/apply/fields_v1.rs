@@ -175,7 +175,7 @@ pub(super) fn has_all_of(fields: &Value, paths: &Set) -> bool {
 fn found(fields: &Value, paths: &Set, enough: usize) -> Option<usize> {
     let text = text_of(fields);
     let mut reader = reader(&text)?;
-    Some(look_for(&mut reader, paths.view(), enough)?.found)
+    Some(count_matches(&mut reader, paths.view(), enough)?.found)
 }
 
 /// The matches in the object below a step.
@@ -186,7 +186,7 @@ struct SubtreeMatch {
     is_member: bool,
 }
 
-fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<SubtreeMatch> {
+fn count_matches(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<SubtreeMatch> {
     let (mut first, mut has_dot, mut found) = (true, false, 0);
     let mut steps = StepIndex::of(paths);
     while let Some(key) = reader.key(first).ok()? {
@@ -195,7 +195,7 @@ fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<S
         let token = reader.token().ok()?;
         match (steps.find(&key), &token) {
             (Some(node), Token::Object) => {
-                let below = look_for(reader, node.below, enough - found)?;
+                let below = count_matches(reader, node.below, enough - found)?;
                 found += below.found;
                 if found < enough && node.member && below.is_member {
                     found += 1;
@@ -268,7 +268,7 @@ pub(super) fn is_empty(fields: &Value) -> bool {
 /// that fit the schema of the built-in kinds, which never changes, are recognized by their hash.
 pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
     let text = text_of(fields);
-    let known = std::ptr::eq(schema, builtin()).then(|| KNOWN.place(&text, root));
+    let known = std::ptr::eq(schema, builtin()).then(|| FIT_CACHE.place(&text, root));
     if known.is_some_and(|(slot, hash)| slot.load(atomic::Ordering::Relaxed) == hash) {
         return true;
     }
@@ -287,7 +287,7 @@ struct FitCache {
     slots: [AtomicU64; 1024],
 }
 
-static KNOWN: LazyLock<FitCache> =
+static FIT_CACHE: LazyLock<FitCache> =
     LazyLock::new(|| FitCache { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
 
 impl FitCache {

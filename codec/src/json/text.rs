@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
 
     /// Advances to the opening quote of the next key of an object; `false` at its end.
     #[inline]
-    fn goes_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+    fn advance_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
         match self.peek() {
             Some(b'}') => {
                 self.close();
@@ -254,11 +254,11 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the next key and its colon; `false` at the object's end.
-    fn passes_key(&mut self, first: bool) -> Result<bool, DecodeError> {
-        if !self.goes_to_key(first)? {
+    fn skip_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+        if !self.advance_to_key(first)? {
             return Ok(false);
         }
-        self.pass_string()?;
+        self.skip_string()?;
         if self.peek() != Some(b':') {
             return Err(self.error("after object key"));
         }
@@ -267,7 +267,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the string at the current opening quote.
-    fn pass_string(&mut self) -> Result<(), DecodeError> {
+    fn skip_string(&mut self) -> Result<(), DecodeError> {
         self.at += 1;
         loop {
             self.at += plain_prefix(&self.bytes[self.at..]);
@@ -465,7 +465,7 @@ impl<'a> Source<'a> for Reader<'a> {
 
     #[inline]
     fn key(&mut self, first: bool) -> Result<Option<Cow<'a, str>>, DecodeError> {
-        match self.goes_to_key(first)? {
+        match self.advance_to_key(first)? {
             true => self.key_at_hand().map(Some),
             false => Ok(None),
         }
@@ -478,7 +478,7 @@ impl<'a> Source<'a> for Reader<'a> {
         after: usize,
         s: &StructType,
     ) -> Result<Option<Key<Cow<'a, str>>>, DecodeError> {
-        if !self.goes_to_key(first)? {
+        if !self.advance_to_key(first)? {
             return Ok(None);
         }
         if let Some(rank) = s.successors.expected(after).filter(|rank| self.takes_key(&s.names[*rank])) {
@@ -511,14 +511,14 @@ impl<'a> Source<'a> for Reader<'a> {
         };
         let mut first = true;
         while let Some(&object) = open.last() {
-            let more = if object { self.passes_key(first)? } else { self.element(first)? };
+            let more = if object { self.skip_key(first)? } else { self.element(first)? };
             first = false;
             if !more {
                 open.pop();
                 continue;
             }
             if self.peek() == Some(b'"') {
-                self.pass_string()?;
+                self.skip_string()?;
                 continue;
             }
             match self.token()? {

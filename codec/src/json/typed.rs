@@ -208,7 +208,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             if again {
                 self.forget(base, ranks, rank as u16);
             }
-            match self.values.last().is_some_and(|value| self.is_kept(field, value)) {
+            match self.values.last().is_some_and(|value| self.is_written(field, value)) {
                 true => self.ranks.push(rank as u16),
                 false => drop(self.values.pop()),
             }
@@ -264,7 +264,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
 
     /// Whether upstream writes a field that has this value.
     #[inline]
-    fn is_kept(&self, field: &Field, value: &Value) -> bool {
+    fn is_written(&self, field: &Field, value: &Value) -> bool {
         match value {
             // Filled in again if upstream writes a value for it.
             Value::Null => false,

@@ -146,7 +146,10 @@ fn expand(common: &Common, schema: &mut Map) {
     let edition = common.edition;
     for_each_child(schema, &mut |child| expand(common, child));
     let is = |schema: &Map, key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
-    if is(schema, "x-kubernetes-int-or-string") && edition == Edition::V3 && !says_int_or_string(schema) {
+    if is(schema, "x-kubernetes-int-or-string")
+        && edition == Edition::V3
+        && !has_int_or_string_alternatives(schema)
+    {
         let either = int_or_string();
         match schema.contains("anyOf") {
             false => {
@@ -182,7 +185,7 @@ fn int_or_string() -> Vec<Value> {
 }
 
 /// Whether the definition has the alternatives itself, as `anyOf` or first in `allOf`.
-fn says_int_or_string(schema: &Map) -> bool {
+fn has_int_or_string_alternatives(schema: &Map) -> bool {
     let is_pattern = |any_of: Option<&Value>| any_of.and_then(Value::as_array) == Some(&int_or_string()[..]);
     is_pattern(schema.get("anyOf"))
         || schema

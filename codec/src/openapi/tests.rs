@@ -1,4 +1,4 @@
-//! Documents as a whole: complete, and beside what upstream publishes.
+//! Whole documents: complete, and compared with upstream's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ fn compare_reduced(folder: &Path, file: &str, ours: &[u8], differences: &mut Vec
     compare(file, &ours, &theirs, differences);
 }
 
-/// Takes out what is not compared: descriptions; enums, which upstream switches off for the published
+/// Removes what is not compared: descriptions; enums, which upstream switches off for the published
 /// documents; the version that the document is of; the order of lists of media types and kinds.
 fn reduce(json: &mut Json) {
     match json {
@@ -385,7 +385,7 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// Everything that lies at a path of field numbers.
+/// All values at a path of field numbers.
 fn all_at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
     match path {
         [] => vec![message.to_vec()],
@@ -405,7 +405,7 @@ fn protobuf_has_what_older_clients_read_of_it() {
     assert_eq!(all_at(&document, &[1]), [b"2.0"]);
     // paths.path.value.patch.parameters.parameter.non_body_parameter.query_parameter_sub_schema.name
     let names = all_at(&document, &[8, 2, 2, 8, 8, 1, 2, 3, 4]);
-    // The others connect to something behind a proxy.
+    // The others are connections through a proxy.
     let ids = all_at(&document, &[8, 2, 2, 8, 5]);
     let patches = ids.iter().filter(|id| id.starts_with(b"patch")).count();
     assert_eq!(names.iter().filter(|name| *name == b"fieldValidation").count(), patches);

@@ -71,7 +71,7 @@ impl Builder {
         self.add(Type::Struct(structure))
     }
 
-    /// Names a type as the body of a kind, gives back the schema.
+    /// Names a type as the body of a kind, returns the schema.
     pub(crate) fn finish(mut self, kind: GVK, root: TypeId) -> (Schema, TypeId) {
         self.schema.kinds.insert(kind, root);
         self.schema.index();

@@ -109,7 +109,7 @@ impl FieldLayout {
     }
 
     /// Whether Go's JSON has the field when it is not set.
-    fn shown_when_absent(&self) -> bool {
+    fn written_when_absent(&self) -> bool {
         match self.omit {
             Omit::Never => true,
             Omit::Zero => false,
@@ -320,7 +320,7 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
     let names = NameTable::new(&fields);
     let mut always = FieldSet::default();
     for (i, field) in fields.iter().enumerate() {
-        if field.number != 0 && field.shown_when_absent() {
+        if field.number != 0 && field.written_when_absent() {
             always.add(i);
         }
     }

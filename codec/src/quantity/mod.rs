@@ -165,7 +165,7 @@ impl Quantity {
         }
         let parts = split(text)?;
         let (power, format) = suffix(parts.suffix)?;
-        if is_kept(&parts, power, format) {
+        if is_canonical_as_is(&parts, power, format) {
             return Ok(SmolStr::new(text));
         }
         Ok(Quantity::from_parts(&parts, power, format)?.canonical())
@@ -301,7 +301,7 @@ fn divide_up(value: i128, power: u32) -> i128 {
 }
 
 /// Whether upstream takes the text as canonical without looking closer (the fast path of its parser).
-fn is_kept(parts: &Parts<'_>, power: i32, format: Format) -> bool {
+fn is_canonical_as_is(parts: &Parts<'_>, power: i32, format: Format) -> bool {
     let (whole, fraction) = (parts.whole, parts.fraction);
     let length = whole.len() + fraction.len();
     match format {

@@ -142,7 +142,7 @@ impl<'a> Props<'a> {
     }
 
     /// Whether `anyOf` is exactly what `x-kubernetes-int-or-string` implies.
-    pub(crate) fn says_int_or_string(self) -> bool {
+    pub(crate) fn has_int_or_string_alternatives(self) -> bool {
         let mut schemas = self.schemas("anyOf");
         let says = |schema: Option<Props<'_>>, kind: &str| {
             schema.is_some_and(|s| s.0.len() == 1 && s.kind() == kind)

@@ -171,7 +171,7 @@ impl StructuralSchema {
         let mut errors = validate::errors(&self.nodes, self.root, &Path::Root, object);
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, object, false));
         errors.extend(list_type::errors(&self.nodes, self.root, object));
-        self.ask_rules(errors, object, None, brief)
+        self.evaluate_rules(errors, object, None, brief)
     }
 
     /// Validates an update of an object. Errors of unchanged values are ignored (CRDValidationRatcheting).
@@ -189,7 +189,7 @@ impl StructuralSchema {
         let mut errors = validate::update_errors(&self.nodes, self.root, &Path::Root, new, Some(old));
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, new, false));
         errors.extend(self.list_errors(new, old));
-        self.ask_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), brief)
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: only the schema of `status` is
@@ -213,11 +213,11 @@ impl StructuralSchema {
             errors = validate::update_errors(&self.nodes, id, &path, status, old.get("status"));
         }
         errors.extend(self.list_errors(new, old));
-        self.ask_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), brief)
     }
 
     /// Adds the errors of the rules, unless a blocking error was found.
-    fn ask_rules(
+    fn evaluate_rules(
         &self,
         mut errors: Vec<FieldError>,
         new: &Value,

@@ -101,9 +101,9 @@ impl Estimator<'_> {
                 self.entries.insert(expr.id, Entries { list: false, key, value });
                 sum.plus(Range::exactly(MAP))
             }
-            Kind::Struct(made) => {
+            Kind::Struct(message) => {
                 let start = Range::exactly(STRUCT);
-                made.fields.iter().fold(start, |sum, init| sum.plus(self.cost(&init.value)))
+                message.fields.iter().fold(start, |sum, init| sum.plus(self.cost(&init.value)))
             }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
             Kind::Bind(bind) => {
@@ -238,7 +238,7 @@ impl Estimator<'_> {
         };
         let step = self.cost(&c.condition).plus(self.cost(&c.step));
         // The entries of the last step are known while its variables are in scope.
-        let made = self.entries_of(&c.step);
+        let step_entries = self.entries_of(&c.step);
         self.locals.truncate(self.locals.len() - pushed);
         sum = sum.plus(self.cost(&c.result));
         self.locals.pop();
@@ -252,8 +252,8 @@ impl Estimator<'_> {
             }
             Kind::List(_) | Kind::Map(_) => {
                 self.sizes.insert(expr.id, count);
-                if let Some(made) = made {
-                    self.entries.insert(expr.id, made);
+                if let Some(step_entries) = step_entries {
+                    self.entries.insert(expr.id, step_entries);
                 }
             }
             _ => {}
@@ -284,11 +284,11 @@ impl Estimator<'_> {
         for overload in &resolved.overloads {
             let call =
                 CallSite { expr, function: resolved.function, overload, target, args: &args, costs: &costs };
-            let (cost, made) = self.overload(&call);
+            let (cost, result_size) = self.overload(&call);
             total = total.union(cost);
-            size = match (size, made) {
-                (Some(size), Some(made)) => Some(size.union(made)),
-                (size, made) => size.or(made),
+            size = match (size, result_size) {
+                (Some(size), Some(result_size)) => Some(size.union(result_size)),
+                (size, result_size) => size.or(result_size),
             };
             if let ("index_list" | "index_map", Some(container)) = (overload.id.as_str(), args.first()) {
                 size = self.entries_of(container).map(|e| e.value);
@@ -371,8 +371,8 @@ impl Estimator<'_> {
             Cost::In => return None,
             Cost::ToBytes if id == "string_to_bytes" => {
                 let size = self.size_or_unknown(arg(0)?);
-                let made = Range { min: size.min, max: size.max.saturating_mul(4) };
-                (size.scaled(TRAVERSAL), Some(made))
+                let result_size = Range { min: size.min, max: size.max.saturating_mul(4) };
+                (size.scaled(TRAVERSAL), Some(result_size))
             }
             Cost::ToString if id == "bytes_to_string" => {
                 let size = self.size_or_unknown(arg(0)?);
@@ -389,8 +389,9 @@ impl Estimator<'_> {
                 let size = self.size_or_unknown(call.target?);
                 let text = size.plus(one).scaled(TRAVERSAL);
                 let cost = text.times(self.size_or_unknown(arg(0)?).scaled(REGEX_LENGTH));
-                let made = (call.function.cost == Cost::Find).then_some(Range { min: 0, max: size.max });
-                (cost, made)
+                let result_size =
+                    (call.function.cost == Cost::Find).then_some(Range { min: 0, max: size.max });
+                (cost, result_size)
             }
             Cost::Traverse => {
                 let size = self.size_or_unknown(call.target.or_else(|| arg(0))?);
@@ -398,8 +399,9 @@ impl Estimator<'_> {
             }
             Cost::Replace => {
                 let text = self.size_or_unknown(call.target?);
-                let made = replaced(text, self.size_or_unknown(arg(0)?), self.size_or_unknown(arg(1)?));
-                (text.scaled(2.0 * TRAVERSAL), Some(made))
+                let result_size =
+                    replaced(text, self.size_or_unknown(arg(0)?), self.size_or_unknown(arg(1)?));
+                (text.scaled(2.0 * TRAVERSAL), Some(result_size))
             }
             Cost::Split => {
                 let size = self.size_or_unknown(call.target?);

@@ -86,7 +86,7 @@ fn fail<'a>(why: &str) -> Outcome<'a> {
 }
 
 fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
+    match args.first().and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::Authorizer(principal)) => Ok(principal.clone()),
         _ => Err(EvalError::NoSuchOverload),
     }
@@ -117,7 +117,7 @@ pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outc
 }
 
 pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    let Some(OpaqueValue::GroupCheck(principal, group)) = args.first().and_then(|v| v.as_thing()) else {
+    let Some(OpaqueValue::GroupCheck(principal, group)) = args.first().and_then(|v| v.as_opaque()) else {
         return Err(EvalError::NoSuchOverload);
     };
     let resource = text(args.get(1))?;
@@ -130,7 +130,7 @@ pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a>
 
 /// Sets one attribute of a resource check.
 pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceAttributes) -> &mut SmolStr) -> Outcome<'a> {
-    let Some(OpaqueValue::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_thing())
+    let Some(OpaqueValue::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_opaque())
     else {
         return Err(EvalError::NoSuchOverload);
     };
@@ -141,7 +141,7 @@ pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceAttributes) -> 
 
 pub(super) fn check<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let verb = text(args.get(1))?;
-    let (principal, target) = match args.first().and_then(|v| v.as_thing()) {
+    let (principal, target) = match args.first().and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::PathCheck(principal, path)) => {
             (principal.clone(), AuthorizationTarget::Path(path.clone()))
         }
@@ -155,7 +155,7 @@ pub(super) fn check<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
 }
 
 fn decision<'v>(args: &'v [Val<'_>]) -> Result<&'v Arc<AuthorizationDecision>, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
+    match args.first().and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::Decision(answer)) => Ok(answer),
         _ => Err(EvalError::NoSuchOverload),
     }

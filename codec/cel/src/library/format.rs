@@ -85,7 +85,7 @@ pub(super) fn named<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 
 pub(super) fn validate<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [format, Val::String(text)] = args else { return Err(EvalError::NoSuchOverload) };
-    let Some(OpaqueValue::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
+    let Some(OpaqueValue::Format(format)) = format.as_opaque() else { return Err(EvalError::NoSuchOverload) };
     let errors = (format.errors)(text.as_str());
     match errors.is_empty() {
         true => Ok(Val::Optional(None)),

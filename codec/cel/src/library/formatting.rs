@@ -129,7 +129,7 @@ fn write<'a>(
 ) -> Result<(), EvalError> {
     let digits = precision.unwrap_or(6);
     let text = match (verb, value) {
-        ('s', value) => return shown(context, out, value, false),
+        ('s', value) => return format_value(context, out, value, false),
         ('d', Val::Int(n)) => n.to_string(),
         ('d', Val::Uint(n)) => n.to_string(),
         ('f', value) => fixed(double(value)?.ok_or_else(|| wrong(verb, value))?, digits),
@@ -232,7 +232,7 @@ fn scientific(n: f64) -> String {
 }
 
 /// A value as `%s` shows it; inside of lists and maps as it would be written.
-fn shown<'a>(
+fn format_value<'a>(
     context: &mut Context<'a>,
     out: &mut String,
     value: &Val<'a>,
@@ -270,13 +270,13 @@ fn shown<'a>(
                     if i > 0 {
                         out.push_str(", ");
                     }
-                    shown(context, out, &element, true)?;
+                    format_value(context, out, &element, true)?;
                     bounded(context, out)?;
                 }
                 out.push(']');
             }
-            Val::Map(map) => shown_map(context, out, map)?,
-            Val::Object(members, _) => shown_map(context, out, &Table::Data(members, None))?,
+            Val::Map(map) => format_map(context, out, map)?,
+            Val::Object(members, _) => format_map(context, out, &Table::Data(members, None))?,
             other => {
                 return Err(wrong('s', other));
             }
@@ -293,12 +293,12 @@ fn bounded(context: &mut Context<'_>, out: &str) -> Result<(), EvalError> {
     }
 }
 
-fn shown_map<'a>(context: &mut Context<'a>, out: &mut String, map: &Table<'a>) -> Result<(), EvalError> {
+fn format_map<'a>(context: &mut Context<'a>, out: &mut String, map: &Table<'a>) -> Result<(), EvalError> {
     let mut entries = Vec::with_capacity(map.len());
     for (key, value) in map.iter() {
         let (mut k, mut v) = (String::new(), String::new());
-        shown(context, &mut k, &key, true)?;
-        shown(context, &mut v, &value, true)?;
+        format_value(context, &mut k, &key, true)?;
+        format_value(context, &mut v, &value, true)?;
         entries.push((k, v));
     }
     entries.sort();

@@ -111,7 +111,7 @@ fn address(args: &[Val<'_>]) -> Result<IpAddr, EvalError> {
 }
 
 fn network(value: Option<&Val<'_>>) -> Result<Network, EvalError> {
-    match value.and_then(|v| v.as_thing()) {
+    match value.and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::Network(network)) => Ok(*network),
         _ => Err(EvalError::NoSuchOverload),
     }

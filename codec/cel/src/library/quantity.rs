@@ -19,7 +19,7 @@ fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
 }
 
 fn of<'v>(value: Option<&'v Val<'_>>) -> Result<&'v Quantity, EvalError> {
-    match value.and_then(|v| v.as_thing()) {
+    match value.and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::Quantity(quantity)) => Ok(quantity),
         _ => Err(EvalError::NoSuchOverload),
     }
@@ -71,7 +71,7 @@ pub(super) fn sub<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 }
 
 fn order(args: &[Val<'_>]) -> Result<Ordering, EvalError> {
-    match (args.first().and_then(|v| v.as_thing()), args.get(1).and_then(|v| v.as_thing())) {
+    match (args.first().and_then(|v| v.as_opaque()), args.get(1).and_then(|v| v.as_opaque())) {
         (Some(OpaqueValue::Quantity(a)), Some(OpaqueValue::Quantity(b))) => Ok(a.cmp(b)),
         (Some(OpaqueValue::Version(a)), Some(OpaqueValue::Version(b))) => Ok(a.compare(b)),
         _ => Err(EvalError::NoSuchOverload),

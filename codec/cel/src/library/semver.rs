@@ -143,7 +143,7 @@ pub(super) fn is_semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
 }
 
 fn part<'a>(args: &[Val<'a>], index: usize) -> Outcome<'a> {
-    match args.first().and_then(|v| v.as_thing()) {
+    match args.first().and_then(|v| v.as_opaque()) {
         // Upstream's conversion wraps around; no version in use has such numbers.
         Some(OpaqueValue::Version(version)) => Ok(Val::Int(version.numbers[index] as i64)),
         _ => Err(EvalError::NoSuchOverload),

@@ -67,7 +67,7 @@ fn escape_path(path: &str) -> String {
 }
 
 fn of<'v>(args: &'v [Val<'_>]) -> Result<&'v Url, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
+    match args.first().and_then(|v| v.as_opaque()) {
         Some(OpaqueValue::Url(url)) => Ok(url),
         _ => Err(EvalError::NoSuchOverload),
     }

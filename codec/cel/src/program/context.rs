@@ -172,10 +172,10 @@ impl<'a> Context<'a> {
         &self,
         question: AuthorizationRequest,
     ) -> Result<Arc<AuthorizationDecision>, EvalError> {
-        let known = match self.source {
+        let decision = match self.source {
             Source::Values(_) => None,
-            Source::Activation(activation) => activation.known(&question),
+            Source::Activation(activation) => activation.decision(&question),
         };
-        known.ok_or_else(|| EvalError::Unanswered(Box::new(question)))
+        decision.ok_or_else(|| EvalError::Unanswered(Box::new(question)))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Other variables than `self`: what admission policies will pass.
+/// Variables other than `self`, as in admission policies.
 #[test]
 fn variables_are_a_table() {
     let object = tree(r#"{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":3}}"#);
@@ -16,8 +16,8 @@ fn variables_are_a_table() {
     assert!(program.uses(0) && program.uses(1) && program.uses(2));
 }
 
-/// What an expression makes over `object`, `request` and the authorizers, who allow what is about `pods`; and
-/// how many questions they were asked.
+/// The result of an expression over `object`, `request` and an authorizer that allows checks of `pods`; and
+/// the number of authorization checks.
 fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result<Value, String>, usize) {
     let expression = match environment.compile(source, &[Output::Any]) {
         Ok(expression) => expression,
@@ -62,12 +62,12 @@ fn admission() -> Environment {
 #[test]
 fn expressions_ask_the_authorizers() {
     let pods = "authorizer.group('').resource('pods')";
-    // expression, outcome, questions
+    // expression, outcome, authorization checks
     let rows = [
         ("object.a == 1", Ok(true), 0),
         ("object.b == 1", Err("expression 'object.b == 1' resulted in error: no such key: b"), 0),
         ("has(object.b) && object.b", Ok(false), 0),
-        // What is not there, or is no object, has no fields.
+        // Absent values and values that are not objects have no fields.
         ("has(object.a.b) || has(object.none.b)", Ok(false), 0),
         ("object.none.b == 1", Err("no such key: b"), 0),
         ("object.a.b == 1", Err("no such key: b"), 0),
@@ -78,7 +78,7 @@ fn expressions_ask_the_authorizers() {
         ("authorizer.path('/healthz').check('get').allowed()", Ok(true), 1),
         ("authorizer.requestResource.check('x').allowed()", Ok(true), 1),
         ("authorizer.serviceAccount('a', 'b').group('').resource('pods').check('x').allowed()", Ok(false), 1),
-        // A question is asked although the other side might decide, and once.
+        // An authorization check is made although the other operand might be decisive, and only once.
         (&format!("{pods}.check('get').allowed() || true"), Ok(true), 1),
         (&format!("{pods}.check('get').allowed() && {pods}.check('get').allowed()"), Ok(true), 1),
         (&format!("[1, 2].all(i, {pods}.name(string(i)).check('get').allowed())"), Ok(true), 2),
@@ -118,7 +118,7 @@ fn variables_are_evaluated_when_they_are_looked_at() {
         ("later", "variables.last", Err("undefined field 'last'")),
         ("texts", "['a', 'b']", Ok(())),
         ("last", "object.a", Ok(())),
-        // Of two of one name the later one counts, and it sees the earlier.
+        // Of two with one name the later one counts, and it can refer to the earlier.
         ("twice", "1", Ok(())),
         ("twice", "variables.twice + 1", Ok(())),
     ];

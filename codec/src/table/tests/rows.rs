@@ -19,7 +19,7 @@ fn row(definition: &Definition, object: &str) -> String {
     projected
 }
 
-/// Rows of a resource: objects without the name (`n`) and creation time (a day ago), which are put in.
+/// Rows of a resource: objects without the name (`n`) and creation time (a day ago), which are added.
 pub(super) fn check(group: &str, resource: &str, cases: &[(&str, &str)]) {
     for (object, expected) in cases {
         let metadata = r#""name":"n","creationTimestamp":"2026-01-01T00:00:00Z""#;
@@ -83,7 +83,7 @@ fn pods() {
             format!(r#"{{"spec":{{"containers":[{{}}]}},"status":{{"phase":"Running","containerStatuses":[{restarted}]}}}}"#),
             "1/1|Running|3 (60m ago)",
         ),
-        // The first container has the last word on the status; the last restart of all counts.
+        // The first container takes precedence for the status; the last restart of all counts.
         (
             format!(
                 r#"{{"spec":{{"containers":[{{}},{{}}]}},"status":{{"phase":"Running","containerStatuses":[{waiting},{}]}}}}"#,
