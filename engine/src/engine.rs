@@ -77,28 +77,7 @@ impl Engine {
     /// read or created. In each case existing files are left in place.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
-        let floor = store.revision(meta::FLOOR)?;
-        let reserved = store.revision(meta::RESERVED)?;
-        // The floor is taken into account: compaction may have removed every log entry.
-        let (logged, logged_ms) = last_logged(&store)?;
-        let latest = logged.max(floor).max(reserved);
-        let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
-        let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
-        let time = Arc::new(Timeline::start(clock, newest_ms));
-        watermark::check(&options.dir, latest)?;
-        let is_marked = store.number(meta::MARKED)?.is_some();
-        if is_marked && watermark::read(&options.dir)?.is_none() {
-            options.warn.warn(&Warning::WatermarkLost { latest });
-        }
-        // All checks have passed: from here on the start writes.
-        store.flush()?;
-        let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
-        if !is_marked {
-            let mut batch = WriteBatch::default();
-            store.put_number(&mut batch, meta::MARKED, 1);
-            store.write(batch, false)?;
-        }
-
+        let Start { floor, reserved, latest, time, watermark } = check_and_mark(&store, &options)?;
         let floor = Arc::new(Floor::new(floor));
         let hub = Arc::new(Hub::new(latest, options.limits.ring));
         let queue = Arc::new(CommitQueue::new(options.limits.queue));
@@ -426,6 +405,42 @@ impl Drop for Inner {
         // An error here only makes the next start slower.
         let _ = self.close();
     }
+}
+
+/// The state of a store that passed the checks of a start.
+struct Start {
+    floor: Revision,
+    /// See [`meta::RESERVED`].
+    reserved: Revision,
+    latest: Revision,
+    time: Arc<Timeline>,
+    watermark: Watermark,
+}
+
+/// Checks that the store holds everything durable, then flushes and writes the watermark.
+fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
+    let floor = store.revision(meta::FLOOR)?;
+    let reserved = store.revision(meta::RESERVED)?;
+    // The floor is taken into account: compaction may have removed every log entry.
+    let (logged, logged_ms) = last_logged(store)?;
+    let latest = logged.max(floor).max(reserved);
+    let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
+    let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
+    let time = Arc::new(Timeline::start(clock, newest_ms));
+    watermark::check(&options.dir, latest)?;
+    let is_marked = store.number(meta::MARKED)?.is_some();
+    if is_marked && watermark::read(&options.dir)?.is_none() {
+        options.warn.warn(&Warning::WatermarkLost { latest });
+    }
+    // All checks have passed: from here on the start writes.
+    store.flush()?;
+    let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
+    if !is_marked {
+        let mut batch = WriteBatch::default();
+        store.put_number(&mut batch, meta::MARKED, 1);
+        store.write(batch, false)?;
+    }
+    Ok(Start { floor, reserved, latest, time, watermark })
 }
 
 /// The newest revision in the log, and its time in milliseconds since 1970.

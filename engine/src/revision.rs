@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// one exactly one more. Zero means "before anything".
 ///
 /// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`], and
-/// [`Revision::beyond`] where an unknown number of revisions may have been assigned.
+/// `beyond` where an unknown number of revisions may have been assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(u64);
 

@@ -56,7 +56,7 @@
 //! | `structural_schema` | the steps of a write and a read | |
 //! | `prune`, `defaulting`, `metadata` | pruning, defaulting and decoding of metadata | `pkg/apiserver/schema/{pruning,defaulting,objectmeta}` |
 //! | `validate`, `format`, `list_type`, `embedded` | whether an object is valid | `pkg/apiserver/validation`, kube-openapi `validate`, `strfmt` |
-//! | `rules` | `x-kubernetes-validations`: where rules stand and when they are asked; the language is [`plinth_cel`] | `pkg/apiserver/schema/cel` |
+//! | `rules` | `x-kubernetes-validations`: the walk that evaluates rules; the language is [`plinth_cel`] | `pkg/apiserver/schema/cel` |
 //! | `model` | the schema model for server-side apply | `schemaconv` |
 
 #![warn(unreachable_pub)]
