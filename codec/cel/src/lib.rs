@@ -47,14 +47,14 @@
 //!
 //! The rules of a schema node:
 //! ```
-//! use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+//! use plinth_cel::{Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost};
 //! use plinth_codec::tree;
 //!
 //! let integer = tree!({ "type": "integer" });
 //! let properties = tree!({ "min": integer.clone(), "max": integer });
 //! let schema = tree!({ "type": "object", "properties": properties });
 //! let schema = JsonSchema(&schema);
-//! let declared = Declared::of(schema, false).unwrap();
+//! let declared = DeclType::of(schema, false).unwrap();
 //!
 //! let rule = Rule { rule: "self.min <= self.max".into(), ..Rule::default() };
 //! let rules = Rules::compile(&[rule], schema, &declared);

@@ -19,11 +19,11 @@
 //! build includes them in the program ([`descriptions`]).
 //!
 //! ```
-//! use plinth_codec::openapi::{v3, NoDescriptions, Published};
+//! use plinth_codec::openapi::{v3, NoDescriptions, PublishedResource};
 //! use plinth_codec::{resources, schema};
 //!
 //! let rows = resources::builtin().resources.iter().filter(|r| r.group == "policy");
-//! let published: Vec<Published> = rows.map(Published::builtin).collect();
+//! let published: Vec<PublishedResource> = rows.map(PublishedResource::builtin).collect();
 //! let json = v3::version(schema::builtin(), "policy", "v1", &published, &NoDescriptions);
 //! let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
 //! let patch = &document["paths"]["/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"]["patch"];
