@@ -1,9 +1,9 @@
 //! Collects the descriptions of API fields from the k8s-openapi crate for `openapi::descriptions`.
 //!
-//! No text of the Kubernetes API is part of this repository. The k8s-openapi crate, which the
-//! workspace's tests and benchmarks use anyway, carries the texts of each release in its source,
-//! so this script reads them there and compresses them. Where that source is not at hand the
-//! result is empty, and documents come without descriptions.
+//! No text of the Kubernetes API is part of this repository. The k8s-openapi crate, which the workspace's
+//! tests and benchmarks use anyway, carries the texts of each release in its source, so this script reads
+//! them there and compresses them. Where that source is not available the result is empty, and documents have
+//! no descriptions.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use std::{env, fs};
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
 
-/// The folder of the crate's source that holds our release.
+/// The folder of the crate's source that holds this release.
 const RELEASE: &str = "src/v1_36";
 
 /// Texts by type, then by field; the empty field is the type itself.
@@ -67,7 +67,7 @@ fn collect(folder: &Path, texts: &mut Texts) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the JSON schema that a generated file spells out. Indentation tells what a line belongs to:
+/// Reads the JSON schema from a generated source file. Indentation determines what a line belongs to:
 ///
 /// ```text
 /// "io.k8s.api.core.v1.Pod".into()

@@ -1,4 +1,4 @@
-//! What each fuzz target of the engine does with its input, shared with `engine/tests/fuzz_smoke.rs`.
+//! The fuzz targets of the engine, shared with `engine/tests/fuzz_smoke.rs`.
 //!
 //! A target must return for every input: with an error, or with something that is consistent.
 
@@ -16,7 +16,7 @@ pub fn decode(input: &[u8]) {
     fuzzing::entry(key, value);
 }
 
-/// A small history with everything in it: old versions, tombstones, deadlines, a floor.
+/// A small history with everything: old versions, tombstones, deadlines, a floor.
 fn fill(dir: &Path) -> Engine {
     let engine = Engine::open(Options::new(dir).write_buffer_bytes(64 << 10)).expect("a new directory opens");
     for n in 0..30u8 {
@@ -40,7 +40,7 @@ pub fn archive() -> Vec<u8> {
     archive
 }
 
-/// Restores an archive; what is restored must be sound.
+/// Restores an archive; the restored store must be sound.
 pub fn restore_archive(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     if restore(&mut &*input, dir.path(), Continuation::Same, |_| {}).is_ok() {
@@ -85,7 +85,7 @@ pub fn wal(input: &[u8]) {
     fuzzing::wal(input);
 }
 
-/// Files that a data directory has, or might have.
+/// Files that a data directory may have.
 const NAMES: [&str; 12] = [
     "PLINTH",
     "RESTORING",
@@ -101,8 +101,8 @@ const NAMES: [&str; 12] = [
     "restoring/db/CURRENT",
 ];
 
-/// Fills a directory with files of any content (a byte that names the file, one that says how long it is in units of
-/// sixteen bytes, the content) and opens it. What cannot be opened is left as it is.
+/// Fills a directory with files of any content (a byte that selects the file, one for its length in units of
+/// sixteen bytes, the content) and opens it. A directory that cannot be opened must be left unchanged.
 pub fn directory(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut rest = input;
@@ -127,14 +127,14 @@ pub fn directory(input: &[u8]) {
     }
 }
 
-/// Verifies, opens and reads everything there is.
+/// Verifies, opens and reads everything.
 fn drain(dir: &Path) {
     let _ = verify(dir, |_| {}, |error| drop(error.to_string()));
     let Ok(engine) = Engine::open(Options::new(dir).create(false).expire_keys(false)) else { return };
     for at in [engine.compacted_revision(), engine.current_revision()] {
         let Ok(snapshot) = engine.snapshot(At::Exact(at)) else { continue };
         let mut range = snapshot.range(&KeyRange::all());
-        // A damaged block ends a range; a damaged record is stepped over.
+        // A damaged block ends a range; a damaged record is skipped.
         for _ in 0..1000 {
             match range.next() {
                 Ok(None) => break,

@@ -1,9 +1,9 @@
-//! What the fuzz targets of patches and of server-side apply do with their input. Shared with the property tests on stable
-//! Rust (`codec/tests/patches.rs`). A target returns for every input.
+//! The fuzz targets of patches and of server-side apply. Shared with the property tests on stable Rust
+//! (`codec/tests/patches.rs`). A target returns for every input.
 
 use std::sync::LazyLock;
 
-use plinth_codec::apply::{self, fields_v1, merge, reset, Context, Managed, NoOtherVersions};
+use plinth_codec::apply::{self, fields_v1, merge, reset, Context, ManagedFields, NoOtherVersions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::{json, patch, Value};
 
@@ -28,7 +28,7 @@ fn context<'a>(manager: &'a str, time: &'a str) -> Context<'a> {
     }
 }
 
-/// A Pod as a server holds it; `None` for what is none.
+/// A Pod as a server holds it; `None` for other input.
 fn normal(tree: Value) -> Option<Value> {
     let (schema, root) = pod();
     let mut object = json::conform(tree, schema, root, &json::DecodeOptions::default()).ok()?.value;
@@ -49,8 +49,8 @@ fn pair(input: &[u8]) -> Option<(Value, Value)> {
     }
 }
 
-/// `[object, patch]` through all three patches. What succeeds gives an object that is no deeper than allowed; an empty
-/// patch changes nothing.
+/// `[object, patch]` through all three patches. A result must not be deeper than allowed; an empty patch
+/// changes nothing.
 pub fn patches(input: &[u8]) {
     if let Some((object, patch)) = pair(input) {
         patch_all(object, patch);
@@ -77,7 +77,7 @@ pub fn patch_all(object: Value, patch: Value) {
     drop(patch::strategic_merge(object, patch, schema, root));
 }
 
-/// FieldsV1: what can be read is written so that it reads back the same.
+/// FieldsV1: a decoded set must survive encoding and decoding.
 pub fn fields(input: &[u8]) {
     let Ok(tree) = json::parse(input) else { return };
     if let Ok(set) = fields_v1::decode(&tree) {
@@ -89,11 +89,11 @@ pub fn fields(input: &[u8]) {
             assert!(set.contains(&path));
         }
     }
-    drop(Managed::decode(Some(&tree)));
+    drop(ManagedFields::decode(Some(&tree)));
 }
 
-/// `[live, configuration]` for a Pod: an apply that succeeds sets what it says, owns it, and changes nothing the second
-/// time.
+/// `[live, configuration]` for a Pod: a successful apply sets and owns its fields, and changes nothing the
+/// second time.
 pub fn applies(input: &[u8]) {
     if let Some((live, config)) = pair(input) {
         apply_twice(live, config);
@@ -115,7 +115,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
         Ok::<Value, apply::ApplyError>(object)
     };
     let Ok(once) = run(&live, "2026-01-01T00:00:01Z") else { return };
-    // Nobody owns anything, as after an apply of empty lists alone: the next one is a first apply, too.
+    // There are no owners, as after an apply of empty lists alone: the next one is a first apply, too.
     if once.at(&["metadata", "managedFields"]).is_none() {
         return;
     }
@@ -123,7 +123,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
     assert_eq!(twice, once, "applying again changed something");
 
     let list = once.at(&["metadata", "managedFields"]);
-    let managed = Managed::decode(list).expect("what we wrote");
+    let managed = ManagedFields::decode(list).expect("what we wrote");
     let set = apply::extract::field_set(schema, root, &config);
     let own = managed.entries.iter().find(|e| e.manager == "applier");
     for path in set.paths().iter().filter(|path| apply::path::describe(&path[..1]) != ".status") {
@@ -138,7 +138,7 @@ pub fn apply_twice(live: Value, mut config: Value) {
     assert!(apply::path::same(&stable, &merged), "merging twice differs from merging once");
 }
 
-/// `[old, new]` Pods: tracking gives what changed to the writer, and nothing to anybody the second time.
+/// `[old, new]` Pods: tracking assigns the changes to the writer, and nothing the second time.
 pub fn tracks(input: &[u8]) {
     if let Some((old, new)) = pair(input) {
         track_twice(old, new);
@@ -164,7 +164,7 @@ pub fn track_twice(old: Value, new: Value) {
     apply::track_update(Some(&new), &mut same, &context("third", "2026-01-01T00:00:03Z"));
     assert_eq!(same, new, "a write that changes nothing changed owners");
 
-    let managed = Managed::decode(new.at(&["metadata", "managedFields"])).expect("what we wrote");
+    let managed = ManagedFields::decode(new.at(&["metadata", "managedFields"])).expect("what we wrote");
     for (i, a) in managed.entries.iter().enumerate() {
         for b in &managed.entries[i + 1..] {
             let shared = a.fields.set().intersection(&b.fields.set());

@@ -1,5 +1,5 @@
-//! What the fuzz targets of request parts do with their input: headers, selectors, printer columns, table rows.
-//! Shared with the smoke test on stable Rust (`codec/tests/requests.rs`). A target returns for every input.
+//! The fuzz targets of request parts: headers, selectors, printer columns, table rows. Shared with the smoke
+//! test on stable Rust (`codec/tests/requests.rs`). A target returns for every input.
 
 use plinth_codec::negotiate::{
     accept, accept_for_error, choose, content_type, gzip, wants_pretty, Accepts, Encoding, MetaVersion,
@@ -10,7 +10,7 @@ use plinth_codec::table::{definition, Definition, Now, RowObject, Writer};
 use plinth_codec::{json, tree};
 use std::time::SystemTime;
 
-/// A label selector; one that parses is written so that it parses back to itself.
+/// A label selector; its text form must parse to the same selector.
 pub fn label_selector(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(selector) = LabelSelector::parse(text) {
@@ -32,7 +32,7 @@ pub fn field_selector(input: &[u8]) {
     drop(selector.resolve("", "pods"));
 }
 
-/// `Accept` and the other headers of a negotiation. What is accepted is what was offered.
+/// `Accept` and the other headers of a negotiation. An accepted representation must have been offered.
 pub fn headers(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let header = Some(text);
@@ -92,7 +92,7 @@ pub fn json_path(input: &[u8]) {
     }
 }
 
-/// A target with its name, and inputs to begin with.
+/// A target with its name and seeds.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// Every target.

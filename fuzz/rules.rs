@@ -1,9 +1,8 @@
-//! What the fuzz target of rules in CEL does with its input, shared with the smoke test on stable Rust
-//! (`codec/cel/tests/rules.rs`).
+//! The fuzz target of CEL rules, shared with the smoke test on stable Rust (`codec/cel/tests/rules.rs`).
 
 use std::sync::LazyLock;
 
-use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+use plinth_cel::{Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost};
 use plinth_codec::{json, Value};
 
 fn tree(text: &str) -> Value {
@@ -27,14 +26,14 @@ static OBJECT: LazyLock<Value> = LazyLock::new(|| {
     )
 });
 
-/// A rule and the expression of its message, apart by a line: compiled, and evaluated with and without an old value. What was
-/// accepted is evaluated within its budget.
+/// A rule and its message expression, separated by a line break: compiled, and evaluated with and without an
+/// old value, within the budget.
 pub fn rules(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (rule, message) = text.split_once('\n').unwrap_or((&text, ""));
     let rule = Rule { rule: rule.into(), message_expression: message.into(), ..Rule::default() };
     let schema = JsonSchema(&SCHEMA);
-    let declared = Declared::of(schema, false).expect("a schema of ours");
+    let declared = DeclType::of(schema, false).expect("a schema of ours");
     let rules = Rules::compile(&[rule], schema, &declared);
     drop(rules.errors("s", None, None, &mut SchemaCost::default()));
     for old in [None, Some(&*OBJECT)] {

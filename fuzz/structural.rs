@@ -1,12 +1,12 @@
-//! What the fuzz targets of custom resources do with their input. Shared with the smoke test on stable Rust
+//! The fuzz targets of custom resources. Shared with the smoke test on stable Rust
 //! (`codec/structural/tests/structural.rs`). A target returns for every input.
 
 use plinth_codec::schema::GVK;
 use plinth_codec::{json, regexp, tree};
 use plinth_structural::{definition, Conform, StructuralSchema};
 
-/// `{"schema": …, "object": …, "old": …}`: a definition with that schema is checked; an accepted one compiles, and what it does to
-/// the object it does once.
+/// `{"schema": …, "object": …, "old": …}`: a definition with that schema is validated; an accepted one must
+/// compile, and applying it to the object must be idempotent.
 pub fn structural(input: &[u8]) {
     let Ok(case) = json::parse(input) else { return };
     let schema = case.get("schema").cloned().unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn structural(input: &[u8]) {
     let unknown = compiled.conform(&mut object, &Conform { strict: true, ..Conform::default() });
     assert_eq!((&object, unknown), (&once, Ok(Vec::new())), "conforming twice");
     compiled.default(&mut object);
-    // As upstream, defaults below `additionalProperties` are not looked at when a definition is checked.
+    // As in upstream, defaults below `additionalProperties` are not validated.
     let mut text = Vec::new();
     json::write_untyped(&schema, &mut text);
     let text = String::from_utf8_lossy(&text);
@@ -54,7 +54,7 @@ pub fn structural(input: &[u8]) {
     drop(compiled.validate_status_update(&object, &old));
 }
 
-/// A pattern and, behind a line break, a text to be searched.
+/// A pattern and, after a line break, a text to be searched.
 pub fn pattern(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (pattern, text) = text.split_once('\n').unwrap_or((text, text));
@@ -66,7 +66,7 @@ pub fn pattern(input: &[u8]) {
     }
 }
 
-/// A target with inputs to begin with.
+/// A target with seeds.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// Every target.

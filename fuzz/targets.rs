@@ -1,14 +1,13 @@
-//! What each fuzz target does with its input, shared with the smoke test on stable Rust (`codec/tests/smoke.rs`).
+//! The fuzz targets, shared with the smoke test on stable Rust (`codec/tests/smoke.rs`).
 //!
-//! A target must return for every input. Where something decodes, what it decodes to must survive being
-//! encoded and decoded again.
+//! A target must return for every input. Decoded values must survive encoding and decoding.
 
 use plinth_codec::convert::{self, Format};
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
-/// A protobuf body: envelope, object, both ways out, and back.
+/// A protobuf body: envelope, object, both encodings, and back.
 pub fn protobuf(input: &[u8]) {
     let schema = schema::builtin();
     drop(protobuf::WatchEvent::read(input, 1 << 20));
@@ -96,7 +95,8 @@ pub fn cbor(input: &[u8]) {
     }
 }
 
-/// Text of ours read and written once more stays as it is; twice, since the text of the float -0 reads as the integer 0.
+/// Encoded text must be stable when decoded and encoded again; twice, since the text of the float -0 is
+/// decoded as the integer 0.
 fn settles(text: Vec<u8>, again: impl Fn(&[u8]) -> Vec<u8>) {
     let second = again(&text);
     assert_eq!(again(&second), second);
@@ -115,7 +115,7 @@ pub fn yaml(input: &[u8]) {
     });
 }
 
-/// Anything to everything.
+/// Conversion from any encoding to all others.
 pub fn convert(input: &[u8]) {
     let Ok(object) = convert::read(input) else { return };
     for format in [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor] {
@@ -124,7 +124,7 @@ pub fn convert(input: &[u8]) {
             continue;
         }
         let again = convert::read(&out).expect("an object of ours");
-        // `WatchEvent` says its kind in the envelope of protobuf alone.
+        // `WatchEvent` has its kind in the protobuf envelope only.
         if object.id.is_some() && object.tree.get("kind").is_some() {
             assert_eq!(again.gvk, object.gvk);
         }

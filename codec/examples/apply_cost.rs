@@ -1,5 +1,5 @@
-//! What server-side apply costs on a Pod of 3 KiB: an apply that changes nothing, one that changes an image, the tracking of a
-//! status update. Prints microseconds of processor time per call.
+//! What server-side apply costs on a Pod of 3 KiB: an apply that changes nothing, one that changes an image,
+//! the tracking of a status update. Prints microseconds of processor time per call.
 //!
 //! Run with `cargo run --release -p plinth-codec --example apply_cost`.
 

@@ -9,7 +9,7 @@
 use std::error::Error;
 use std::io::Write;
 
-use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Published};
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, PublishedResource};
 use plinth_codec::resources::{self, Resource, Subresource};
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::Value;
@@ -25,13 +25,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rows = || resources::builtin().resources.iter();
     let json = match args {
         ["v2"] => {
-            let all: Vec<Published> = rows().map(Published::builtin).collect();
+            let all: Vec<PublishedResource> = rows().map(PublishedResource::builtin).collect();
             v2::document(schema::builtin(), &all, &*texts)
         }
         ["v3", group, version] => {
             let group = if *group == "core" { "" } else { *group };
             let some = rows().filter(|r| r.group == group && r.version == *version);
-            let some: Vec<Published> = some.map(Published::builtin).collect();
+            let some: Vec<PublishedResource> = some.map(PublishedResource::builtin).collect();
             v3::version(schema::builtin(), group, version, &some, &*texts)
         }
         ["custom", version] => {
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 row(&definition, version).ok_or("no CustomResourceDefinition with that version")?;
             let schema = version_of(&definition, version).and_then(|v| v.at(&["schema", "openAPIV3Schema"]));
             let custom = CustomSchema { schema, preserve_unknown_fields: false, selectable_fields: &[] };
-            let published = [Published::custom(&resource, custom)];
+            let published = [PublishedResource::custom(&resource, custom)];
             v3::version(schema::builtin(), &resource.group, version, &published, &*texts)
         }
         _ => {
@@ -63,7 +63,7 @@ fn version_of<'a>(definition: &'a Value, version: &str) -> Option<&'a Value> {
     versions.iter().find(|v| v.str_at(&["name"]) == Some(version))
 }
 
-/// The row that a definition makes, as far as OpenAPI looks at it.
+/// The resource of a definition, as far as OpenAPI needs it.
 fn row(definition: &Value, version: &str) -> Option<Resource> {
     let subresources = version_of(definition, version)?.get("subresources");
     let name = |field| definition.str_at(&["spec", "names", field]).map(smol_str::SmolStr::from);

@@ -1,5 +1,5 @@
-//! Bytes as text: base64 as Go's `encoding/json` reads and writes it. The only reader of byte fields in the program, so that what
-//! one layer accepts another one does not overlook.
+//! Bytes as text: base64 as Go's `encoding/json` reads and writes it. The only decoder of byte fields in the
+//! program, so that all layers accept the same.
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 use smol_str::SmolStr;
@@ -7,18 +7,18 @@ use smol_str::SmolStr;
 /// The bytes of a text.
 ///
 /// # Errors
-/// The place of the first byte that is not base64.
+/// The offset of the first byte that is not base64.
 pub fn decode(text: &str) -> Result<Vec<u8>, usize> {
-    // Strict decoding is the quicker one, and accepts canonical text only.
+    // Strict decoding is faster, and accepts canonical text only.
     BASE64_STANDARD.decode(text).or_else(|_| decode_as_go(text.as_bytes()))
 }
 
-/// The one text of bytes.
+/// The canonical text of bytes.
 pub fn encode(bytes: impl AsRef<[u8]>) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// The one text of the bytes of a text.
+/// The canonical form of a text.
 ///
 /// # Errors
 /// As [`decode`].
@@ -29,7 +29,7 @@ pub(crate) fn canonical(text: SmolStr) -> Result<SmolStr, usize> {
     }
 }
 
-/// `base64.StdEncoding`: line breaks do not count, and neither do the last bits of an incomplete group.
+/// `base64.StdEncoding`: line breaks and the last bits of an incomplete group are ignored.
 fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
     let value = |b: u8| match b {
         b'A'..=b'Z' => Some(b - b'A'),
@@ -44,7 +44,7 @@ fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
     let (mut group, mut bits) = (0u32, 0);
     while let Some((at, byte)) = bytes.next() {
         if byte == b'=' {
-            // A group of two digits has two signs, one of three has one.
+            // A group of two digits has two padding characters, one of three has one.
             match bits {
                 12 => match bytes.next() {
                     Some((_, b'=')) => {}
@@ -70,7 +70,7 @@ fn decode_as_go(text: &[u8]) -> Result<Vec<u8>, usize> {
     }
     match bits {
         0 => Ok(out),
-        // Go names the beginning of the group that is not complete.
+        // Go reports the beginning of the incomplete group.
         bits => Err(text.len() - bits / 6),
     }
 }
@@ -85,7 +85,7 @@ mod tests {
         let rows = [
             ("aGk=", Ok("aGk=")),
             ("aG\nk=\n", Ok("aGk=")),
-            // The last bits do not count.
+            // The last bits are ignored.
             ("aGl=", Ok("aGk=")),
             ("aA==", Ok("aA==")),
             ("", Ok("")),

@@ -1,9 +1,10 @@
-//! Bytes of JSON text looked at sixteen and sixty-four at a time.
+//! Scanning JSON text sixteen and sixty-four bytes at a time.
 //!
-//! Most of what is read of a stored object is read to be stepped over: the insides of strings, and whole members that
-//! nobody asked for. Byte by byte that is what a transcoded list or a Table costs. Here a comparison answers for sixteen bytes at
-//! once (SSE2, which every x86-64 has; elsewhere the compiler vectorises what it can), and what is inside of strings is
-//! found by arithmetic on the answers, as simdjson does it (Langdale and Lemire, "Parsing Gigabytes of JSON per Second").
+//! Most of a stored object is only skipped: the contents of strings, and whole members that are not needed.
+//! Byte by byte, that dominates the cost of a transcoded list or a Table. Here sixteen bytes are compared at
+//! once (SSE2, which every x86-64 has; elsewhere the compiler vectorizes what it can), and the insides of
+//! strings are found by arithmetic on the masks, as simdjson does (Langdale and Lemire, "Parsing Gigabytes of
+//! JSON per Second").
 
 /// Sixteen bytes; a mask has bit `i` for byte `i`.
 #[derive(Clone, Copy)]
@@ -33,7 +34,7 @@ impl Block {
         mask as u64
     }
 
-    /// Where a byte is a bracket or brace: those of a kind differ in one bit, which is set here.
+    /// Positions of a bracket or brace: those of a kind differ in one bit, which is set here.
     #[inline(always)]
     fn equal_folded(self, byte: u8) -> u64 {
         use std::arch::x86_64::{_mm_or_si128, _mm_set1_epi8};
@@ -79,7 +80,7 @@ impl Block {
     }
 }
 
-/// How many bytes at the front of a string's inside are neither quote, backslash nor control character.
+/// Number of leading bytes that are neither quote, backslash nor control character.
 #[inline]
 pub(crate) fn plain_prefix(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -95,11 +96,11 @@ pub(crate) fn plain_prefix(bytes: &[u8]) -> usize {
     at + tail.iter().position(|&b| b == b'"' || b == b'\\' || b < 0x20).unwrap_or(tail.len())
 }
 
-/// Whether the text begins with a prefix: for prefixes of the length of names, in a few instructions and without a call.
+/// Whether the text begins with a prefix; for short prefixes, in a few instructions and without a call.
 #[inline]
 pub(crate) fn begins_with(text: &[u8], prefix: &[u8]) -> bool {
     let Some(text) = text.get(..prefix.len()) else { return false };
-    // Two pieces that cover all of it, and overlap where they have to.
+    // Two loads that cover all of it, and may overlap.
     match prefix.len() {
         4..8 => {
             text.first_chunk::<4>() == prefix.first_chunk() && text.last_chunk::<4>() == prefix.last_chunk()
@@ -114,7 +115,7 @@ pub(crate) fn begins_with(text: &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-/// How many bytes precede the first quote or backslash.
+/// Number of bytes before the first quote or backslash.
 #[inline]
 pub(crate) fn quote_or_backslash(bytes: &[u8]) -> usize {
     let mut at = 0;
@@ -130,7 +131,7 @@ pub(crate) fn quote_or_backslash(bytes: &[u8]) -> usize {
     at + tail.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(tail.len())
 }
 
-/// What carries over from one block of sixty-four bytes to the next.
+/// State carried from one block of sixty-four bytes to the next.
 #[derive(Default)]
 struct Strings {
     /// Whether the next byte is escaped: 0 or 1.
@@ -149,16 +150,16 @@ impl Strings {
         inside
     }
 
-    /// Which bytes are escaped: those behind an odd run of backslashes.
+    /// Which bytes are escaped: those after an odd run of backslashes.
     #[inline(always)]
     fn escaped_bytes(&mut self, backslashes: u64) -> u64 {
         if backslashes == 0 {
             return std::mem::take(&mut self.escaped);
         }
         const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
-        // A backslash that is escaped itself begins nothing. Subtracting the starts of runs from the odd places carries
-        // through each run to the byte behind it, and the parity of that place against the run's start tells whether
-        // that byte is escaped.
+        // A backslash that is escaped itself begins nothing. Subtracting the starts of runs from the odd
+        // positions carries through each run to the byte after it, and the parity of that position against
+        // the run's start determines whether that byte is escaped.
         let starts = backslashes & !self.escaped;
         let carried = (starts << 1 | ODD).wrapping_sub(starts) ^ ODD;
         let escaped = carried ^ (backslashes | self.escaped);
@@ -167,7 +168,7 @@ impl Strings {
     }
 }
 
-/// Bit `i` says whether the number of ones up to and with bit `i` is odd.
+/// Prefix parity: bit `i` is set if the number of ones up to and including bit `i` is odd.
 #[inline(always)]
 fn parity(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -176,8 +177,9 @@ fn parity(mut bits: u64) -> u64 {
     bits
 }
 
-/// The length of the object or list that the text begins with, brackets included; `None` when it does not end. Brackets are
-/// counted, not paired, and strings are not checked: for text that was checked when it was written.
+/// The length of the object or list at the start of the text, brackets included; `None` when it does not end.
+/// Brackets are counted, not paired, and strings are not checked: for text that was validated when it was
+/// written.
 pub(crate) fn container_len(text: &[u8]) -> Option<usize> {
     let mut strings = Strings::default();
     let mut open = 0u32;
@@ -202,7 +204,7 @@ pub(crate) fn container_len(text: &[u8]) -> Option<usize> {
         let outside = !strings.insides(quotes, backslashes);
         let (opening, closing) = (opening & outside, closing & outside);
         if closing.count_ones() < open {
-            // The end is not in this block, whatever the order of what is in it.
+            // The end cannot be in this block, in whatever order its brackets are.
             open = open + opening.count_ones() - closing.count_ones();
             at += 64;
             continue;
@@ -261,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The same, one byte after the other.
+    /// The same, byte by byte.
     fn container_len_slowly(text: &[u8]) -> Option<usize> {
         let (mut open, mut inside, mut escaped) = (0usize, false, false);
         for (at, &byte) in text.iter().enumerate() {
@@ -296,7 +298,7 @@ mod tests {
             (r#"{"a"#, None),
         ] {
             assert_eq!(container_len(text.as_bytes()), end, "{text}");
-            // Wherever in its block the text begins.
+            // At every alignment of the text.
             for shift in 0..130 {
                 let moved = format!("[{}{text}", " ".repeat(shift));
                 let found = container_len(format!("{moved}]").as_bytes());

@@ -1,8 +1,8 @@
-//! From any of the four encodings to any: the library side of `plinth convert`.
+//! Conversion between the four encodings: the library side of `plinth convert`.
 //!
-//! Objects of built-in kinds are brought into canonical form on the way, as a server would hold them; others are
-//! taken as they are. Values taken from etcd are protobuf with its magic number, or JSON or CBOR for custom
-//! resources; the line break that `etcdctl --print-value-only` puts after a value is taken off.
+//! Objects of built-in kinds are brought into canonical form, as a server would hold them; others are not
+//! changed. Values taken from etcd are protobuf with its magic number, or JSON or CBOR for custom resources;
+//! the line break that `etcdctl --print-value-only` appends to a value is removed.
 //!
 //! ```
 //! use plinth_codec::convert::{convert, detect, Format};
@@ -54,16 +54,16 @@ impl FromStr for Format {
 /// Why an object cannot be converted.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// A name that is no format.
+    /// An unknown format.
     #[error("unknown format {0:?}: expected json, yaml, protobuf or cbor")]
     Format(String),
     /// Nothing to read.
     #[error("the input is empty")]
     Empty,
-    /// A value that kube-apiserver encrypted before it stored it.
+    /// A value that kube-apiserver encrypted at rest.
     #[error("the value is encrypted at rest ({0}); only the server that wrote it can read it")]
     Encrypted(String),
-    /// Malformed JSON or YAML, or a value that its field cannot hold.
+    /// Malformed JSON or YAML, or a value of a wrong type.
     #[error(transparent)]
     Text(#[from] DecodeError),
     /// Malformed protobuf, or a kind that is not built in.
@@ -80,10 +80,10 @@ pub enum ConvertError {
     NotBuiltIn(String),
 }
 
-/// An object that was read.
+/// A decoded object.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// What the object says it is; `None` where it names no kind or version.
+    /// The object's own type; `None` if it names no kind or version.
     pub gvk: Option<GVK>,
     /// The type of a built-in kind.
     pub id: Option<TypeId>,
@@ -105,7 +105,7 @@ pub fn detect(input: &[u8]) -> Format {
     }
 }
 
-/// Reads an object in whatever encoding it comes.
+/// Reads an object in any encoding.
 pub fn read(input: &[u8]) -> Result<Object, ConvertError> {
     if input.iter().all(u8::is_ascii_whitespace) {
         return Err(ConvertError::Empty);
@@ -139,7 +139,7 @@ fn read_as(input: &[u8], format: Format) -> Result<Object, ConvertError> {
     }
 }
 
-/// Gives a tree the type that it names, if there is one.
+/// Decodes a tree by the type that it names, if there is one.
 fn typed(tree: Value, schema: &Schema) -> Result<Object, ConvertError> {
     let text = |key| tree.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let gvk = text("apiVersion").zip(text("kind")).map(|(api_version, kind)| {
@@ -178,7 +178,7 @@ pub fn write(object: &Object, to: Format, out: &mut Vec<u8>) -> Result<(), Conve
     Ok(())
 }
 
-/// Reads an object in whatever encoding it comes and appends it in another.
+/// Reads an object in any encoding and appends it in another.
 pub fn convert(input: &[u8], to: Format, out: &mut Vec<u8>) -> Result<(), ConvertError> {
     write(&read(input)?, to, out)
 }

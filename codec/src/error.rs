@@ -1,32 +1,32 @@
-//! What can be wrong with a body, in the words of upstream.
+//! Decoding errors, with upstream's messages.
 //!
-//! Clients and people match on these sentences, so `Display` gives them exactly as kube-apiserver's
-//! decoders do; the server only wraps them into a `Status`.
+//! Clients match on these messages, so `Display` gives them exactly as kube-apiserver's decoders do; the
+//! server only wraps them into a `Status`.
 
 use smol_str::SmolStr;
 
 use crate::quantity::QuantityError;
 use crate::time::TimeError;
 
-/// Why a body cannot be decoded at all. Small, since every step of a decoder returns one or none.
+/// Why a body cannot be decoded. Small, since every step of a decoder returns a `Result` with it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DecodeError {
-    /// The text is no JSON. Upstream reads the type of an object first and so prefixes this, for bodies of
+    /// The text is not JSON. Upstream reads the type of an object first and so prefixes this, for bodies of
     /// objects, with `couldn't get version/kind; json parse error: `.
     #[error("{message}")]
     Syntax {
-        /// What is wrong, like `unexpected end of JSON input`.
+        /// The error, like `unexpected end of JSON input`.
         message: Box<str>,
         /// How many bytes were read, the offending one included.
         offset: usize,
     },
-    /// The text is no YAML (message as `yaml: line 2: …`).
+    /// The text is not YAML (message as `yaml: line 2: …`).
     #[error("{message}")]
     Yaml {
-        /// What is wrong and where.
+        /// The error with its position.
         message: Box<str>,
     },
-    /// A value has a type that its field cannot hold; the first such place.
+    /// A value has the wrong type for its field; the first such value.
     #[error(transparent)]
     Type(Box<TypeError>),
     /// Bytes that are not base64.
@@ -41,10 +41,10 @@ pub enum DecodeError {
     /// A value of an `apiextensions` union type that is neither alternative.
     #[error("boolean or JSON schema expected")]
     SchemaOrBool,
-    /// An object that does not say its kind. Upstream repeats the body.
+    /// An object without a kind. Upstream repeats the body.
     #[error("Object 'Kind' is missing in '{0}'")]
     MissingKind(Box<str>),
-    /// An object that does not say its version. Upstream repeats the body.
+    /// An object without a version. Upstream repeats the body.
     #[error("Object 'apiVersion' is missing in '{0}'")]
     MissingVersion(Box<str>),
 }
@@ -55,11 +55,11 @@ impl From<TimeError> for DecodeError {
     }
 }
 
-/// A value of a type that its place cannot hold.
+/// A value of a wrong type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("json: cannot unmarshal {found} into Go {place} of type {expected}", place = self.place())]
 pub struct TypeError {
-    /// What was found: `string`, `number 1.5`, `object`, …
+    /// The type found: `string`, `number 1.5`, `object`, …
     pub found: String,
     /// Go's name of the struct that has the field; empty at the top.
     pub structure: String,
@@ -78,19 +78,19 @@ impl TypeError {
     }
 }
 
-/// Something that strict field validation objects to. The object is decoded all the same: unknown fields
-/// are left out, of duplicate ones the last counts.
+/// An error of strict field validation. The object is decoded nevertheless: unknown fields are dropped, of
+/// duplicate ones the last counts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StrictError {
     /// No such field in the type; with its path (`spec.containers[0].imagePullSecret`).
     UnknownField(SmolStr),
-    /// A field or key that came before; with its path.
+    /// A duplicate field or key; with its path.
     DuplicateField(SmolStr),
-    /// A key that the YAML text repeats, in the YAML reader's words.
+    /// A duplicate key in YAML, with the YAML reader's message.
     Yaml(SmolStr),
 }
 
-/// How many strict errors are reported of one body.
+/// Maximum number of strict errors reported for one body.
 pub const MAX_STRICT_ERRORS: usize = 100;
 
 impl std::fmt::Display for StrictError {

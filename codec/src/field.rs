@@ -1,5 +1,5 @@
-//! Errors of fields: what becomes a cause of a 422, in upstream's words
-//! (k8s.io/apimachinery, `pkg/util/validation/field`).
+//! Field errors, which become the causes of a 422, with upstream's messages (k8s.io/apimachinery,
+//! `pkg/util/validation/field`).
 
 use std::fmt::{self, Display, Write};
 
@@ -7,12 +7,12 @@ use crate::error::quoted;
 use crate::json;
 use crate::value::Value;
 
-/// `metav1.CauseType` of a error.
+/// `metav1.CauseType` of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// A value that must be there is not.
+    /// A required value is missing.
     Required,
-    /// A value that must be unique is there twice.
+    /// A value that must be unique is duplicated.
     Duplicate,
     /// A malformed value.
     Invalid,
@@ -26,7 +26,7 @@ pub enum Reason {
     TooMany,
     /// A value of a wrong type.
     TypeInvalid,
-    /// Not the client's error.
+    /// An internal error.
     Internal,
 }
 
@@ -46,7 +46,7 @@ impl Reason {
         }
     }
 
-    /// What the message begins with.
+    /// The beginning of the message.
     fn heading(self) -> &'static str {
         match self {
             Reason::Required => "Required value",
@@ -61,14 +61,15 @@ impl Reason {
     }
 }
 
-/// One error.
+/// A field error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of error.
+    /// The kind of error.
     pub reason: Reason,
-    /// Path of the field, like `spec.ports[0].name`; `<nil>` when the error is of no field, as upstream writes it.
+    /// Path of the field, like `spec.ports[0].name`; `<nil>` when the error concerns no field, as upstream
+    /// writes it.
     pub field: String,
-    /// What is wrong, without the field: `Invalid value: "x": must be …`.
+    /// The message, without the field: `Invalid value: "x": must be …`.
     pub message: String,
 }
 
@@ -83,7 +84,7 @@ impl FieldError {
         let mut message = reason.heading().to_owned();
         // Writing to a string cannot fail.
         if let Some(value) = value {
-            let _ = write!(message, ": {}", Shown(value));
+            let _ = write!(message, ": {}", DisplayValue(value));
         }
         let before = message.len();
         let _ = write!(message, ": {detail}");
@@ -154,7 +155,7 @@ impl FieldError {
     }
 }
 
-/// What upstream writes for the path to no field.
+/// Upstream's path of no field.
 pub const NO_FIELD: &str = "<nil>";
 
 fn named(field: impl Display) -> String {
@@ -165,10 +166,11 @@ fn named(field: impl Display) -> String {
     }
 }
 
-/// A value as it appears in a message: text quoted, numbers as Go's `%v` prints them, lists and objects as JSON.
-pub struct Shown<'a>(pub &'a Value);
+/// A value for display in a message: strings quoted, numbers as Go's `%v` prints them, lists and objects as
+/// JSON.
+pub struct DisplayValue<'a>(pub &'a Value);
 
-impl Display for Shown<'_> {
+impl Display for DisplayValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::String(s) => f.write_str(&quoted(s)),
@@ -182,7 +184,7 @@ impl Display for Shown<'_> {
     }
 }
 
-/// A float as Go's `%v` prints it: the shortest digits that tell it from others, with an exponent from 1e+06 on and
+/// A float as Go's `%v` prints it: the shortest digits that round-trip, with an exponent from 1e+06 on and
 /// below 1e-4.
 pub fn go_float(n: f64) -> String {
     let magnitude = n.abs();
@@ -198,7 +200,7 @@ pub fn go_float(n: f64) -> String {
     format!("{n}")
 }
 
-/// A path to a field, on the stack of the walk that goes along it; text is made when something is wrong only.
+/// A path to a field, built on the stack of the walk; formatted only when there is an error.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
     /// No field: the object itself.
@@ -212,7 +214,7 @@ pub enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The path to a field of what this leads to.
+    /// The path to a field of this value.
     pub fn child(&'a self, name: &'a str) -> Path<'a> {
         Path::Child(self, name)
     }

@@ -1,4 +1,4 @@
-//! What Kubernetes API objects are and how they look on the wire. No storage, no sockets.
+//! The types of Kubernetes API objects and their encodings. No storage, no sockets.
 //!
 //! ```
 //! use plinth_codec::json::{self, DecodeOptions};
@@ -9,7 +9,7 @@
 //! let (schema, gvk) = (schema::builtin(), GVK::new("", "v1", "Service"));
 //! let id = schema.kind(&gvk).ok_or("not a built-in kind")?;
 //!
-//! // What is read is checked by the schema; what it does not know is told, and left out.
+//! // Input is checked against the schema; unknown fields are reported and dropped.
 //! let body = br#"{"spec":{"ports":[{"port":80,"name":"a"},{"port":443,"name":"b"}],"portz":[]}}"#;
 //! let read = json::decode(body, schema, id, &DecodeOptions { strict: true })?;
 //! assert_eq!(read.strict[0].to_string(), r#"unknown field "spec.portz""#);
@@ -30,14 +30,14 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`value`] | the object tree between two representations |
+//! | [`value`] | the object tree |
 //! | [`schema`] | the one schema model: fields, types, protobuf numbers, merge rules |
 //! | [`resources`] | the resource table: names, scope, verbs, subresources |
-//! | [`json`] | JSON in (checked against the schema) and out (in upstream's order and omission) |
-//! | [`yaml`] | YAML 1.1 as upstream reads it, in and out |
+//! | [`json`] | JSON decoding (checked against the schema) and encoding (with upstream's order and omission rules) |
+//! | [`yaml`] | YAML 1.1 as upstream reads and writes it |
 //! | [`protobuf`] | Kubernetes protobuf: envelope, objects, lists, watch frames |
-//! | [`cbor`] | CBOR with upstream's choices |
-//! | [`convert`] | from any of the four encodings to any |
+//! | [`cbor`] | CBOR with upstream's options |
+//! | [`convert`] | conversion between the four encodings |
 //! | [`patch`] | JSON Patch, JSON Merge Patch, strategic merge patch |
 //! | [`apply`] | server-side apply: field sets, managers, merge |
 //! | [`selector`] | label and field selectors |
@@ -47,12 +47,12 @@
 //! | [`names`] | name rules: DNS labels and subdomains, label keys and values |
 //! | [`regexp`] | regular expressions in Go's syntax |
 //! | [`url`] | URLs as Go reads them |
-//! | [`pem`] | PEM blocks, in and out |
-//! | [`base64_text`] | bytes in texts |
+//! | [`pem`] | PEM blocks |
+//! | [`base64_text`] | base64 as Go reads and writes it |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
-//! | `blocks` | stepping over strings and containers, many bytes at a time |
-//! | [`error`] | what can be wrong with a body, in upstream's words |
-//! | [`field`] | what can be wrong with a field: paths and causes |
+//! | `blocks` | skipping strings and containers, many bytes at a time |
+//! | [`error`] | decoding errors, with upstream's messages |
+//! | [`field`] | field errors: paths and causes |
 
 pub mod apply;
 pub mod base64_text;

@@ -1,13 +1,13 @@
-//! PEM (RFC 7468): the only reader and writer of it in the program.
+//! PEM (RFC 7468): the only reader and writer of PEM in the program.
 //!
-//! What it accepts is a subset of what Go's `encoding/pem` accepts, with the same meaning. Go passes over what it does
-//! not understand and takes the next block; two readers that pass over different things see different blocks in one
-//! text, and then a certificate is judged by one block and issued for another. So nothing is passed over here: a line
-//! that begins or ends a block does so at its start and in its place, and a block that begins is a block to its end, or
-//! the whole text is refused.
+//! What it accepts is a subset of what Go's `encoding/pem` accepts, with the same meaning. Go skips what it
+//! does not understand and takes the next block; two parsers that skip differently see different blocks in
+//! one text, so that a certificate could be checked by one block and issued for another. So nothing is
+//! skipped here: boundary lines must begin at the start of a line and be in order, and a block that begins
+//! must be complete, or the whole text is refused.
 //!
 //! Text around blocks (`openssl x509 -text`, comments in a bundle) is accepted by [`parse`] and refused by
-//! [`parse_one`], which is for what others send.
+//! [`parse_one`], which is for untrusted input.
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 
@@ -20,13 +20,13 @@ const LINE: usize = 64;
 /// Why a text is not PEM. Lines count from one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PemError {
-    /// A line that begins or ends a block, where none may or in a form that none has.
+    /// A misplaced or malformed boundary line.
     #[error("line {0}: malformed beginning or end of a PEM block")]
     Boundary(usize),
     /// A block that begins in this line and does not end.
     #[error("line {0}: PEM block without an end")]
     Unterminated(usize),
-    /// A line within a block that is not base64, or base64 of the block that begins in this line that is not whole.
+    /// A line within a block that is not base64, or incomplete base64 of the block that begins in this line.
     #[error("line {0}: PEM block that is not base64")]
     Base64(usize),
     /// There is no block, or the first one has another label.
@@ -96,8 +96,8 @@ pub fn encode(label: &str, contents: &[u8]) -> String {
     out
 }
 
-/// The lines of a text, numbered, without blank space at their ends. A carriage return belongs to the line break that
-/// it stands before, as in Go; at the end of the text it does not.
+/// The lines of a text, numbered, without blank space at their ends. A carriage return belongs to the
+/// following line break, as in Go; at the end of the text it does not.
 fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     text.split_inclusive(|byte| *byte == b'\n').enumerate().map(|(i, line)| {
         let line = match line.strip_suffix(b"\n") {
@@ -128,8 +128,8 @@ fn read(text: &[u8]) -> Result<(Vec<Block>, bool), PemError> {
     Ok((blocks, has_text))
 }
 
-/// The label in a line that begins or ends a block: letters, digits, spaces and the like, and no colon, by which Go
-/// recognizes headers.
+/// The label in a line that begins or ends a block: letters, digits, spaces and the like, and no colon, by
+/// which Go recognizes headers.
 fn label<'a>(line: &'a [u8], mark: &[u8]) -> Option<&'a str> {
     let label = std::str::from_utf8(line.strip_prefix(mark)?.strip_suffix(DASHES)?).ok()?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '.' | '#' | '/');
@@ -202,7 +202,7 @@ mod tests {
             (one("A", "K: v\nL: w\n\nYWJj"), Ok(vec!["A abc with headers"])),
             ("-----BEGIN A-----\n-----END A-----\n".into(), Ok(vec!["A "])),
             ("-----BEGIN A-----   \nYWJj\n-----END A----- \t\n".into(), Ok(vec!["A abc"])),
-            // What Go passes over to find the next block is refused.
+            // Input that Go skips to find the next block is refused.
             (one("A", "!!!") + &a, Err(Base64(2))),
             (one("A", "YWJjZ") + &a, Err(Base64(1))),
             (one("A", "YWJ=Yw==") + &a, Err(Base64(1))),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read, whatever stands around it.
+        /// What is written can be read, with any text around it.
         #[test]
         fn written_blocks_are_read(contents: Vec<Vec<u8>>, between in "[ -,./-~\n]{0,40}") {
             let mut text = String::new();
@@ -263,7 +263,7 @@ mod tests {
             prop_assert_eq!(read.into_iter().map(|block| block.contents).collect::<Vec<_>>(), contents);
         }
 
-        /// In a text that is accepted there are as many beginnings and ends as blocks: no reader finds another.
+        /// In an accepted text there are as many boundary lines as blocks: no parser finds another block.
         #[test]
         fn nothing_hides(parts in proptest::collection::vec(0usize..12, 0..12)) {
             const PARTS: [&str; 12] = [

@@ -1,7 +1,7 @@
 //! Random objects of any kind, made from the schema, for property tests; and the properties of JSON and YAML.
 //!
-//! An object is grown from a tape of random bytes, every decision taking the next one and zero when the tape is at its
-//! end. So a shorter tape is a smaller object, and proptest shrinks a failure by shrinking the tape.
+//! An object is generated from random bytes, every decision consuming the next byte, or zero at the end. So
+//! fewer bytes give a smaller object, and proptest shrinks a failure by shrinking the bytes.
 
 use std::sync::LazyLock;
 
@@ -13,8 +13,8 @@ use crate::schema::{self, Scalar, Schema, SchemaOr, Type, TypeId, GVK};
 use crate::time::{format_duration, Timestamp};
 use crate::value::{Map, Value};
 
-/// A random object of a random built-in kind. Not yet normalized: it may have nulls, zero values and empty lists
-/// where upstream drops them, and scalars that are not canonical.
+/// A random object of a random built-in kind. Not yet normalized: it may have nulls, zero values and empty
+/// lists where upstream drops them, and scalars that are not canonical.
 pub(crate) fn any_object() -> impl Strategy<Value = (GVK, TypeId, Value)> {
     static KINDS: LazyLock<Vec<(GVK, TypeId)>> = LazyLock::new(|| {
         let mut kinds: Vec<_> = schema::builtin().kinds.iter().map(|(gvk, id)| (gvk.clone(), *id)).collect();
@@ -28,7 +28,7 @@ pub(crate) fn any_object() -> impl Strategy<Value = (GVK, TypeId, Value)> {
     })
 }
 
-/// A value of a type, grown from random bytes.
+/// A value of a type, generated from random bytes.
 pub(crate) fn grow(schema: &Schema, id: TypeId, tape: &[u8]) -> Value {
     let mut grower = Grower { schema, tape: tape.iter() };
     grower.value(id, 0)
@@ -50,7 +50,7 @@ impl Grower<'_> {
 
     fn wide(&mut self) -> i64 {
         let bytes: [u8; 8] = std::array::from_fn(|_| self.next());
-        // Small and extreme numbers come more often than chance would have them.
+        // Small and extreme numbers are more frequent.
         match self.next() % 4 {
             0 => i64::from(bytes[0]),
             1 => -i64::from(bytes[0]),
@@ -69,7 +69,7 @@ impl Grower<'_> {
             Type::Struct(s) => {
                 let mut map = Map::new();
                 for field in &s.fields {
-                    // Few fields of each struct, so that the tape reaches deep ones.
+                    // Few fields of each struct, so that the bytes suffice for deep ones.
                     match self.next() {
                         0 => {}
                         choice if depth > 12 || choice % 5 > 1 => {}
@@ -146,7 +146,7 @@ impl Grower<'_> {
             0 => Value::Null,
             1 => Value::Bool(true),
             2 => Value::Int(self.wide()),
-            // A whole number would come back as an integer.
+            // A whole number would be decoded as an integer.
             3 => Value::Float(f64::from(self.next()) + 0.5),
             4 => Value::String(self.text()),
             5 => Value::Array((0..self.count(depth)).map(|_| self.json(depth + 1)).collect()),
@@ -230,7 +230,7 @@ mod properties {
         }
     }
 
-    /// Damaged bodies: no panic, no endless work, and what is read can be written and read again.
+    /// Damaged bodies: no panic, no endless work, and decoded values can be encoded and decoded again.
     /// `PLINTH_FUZZ_INPUTS` sets how many (a million takes minutes).
     #[test]
     fn damaged_bodies_are_read_or_refused() {
@@ -280,7 +280,7 @@ mod properties {
     }
 }
 
-/// What must hold of any bytes at all, given as a body of a type.
+/// Properties of any bytes as a body of a type.
 pub(crate) fn check_body(body: &[u8], schema: &Schema, id: TypeId) {
     use crate::json::{self, DecodeOptions};
     use crate::yaml;

@@ -2,12 +2,12 @@
 
 use crate::error::quoted;
 
-/// The parts of a URL that rules ask for.
+/// The parts of a URL that rules use.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Url<'a> {
     /// Lowercase, without the colon; empty in a relative URL.
     pub scheme: String,
-    /// With brackets and port where the URL has them, percent escapes not decoded.
+    /// With brackets and port if present, percent escapes not decoded.
     pub host: &'a str,
     /// The userinfo before `@`, percent escapes not decoded.
     pub user: Option<&'a str>,
@@ -19,7 +19,8 @@ pub struct Url<'a> {
     pub fragment: &'a str,
 }
 
-/// Reads a URL, or (`request`) only an absolute one or an absolute path, in which `#` is like any other character.
+/// Reads a URL, or (`request`) only an absolute one or an absolute path, in which `#` is like any other
+/// character.
 ///
 /// # Errors
 /// In Go's words.

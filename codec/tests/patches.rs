@@ -9,7 +9,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-/// An object of the members that are there.
+/// An object of the present members.
 fn object(members: Vec<(&'static str, Option<Value>)>) -> Value {
     members.into_iter().filter_map(|(k, v)| Some((k.into(), v?))).collect::<Map>().into()
 }
@@ -95,7 +95,7 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A strategic merge patch: a Pod with directives strewn in.
+/// A strategic merge patch: a Pod with random directives.
 fn patch() -> impl Strategy<Value = Value> {
     let directive = select(vec![
         ("$patch", Value::from("replace")),

@@ -24,7 +24,7 @@ fn with_type(value: &Value, gvk: &GVK) -> Value {
     value
 }
 
-/// Fields that no schema has, to be put between a message's own.
+/// Unknown fields, to be inserted between a message's own.
 fn unknown_fields() -> Vec<u8> {
     // 900: text, 901: varint, 902: 64 bits, 903: 32 bits.
     let mut out = vec![0xa2, 0x38, 3, b'x', b'y', b'z', 0xa8, 0x38, 0x96, 0x01];
@@ -98,7 +98,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Leaving out what did not change changes nothing of what is made, found unknown or refused.
+    /// Skipping unchanged parts does not change the result, the unknown fields or the errors.
     #[test]
     fn a_changed_tree_conforms_as_any_other(seed in any::<u64>()) {
         let (schema, options) = (schema::builtin(), DecodeOptions { strict: true });
@@ -117,7 +117,7 @@ proptest! {
     }
 }
 
-/// Takes over parts of another object of the kind; damaged, also with types that are not theirs.
+/// Copies parts of another object of the kind; damaged ones also with wrong types.
 fn change(random: &mut Random, tree: &mut Value, other: &Value, damaged: bool) {
     if damaged && random.one_in(8) {
         *tree = tree!({ "unknown": tree!([1, "x"]) });
@@ -142,7 +142,7 @@ fn change(random: &mut Random, tree: &mut Value, other: &Value, damaged: bool) {
     }
 }
 
-/// What protobuf can tell of an object: an empty list or map is one that is not there, and in a map a null is an empty
+/// The information that protobuf preserves: an empty list or map is absent, and in a map a null is an empty
 /// value.
 fn normal(tree: &Value, id: TypeId) -> Value {
     let schema = schema::builtin();

@@ -16,7 +16,8 @@ impl Random {
     }
 }
 
-/// A few small changes: bytes set, pieces taken out, doubled or put in from another seed, fragments of the syntax.
+/// A few small changes: bytes set, pieces taken out, doubled or put in from another seed, fragments of the
+/// syntax.
 fn mutate(seeds: &[&str], random: &mut Random) -> Vec<u8> {
     const FRAGMENTS: [&str; 16] = [
         "",

@@ -50,7 +50,7 @@ fn mutate(random: &mut Random, seeds: &[Vec<u8>]) -> Vec<u8> {
             2 => input.truncate(at),
             3 => drop(input.remove(at)),
             4 => input.insert(at, random.next() as u8),
-            // Lengths and numbers that claim much.
+            // Large lengths and numbers.
             5 => input.splice(at..at, [0xff, 0xff, 0xff, 0xff, 0x0f]).for_each(drop),
             6 => input[at] = *random.pick(b"\x00\x7f\x80\xff{}[]\",:\x0a\x0b\x0c\x12"),
             // A piece of itself once more: merged messages, duplicate keys, deeper nesting.

@@ -1,7 +1,7 @@
 //! The fixtures that upstream publishes, in every direction between JSON, protobuf and CBOR.
 //!
 //! `PLINTH_FIXTURES` names the folder; without, `../shared/fixtures` from the project's root. Where they are
-//! absent the test says so and passes.
+//! absent the test prints a note and passes.
 
 use std::path::{Path, PathBuf};
 
@@ -161,7 +161,7 @@ fn every_encoding_converts_to_every_other() {
 
 #[test]
 fn damaged_fixtures_are_errors_or_objects_but_never_panics() {
-    // The work grows with the square of the size, so the small ones it is.
+    // The work is quadratic in the size, so only the small ones are used.
     for fixture in fixtures().iter().filter(|f| f.protobuf.len() < 1000).step_by(3) {
         let whole = &fixture.protobuf;
         let decode = |bytes: &[u8]| {

@@ -1,7 +1,7 @@
-//! Backup archives: one file, or stream, with everything of one revision.
+//! Backup archives: one file or stream that holds the whole store at one revision.
 //!
 //! An archive is taken from a pinned snapshot while writes go on, and each record's checksum is checked on
-//! the way in and on the way out, so damage does not travel. Layout (little endian):
+//! the way in and on the way out, so that damage is not copied. Layout (little endian):
 //!
 //! ```text
 //! magic     8 bytes  "PLNTHAR1"
@@ -39,36 +39,36 @@ use crate::store::{Family, Pinned, Store};
 const MAGIC: &[u8; 8] = b"PLNTHAR1";
 /// Payload at which a block is closed.
 const BLOCK: usize = 256 << 10;
-/// Largest payload that is believed: one entry may be larger than a block.
+/// Largest payload that is accepted: a single entry may be larger than a block.
 const MAX_BLOCK: usize = 64 << 20;
 const TRAILER: u8 = 0;
 const TRAILER_BYTES: usize = 16;
 
-/// How far long work has come.
+/// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// Entries done.
     pub done: u64,
-    /// Estimated number of all entries; zero when it cannot be told.
+    /// Estimated number of all entries; zero when unknown.
     pub total: u64,
 }
 
-/// How a restored store goes on.
+/// Which revision a restored store continues from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Continuation {
-    /// At the archive's revision, with its history. For an archive behind which nobody has seen a revision of the old store:
-    /// otherwise revisions are given out again, for other changes.
+    /// From the archive's revision, with its history. Only safe when no client has seen a later revision of
+    /// the original store: those revisions are assigned again, to other changes.
     Same,
-    /// At a revision above every one that the old store can have given out since the backup, and that other stores made of the same
-    /// archive have given out. Nothing before it can be read: whoever
-    /// holds a revision of the old store is answered with [`Error::Compacted`] and reads again.
+    /// From a revision above all that the original store can have assigned since the backup, and above those
+    /// of other stores restored from the same archive. Earlier revisions count as compacted: a client that
+    /// holds a revision of the original store gets [`Error::Compacted`] and has to list again.
     Beyond,
 }
 
-/// What an archive holds.
+/// What was written to an archive, or restored from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Archived {
-    /// The revision at which it is consistent; after a restore, the one at which the store goes on.
+pub struct ArchiveSummary {
+    /// The revision at which it is consistent; after a restore, the one the store continues from.
     pub revision: Revision,
     /// Entries of all column families.
     pub entries: u64,
@@ -84,7 +84,7 @@ fn family_byte(family: Family) -> u8 {
     }
 }
 
-/// Checks an entry of a column family by itself.
+/// Checks one entry of a column family without regard to others.
 pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()> {
     let corrupt =
         |reason| Error::Corrupt { key: Bytes::copy_from_slice(key), revision: Revision::ZERO, reason };
@@ -93,7 +93,7 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
         false => Err(Error::Corrupt {
             key: Bytes::copy_from_slice(key),
             revision,
-            reason: "no store has come as far as this revision",
+            reason: "the revision is out of range",
         }),
     };
     match family {
@@ -108,7 +108,7 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
             if header.mod_revision == revision {
                 plausible(revision.max(header.create_revision))
             } else {
-                Err(corrupt("record is filed under another revision"))
+                Err(corrupt("the revision in the key differs from the record's"))
             }
         }
         Family::Log => {
@@ -126,12 +126,12 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
                 plausible(Revision::new(number))
             }
             Some(_) => Ok(()),
-            None => Err(corrupt("a number of the store itself is damaged")),
+            None => Err(corrupt("the metadata number is damaged")),
         },
     }
 }
 
-/// The newest revision that a pinned state holds.
+/// The newest revision in a pinned state.
 pub(crate) fn pinned_revision(pinned: &Pinned) -> Result<Revision> {
     let floor = pinned.revision(meta::FLOOR)?.max(pinned.revision(meta::RESERVED)?);
     let mut cursor = pinned.cursor(Family::Log, ReadOptions::default());
@@ -146,12 +146,12 @@ pub(crate) fn pinned_revision(pinned: &Pinned) -> Result<Revision> {
     Ok(logged.max(floor))
 }
 
-/// Writes everything of a pinned state to `out`.
+/// Writes a pinned state to `out`.
 pub(crate) fn write(
     store: &Arc<Store>,
     out: &mut impl Write,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Archived> {
+) -> Result<ArchiveSummary> {
     let pinned = store.pin();
     let revision = pinned_revision(&pinned)?;
     let total = crate::stats::families(store).iter().map(|family| family.keys).sum();
@@ -193,7 +193,7 @@ pub(crate) fn write(
     writer.out.write_all(&sum.to_le_bytes()).map_err(write_error)?;
     writer.out.flush().map_err(write_error)?;
     progress(Progress { done: entries, total: entries });
-    Ok(Archived { revision, entries })
+    Ok(ArchiveSummary { revision, entries })
 }
 
 fn write_error(source: std::io::Error) -> Error {
@@ -202,7 +202,7 @@ fn write_error(source: std::io::Error) -> Error {
 
 fn read_error(source: std::io::Error) -> Error {
     if source.kind() == std::io::ErrorKind::UnexpectedEof {
-        return invalid("it ends too early");
+        return invalid("unexpected end of file");
     }
     Error::io("reading the archive", source)
 }
@@ -218,49 +218,49 @@ struct BlockWriter<'a, W> {
 
 impl<W: Write> BlockWriter<'_, W> {
     fn block(&mut self, kind: u8, payload: &[u8]) -> Result<()> {
-        let (head, crc) = block_head(kind, payload);
+        let (header, crc) = block_header(kind, payload);
         self.checksums.update(&crc.to_le_bytes());
-        self.out.write_all(&head).map_err(write_error)?;
+        self.out.write_all(&header).map_err(write_error)?;
         self.out.write_all(payload).map_err(write_error)
     }
 }
 
-fn block_head(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
-    let mut head = [0; 9];
-    head[0] = kind;
-    head[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+fn block_header(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
+    let mut header = [0; 9];
+    header[0] = kind;
+    header[1..5].copy_from_slice(&(payload.len() as u32).to_le_bytes());
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&head[..5]);
+    crc.update(&header[..5]);
     crc.update(payload);
     let crc = crc.finalize();
-    head[5..].copy_from_slice(&crc.to_le_bytes());
-    (head, crc)
+    header[5..].copy_from_slice(&crc.to_le_bytes());
+    (header, crc)
 }
 
 /// Reads a block's kind and payload, checked.
 fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32)> {
-    let mut head = [0; 9];
-    archive.read_exact(&mut head).map_err(read_error)?;
-    let length = record::read_u32(&head, 1).unwrap_or(0) as usize;
+    let mut header = [0; 9];
+    archive.read_exact(&mut header).map_err(read_error)?;
+    let length = record::read_u32(&header, 1).unwrap_or(0) as usize;
     if length > MAX_BLOCK {
-        return Err(invalid("a block is too long to be one"));
+        return Err(invalid("the length of a block is out of range"));
     }
     payload.clear();
-    // Not allocated ahead: the length is not checked yet.
+    // Not allocated up front: the length has not been verified yet.
     let read = archive.by_ref().take(length as u64).read_to_end(payload).map_err(read_error)?;
     if read < length {
-        return Err(invalid("it ends too early"));
+        return Err(invalid("unexpected end of file"));
     }
-    let (expected, crc) = block_head(head[0], payload);
-    if expected != head {
+    let (expected, crc) = block_header(header[0], payload);
+    if expected != header {
         return Err(invalid("the checksum of a block does not match"));
     }
-    Ok((head[0], crc))
+    Ok((header[0], crc))
 }
 
-/// Restores an archive into a directory that is missing, empty, or was left by a restore that did not
-/// finish. The directory becomes usable with the last step: when the restore fails or is killed before, it is refused by
-/// [`crate::Engine::open`] and the restore can be started again.
+/// Restores an archive into a directory that is missing, empty, or was left by a restore that did not finish.
+/// The directory becomes usable with the last step: if the restore fails or is killed before that,
+/// [`crate::Engine::open`] refuses the directory and the restore can be run again.
 ///
 /// ```
 /// # fn main() -> Result<(), plinth_engine::Error> {
@@ -284,42 +284,43 @@ fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32
 /// ```
 ///
 /// # Errors
-/// [`Error::InvalidArchive`] and [`Error::Corrupt`] when the archive is damaged or cut, [`Error::Foreign`] and [`Error::Incomplete`]
-/// when the directory holds something else, or what writing can fail with.
+/// [`Error::InvalidArchive`] and [`Error::Corrupt`] when the archive is damaged or truncated,
+/// [`Error::Foreign`] and [`Error::Incomplete`] when the directory holds something else, or an error of the
+/// write.
 pub fn restore(
     archive: &mut impl Read,
     dir: impl AsRef<Path>,
     continuation: Continuation,
     progress: impl FnMut(Progress),
-) -> Result<Archived> {
+) -> Result<ArchiveSummary> {
     prepare_restore(archive, dir, continuation, progress)?.finish()
 }
 
-/// A restored store that is whole and lacks its name: until [`PreparedRestore::finish`] its directory is refused. From
-/// [`prepare_restore`].
+/// A restored store that is complete but not yet renamed into place: until [`PreparedRestore::finish`] its
+/// directory is refused. Returned by [`prepare_restore`].
 #[derive(Debug)]
 #[must_use = "without its name the store is refused"]
 pub struct PreparedRestore {
-    archived: Archived,
+    archived: ArchiveSummary,
     dir: PathBuf,
     /// Released on drop.
     _lock: Lock,
 }
 
 impl PreparedRestore {
-    /// Makes the directory usable, by one step.
+    /// Makes the directory usable with one rename.
     ///
     /// # Errors
-    /// What writing can fail with.
-    pub fn finish(self) -> Result<Archived> {
+    /// An error of the write.
+    pub fn finish(self) -> Result<ArchiveSummary> {
         failpoint!("restore-before-rename");
         directory::rename(&self.dir.join(RESTORING), &self.dir.join(DATABASE))?;
         Ok(self.archived)
     }
 }
 
-/// Does all of a restore but its last step, for callers with something of their own to finish before it. As [`restore`]; dropped, what
-/// it returns leaves a directory as a restore that was killed.
+/// Like [`restore`] but without the last step, for callers that have something else to finish first. Dropping
+/// the returned value leaves the directory as a killed restore would.
 ///
 /// # Errors
 /// As [`restore`].
@@ -330,13 +331,13 @@ pub fn prepare_restore(
     mut progress: impl FnMut(Progress),
 ) -> Result<PreparedRestore> {
     let dir = dir.as_ref();
-    // Before the archive is looked at: a restore that fails leaves a directory that says so, and not one in which the
-    // next start makes an empty store.
+    // Before the archive is read: a failed restore must leave a directory that is recognizably unfinished,
+    // not one in which the next start creates an empty store.
     let store = Arc::new(Store::begin_restore(&Options::new(dir))?);
     let mut magic = [0; 8];
     archive.read_exact(&mut magic).map_err(read_error)?;
     if &magic != MAGIC {
-        return Err(invalid("it does not begin like one"));
+        return Err(invalid("the magic number does not match: not a backup archive"));
     }
     let mut payload = Vec::new();
     let mut checksums = crc32fast::Hasher::new();
@@ -348,7 +349,7 @@ pub fn prepare_restore(
             break;
         }
         let Some(family) = Family::ALL.into_iter().find(|family| family_byte(*family) == kind) else {
-            return Err(invalid("it holds a block of unknown kind"));
+            return Err(invalid("unknown kind of block"));
         };
         done += write_entries(&store, family, &payload)?;
         progress(Progress { done, total: 0 });
@@ -362,16 +363,16 @@ pub fn prepare_restore(
     let mut revision = Revision::new(record::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
     let entries = record::read_u64(&payload, 8).ok_or_else(|| invalid("no trailer"))?;
     if entries != done {
-        return Err(invalid(format!("it should hold {entries} entries and holds {done}")));
+        return Err(invalid(format!("it holds {done} entries, its trailer counts {entries}")));
     }
     if pinned_revision(&store.pin())? != revision {
-        return Err(invalid("its log does not end at its revision"));
+        return Err(invalid("the newest log entry does not match the revision of the archive"));
     }
     if revision > Revision::HIGHEST_RESTORED {
-        return Err(invalid(format!("no store has come as far as revision {revision}")));
+        return Err(invalid(format!("revision {revision} is out of range")));
     }
     let mut batch = WriteBatch::default();
-    // The watermark is that of the store that was backed up.
+    // The watermark belongs to the store that was backed up.
     batch.delete(meta::MARKED);
     if continuation == Continuation::Beyond {
         revision = revision.beyond(SystemTime::now());
@@ -383,7 +384,7 @@ pub fn prepare_restore(
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;
     let lock = store.end_restore()?;
     progress(Progress { done, total: done });
-    Ok(PreparedRestore { archived: Archived { revision, entries }, dir: dir.to_owned(), _lock: lock })
+    Ok(PreparedRestore { archived: ArchiveSummary { revision, entries }, dir: dir.to_owned(), _lock: lock })
 }
 
 fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {

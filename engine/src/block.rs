@@ -1,4 +1,4 @@
-//! Waiting on a plain thread for what is made for futures.
+//! Blocking on futures from a plain thread.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-/// Wakes a thread.
+/// A waker that unparks a thread.
 pub(crate) struct ThreadWaker(Thread);
 
 impl ThreadWaker {
@@ -16,7 +16,7 @@ impl ThreadWaker {
         Arc::new(ThreadWaker(thread::current())).into()
     }
 
-    /// Parks this thread until it is woken or `deadline` comes; false when it has passed.
+    /// Parks this thread until it is woken or `deadline` passes; false in the latter case.
     pub(crate) fn park_until(deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else {
             thread::park();
@@ -41,7 +41,7 @@ impl Wake for ThreadWaker {
     }
 }
 
-/// Runs a future on this thread until it is done or `deadline` comes.
+/// Runs a future on this thread until it completes or `deadline` passes.
 pub(crate) fn block_until<T>(future: impl Future<Output = T>, deadline: Option<Instant>) -> Option<T> {
     let waker = ThreadWaker::current();
     let mut future = pin!(future);

@@ -1,4 +1,4 @@
-//! The engine's time: what deadlines and the age of history are measured in.
+//! The engine's time, by which deadlines and the age of history are measured.
 //!
 //! The clock of a machine jumps: it is set wrong and corrected, by a person, by NTP after a start without
 //! a battery, by a host that restores a virtual machine. Measured with it, a jump forward expires keys early,
@@ -41,7 +41,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// How often the machine's clock is looked at.
+/// How often the machine's clock is read.
 const STEP: Duration = Duration::from_secs(1);
 /// The correction is at most this part of the time that has passed.
 const CORRECTION: u32 = 20;
@@ -58,7 +58,7 @@ struct State {
     /// A moment by the monotonic clock, and the engine's time then.
     anchor: Duration,
     at: Duration,
-    /// The latest time given out.
+    /// The latest time returned.
     last: Duration,
 }
 

@@ -1,17 +1,17 @@
-//! Compaction: letting go of history.
+//! Compaction: removing history that is below the floor.
 //!
-//! It works from the log: each entry names the versions that its revision superseded, so removing
-//! history up to a floor reads the log entries up to the floor and removes what they name; keys that did
-//! not change are never looked at. In order:
+//! It works from the log: each entry names the versions that its revision superseded, so removing history up
+//! to a floor reads the log entries up to the floor and removes what they name; keys that did not change are
+//! never read. In order:
 //!
-//! 1. The floor is stored, synced, and then raised in memory: from now on nobody starts a read below it.
-//! 2. In steps: superseded versions leave `history`; then tombstones that are still the newest version
-//!    of their key leave `current` (by way of the committer, the only writer of that column family);
-//!    then the position reached is stored.
-//! 3. At the floor: the log entries up to it go, whole files at once where possible.
+//! 1. The floor is stored, synced, and then raised in memory: from then on no read below it starts.
+//! 2. In steps: superseded versions leave `history`; then tombstones that are still the newest version of
+//!    their key leave `current` (through the committer, the only writer of that column family); then the
+//!    position reached is stored.
+//! 3. At the floor: the log entries up to it are removed, whole files at once where possible.
 //!
-//! Killed anywhere, it goes on from the stored position: what was removed before is invisible either
-//! way, because the floor came first.
+//! Killed at any point, it continues from the stored position: what was removed before is unreadable either
+//! way, because the floor was stored first.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::{CompactOptions, ReadOptions, WriteBatch};
 
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
@@ -32,16 +32,16 @@ use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
 
-/// Operations whose leavings one step removes.
+/// Log operations that one step processes.
 const STEP: usize = 1024;
-/// Removed versions after which the files of `history` are merged to give their space back.
+/// Removed versions after which the files of `history` are compacted to reclaim their space.
 const RECLAIM_VERSIONS: u64 = 20_000;
 
 /// Raises the floor and sweeps what lies below it.
 pub(crate) struct Compactor {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     floor: Arc<Floor>,
     metrics: Arc<Metrics>,
     /// The floor is raised by one caller at a time: of two, the lower one could be stored last.
@@ -54,17 +54,17 @@ impl Compactor {
     pub(crate) fn new(
         store: Arc<Store>,
         hub: Arc<Hub>,
-        desk: Arc<Desk>,
+        queue: Arc<CommitQueue>,
         floor: Arc<Floor>,
         metrics: Arc<Metrics>,
     ) -> Compactor {
-        Compactor { store, hub, desk, floor, metrics, raising: Mutex::new(()), sweep: Mutex::new(0) }
+        Compactor { store, hub, queue, floor, metrics, raising: Mutex::new(()), sweep: Mutex::new(0) }
     }
 
-    /// Raises the floor to `revision`. Lower than the present one is nothing to do.
+    /// Raises the floor to `revision`. A no-op when the floor is there already.
     pub(crate) fn raise_floor(&self, revision: Revision) -> Result<()> {
         self.store.health().check()?;
-        let current = self.hub.head();
+        let current = self.hub.latest();
         if revision > current {
             return Err(Error::Future { requested: revision, current });
         }
@@ -73,24 +73,24 @@ impl Compactor {
             return Ok(());
         }
         failpoint!("compact-before-floor");
-        self.desk_work(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
+        self.commit_task(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
         failpoint!("compact-after-floor");
         self.floor.raise(revision);
         Ok(())
     }
 
     /// The newest revision.
-    pub(crate) fn head(&self) -> Revision {
-        self.hub.head()
+    pub(crate) fn latest(&self) -> Revision {
+        self.hub.latest()
     }
 
-    /// How many revisions below the floor wait to be swept.
+    /// Number of revisions below the floor that are not swept yet.
     pub(crate) fn debt(&self) -> Result<u64> {
         let swept = self.store.number(meta::SWEPT)?.unwrap_or(0);
         Ok(self.floor.get().get().saturating_sub(swept))
     }
 
-    /// Sweeps a bounded piece; answers whether there is more.
+    /// Sweeps a bounded chunk; returns whether there is more.
     pub(crate) fn step(&self) -> Result<bool> {
         let mut removed_before = self.sweep.lock();
         let floor = self.floor.get();
@@ -98,30 +98,30 @@ impl Compactor {
         if swept >= floor {
             return Ok(false);
         }
-        let piece = self.read_piece(swept, floor)?;
-        let removed = self.remove_superseded(&piece.superseded)?;
+        let chunk = self.read_chunk(swept, floor)?;
+        let removed = self.remove_superseded(&chunk.superseded)?;
         failpoint!("compact-after-history");
-        // Only now: were the tombstone of a key gone before the versions below it, a key that is created
-        // again would bring them back to light for a read at the floor.
-        if !piece.tombstones.is_empty() {
-            let size = piece.tombstones.iter().map(|(key, _)| key.len()).sum();
-            self.desk_work(Task::Purge(piece.tombstones), size)?;
+        // Only after that: if the tombstone of a key were removed before the versions below it, and the key
+        // created again, a read at the floor would see those versions.
+        if !chunk.tombstones.is_empty() {
+            let size = chunk.tombstones.iter().map(|(key, _)| key.len()).sum();
+            self.commit_task(Task::Purge(chunk.tombstones), size)?;
         }
         failpoint!("compact-after-purge");
         let mut batch = WriteBatch::default();
-        let done = piece.through >= floor;
-        if piece.newest_ms > 0 {
-            // When the log is empty, this is the newest time that is known.
-            let newest_ms = self.store.number(meta::TIME)?.unwrap_or(0).max(piece.newest_ms);
+        let done = chunk.through >= floor;
+        if chunk.newest_ms > 0 {
+            // When the log is empty, this is the only record of the newest time.
+            let newest_ms = self.store.number(meta::TIME)?.unwrap_or(0).max(chunk.newest_ms);
             self.store.put_number(&mut batch, meta::TIME, newest_ms);
         }
         if done {
-            // The log entries up to the floor go with the last piece: until then they are needed to
-            // go on after a crash.
+            // The log entries up to the floor are removed with the last chunk: until then they are needed to
+            // continue after a crash.
             let log = self.store.family(Family::Log);
             batch.delete_range_cf(log, layout::log_key(Revision::ZERO), layout::log_key(floor.next()));
         }
-        self.store.put_number(&mut batch, meta::SWEPT, piece.through.get());
+        self.store.put_number(&mut batch, meta::SWEPT, chunk.through.get());
         self.store.write(batch, false)?;
         failpoint!("compact-after-step");
         self.metrics.swept_versions.add(removed);
@@ -133,14 +133,14 @@ impl Compactor {
         Ok(!done)
     }
 
-    /// Removes versions from `history`; answers how many.
+    /// Removes versions from `history`; returns how many.
     fn remove_superseded(&self, versions: &[(Bytes, Revision)]) -> Result<u64> {
         let mut batch = WriteBatch::default();
         let mut history_key = Vec::new();
         for (key, revision) in versions {
             layout::history_key_into(key, *revision, &mut history_key);
-            // Each version is written once, which is what a single delete asks for. After a crash it may
-            // be deleted once more, which changes nothing.
+            // Each version is written once, as a single delete requires. After a crash it may be deleted once
+            // more, which has no effect.
             batch.single_delete_cf(self.store.family(Family::History), &history_key);
         }
         self.store.write(batch, false)?;
@@ -149,8 +149,8 @@ impl Compactor {
 
     /// Finds the newest revision that was committed at or before `time_ms`; the floor if there is none.
     pub(crate) fn revision_at(&self, time_ms: u64) -> Result<Revision> {
-        // Entries behind `low` are unknown, those up to it are old enough, those from `high` on are not.
-        let (mut low, mut high) = (self.floor.get(), self.hub.head().next());
+        // Entries up to `low` are old enough, those from `high` on are not, those between are unknown.
+        let (mut low, mut high) = (self.floor.get(), self.hub.latest().next());
         while low.next() < high {
             let middle = Revision::new(low.get() + (high.get() - low.get()) / 2);
             match self.first_entry(middle, high)? {
@@ -176,40 +176,40 @@ impl Compactor {
         }
     }
 
-    fn read_piece(&self, swept: Revision, floor: Revision) -> Result<Piece> {
+    fn read_chunk(&self, swept: Revision, floor: Revision) -> Result<SweepChunk> {
         let mut read = ReadOptions::default();
         read.set_iterate_lower_bound(layout::log_key(swept.next()).to_vec());
         read.set_iterate_upper_bound(layout::log_key(floor.next()).to_vec());
         read.fill_cache(false);
         let mut cursor = self.store.cursor(Family::Log, read);
         cursor.seek_to_first();
-        let mut piece =
-            Piece { tombstones: Vec::new(), superseded: Vec::new(), newest_ms: 0, through: swept };
+        let mut chunk =
+            SweepChunk { tombstones: Vec::new(), superseded: Vec::new(), newest_ms: 0, through: swept };
         let mut operations = 0;
         while let Some((key, value)) = cursor.item() {
             let entry = decode_entry(key, value)?;
             operations += entry.operations.len();
-            piece.newest_ms = piece.newest_ms.max(entry.time_ms);
+            chunk.newest_ms = chunk.newest_ms.max(entry.time_ms);
             for operation in entry.operations {
                 if operation.kind == Kind::Tombstone {
-                    piece.tombstones.push((operation.key.clone(), entry.revision));
+                    chunk.tombstones.push((operation.key.clone(), entry.revision));
                 }
                 if operation.superseded.is_set() {
-                    piece.superseded.push((operation.key, operation.superseded));
+                    chunk.superseded.push((operation.key, operation.superseded));
                 }
             }
-            piece.through = entry.revision;
+            chunk.through = entry.revision;
             if operations >= STEP {
-                return Ok(piece);
+                return Ok(chunk);
             }
             cursor.next();
         }
         cursor.status()?;
-        piece.through = floor;
-        Ok(piece)
+        chunk.through = floor;
+        Ok(chunk)
     }
 
-    /// Has RocksDB merge the files from which much was removed, on a thread of its own. `history` holds
+    /// Has RocksDB compact the files from which much was removed, on a thread of its own. `history` holds
     /// only superseded versions, so its size, too, follows what changed and not the number of keys.
     fn reclaim(&self) {
         let store = Arc::clone(&self.store);
@@ -220,21 +220,21 @@ impl Compactor {
             store.db().compact_range_cf_opt(store.family(Family::History), all, all, &options);
             store.db().compact_range_cf_opt(store.family(Family::Log), all, all, &options);
         };
-        // Without a thread the files are merged later, when RocksDB finds the time.
+        // Without the thread, RocksDB compacts the files later by itself.
         let health = Arc::clone(self.store.health());
         let _ = std::thread::Builder::new()
             .name("plinth-reclaim".into())
             .spawn(move || health.run_thread("plinth-reclaim", merge));
     }
 
-    /// Has the committer do something and waits for it.
-    fn desk_work(&self, task: Task, size: usize) -> Result<()> {
-        Proposal::submit(&self.desk, task, size).wait().map(|_| ())
+    /// Submits a task to the committer and waits for it.
+    fn commit_task(&self, task: Task, size: usize) -> Result<()> {
+        Proposal::submit(&self.queue, task, size).wait().map(|_| ())
     }
 }
 
-/// What one step removes.
-struct Piece {
+/// What one step of a sweep removes.
+struct SweepChunk {
     tombstones: Vec<(Bytes, Revision)>,
     superseded: Vec<(Bytes, Revision)>,
     /// Time of the newest entry that was read.

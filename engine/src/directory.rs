@@ -1,17 +1,18 @@
-//! The data directory: what lies where, what state it is in, and the steps that make one.
+//! The data directory: its layout, its states, and the steps that create it.
 //!
 //! ```text
 //! DIR/PLINTH        marker: format version; written when creation or a restore is complete
-//! DIR/LOCK          locked by whoever has the directory open, as the directory itself and `db` are
+//! DIR/LOCK          locked by the process that uses the directory, like the directory itself and `db`
 //! DIR/db/           the RocksDB database
 //! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
 //! DIR/db.restoring/ a database that an archive is being restored into
-//! DIR/db.viewing/   a start's view of the database, where there is no directory for temporary files; removed by the next start
+//! DIR/db.viewing/   view of the database, where there is no directory for temporary files
 //! ```
 //!
-//! A database gets the name `db` by the last step of its creation or restore. So an unfinished one is known by its name,
-//! and `db` without the marker, or the marker without `db`, is never what a crash leaves: it is refused, and nothing is
-//! removed. Only a look that the system answers with "not found" counts as absence; any other failure is an error.
+//! A database is renamed to `db` by the last step of its creation or restore. So an unfinished one is
+//! recognized by its name, and `db` without the marker, or the marker without `db`, is never the result of a
+//! crash: it is refused, and nothing is removed. Only "not found" from the system counts as absence; any
+//! other failure is an error.
 
 use std::fs::{self, DirBuilder, File, FileType, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -23,11 +24,11 @@ use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
 use crate::watermark::WATERMARK;
 
-/// Marks a directory as ours; written when creation is complete.
+/// Marks a data directory; written when creation is complete.
 pub(crate) const MARKER: &str = "PLINTH";
 /// The marker while it is being written.
 const MARKER_PART: &str = "PLINTH.part";
-/// Locked by whoever has the directory open.
+/// Locked by the process that has the directory open.
 const LOCK: &str = "LOCK";
 /// Version 0.1 wrote this while it restored an archive into `db` itself.
 const OLD_RESTORING: &str = "RESTORING";
@@ -37,14 +38,14 @@ pub(crate) const DATABASE: &str = "db";
 pub(crate) const CREATING: &str = "db.creating";
 /// The database while an archive is being restored into it.
 pub(crate) const RESTORING: &str = "db.restoring";
-/// The database while it is being looked through for a repair.
+/// The view of the database that a repair reads.
 pub(crate) const REPAIRING: &str = "db.repairing";
-/// A view of the database, for a start that cannot make it in the directory for temporary files. The next start removes what a
-/// kill has left of it.
+/// A view of the database, for a start that cannot create it in the directory for temporary files. The next
+/// start removes one that was left by a killed process.
 pub(crate) const VIEWING: &str = "db.viewing";
-/// The database that a repair has made, before it takes the old one's place.
+/// The database that a repair has built, before it replaces the old one.
 pub(crate) const REPAIRED: &str = "db.repaired";
-/// What a file system makes for itself at a mount point.
+/// A directory that file systems create at a mount point.
 const LOST_FOUND: &str = "lost+found";
 
 /// What a data directory holds.
@@ -56,9 +57,9 @@ pub(crate) enum State {
     Complete,
 }
 
-/// What is at `path`, links followed; none when there is nothing. A link that leads nowhere is an error.
+/// The file type of `path`, links followed; none when it does not exist. A dangling link is an error.
 pub(crate) fn kind(path: &Path) -> Result<Option<FileType>> {
-    let io = |e| Error::io(format!("looking at {}", path.display()), e);
+    let io = |e| Error::io(format!("reading metadata of {}", path.display()), e);
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_symlink() => Ok(Some(fs::metadata(path).map_err(io)?.file_type())),
         Ok(found) => Ok(Some(found.file_type())),
@@ -67,26 +68,26 @@ pub(crate) fn kind(path: &Path) -> Result<Option<FileType>> {
     }
 }
 
-/// Whether there is something at `path`, be it a link that leads nowhere.
+/// Whether `path` exists, dangling links included.
 pub(crate) fn has_entry(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(Error::io(format!("looking at {}", path.display()), error)),
+        Err(error) => Err(Error::io(format!("reading metadata of {}", path.display()), error)),
     }
 }
 
-/// What is added to the name of a link that is to take another one's place.
+/// Suffix of a link that is about to replace another one.
 const LINK_PART: &str = ".link";
 
-/// Has `path`, if it is a link that says where it leads from the directory that it is in, say it from the root: then it can be moved.
-/// The link is there all the time.
+/// Replaces `path`, if it is a relative link, by an absolute one, so that it can be moved. The link exists at
+/// all times.
 pub(crate) fn make_link_absolute(path: &Path) -> Result<()> {
     let io = |e| Error::io(format!("making the link {} absolute", path.display()), e);
     match fs::read_link(path) {
         Ok(target) if target.is_absolute() => return Ok(()),
         Ok(_) => {}
-        // It is no link.
+        // Not a link.
         Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
         Err(error) => return Err(io(error)),
     }
@@ -101,7 +102,7 @@ pub(crate) fn make_link_absolute(path: &Path) -> Result<()> {
     rename(&part, path)
 }
 
-/// Finds out what `dir` holds, or why it must not be opened. Changes nothing.
+/// Determines the state of `dir`, or why it must not be opened. Changes nothing.
 pub(crate) fn inspect(dir: &Path) -> Result<State> {
     let at = |name: &str| kind(&dir.join(name));
     let incomplete = |missing: &str, reason| {
@@ -120,7 +121,7 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
             check_format(dir)?;
             Ok(State::Complete)
         }
-        // The marker is written before the database gets its name.
+        // The marker is written before the database is renamed.
         (_, None) if at(RESTORING)?.is_some() => Err(Error::UnfinishedRestore { dir: dir.to_owned() }),
         (_, None) if at(REPAIRED)?.is_some() => incomplete(DATABASE, "a repair did not finish"),
         (Some(_), None) if at(CREATING)?.is_some() => Ok(State::Empty),
@@ -137,22 +138,23 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
     }
 }
 
-/// Refuses a directory that [`crate::restore`] would refuse: one that holds anything but the rest of another restore. Changes
-/// nothing.
+/// Refuses a directory that [`crate::restore`] would refuse: one that holds anything but an unfinished
+/// restore. Changes nothing.
 ///
 /// # Errors
-/// [`Error::Incomplete`] when there is a part of a store that was used, [`Error::Foreign`] when there is something else, or
-/// [`Error::Io`] when it cannot be looked at.
+/// [`Error::Incomplete`] when it holds part of a store, [`Error::Foreign`] when it holds something else, or
+/// [`Error::Io`] when it cannot be read.
 pub fn check_restorable(dir: impl AsRef<Path>) -> Result<()> {
     let dir = dir.as_ref();
     if kind(dir)?.is_none() {
         return Ok(());
     }
-    // A restore makes none of these before its last step: another store's would be mixed with what is restored, or deleted.
+    // A restore creates none of these before its last step: those of another store would be mixed with the
+    // restored one, or deleted.
     for name in [DATABASE, WATERMARK, REPAIRED] {
         let path = dir.join(name);
         if kind(&path)?.is_some() {
-            let reason = "it belongs to a store, and a backup is never restored over one";
+            let reason = "it belongs to another store; restore into an empty directory";
             return Err(Error::Incomplete { dir: dir.to_owned(), path, reason });
         }
     }
@@ -174,7 +176,7 @@ fn only(dir: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the directory and those above it, so that a power cut does not take them away again.
+/// Creates the directory and its parents, durably.
 pub(crate) fn create(dir: &Path) -> Result<()> {
     if kind(dir)?.is_some() {
         return Ok(());
@@ -194,26 +196,26 @@ fn parent(path: &Path) -> Option<&Path> {
     path.parent().filter(|parent| !parent.as_os_str().is_empty())
 }
 
-/// Writes the entries of a directory to disk.
+/// Syncs a directory.
 pub(crate) fn sync(dir: &Path) -> Result<()> {
     File::open(dir)
         .and_then(|dir| dir.sync_all())
         .map_err(|e| Error::io(format!("syncing directory {}", dir.display()), e))
 }
 
-/// Writes the entry of `path` in its directory to disk.
+/// Syncs the parent directory of `path`.
 pub(crate) fn sync_parent(path: &Path) -> Result<()> {
     sync(parent(path).unwrap_or(Path::new(".")))
 }
 
-/// Gives a file or directory another name in the same directory, durably.
+/// Renames a file or directory within its directory, durably.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to)
         .map_err(|e| Error::io(format!("renaming {} to {}", from.display(), to.display()), e))?;
     sync_parent(to)
 }
 
-/// Whether `dir` has a database that a repair can be tried on.
+/// Whether `dir` has a database that can be repaired.
 pub(crate) fn repairable(dir: &Path) -> Result<bool> {
     match inspect(dir) {
         Ok(State::Complete) => Ok(true),
@@ -225,8 +227,8 @@ pub(crate) fn repairable(dir: &Path) -> Result<bool> {
     }
 }
 
-/// Makes the directory of a database that is unfinished by its name, or removes what is in it. It is there all the time: its name
-/// keeps others from making a store.
+/// Creates the directory of an unfinished database, or empties it. The directory exists at all times: its
+/// name keeps others from creating a store.
 pub(crate) fn clear_unfinished(database: &Path) -> Result<()> {
     create(database)?;
     let io = |e| Error::io(format!("emptying {}", database.display()), e);
@@ -251,7 +253,7 @@ pub(crate) fn remove_marker(dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes a database that is unfinished by its name.
+/// Removes an unfinished database, which is recognized by its name.
 pub(crate) fn remove_unfinished(database: &Path) -> Result<()> {
     debug_assert!(database.file_name().is_some_and(|name| name != DATABASE));
     match fs::remove_dir_all(database) {
@@ -262,7 +264,7 @@ pub(crate) fn remove_unfinished(database: &Path) -> Result<()> {
     }
 }
 
-/// How often the lock is tried before the directory counts as open elsewhere, and how far apart.
+/// Attempts to take the lock before the directory counts as in use, and the pause between them.
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 
@@ -271,13 +273,13 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
 pub(crate) struct Lock {
     /// The directory itself.
     directory: Arc<File>,
-    /// The database in it, once there is one.
+    /// The database in it, once it exists.
     database: Option<Arc<File>>,
     _file: Arc<File>,
 }
 
-/// Takes the exclusive lock on the directory: on the directory itself, which nobody can remove under an open database and put another
-/// in its place, and on the file `LOCK` in it, which versions up to 0.1 lock alone.
+/// Takes the exclusive lock on the directory: on the directory itself, so that a replaced directory is
+/// detected, and on the file `LOCK` in it, which is all that versions up to 0.1 lock.
 pub(crate) fn lock(dir: &Path) -> Result<Lock> {
     let directory = lock_directory(dir, dir)?;
     let path = dir.join(LOCK);
@@ -296,17 +298,17 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock> {
 }
 
 impl Lock {
-    /// The same with a lock on the database in `dir`: a link in two data directories may lead to one database.
+    /// Also locks the database in `dir`: links in two data directories may lead to one database.
     pub(crate) fn and_database(self, dir: &Path) -> Result<Lock> {
         let database = lock_directory(&dir.join(DATABASE), dir)?;
         Ok(Lock { database: Some(Arc::new(database)), ..self })
     }
 
-    /// Whether `dir`, and the database in it, are what was locked.
+    /// Whether `dir` and the database in it are still the directories that were locked.
     ///
     /// # Errors
-    /// What was moved or replaced.
-    pub(crate) fn check_place(&self, dir: &Path) -> std::result::Result<(), String> {
+    /// A description of what was moved or replaced.
+    pub(crate) fn check_not_moved(&self, dir: &Path) -> std::result::Result<(), String> {
         let is_in_place = |held: &File, path: &Path| -> std::io::Result<bool> {
             let (held, found) = (held.metadata()?, fs::metadata(path)?);
             Ok((held.dev(), held.ino()) == (found.dev(), found.ino()))
@@ -315,8 +317,8 @@ impl Lock {
         for (held, path) in [(&self.directory, dir.to_owned())].into_iter().chain(database) {
             match is_in_place(held, &path) {
                 Ok(true) => {}
-                Ok(false) => return Err(format!("{} is another directory now", path.display())),
-                Err(error) => return Err(format!("{} cannot be found: {error}", path.display())),
+                Ok(false) => return Err(format!("{} was replaced by another directory", path.display())),
+                Err(error) => return Err(format!("{} could not be found: {error}", path.display())),
             }
         }
         Ok(())
@@ -328,13 +330,14 @@ fn lock_directory(path: &Path, dir: &Path) -> Result<File> {
     let directory = File::open(path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
     match try_lock(&directory) {
         Err(TryLockError::WouldBlock) => Err(Error::Locked { dir: dir.to_owned() }),
-        // Not every file system locks directories (NFS does not): then the files `LOCK` decide alone.
+        // Not every file system locks directories (NFS does not): then the file `LOCK` alone decides.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(directory),
     }
 }
 
-/// Locks a file or directory unless somebody else holds it. A process that another thread is just starting holds
-/// copies of all open files for a moment, and with them a lock that was released meanwhile; so it is tried several times.
+/// Locks a file or directory unless another process holds the lock. A process that another thread is just
+/// starting inherits all open files for a moment, and with them a lock that was released meanwhile; so it is
+/// tried several times.
 fn try_lock(file: &File) -> Result<(), TryLockError> {
     for _ in 1..LOCK_ATTEMPTS {
         match file.try_lock() {
@@ -345,7 +348,7 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Makes a file that only its owner can read.
+/// Creates a file that only its owner can read.
 pub(crate) fn create_file(path: &Path) -> std::io::Result<File> {
     File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }
@@ -359,13 +362,13 @@ pub(crate) fn write_marker(dir: &Path) -> Result<()> {
         file.sync_all()?;
         Ok(part)
     };
-    let part = write().map_err(|e| Error::io(format!("marking {}", dir.display()), e))?;
+    let part = write().map_err(|e| Error::io(format!("writing the marker of {}", dir.display()), e))?;
     rename(&part, &dir.join(MARKER))
 }
 
 const MARKER_TEXT: &str = "plinth-engine format ";
 
-/// Reads the marker and refuses another version's.
+/// Reads the marker and refuses other format versions.
 fn check_format(dir: &Path) -> Result<()> {
     let marker = dir.join(MARKER);
     let text = fs::read(&marker).map_err(|e| Error::io(format!("reading {}", marker.display()), e))?;
@@ -435,7 +438,7 @@ mod tests {
             for rest in [&[MARKER, DATABASE][..], &[MARKER], &[DATABASE], &[]] {
                 let rest: Vec<&str> = rest.iter().filter(|other| **other != name).copied().collect();
                 let dir = with(&rest);
-                // A link to itself: the system answers with an error that is not "not found".
+                // A link to itself: the error of the system is not "not found".
                 std::os::unix::fs::symlink(name, dir.path().join(name)).unwrap();
                 let state = inspect(dir.path());
                 if rest == [MARKER, DATABASE] {

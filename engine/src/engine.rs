@@ -1,4 +1,4 @@
-//! The engine: what callers hold.
+//! [`Engine`]: the public handle of an open store.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use crate::archive::{self, Archived, Progress};
+use crate::archive::{self, ArchiveSummary, Progress};
 use crate::block::block_until;
 use crate::clock::{SystemClock, Timeline};
 use crate::commit::builder::{Builder, Relaxed, Settings};
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::commit::syncer;
 use crate::commit::writer::Writer;
 use crate::compact::{decode_entry, Compactor};
+use crate::directory_watch::DirectoryWatch;
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
 use crate::feed::history::LogReader;
@@ -28,40 +29,40 @@ use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
 use crate::health::{self, Failed, Failure, Warning};
 use crate::layout::{self, meta};
+use crate::maintenance::{MaintenanceTasks, MaintenanceThread};
 use crate::options::{Limits, Options};
-use crate::place::PlaceWatch;
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
-use crate::recovery::Dropped;
+use crate::recovery::DroppedTail;
 use crate::revision::{At, Revision};
 use crate::stats::{self, Metrics, Stats};
 use crate::store::{Family, Store};
-use crate::tender::{Duties, Tender};
 use crate::transaction::Transaction;
 use crate::watermark::{self, Watermark};
 
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
 ///
-/// It runs five threads: one decides, one writes and publishes, one wakes many subscribers, one reads
-/// the log for lagging subscribers, one does what comes due (expiry, retention, sweeping).
+/// It runs six threads: the builder checks conditions and assigns revisions, the syncer writes and publishes,
+/// one wakes many subscribers, one reads the log for lagging subscribers, one does maintenance (expiry,
+/// retention, sweeping), one watches the data directory.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     floor: Arc<Floor>,
     feeder: Feeder,
     wakeup: Wakeup,
-    tender: Arc<Tender>,
+    maintenance: Arc<MaintenanceThread>,
     compactor: Arc<Compactor>,
     metrics: Arc<Metrics>,
     limits: Limits,
     writer: Arc<Mutex<Writer>>,
-    place: Arc<PlaceWatch>,
-    /// Emptied by whoever closes the engine.
+    directory_watch: Arc<DirectoryWatch>,
+    /// Emptied when the engine is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -69,43 +70,23 @@ impl Engine {
     /// Opens a data directory, creating it when [`Options`] say so.
     ///
     /// # Errors
-    /// [`Error::Locked`] when the directory is open elsewhere, [`Error::Foreign`] when it holds something
-    /// else, [`Error::Incomplete`] when a part of it is missing, [`Error::UnfinishedRestore`], [`Error::FormatVersion`] when another
-    /// version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it is damaged, [`Error::LostCommits`] when durable commits are
-    /// not there, [`Error::Io`] when it cannot be read or made. Then nothing that was there is removed.
+    /// [`Error::Locked`] when the directory is in use, [`Error::Foreign`] when it holds something else,
+    /// [`Error::Incomplete`] when a part of it is missing, [`Error::UnfinishedRestore`],
+    /// [`Error::FormatVersion`] when another version wrote it, [`Error::Rocks`] or [`Error::Corrupt`] when it
+    /// is damaged, [`Error::LostCommits`] when durable commits are missing, [`Error::Io`] when it cannot be
+    /// read or created. In each case existing files are left in place.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
-        let floor = store.revision(meta::FLOOR)?;
-        let reserved = store.revision(meta::RESERVED)?;
-        // The floor counts: compaction may have removed every log entry.
-        let (logged, logged_ms) = last_logged(&store)?;
-        let head = logged.max(floor).max(reserved);
-        let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
-        let clock = options.clock.unwrap_or_else(|| Arc::new(SystemClock::start()));
-        let time = Arc::new(Timeline::start(clock, newest_ms));
-        watermark::check(&options.dir, head)?;
-        let is_marked = store.number(meta::MARKED)?.is_some();
-        if is_marked && watermark::read(&options.dir)?.is_none() {
-            options.warn.warn(&Warning::Unmarked { head });
-        }
-        // Nothing is wrong with it: from here on the start writes.
-        store.flush()?;
-        let watermark = Watermark::start(&options.dir, head, store.background_errors())?;
-        if !is_marked {
-            let mut batch = WriteBatch::default();
-            store.put_number(&mut batch, meta::MARKED, 1);
-            store.write(batch, false)?;
-        }
-
+        let Start { floor, reserved, latest, time, watermark } = check_and_mark(&store, &options)?;
         let floor = Arc::new(Floor::new(floor));
-        let hub = Arc::new(Hub::new(head, options.limits.ring));
-        let desk = Arc::new(Desk::new(options.limits.queue));
+        let hub = Arc::new(Hub::new(latest, options.limits.ring));
+        let queue = Arc::new(CommitQueue::new(options.limits.queue));
         let metrics = Arc::new(Metrics::default());
-        let tender = Arc::new(Tender::default());
+        let maintenance = Arc::new(MaintenanceThread::default());
         let compactor = Arc::new(Compactor::new(
             Arc::clone(&store),
             Arc::clone(&hub),
-            Arc::clone(&desk),
+            Arc::clone(&queue),
             Arc::clone(&floor),
             Arc::clone(&metrics),
         ));
@@ -118,9 +99,9 @@ impl Engine {
         let writer = Arc::new(Mutex::new(Writer {
             store: Arc::clone(&store),
             hub: Arc::clone(&hub),
-            desk: Arc::clone(&desk),
+            queue: Arc::clone(&queue),
             wakeup: wakeup.clone(),
-            tender: Arc::clone(&tender),
+            maintenance: Arc::clone(&maintenance),
             metrics: Arc::clone(&metrics),
             relaxed_sync_interval: options.relaxed_sync_interval,
             unsynced: None,
@@ -129,7 +110,7 @@ impl Engine {
         let builder = Builder::new(
             Arc::clone(&store),
             Arc::clone(&hub),
-            Arc::clone(&desk),
+            Arc::clone(&queue),
             Arc::clone(&writer),
             Arc::clone(&metrics),
             Settings {
@@ -138,9 +119,9 @@ impl Engine {
                 time: Arc::clone(&time),
             },
         );
-        let duties = Duties {
+        let tasks = MaintenanceTasks {
             store: Arc::clone(&store),
-            desk: Arc::clone(&desk),
+            queue: Arc::clone(&queue),
             compactor: Arc::clone(&compactor),
             metrics: Arc::clone(&metrics),
             history_retention: options.history_retention,
@@ -153,40 +134,40 @@ impl Engine {
         let engine = Engine(Arc::new(Inner {
             store,
             hub,
-            desk,
+            queue,
             floor,
             feeder,
             wakeup,
-            tender: Arc::clone(&tender),
+            maintenance: Arc::clone(&maintenance),
             compactor,
             metrics,
             limits: options.limits,
             writer: Arc::clone(&writer),
-            place: Arc::default(),
+            directory_watch: Arc::default(),
             threads: Mutex::default(),
         }));
-        engine.tell_failures();
+        engine.register_failure_hook();
         engine.spawn("plinth-build", move || builder.run())?;
-        let desk = Arc::clone(&engine.0.desk);
-        engine.spawn("plinth-sync", move || syncer::run(&desk, &writer))?;
+        let queue = Arc::clone(&engine.0.queue);
+        engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))?;
         engine.spawn("plinth-feed", feed)?;
-        engine.spawn("plinth-tend", move || tender.run(&duties))?;
-        let (place, store) = (Arc::clone(&engine.0.place), Arc::clone(&engine.0.store));
-        engine.spawn("plinth-place", move || place.run(&store))?;
-        // Last: it is stopped when nobody is left who hands it anything.
+        engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
+        let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+        engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        // Last: it is stopped once all threads that hand it wakers have ended.
         engine.spawn("plinth-wake", wake)?;
         Ok(engine)
     }
 
-    /// Has a failure refuse every proposal, end every feed, and stop expiry and sweeping.
-    fn tell_failures(&self) {
+    /// Makes a failure refuse every proposal, end every feed, and stop maintenance.
+    fn register_failure_hook(&self) {
         let inner = &self.0;
-        let (desk, hub, tender) = (inner.desk.clone(), inner.hub.clone(), inner.tender.clone());
+        let (queue, hub, maintenance) = (inner.queue.clone(), inner.hub.clone(), inner.maintenance.clone());
         inner.store.health().on_failure(move |failure| {
             let error = health::refusal(failure);
-            desk.poison(&error);
+            queue.poison(&error);
             hub.end(error);
-            tender.stop();
+            maintenance.stop();
         });
     }
 
@@ -200,15 +181,15 @@ impl Engine {
         Ok(())
     }
 
-    /// What was dropped when the directory was opened: torn writes at the end of write-ahead logs, of which nothing was ever
-    /// acknowledged.
-    pub fn dropped(&self) -> &[Dropped] {
+    /// Torn writes at the end of write-ahead logs that were dropped when the directory was opened; none of
+    /// them was acknowledged.
+    pub fn dropped(&self) -> &[DroppedTail] {
         self.0.store.dropped()
     }
 
     /// The newest durable revision. Costs one atomic load.
     pub fn current_revision(&self) -> Revision {
-        self.0.hub.head()
+        self.0.hub.latest()
     }
 
     /// The oldest revision that can be read. Costs one atomic load.
@@ -220,14 +201,14 @@ impl Engine {
     /// disk.
     ///
     /// # Errors
-    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read, [`Error::Corrupt`] when the
-    /// record is damaged.
+    /// [`Error::Compacted`] and [`Error::Future`] for a revision that cannot be read, [`Error::Corrupt`] when
+    /// the record is damaged.
     pub fn get(&self, key: &[u8], at: At) -> Result<Option<Record>> {
         read::get(&self.0.store, &self.0.hub, &self.0.floor, key, at)
     }
 
-    /// Reads the newest state of one key where that needs no disk, so that an asynchronous task may call it:
-    /// the key is in a write buffer or a cached block, or a filter says that it is nowhere.
+    /// Reads the newest state of one key if that needs no disk access, so that an asynchronous task may call
+    /// it: the key is in a write buffer or a cached block, or a bloom filter excludes it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the record is damaged.
@@ -249,7 +230,7 @@ impl Engine {
             return Proposal::refused(error);
         }
         let size = transaction.size();
-        Proposal::submit(&self.0.desk, Task::Transact(transaction), size)
+        Proposal::submit(&self.0.queue, Task::Transact(transaction), size)
     }
 
     /// Starts a change feed. Does not read from disk.
@@ -266,77 +247,77 @@ impl Engine {
         Ok(Subscription::new(Arc::clone(&self.0.hub), self.0.feeder.clone(), subscribe))
     }
 
-    /// Waits until the engine has failed for good: a write or a sync failed in a way that leaves open what
-    /// is on disk, or one of its threads panicked. From then on it refuses writes with
-    /// [`Error::Poisoned`] and ends feeds; what was acknowledged is on disk and is there when the
-    /// directory is opened again, best by a new process. An engine that is closed does not fail.
+    /// Waits until the engine has failed for good: a write or a sync failed in a way that leaves the contents
+    /// of the disk unknown, or one of its threads panicked. From then on it refuses writes with
+    /// [`Error::Poisoned`] and ends feeds; what was acknowledged is on disk and can be read when the
+    /// directory is opened again, preferably by a new process. Closing the engine is not a failure.
     pub fn failed(&self) -> Failed {
         Failed::new(Arc::clone(self.0.store.health()))
     }
 
-    /// Whether it takes nothing any more: it was closed, or has failed for good.
+    /// Whether the engine was closed or has failed for good.
     pub fn is_over(&self) -> bool {
         self.0.hub.is_closed() || self.failure().is_some()
     }
 
-    /// Why the engine has failed for good, if it has (see [`Engine::failed`]).
+    /// The failure, if the engine has failed for good (see [`Engine::failed`]).
     pub fn failure(&self) -> Option<Failure> {
         self.0.store.health().failure()
     }
 
-    /// For how long the write or sync of commits that is under way has not returned; none when there is none. A disk
-    /// that hangs without an error shows here and nowhere else. Costs one atomic load.
+    /// Duration of the commit write or sync that is in progress; none when there is none. The only indication
+    /// of a disk that hangs without an error. Costs one atomic load.
     pub fn disk_wait(&self) -> Option<Duration> {
         self.0.store.health().disk_wait()
     }
 
-    /// Waits until `revision` is there, on any async runtime. The answer is the current revision;
+    /// Waits until `revision` is published, on any async runtime. Returns the current revision;
     /// [`Error::Closed`] when the engine was closed first, [`Error::Poisoned`] when it failed.
     pub fn wait_for(&self, revision: Revision) -> WaitFor {
         WaitFor::new(Arc::clone(&self.0.hub), revision)
     }
 
-    /// Blocks the thread until `revision` is there.
+    /// Blocks the thread until `revision` is published.
     ///
     /// # Errors
-    /// [`Error::Future`] when it is not there at `deadline`, [`Error::Closed`].
+    /// [`Error::Future`] when it is not published at `deadline`, [`Error::Closed`].
     pub fn wait_for_until(&self, revision: Revision, deadline: Instant) -> Result<Revision> {
         block_until(self.wait_for(revision), Some(deadline))
             .unwrap_or_else(|| Err(Error::Future { requested: revision, current: self.current_revision() }))
     }
 
-    /// Lets go of history below `revision`: when this returns, reads below it are refused, also after
-    /// a crash. Space is given back in the background, in bounded steps. A revision at or below the
-    /// compacted one is nothing to do.
+    /// Compacts history up to `revision`: when this returns, reads below it are refused, also after a crash.
+    /// Space is reclaimed in the background, in bounded steps. A no-op for a revision at or below the
+    /// compacted one.
     ///
     /// # Errors
-    /// [`Error::Future`], or what a write can fail with.
+    /// [`Error::Future`], or an error of the write.
     pub fn compact(&self, revision: Revision) -> Result<()> {
         self.0.compactor.raise_floor(revision)?;
-        self.0.tender.sweep();
+        self.0.maintenance.sweep();
         Ok(())
     }
 
-    /// Blocks until the background has removed everything below the compacted revision.
+    /// Blocks until everything below the compacted revision has been removed.
     ///
     /// # Errors
-    /// What made the background stop; it tries again later.
+    /// The error of the sweep, which is retried later.
     pub fn wait_compacted(&self) -> Result<()> {
-        self.0.tender.wait_swept()
+        self.0.maintenance.wait_swept()
     }
 
-    /// Writes everything, history and change feed included, to `out` as one archive for [`crate::restore`],
-    /// consistent at one revision, while reads and writes go on. `progress` is called now and then.
+    /// Writes the store, history and log included, to `out` as one archive for [`crate::restore`], consistent
+    /// at one revision, while reads and writes continue. `progress` is called now and then.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] when a record is damaged: damage does not go into the archive. [`Error::Io`] when
+    /// [`Error::Corrupt`] when a record is damaged: damage is not copied into the archive. [`Error::Io`] when
     /// `out` fails.
-    pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<Archived> {
+    pub fn backup(&self, out: &mut impl Write, mut progress: impl FnMut(Progress)) -> Result<ArchiveSummary> {
         archive::write(&self.0.store, out, &mut progress)
     }
 
-    /// Makes a data directory at `to`, which must be missing or empty, with everything of this moment, while
-    /// reads and writes go on. On the same file system most of it is linked, not copied.
+    /// Creates a data directory at `to`, which must be missing or empty, with the current state, while reads
+    /// and writes continue. On the same file system most files are linked, not copied.
     ///
     /// # Errors
     /// [`Error::Foreign`] when `to` is not empty; [`Error::Io`], [`Error::Rocks`], [`Error::OutOfSpace`].
@@ -344,14 +325,14 @@ impl Engine {
         self.0.store.checkpoint(to.as_ref())
     }
 
-    /// The figures of this moment. Costs some microseconds.
+    /// Current statistics. Costs some microseconds.
     pub fn stats(&self) -> Stats {
         let inner = &self.0;
-        let (queued, queued_bytes) = inner.desk.queued();
+        let (queued, queued_bytes) = inner.queue.queued();
         let [group_size, sync_micros, commit_micros] = inner.metrics.distributions();
         let (cache_hits, cache_misses) = inner.store.cache_counts();
         Stats {
-            current_revision: inner.hub.head().get(),
+            current_revision: inner.hub.latest().get(),
             compacted_revision: inner.floor.get().get(),
             compaction_debt: inner.compactor.debt().unwrap_or(0),
             commits: inner.metrics.commits.get(),
@@ -377,13 +358,12 @@ impl Engine {
         }
     }
 
-    /// Commits what is queued, ends all feeds with [`Error::Closed`], stops the threads and writes out what
-    /// is in memory, so that the next start is quick. The directory is free when every snapshot is
-    /// dropped, too.
+    /// Commits what is queued, ends all feeds with [`Error::Closed`], stops the threads and flushes, so that
+    /// the next start is quick. The directory is unlocked once every snapshot is dropped, too.
     ///
     /// # Errors
-    /// [`Error::Rocks`] when writing out failed, [`Error::Poisoned`] when the engine has failed before, so that
-    /// nothing was written out; nothing acknowledged is lost by either.
+    /// [`Error::Rocks`] when the flush failed, [`Error::Poisoned`] when the engine had failed before, so that
+    /// nothing was flushed; nothing acknowledged is lost in either case.
     pub fn close(&self) -> Result<()> {
         self.0.close()
     }
@@ -393,30 +373,30 @@ impl Inner {
     fn close(&self) -> Result<()> {
         let mut threads = std::mem::take(&mut *self.threads.lock());
         let Some(last) = threads.pop() else { return Ok(()) };
-        self.tender.stop();
-        self.desk.close();
+        self.maintenance.stop();
+        self.queue.close();
         self.hub.end(Error::Closed);
         self.feeder.stop();
-        self.place.stop();
+        self.directory_watch.stop();
         for thread in threads {
-            // A panic does not come this far: it is the engine's failure.
+            // A panic is caught in the thread and recorded as the engine's failure.
             let _ = thread.join();
         }
         self.wakeup.stop();
         let _ = last.join();
-        if let Err(message) = self.store.check_place() {
+        if let Err(message) = self.store.check_not_moved() {
             self.store.health().fail(Failure::Moved { message });
         }
         self.store.health().check()?;
-        let head = self.hub.head();
-        if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > head.get()) {
-            // Everything relaxed is synced: no revision needs to be skipped.
+        let latest = self.hub.latest();
+        if self.store.number(meta::RESERVED)?.is_some_and(|reserved| reserved > latest.get()) {
+            // All relaxed commits are synced: no revision needs to be skipped.
             let mut batch = WriteBatch::default();
-            self.store.put_number(&mut batch, meta::RESERVED, head.get());
+            self.store.put_number(&mut batch, meta::RESERVED, latest.get());
             self.store.write(batch, true)?;
         }
         self.store.flush()?;
-        self.writer.lock().watermark.close(head)
+        self.writer.lock().watermark.close(latest)
     }
 }
 
@@ -425,6 +405,42 @@ impl Drop for Inner {
         // An error here only makes the next start slower.
         let _ = self.close();
     }
+}
+
+/// The state of a store that passed the checks of a start.
+struct Start {
+    floor: Revision,
+    /// See [`meta::RESERVED`].
+    reserved: Revision,
+    latest: Revision,
+    time: Arc<Timeline>,
+    watermark: Watermark,
+}
+
+/// Checks that the store holds everything durable, then flushes and writes the watermark.
+fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
+    let floor = store.revision(meta::FLOOR)?;
+    let reserved = store.revision(meta::RESERVED)?;
+    // The floor is taken into account: compaction may have removed every log entry.
+    let (logged, logged_ms) = last_logged(store)?;
+    let latest = logged.max(floor).max(reserved);
+    let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
+    let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
+    let time = Arc::new(Timeline::start(clock, newest_ms));
+    watermark::check(&options.dir, latest)?;
+    let is_marked = store.number(meta::MARKED)?.is_some();
+    if is_marked && watermark::read(&options.dir)?.is_none() {
+        options.warn.warn(&Warning::WatermarkLost { latest });
+    }
+    // All checks have passed: from here on the start writes.
+    store.flush()?;
+    let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
+    if !is_marked {
+        let mut batch = WriteBatch::default();
+        store.put_number(&mut batch, meta::MARKED, 1);
+        store.write(batch, false)?;
+    }
+    Ok(Start { floor, reserved, latest, time, watermark })
 }
 
 /// The newest revision in the log, and its time in milliseconds since 1970.
@@ -441,6 +457,6 @@ fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
         revision: Revision::ZERO,
         reason: "not a log key",
     })?;
-    // Damage is reported by whoever needs the entry; a start needs no more than the time.
+    // Damage is reported when the entry is read; a start needs only its time.
     Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
 }

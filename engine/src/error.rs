@@ -1,4 +1,4 @@
-//! Everything that can go wrong, as one enum.
+//! [`Error`]: the one error type of the engine.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::revision::Revision;
 /// Short form for results of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An operation of the engine failed. Cheap to clone, because one failed group of transactions
-/// answers each of its members with the same error.
+/// An operation of the engine failed. Cheap to clone, because all transactions of a failed group are answered
+/// with the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The revision asked for is older than the history that is kept.
+    /// The requested revision has been compacted.
     #[error("revision {requested} is compacted, the oldest one available is {oldest}")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
         /// The oldest revision that can be read; a feed may start after it.
         oldest: Revision,
     },
-    /// The revision asked for is not committed yet.
+    /// The requested revision is not committed yet.
     #[error("revision {requested} is in the future, the current one is {current}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         requested: Revision,
         /// The newest durable revision.
         current: Revision,
@@ -37,7 +37,7 @@ pub enum Error {
     Conflict {
         /// The key of the first condition that failed.
         key: Bytes,
-        /// What is stored under the key instead; none when the key is absent.
+        /// The current record of the key; none when the key is absent.
         current: Option<Box<Record>>,
     },
     /// A stored record does not match its checksum or cannot be decoded.
@@ -45,13 +45,13 @@ pub enum Error {
     Corrupt {
         /// The key, as far as it is known.
         key: Bytes,
-        /// The revision, zero when it cannot be told.
+        /// The revision, zero when unknown.
         revision: Revision,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// The file system or the quota is full. Nothing of the transaction was written; reads go on, and
-    /// writes work again once there is room. (RocksDB takes no writes after a full quota: then the
+    /// The file system or the quota is full. Nothing of the transaction was written; reads continue, and
+    /// writes work again once there is space. (RocksDB accepts no writes after an exceeded quota: then the
     /// engine has failed, and works once it is opened again.)
     #[error("no space left on the device: {message}")]
     OutOfSpace {
@@ -70,26 +70,27 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
-    /// The directory holds a part of a store: what is there is left as it is.
+    /// The directory holds an incomplete store, which is left unchanged.
     #[error("data directory {} cannot be opened: {}: {reason}", .dir.display(), .path.display())]
     Incomplete {
         /// The directory.
         dir: PathBuf,
-        /// The file or directory that does not fit.
+        /// The file or directory concerned.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Commits that were durable are not in the store any more.
+    /// Commits that were durable are missing from the store.
     #[error(
-        "data directory {} has lost commits: it ends at revision {found}, and revision {durable} was durable", .dir.display()
+        "data directory {} has lost commits: its newest revision is {found}, but revision {durable} was durable",
+        .dir.display()
     )]
     LostCommits {
         /// The directory.
         dir: PathBuf,
-        /// The newest revision that is there.
+        /// The newest revision found.
         found: Revision,
-        /// A revision that was there.
+        /// A revision that was durable.
         durable: Revision,
     },
     /// A restore into the directory did not finish.
@@ -112,7 +113,7 @@ pub enum Error {
     /// A key, value or transaction is over its limit.
     #[error("{what} has {size} bytes, the limit is {limit}")]
     TooLarge {
-        /// Which thing: `key`, `value` or `transaction`.
+        /// What is too large: `key`, `value` or `transaction`.
         what: &'static str,
         /// Its size in bytes.
         size: usize,
@@ -122,24 +123,24 @@ pub enum Error {
     /// A transaction contradicts itself.
     #[error("invalid transaction: {reason}")]
     InvalidTransaction {
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// A backup archive cannot be restored.
     #[error("invalid archive: {reason}")]
     InvalidArchive {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A write failed after it was handed to the disk: whether it happened is known only when the
+    /// A write failed after it was submitted to the disk: whether it was written is known only when the
     /// directory is opened again. The engine takes no writes until then.
     #[error("the outcome of the write is unknown: {message}")]
     OutcomeUnknown {
         /// The failure that caused it.
         message: String,
     },
-    /// The engine failed before (see [`crate::Engine::failed`]) and refuses writes until it is opened
-    /// again. Nothing of this one was written.
+    /// The engine failed before (see [`crate::Engine::failed`]) and refuses writes until it is opened again.
+    /// Nothing of this write was written.
     #[error("the storage engine has failed and refuses writes: {message}")]
     Poisoned {
         /// The failure that caused it.
@@ -148,14 +149,14 @@ pub enum Error {
     /// RocksDB reported an error.
     #[error("storage: {source}")]
     Rocks {
-        /// The error as RocksDB tells it.
+        /// RocksDB's error.
         #[from]
         source: rocksdb::Error,
     },
     /// The operating system reported an error.
     #[error("{context}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         context: String,
         /// The error.
         source: Arc<std::io::Error>,
@@ -163,7 +164,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An I/O error with what was being done.
+    /// An I/O error with the operation that failed.
     pub(crate) fn io(context: impl Into<String>, source: std::io::Error) -> Error {
         if matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
             return Error::OutOfSpace { message: source.to_string() };
@@ -171,8 +172,8 @@ impl Error {
         Error::Io { context: context.into(), source: Arc::new(source) }
     }
 
-    /// Whether the system failed or refused an operation on files, be it one of RocksDB's: this is no damage that was found, and the same
-    /// may succeed when the disk, its room or its permissions have been seen to.
+    /// Whether the system failed or refused a file operation, including those of RocksDB. Such an error is
+    /// not damage: the operation may succeed once disk, free space or permissions are corrected.
     pub fn is_system_failure(&self) -> bool {
         match self {
             Error::Io { .. } | Error::OutOfSpace { .. } => true,
@@ -181,7 +182,8 @@ impl Error {
         }
     }
 
-    /// The same of what writes, or makes and renames files: of a file that cannot be read something else may be left.
+    /// Like [`Error::is_system_failure`], but only for operations that write, create or rename files: data of
+    /// an unreadable file may be recovered from elsewhere.
     pub(crate) fn is_failure_to_write(&self) -> bool {
         match self {
             Error::Rocks { source } => system_failed(source.as_ref()) && !is_of_reading(source.as_ref()),
@@ -189,8 +191,8 @@ impl Error {
         }
     }
 
-    /// What a failed write of RocksDB means. Its status names no error number, only what it did to
-    /// which file and the system's message.
+    /// Classifies a failed write of RocksDB. Its status has no error number, only the operation, the file and
+    /// the system's message.
     pub(crate) fn from_write(source: rocksdb::Error) -> Error {
         let message: &str = source.as_ref();
         if is_out_of_space(message) && nothing_was_appended(message) {
@@ -199,7 +201,7 @@ impl Error {
         Error::Rocks { source }
     }
 
-    /// The error as that of a write of which nobody knows what is on disk.
+    /// Converts the error to [`Error::OutcomeUnknown`].
     pub(crate) fn into_unknown_outcome(self) -> Error {
         match self {
             error @ (Error::OutcomeUnknown { .. } | Error::Poisoned { .. }) => error,
@@ -207,7 +209,7 @@ impl Error {
         }
     }
 
-    /// What lies below the error, without what this type says about it.
+    /// The message of the underlying error, without the text that this type adds.
     pub(crate) fn cause(&self) -> String {
         match self {
             Error::OutcomeUnknown { message }
@@ -218,8 +220,7 @@ impl Error {
         }
     }
 
-    /// Whether RocksDB takes no more writes after this error, although there was just no room: it waits
-    /// for room after `ENOSPC` alone.
+    /// Whether RocksDB accepts no more writes after this out-of-space error: it recovers from `ENOSPC` alone.
     pub(crate) fn is_quota_exceeded(&self) -> bool {
         matches!(self, Error::OutOfSpace { message } if message.contains(QUOTA_EXCEEDED))
     }
@@ -228,8 +229,8 @@ impl Error {
 /// The system's message for `EDQUOT`.
 const QUOTA_EXCEEDED: &str = "quota exceeded";
 
-/// The system's messages for what is no matter of the files' contents, as RocksDB's end with them. "No such file or directory" is not
-/// among them: RocksDB misses a file that was lost.
+/// System messages that are unrelated to the contents of files, as they appear at the end of RocksDB's
+/// messages. "No such file or directory" is not among them: it means that a file of the database was lost.
 const SYSTEM_FAILURES: [&str; 10] = [
     "Input/output error",
     "Read-only file system",
@@ -247,7 +248,7 @@ fn system_failed(message: &str) -> bool {
     is_out_of_space(message) || SYSTEM_FAILURES.iter().any(|text| message.ends_with(text))
 }
 
-/// Whether RocksDB was reading a file, or looking at it: `… While pread offset 0 len 53: PATH: …`.
+/// Whether RocksDB was reading a file or its metadata: `… While pread offset 0 len 53: PATH: …`.
 fn is_of_reading(message: &str) -> bool {
     let what = message.split_once("hile ").and_then(|(_, what)| what.split(':').next());
     what.is_some_and(|what| what.contains("read") || what.contains("stat "))
@@ -257,11 +258,11 @@ fn is_out_of_space(message: &str) -> bool {
     message.contains("No space left") || message.contains("NoSpace") || message.contains(QUOTA_EXCEEDED)
 }
 
-/// Whether the failed write is certainly not in the write-ahead log. What cannot be appended is not
-/// there to its end and is dropped as a torn tail; errors about tables are those of work in the
-/// background, which RocksDB reports before it appends. But a write-ahead log that could not be synced
-/// holds the whole write, on disk or not: file systems that allocate late report a lack of room there. And
-/// closed logs are entered in the MANIFEST when the write is in its log already.
+/// Whether the failed write is certainly not in the write-ahead log. A failed append is incomplete and is
+/// dropped as a torn tail; errors about tables are those of background work, which RocksDB reports before it
+/// appends. But a write-ahead log that could not be synced holds the whole write, on disk or not: file
+/// systems with delayed allocation report a lack of space there. And closed logs are recorded in the MANIFEST
+/// after the write is in its log.
 fn nothing_was_appended(message: &str) -> bool {
     let table = message.contains(".sst");
     let write_ahead_log = message.contains(".log");

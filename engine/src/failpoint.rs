@@ -1,7 +1,8 @@
-//! Named points at which tests make the engine fail. Without the feature `failpoints` they are nothing.
+//! Failpoints: named points at which tests make the engine fail. Compiled out without the feature
+//! `failpoints`.
 
-/// Passes the named point. With the feature it may kill the process there, or return an error from
-/// the surrounding function.
+/// Evaluates the named failpoint, which may kill the process, panic, or return an error from the surrounding
+/// function.
 macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(feature = "failpoints")]
@@ -18,7 +19,7 @@ mod active {
 
     use crate::error::{Error, Result};
 
-    /// What happens at a point.
+    /// The action of a failpoint.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Action {
         /// The process is killed as by `kill -9`.
@@ -33,13 +34,12 @@ mod active {
 
     static POINTS: Mutex<Option<HashMap<String, (u64, Action)>>> = Mutex::new(None);
 
-    /// Has `action` happen when the point is passed for the `nth` time from now,
-    /// counted from 1, and every time after that.
+    /// Sets `action` for the `nth` time (counted from 1) the failpoint is passed, and every time after that.
     pub fn set(name: &str, nth: u64, action: Action) {
         POINTS.lock().get_or_insert_default().insert(name.to_owned(), (nth, action));
     }
 
-    /// Lets a point pass again.
+    /// Clears a failpoint.
     pub fn clear_point(name: &str) {
         if let Some(points) = POINTS.lock().as_mut() {
             points.remove(name);

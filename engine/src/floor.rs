@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 
-/// The compaction floor. It only rises, and it is raised before anything is removed: who pins a state
-/// first and then finds the floor at or below the wanted revision has everything of it pinned.
+/// The compaction floor. It only rises, and it is raised before anything is removed: a reader that pins a
+/// state first and then finds the floor at or below the wanted revision has that revision pinned completely.
 pub(crate) struct Floor(AtomicU64);
 
 impl Floor {

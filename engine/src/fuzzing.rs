@@ -1,4 +1,5 @@
-//! Doors to the decoders for fuzz targets and their tests on stable Rust. Not part of the interface.
+//! Entry points to the decoders for fuzz targets and their tests on stable Rust. Not part of the public
+//! interface.
 
 use bytes::Bytes;
 
@@ -9,7 +10,7 @@ use crate::revision::Revision;
 use crate::store::Family;
 use crate::wal;
 
-/// Decodes a stored version, and encodes what came out again: the same bytes.
+/// Decodes a stored version, and checks that encoding it again gives the same bytes.
 pub fn record(key: &[u8], bytes: &[u8]) {
     if let Ok(stored) = Stored::decode(key, Bytes::copy_from_slice(bytes)) {
         let mut again = Vec::new();
@@ -18,14 +19,14 @@ pub fn record(key: &[u8], bytes: &[u8]) {
     }
 }
 
-/// Decodes a log entry, and encodes what came out again: the same bytes.
+/// Decodes a log entry, and checks that encoding it again gives the same bytes.
 pub fn log_entry(revision: u64, bytes: &[u8]) {
     if let Ok(entry) = LogEntry::decode(Revision::new(revision), Bytes::copy_from_slice(bytes)) {
         let mut again = Vec::new();
         entry.encode_into(&mut again);
         assert_eq!(again, bytes);
     }
-    // Behind a right checksum, so that the fuzzer gets there.
+    // Without the checksum, so that the fuzzer reaches the decoder.
     let entry = LogEntry::decode_unchecked(Revision::new(revision), bytes);
     if let Some(entry) = entry {
         let mut again = Vec::new();
@@ -34,7 +35,7 @@ pub fn log_entry(revision: u64, bytes: &[u8]) {
     }
 }
 
-/// Reads bytes as a write-ahead log and as a manifest: what is sound ends within the file.
+/// Reads bytes as a write-ahead log and as a manifest: the sound part ends within the file.
 pub fn wal(log: &[u8]) {
     let contents = wal::read(log, |batch| drop(wal::revisions(batch)));
     assert!(contents.sound <= log.len() as u64);

@@ -1,10 +1,10 @@
-//! Whether the engine takes writes, and how it says that it does not any more.
+//! The engine's failure state: whether it takes writes, and how a failure is reported.
 //!
-//! A write or sync that fails leaves nobody who knows what is on disk: after a failed fsync the system
-//! may have dropped the pages and report success for the next one. So nothing is tried twice. The first
-//! failure is kept, every waiting and later proposal gets an error, feeds end, and whoever awaits
-//! [`crate::Engine::failed`] learns of it. What was acknowledged is on disk: the way out is to open the
-//! directory again in a new process. The engine itself ends no process, because it may be embedded.
+//! After a failed write or sync the contents of the disk are unknown: after a failed fsync the kernel may
+//! have dropped the pages and report success for the next one. So nothing is retried. The first failure is
+//! kept, every waiting and later proposal gets an error, feeds end, and [`crate::Engine::failed`] resolves.
+//! What was acknowledged is on disk: the remedy is to open the directory again in a new process. The engine
+//! itself never ends the process, because it may be embedded.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::sync::{AtomicBool, Mutex};
 
-/// Why an engine takes no more writes, for good.
+/// Why an engine has failed for good and takes no more writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -33,10 +33,11 @@ pub enum Failure {
         /// The error of the write.
         message: String,
     },
-    /// The data directory was moved or replaced while it was in use. What was acknowledged is in the directory that was moved.
+    /// The data directory was moved or replaced while it was in use. What was acknowledged is in the
+    /// directory that was moved.
     #[error("the data directory was moved or replaced while it was in use: {message}")]
     Moved {
-        /// What is not in its place.
+        /// What was moved or replaced.
         message: String,
     },
     /// A thread of the engine panicked.
@@ -49,42 +50,42 @@ pub enum Failure {
     },
 }
 
-/// Something that an operator should know and that no caller gets as an error.
+/// A condition that an operator should know of and that is not returned to any caller as an error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// An entry of the deadlines cannot be used and is skipped: its key does not expire by itself.
-    #[error("deadline entry {} is skipped: {reason}", crate::record::printable(.entry))]
+    /// An expiry entry is damaged and skipped: its key does not expire.
+    #[error("expiry entry {} is skipped: {reason}", crate::record::printable(.entry))]
     DamagedDeadline {
         /// The entry: deadline (8 bytes), then the key.
         entry: Bytes,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Expiry, retention or compaction could not be done; it is tried again.
-    #[error("maintenance failed and is tried again: {error}")]
+    /// Expiry, retention or compaction failed; it is retried.
+    #[error("maintenance failed and will be retried: {error}")]
     Maintenance {
-        /// Why.
+        /// The error.
         error: Error,
     },
-    /// The store has lost the file that says how far it had got.
+    /// The file `WATERMARK` was missing and was created again.
     #[error(
-        "the file WATERMARK was lost and is made again: were the newest write-ahead log lost with it, nothing would tell, and revisions behind \
-         {head} would be given out again"
+        "the file WATERMARK was missing and has been created again: if the newest write-ahead log was lost with it, \
+         the loss cannot be detected, and revisions after {latest} are assigned again"
     )]
-    Unmarked {
-        /// The newest revision that was found.
-        head: Revision,
+    WatermarkLost {
+        /// The newest revision found.
+        latest: Revision,
     },
 }
 
-/// Whom to tell of warnings.
+/// The handler of warnings.
 #[derive(Clone)]
-pub(crate) struct Warn(Arc<dyn Fn(&Warning) + Send + Sync>);
+pub(crate) struct WarningHandler(Arc<dyn Fn(&Warning) + Send + Sync>);
 
-impl Warn {
-    pub(crate) fn new(warn: impl Fn(&Warning) + Send + Sync + 'static) -> Warn {
-        Warn(Arc::new(warn))
+impl WarningHandler {
+    pub(crate) fn new(warn: impl Fn(&Warning) + Send + Sync + 'static) -> WarningHandler {
+        WarningHandler(Arc::new(warn))
     }
 
     pub(crate) fn warn(&self, warning: &Warning) {
@@ -92,15 +93,15 @@ impl Warn {
     }
 }
 
-impl Default for Warn {
-    fn default() -> Warn {
-        Warn::new(|_| {})
+impl Default for WarningHandler {
+    fn default() -> WarningHandler {
+        WarningHandler::new(|_| {})
     }
 }
 
-impl Debug for Warn {
+impl Debug for WarningHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Warn")
+        f.write_str("WarningHandler")
     }
 }
 
@@ -108,10 +109,10 @@ impl Debug for Warn {
 pub(crate) struct Health {
     failed: AtomicBool,
     state: Mutex<State>,
-    /// What `disk_wait` counts from.
+    /// Origin of `disk_wait`.
     created: Instant,
-    /// When the write or sync that is under way began, in microseconds since `created`, counted from 1; zero when none
-    /// is. Not one of loom's: nothing is decided by it.
+    /// Start of the write or sync in progress, in microseconds since `created`, at least 1; zero when there
+    /// is none. Not a loom atomic: no decision depends on it.
     disk_wait: atomic::AtomicU64,
 }
 
@@ -126,7 +127,7 @@ impl Default for Health {
     }
 }
 
-/// What to do with the first failure.
+/// Called with the first failure.
 type Hook = Box<dyn FnOnce(&Failure) + Send>;
 
 #[derive(Default)]
@@ -139,12 +140,12 @@ struct State {
 }
 
 impl Health {
-    /// Has `hook` called at the first failure, on the thread that noticed it.
+    /// Registers `hook` to be called at the first failure, on the thread that detected it.
     pub(crate) fn on_failure(&self, hook: impl FnOnce(&Failure) + Send + 'static) {
         self.state.lock().hooks.push(Box::new(hook));
     }
 
-    /// The engine has failed. Only the first failure counts: what follows is its consequence.
+    /// Records a failure. Only the first one counts: later ones are its consequences.
     pub(crate) fn fail(&self, failure: Failure) {
         let mut state = self.state.lock();
         if state.failure.is_some() {
@@ -154,7 +155,7 @@ impl Health {
         self.failed.store(true, Ordering::Release);
         let hooks = std::mem::take(&mut state.hooks);
         drop(state);
-        // The hooks first: whoever is woken finds that nothing waits any more.
+        // The hooks run first: woken tasks then find every queue and feed closed.
         for hook in hooks {
             hook(&failure);
         }
@@ -170,7 +171,7 @@ impl Health {
         self.state.lock().failure.clone()
     }
 
-    /// Refuses when the engine has failed.
+    /// Returns an error when the engine has failed.
     pub(crate) fn check(&self) -> Result<()> {
         match self.failure() {
             None => Ok(()),
@@ -188,7 +189,7 @@ impl Health {
         self.disk_wait.store(0, Ordering::Relaxed);
     }
 
-    /// For how long the write or sync has been under way; none when there is none.
+    /// Duration of the write or sync in progress; none when there is none.
     pub(crate) fn disk_wait(&self) -> Option<Duration> {
         match self.disk_wait.load(Ordering::Relaxed) {
             0 => None,
@@ -200,7 +201,7 @@ impl Health {
         at.saturating_duration_since(self.created).as_micros().try_into().unwrap_or(u64::MAX)
     }
 
-    /// Runs what a thread has to do; a panic is a failure of the engine.
+    /// Runs the body of a thread; a panic is a failure of the engine.
     pub(crate) fn run_thread(&self, name: &str, run: impl FnOnce()) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
             self.fail(Failure::Panic { thread: name.to_owned(), message: panic_message(&*panic) });
@@ -208,7 +209,7 @@ impl Health {
     }
 }
 
-/// What a proposal gets that was not handed to the disk before the failure.
+/// The error of a proposal that was not written before the failure.
 pub(crate) fn refusal(failure: &Failure) -> Error {
     Error::Poisoned { message: failure.to_string() }
 }
@@ -218,7 +219,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// A future that ends when the engine has failed. From [`crate::Engine::failed`].
+/// A future that resolves when the engine has failed. Returned by [`crate::Engine::failed`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct Failed {
     health: Arc<Health>,

@@ -1,20 +1,18 @@
-//! Names and key forms of the column families. The whole format is told in
-//! `docs/storage-format.md`.
+//! Names and key formats of the column families. `docs/storage-format.md` documents the whole format.
 //!
 //! | column family | key | value |
 //! |---|---|---|
 //! | `current` | user key | newest version of the key, also when that is a tombstone |
 //! | `history` | escaped user key, then the revision, inverted | a superseded version |
-//! | `log` | revision | what that revision did, one [`crate::log::LogEntry`] |
+//! | `log` | revision | the changes of that revision, one [`crate::log::LogEntry`] |
 //! | `expiry` | deadline, then the user key | mod revision that set the deadline, and a checksum |
-//! | `default` | name | a number of the store itself |
+//! | `default` | name | a metadata number of the store |
 //!
 //! Keys are compared bytewise, so numbers in keys are big endian.
 
 use crate::revision::Revision;
 
-/// Version of everything that this crate writes. A change that an older program would misread
-/// raises it.
+/// Version of the on-disk format. Raised by any change that an older program would misread.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 pub(crate) const CURRENT: &str = "current";
@@ -28,14 +26,14 @@ pub(crate) mod meta {
     pub(crate) const FORMAT: &[u8] = b"format";
     /// Oldest revision that can be read.
     pub(crate) const FLOOR: &[u8] = b"floor";
-    /// Revision up to which compaction has removed what the floor lets go.
+    /// Revision up to which compaction has removed history.
     pub(crate) const SWEPT: &[u8] = b"swept";
-    /// No revision at or below this one is given out again, whatever the log says. Written ahead
-    /// of relaxed commits, whose log entries a power cut may take away.
+    /// No revision at or below this one is assigned again, whatever the log holds. Written ahead of relaxed
+    /// commits, whose log entries may be lost in a power failure.
     pub(crate) const RESERVED: &[u8] = b"reserved";
     /// Time of the newest log entry that compaction has removed, in milliseconds since 1970.
     pub(crate) const TIME: &[u8] = b"time";
-    /// That the watermark has been written: a store that has this and no watermark has lost it.
+    /// Set once the watermark has been written: a store that has this and no watermark has lost it.
     pub(crate) const MARKED: &[u8] = b"marked";
 }
 
@@ -64,7 +62,7 @@ pub(crate) fn history_key_into(key: &[u8], revision: Revision, out: &mut Vec<u8>
     out.extend_from_slice(&(!revision.get()).to_be_bytes());
 }
 
-/// Splits a history key into user key and revision; none when it has not the form of one.
+/// Splits a history key into user key and revision; none when it is malformed.
 pub(crate) fn parse_history_key(bytes: &[u8]) -> Option<(Vec<u8>, Revision)> {
     let split = bytes.len().checked_sub(8)?;
     let (escaped, revision) = bytes.split_at(split);
@@ -84,7 +82,7 @@ pub(crate) fn log_key(revision: Revision) -> [u8; 8] {
     revision.get().to_be_bytes()
 }
 
-/// The revision of a log key; none when it has not the form of one.
+/// The revision of a log key; none when it is malformed.
 pub(crate) fn parse_log_key(bytes: &[u8]) -> Option<Revision> {
     Some(Revision::new(u64::from_be_bytes(bytes.try_into().ok()?)))
 }
@@ -117,7 +115,7 @@ pub(crate) fn decode_expiry(expiry_key: &[u8], value: &[u8]) -> Option<Revision>
     Some(Revision::new(revision))
 }
 
-/// The stored form of a number of the store itself.
+/// The stored form of a metadata number.
 pub(crate) fn encode_number(name: &[u8], number: u64) -> [u8; 12] {
     let mut out = [0; 12];
     out[..8].copy_from_slice(&number.to_le_bytes());

@@ -1,9 +1,9 @@
 //! A revisioned key-value store on RocksDB.
 //!
-//! Every committed transaction takes the next number of one global, gapless [`Revision`]. The state at
-//! each revision can be read until compaction lets go of it, and every change after a
-//! revision can be followed, in order, exactly once. One process opens a directory; a write that was acknowledged
-//! survives whatever is killed or unplugged.
+//! Every committed transaction takes the next number of one global, gapless [`Revision`]. The state at each
+//! revision can be read until it is compacted, and every change after a revision can be subscribed to, in
+//! order, exactly once. A directory is opened by one process at a time; an acknowledged write survives a
+//! killed process and a power failure.
 //!
 //! ```
 //! use plinth_engine::{At, Condition, Engine, KeyRange, Options, Subscribe, Transaction, Feed};
@@ -32,7 +32,7 @@
 //!     assert!(entry.mod_revision <= second.revision);
 //! }
 //!
-//! // The feed tells the same story.
+//! // The feed delivers the same changes.
 //! let Feed::Events(events) = changes.try_next()?.unwrap() else { panic!("no events") };
 //! assert_eq!(events[0].revision, first.revision);
 //! engine.close()?;
@@ -42,11 +42,11 @@
 //!
 //! # Modules
 //!
-//! Reading from the top: [`Engine`] (`engine`) is the face. Writes go through `transaction` (what callers ask
-//! for) and `commit` (queue, builder, syncer). Reads are in `read`. Change feeds are in `feed`. `compact`
-//! lets go of history, `tender` is the thread that does that and expires keys. Below them `record`, `log` and
-//! `layout` define what is on disk, and `store` opens RocksDB. `docs/storage-format.md` tells the format
-//! as a whole.
+//! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
+//! submit) and `commit` (queue, builder, syncer). Reads are in `read`, change feeds in `feed`. `compact`
+//! removes history, `maintenance` is the thread that runs it and expires keys. Below them `record`, `log` and
+//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
+//! format as a whole.
 
 mod archive;
 mod block;
@@ -54,6 +54,7 @@ mod clock;
 mod commit;
 mod compact;
 mod directory;
+mod directory_watch;
 mod engine;
 mod error;
 #[cfg(feature = "failpoints")]
@@ -67,8 +68,8 @@ pub mod fuzzing;
 mod health;
 mod layout;
 mod log;
+mod maintenance;
 mod options;
-mod place;
 mod range;
 mod read;
 mod record;
@@ -79,14 +80,13 @@ mod stats;
 mod store;
 mod sync;
 mod tables;
-mod tender;
 mod transaction;
 mod verify;
 mod view;
 mod wal;
 mod watermark;
 
-pub use archive::{prepare_restore, restore, Archived, Continuation, PreparedRestore, Progress};
+pub use archive::{prepare_restore, restore, ArchiveSummary, Continuation, PreparedRestore, Progress};
 pub use clock::Clock;
 pub use commit::proposal::{Committed, Proposal};
 pub use directory::check_restorable;
@@ -100,9 +100,9 @@ pub use options::Options;
 pub use range::KeyRange;
 pub use read::{Entry, InMemory, Range, Snapshot};
 pub use record::Record;
-pub use recovery::Dropped;
-pub use repair::{repair, Repaired};
+pub use recovery::DroppedTail;
+pub use repair::{repair, RepairReport};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};
-pub use verify::{verify, Finding, Verified};
+pub use verify::{verify, Finding, VerifyReport};

@@ -1,7 +1,7 @@
-//! The log: one entry per revision, telling what it did.
+//! The log: one entry per revision, with the changes that it made.
 //!
-//! An entry and the versions that it names (under the keys in it, with its revision) are all that a
-//! commit did: together they are enough to repeat it elsewhere. Layout (little endian):
+//! An entry and the versions that it refers to (under the keys in it, with its revision) describe a commit
+//! completely: together they are enough to replay it. Layout (little endian):
 //!
 //! ```text
 //!  0  crc32   u32   of the log key and bytes 4..
@@ -16,8 +16,8 @@
 //!     key
 //! ```
 //!
-//! A number has seven bits in each byte, the lowest first; the highest bit says that more follow. Only
-//! the shortest form is valid, so that an entry has one encoding.
+//! A number is a varint: seven bits in each byte, the lowest first; the highest bit is set when more bytes
+//! follow. Only the shortest form is valid, so that an entry has one encoding.
 
 use bytes::{Buf, Bytes};
 
@@ -26,21 +26,21 @@ use crate::layout;
 use crate::record::{read_u32, read_u64, Kind};
 use crate::revision::Revision;
 
-/// What one revision did.
+/// The changes of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogEntry {
     pub revision: Revision,
-    /// When the entry was made, by the clock of the machine; only retention by age looks at it.
+    /// When the entry was made, by the engine's clock; used only by retention by age.
     pub time_ms: u64,
     pub operations: Vec<LoggedOperation>,
 }
 
-/// What one revision did to one key.
+/// The change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedOperation {
     pub key: Bytes,
     pub kind: Kind,
-    /// Mod revision of the version (or tombstone) that this one took the place of; zero for none.
+    /// Mod revision of the version (or tombstone) that this one superseded; zero for none.
     pub superseded: Revision,
     pub create_revision: Revision,
     pub version: u64,
@@ -53,8 +53,8 @@ impl LoggedOperation {
     }
 }
 
-/// Bytes of an operation with an empty key, at least.
-const LEAST: usize = 5;
+/// Minimum size of an operation in bytes, with an empty key.
+const MIN_OPERATION: usize = 5;
 
 impl LogEntry {
     /// Replaces the content of `out` with the stored form.
@@ -95,8 +95,8 @@ impl LogEntry {
         let time_ms = read_u64(&bytes, 4)?;
         let count = read_u32(&bytes, 12)? as usize;
         let mut rest = bytes.get(16..).map(|rest| bytes.slice_ref(rest))?;
-        // The count is not trusted with memory: each operation takes some bytes at least.
-        if count > rest.len() / LEAST {
+        // No memory is allocated for a count that the bytes cannot hold.
+        if count > rest.len() / MIN_OPERATION {
             return None;
         }
         let mut operations = Vec::with_capacity(count);
@@ -125,7 +125,7 @@ fn put_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Takes a number off the front; none when there is none, or not in its shortest form.
+/// Takes a varint off the front; none when there is none, or not in its shortest form.
 fn take_number(rest: &mut Bytes) -> Option<u64> {
     let mut number = 0u64;
     for (at, byte) in rest.iter().enumerate().take(10) {
@@ -146,7 +146,7 @@ fn take_number(rest: &mut Bytes) -> Option<u64> {
     None
 }
 
-/// Checksum of an entry: its key, then everything behind the checksum field.
+/// Checksum of an entry: its key, then everything after the checksum field.
 fn checksum(key: &[u8; 8], bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(key);

@@ -1,4 +1,4 @@
-//! What can be set when an engine is opened.
+//! Options of an engine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::clock::Clock;
-use crate::health::{Warn, Warning};
+use crate::health::{Warning, WarningHandler};
 
-/// How to open an engine. The defaults hold the whole engine under 100 MiB with a million keys; each
-/// figure can be changed.
+/// How to open an engine. The defaults keep the whole engine under 100 MiB with a million keys; each value
+/// can be changed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,12 +30,12 @@ pub struct Options {
     pub(crate) relaxed_sync_interval: Duration,
     pub(crate) memory: Memory,
     pub(crate) expiry: bool,
-    /// None for the system's.
+    /// None for the system's clocks.
     pub(crate) clock: Option<Arc<dyn Clock>>,
-    pub(crate) warn: Warn,
+    pub(crate) warn: WarningHandler,
 }
 
-/// Bounds of what callers may hand in and of what waits.
+/// Size limits of requests and queues.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Bytes of a key.
@@ -46,15 +46,15 @@ pub(crate) struct Limits {
     pub transaction: usize,
     /// Operations and conditions of a transaction.
     pub operations: usize,
-    /// Bytes of transactions that wait for the committer. More wait at the callers.
+    /// Bytes of queued transactions. Further callers block.
     pub queue: usize,
     /// Bytes of a group of transactions that are written and synced together.
     pub group: usize,
-    /// Bytes of events kept in memory for subscribers that are not far behind.
+    /// Bytes of recent events kept in memory for subscribers.
     pub ring: usize,
 }
 
-/// What RocksDB may use. See `docs/storage-format.md` for the reasons behind the defaults.
+/// Resources of RocksDB. See `docs/storage-format.md` for the reasons behind the defaults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     pub block_cache: usize,
@@ -92,7 +92,7 @@ impl Options {
             },
             expiry: true,
             clock: None,
-            warn: Warn::default(),
+            warn: WarningHandler::default(),
         }
     }
 
@@ -108,24 +108,24 @@ impl Options {
         self
     }
 
-    /// Lets go of history by itself: every [`Options::compaction_interval`] the store is compacted to
-    /// the newest revision older than `age`. Default: none, only [`crate::Engine::compact`] does it.
+    /// Compacts automatically: every [`Options::compaction_interval`], to the newest revision older than
+    /// `age`. Default: none, only [`crate::Engine::compact`] does it.
     #[must_use]
     pub fn history_retention(mut self, age: Option<Duration>) -> Options {
         self.history_retention = age;
         self
     }
 
-    /// How often retention is looked at. Default: one minute.
+    /// Interval of automatic compaction. Default: one minute.
     #[must_use]
     pub fn compaction_interval(mut self, interval: Duration) -> Options {
         self.compaction_interval = interval;
         self
     }
 
-    /// Transactions that touch only keys under `prefix` are acknowledged before they are synced:
-    /// a crash of the process loses none of them, a power cut may lose those of the last
-    /// [`Options::relaxed_sync_interval`]. After a power cut the revisions given out are skipped, not
+    /// Transactions that touch only keys under `prefix` are acknowledged before they are synced: a crash of
+    /// the process loses none of them, a power failure may lose those of the last
+    /// [`Options::relaxed_sync_interval`]. After a power failure the assigned revisions are skipped, not
     /// reused. May be called for several prefixes. Default: none.
     #[must_use]
     pub fn relaxed_durability(mut self, prefix: impl Into<Bytes>) -> Options {
@@ -140,25 +140,25 @@ impl Options {
         self
     }
 
-    /// Whether this engine deletes expired keys. Default: yes. Off for tools that only look.
+    /// Whether this engine deletes expired keys. Default: yes. Off for tools that only read.
     #[must_use]
     pub fn expire_keys(mut self, expire: bool) -> Options {
         self.expiry = expire;
         self
     }
 
-    /// Where the engine reads the time. Default: the system's clocks. For tests of what time does.
+    /// The clock of the engine. Default: the system's clocks. For tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Options {
         self.clock = Some(clock);
         self
     }
 
-    /// Has `warn` called, on a thread of the engine, with what an operator should know and no caller gets
-    /// as an error. The same thing is reported once. Default: nobody is told.
+    /// Sets the handler of warnings, which is called on a thread of the engine with conditions that no caller
+    /// gets as an error. Each is reported once. Default: none.
     #[must_use]
     pub fn on_warning(mut self, warn: impl Fn(&Warning) + Send + Sync + 'static) -> Options {
-        self.warn = Warn::new(warn);
+        self.warn = WarningHandler::new(warn);
         self
     }
 
@@ -169,38 +169,36 @@ impl Options {
         self
     }
 
-    /// Bytes of recent writes kept in memory for each of the two large column families before they
-    /// are written out. Default: 8 MiB.
+    /// Bytes of the write buffer of each of the two large column families. Default: 8 MiB.
     #[must_use]
     pub fn write_buffer_bytes(mut self, bytes: usize) -> Options {
         self.memory.write_buffer = bytes;
         self
     }
 
-    /// Bytes of write-ahead log at which the oldest part is made superfluous. Default: 64 MiB.
+    /// Bytes of write-ahead logs at which RocksDB flushes, so that the oldest can be removed. Default: 64
+    /// MiB.
     #[must_use]
     pub fn max_wal_bytes(mut self, bytes: u64) -> Options {
         self.memory.max_wal = bytes;
         self
     }
 
-    /// Threads that write out and merge files in the background. Default: 2.
+    /// Threads of background flushes and compactions. Default: 2.
     #[must_use]
     pub fn background_jobs(mut self, jobs: i32) -> Options {
         self.memory.background_jobs = jobs;
         self
     }
 
-    /// Bytes of recent events kept in memory. A subscriber that is further behind reads from disk.
-    /// Default: 8 MiB.
+    /// Bytes of recent events kept in memory. A subscriber that lags further reads from disk. Default: 8 MiB.
     #[must_use]
     pub fn event_ring_bytes(mut self, bytes: usize) -> Options {
         self.limits.ring = bytes;
         self
     }
 
-    /// Bytes of transactions that may wait for the committer; more wait at their callers.
-    /// Default: 32 MiB.
+    /// Bytes of transactions in the commit queue; further callers block. Default: 32 MiB.
     #[must_use]
     pub fn queue_bytes(mut self, bytes: usize) -> Options {
         self.limits.queue = bytes;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// A set of keys that are next to each other in bytewise order.
+/// A contiguous range of keys in bytewise order.
 ///
 /// ```
 /// use plinth_engine::KeyRange;
@@ -16,9 +16,9 @@ use bytes::Bytes;
 pub struct KeyRange {
     /// First key in the range.
     start: Bytes,
-    /// First key behind the range; none when it is open to the end.
+    /// First key after the range; none when it has no upper bound.
     end: Option<Bytes>,
-    /// Longest prefix that all keys of the range share; where the feed index files it.
+    /// Longest prefix that all keys of the range share; its key in the feed index.
     prefix: Bytes,
 }
 
@@ -50,12 +50,12 @@ impl KeyRange {
         KeyRange { prefix: start.slice(..shared), start, end: Some(end) }
     }
 
-    /// The keys from `start` on, without an end.
+    /// The keys from `start` on, without an upper bound.
     pub fn from(start: impl Into<Bytes>) -> KeyRange {
         KeyRange { start: start.into(), end: None, prefix: Bytes::new() }
     }
 
-    /// The part of this range behind `key`: where a paged read goes on.
+    /// The part of this range after `key`: where a paged read continues.
     #[must_use]
     pub fn after(&self, key: &[u8]) -> KeyRange {
         let mut start = Vec::with_capacity(key.len() + 1);
@@ -71,7 +71,7 @@ impl KeyRange {
         &self.start
     }
 
-    /// First key behind the range; none when it is open to the end.
+    /// First key after the range; none when it has no upper bound.
     pub fn end(&self) -> Option<&Bytes> {
         self.end.as_ref()
     }
@@ -92,7 +92,7 @@ impl KeyRange {
     }
 }
 
-/// The first key behind all keys that begin with `prefix`; none when there is no such key.
+/// The first key after all keys that begin with `prefix`; none when there is no such key.
 fn successor(prefix: &[u8]) -> Option<Bytes> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix.get(..=last)?.to_vec();

@@ -1,10 +1,10 @@
 //! Reads: one key, a pinned snapshot, a range of keys.
 //!
-//! The newest version of each key is in `current`, so a read of the latest state is a plain lookup or
-//! a plain scan, however many old versions there are. A read at an older revision scans the same
-//! column family, because tombstones stay there as long as any readable revision is older than they
-//! are: every key that lived at a readable revision has an entry. Only for keys written since
-//! that revision it looks into `history`, with a second cursor that moves along.
+//! The newest version of each key is in `current`, so a read of the latest state is a plain lookup or a plain
+//! scan, however many old versions there are. A read at an older revision scans the same column family,
+//! because tombstones stay there as long as any readable revision is older than they are: every key that
+//! existed at a readable revision has an entry. Only for keys written since that revision it reads `history`,
+//! with a second cursor that advances in step.
 
 use std::sync::Arc;
 
@@ -29,40 +29,41 @@ pub(crate) fn get(
     at: At,
 ) -> Result<Option<Record>> {
     if at == At::Latest {
-        // The newest version is the answer when it is published. One that is written but not
-        // published yet must not be shown: a list that follows could be older.
+        // The newest version is the answer when it is published. A version that is written but not published
+        // yet must not be returned: a subsequent list could be older.
         let found = store.get(Family::Current, key)?;
-        let head = hub.head();
+        let latest = hub.latest();
         let Some(bytes) = found else { return Ok(None) };
         let (header, _) = record::check(key, &bytes)?;
-        if header.mod_revision <= head {
+        if header.mod_revision <= latest {
             return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
         }
     }
     Snapshot::take(store, hub, floor, at)?.get(key)
 }
 
-/// The newest record of a key, when no disk is needed to tell.
+/// The newest record of a key, if it can be read without disk access.
 pub(crate) fn get_in_memory(store: &Store, hub: &Hub, key: &[u8]) -> Result<InMemory> {
     let Some(found) = store.get_in_memory(Family::Current, key)? else { return Ok(InMemory::Unknown) };
-    let head = hub.head();
+    let latest = hub.latest();
     let Some(bytes) = found else { return Ok(InMemory::Known(None)) };
     let (header, _) = record::check(key, &bytes)?;
-    // As in `get`: what is not published yet must not be shown, and the version before it may be on disk.
-    if header.mod_revision > head {
+    // As in `get`: a version that is not published yet must not be returned, and the version before it may be
+    // on disk.
+    if header.mod_revision > latest {
         return Ok(InMemory::Unknown);
     }
     Ok(InMemory::Known(to_record(Bytes::copy_from_slice(key), &header, &bytes)))
 }
 
-/// What can be told of a key without reading from disk. From [`Engine::get_in_memory`].
+/// The result of a read without disk access. Returned by [`Engine::get_in_memory`].
 ///
 /// [`Engine::get_in_memory`]: crate::Engine::get_in_memory
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InMemory {
     /// The record, or that there is none.
     Known(Option<Record>),
-    /// Only [`Engine::get`] can tell.
+    /// The read needs disk access: use [`Engine::get`].
     ///
     /// [`Engine::get`]: crate::Engine::get
     Unknown,
@@ -101,8 +102,8 @@ pub(crate) fn version(pinned: &Pinned, key: &[u8], revision: Revision) -> Result
 /// The state of the store at one revision, readable for as long as it is held.
 ///
 /// It holds a RocksDB snapshot, so neither writes nor compaction change what it shows. It is `Send` and owns
-/// what it needs: a blocking task can stream a long range from it. Cheap to clone. While it is held, the space
-/// of what was deleted since is not given back, and the directory stays locked.
+/// what it needs: a blocking task can stream a long range from it. Cheap to clone. While it is held, the
+/// space of data deleted since then is not reclaimed, and the directory stays locked.
 #[derive(Clone)]
 pub struct Snapshot {
     pinned: Arc<Pinned>,
@@ -111,9 +112,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(store: &Arc<Store>, hub: &Hub, floor: &Floor, at: At) -> Result<Snapshot> {
-        // The head before the pin: the pinned state holds all that the head covers, and perhaps more,
-        // which reads skip.
-        let current = hub.head();
+        // The latest revision is read before pinning: the pinned state then holds everything up to it, and
+        // perhaps later versions, which reads skip.
+        let current = hub.latest();
         let revision = match at {
             At::Latest => current,
             At::Exact(revision) => revision,
@@ -122,10 +123,10 @@ impl Snapshot {
             return Err(Error::Future { requested: revision, current });
         }
         let pinned = store.pin();
-        // The floor after the pin, see `Floor`.
+        // The floor is checked after pinning, see `Floor`.
         match at {
             At::Exact(revision) => floor.check(revision)?,
-            // The floor never passes the head.
+            // The floor never passes the latest revision.
             At::Latest => {
                 if floor.get() > revision {
                     return Snapshot::take(store, hub, floor, At::Latest);
@@ -185,7 +186,7 @@ impl Snapshot {
     }
 }
 
-/// What a cursor over `start..end` reads with.
+/// Read options of a cursor over `start..end`.
 fn options(start: &[u8], end: Option<&[u8]>) -> ReadOptions {
     let mut read = ReadOptions::default();
     read.set_iterate_lower_bound(start.to_vec());
@@ -202,13 +203,13 @@ pub struct Entry<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Revision at which the key came into being.
+    /// Revision at which the key was created.
     pub create_revision: Revision,
     /// Revision that wrote this version.
     pub mod_revision: Revision,
-    /// Number of puts since the key came into being.
+    /// Number of puts since the key was created.
     pub version: u64,
-    /// When the key expires by itself, in milliseconds since 1970; none when it stays.
+    /// When the key expires, in milliseconds since 1970; none for no expiry.
     pub expires_at_ms: Option<u64>,
 }
 
@@ -244,19 +245,19 @@ impl Entry<'_> {
 pub struct Range {
     /// None when the range is empty or has been read to its end.
     current: Option<Cursor>,
-    /// Made when the first key turns up that was written after the snapshot's revision.
+    /// Created at the first key that was written after the snapshot's revision.
     older: Option<HistoryCursor>,
     at: Position,
-    /// Bytes of values that the cursor has passed; `None` once it is a long scan.
+    /// Bytes of values read so far; `None` once it is a long scan.
     passed: Option<usize>,
     end: Option<Bytes>,
     snapshot: Snapshot,
 }
 
-/// Bytes of values after which a range counts as a long scan. Its blocks are then read past the cache: a collection that is
-/// larger than the cache would push everything else out and still find nothing of its own there the next time.
+/// Bytes of values after which a range counts as a long scan. Its blocks then bypass the block cache: a
+/// collection larger than the cache would evict everything else without a hit of its own the next time.
 const LONG_SCAN: usize = 2 << 20;
-/// How far a long scan reads ahead, in bytes.
+/// Readahead of a long scan, in bytes.
 const READ_AHEAD: usize = 256 << 10;
 
 /// Where the last entry of a range was found.
@@ -276,7 +277,7 @@ impl Range {
     ///
     /// # Errors
     /// [`Error::Corrupt`] when a stored record is damaged, [`Error::Rocks`] when RocksDB cannot read. A call
-    /// after an error goes on behind the damaged record.
+    /// after an error continues after the damaged record.
     #[allow(clippy::should_implement_trait)] // It lends: the entry borrows from the cursor.
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         if !self.advance()? {
@@ -285,8 +286,8 @@ impl Range {
         Ok(self.entry())
     }
 
-    /// The key of the last entry, from where [`KeyRange::after`] leads on in another snapshot of the same revision. None before
-    /// the first entry and at the end.
+    /// The key of the last entry, to continue with [`KeyRange::after`] in another snapshot of the same
+    /// revision. None before the first entry and at the end.
     pub fn last_key(&self) -> Option<&[u8]> {
         match self.at {
             Position::Start => None,
@@ -310,11 +311,11 @@ impl Range {
                 return Ok(false);
             };
             let checked = record::check(key, value);
-            // Whatever comes of this record, the next call goes on behind it.
+            // Even if this record is damaged, the next call continues after it.
             let (header, _) = match checked {
                 Ok(checked) => checked,
                 Err(error) => {
-                    self.at = Position::Current(NOTHING);
+                    self.at = Position::Current(PLACEHOLDER);
                     return Err(error);
                 }
             };
@@ -340,7 +341,7 @@ impl Range {
         }
     }
 
-    /// Puts cursors that read past the cache in the place of those that have passed much.
+    /// Replaces the cursors by ones that bypass the block cache once much has been read.
     fn become_long_scan(&mut self) {
         if self.passed.is_none_or(|passed| passed < LONG_SCAN) {
             return;
@@ -354,7 +355,7 @@ impl Range {
         read.fill_cache(false);
         read.set_readahead_size(READ_AHEAD);
         let mut cursor = self.snapshot.pinned.cursor(Family::Current, read);
-        // The key is there: both cursors see the same snapshot.
+        // The key exists: both cursors see the same snapshot.
         cursor.seek(&key);
         self.current = Some(cursor);
     }
@@ -378,8 +379,8 @@ impl Range {
     }
 }
 
-/// Stands where a damaged record was; never shown.
-const NOTHING: Header = Header {
+/// Placeholder for a damaged record; never returned.
+const PLACEHOLDER: Header = Header {
     kind: Kind::Tombstone,
     mod_revision: Revision::ZERO,
     create_revision: Revision::ZERO,
@@ -387,14 +388,14 @@ const NOTHING: Header = Header {
     deadline_ms: 0,
 };
 
-/// Finds superseded versions, for keys asked for in ascending order.
+/// Finds superseded versions; keys must be requested in ascending order.
 struct HistoryCursor {
     cursor: Cursor,
     positioned: bool,
     wanted: Vec<u8>,
 }
 
-/// Steps that a cursor tries before it seeks: neighbours are cheaper to step to than to seek.
+/// Steps that a cursor tries before it seeks: stepping to a neighbor is cheaper than seeking.
 const STEPS_BEFORE_SEEK: usize = 4;
 
 impl HistoryCursor {
@@ -438,8 +439,8 @@ impl HistoryCursor {
                 }
             }
         } else if self.positioned {
-            // At it, beyond it or at the end. What lies before the cursor is below the key that was
-            // wanted last, and wanted keys ascend.
+            // At it, beyond it or at the end: everything before the cursor is below the previously wanted
+            // key, and wanted keys ascend.
             return;
         }
         self.cursor.seek(&self.wanted);

@@ -1,9 +1,9 @@
 //! Stored versions of keys: the public [`Record`] and its form on disk.
 //!
-//! A version is written once, under its key in the `current` column family, and moves unchanged to
-//! `history` when another one supersedes it. Its checksum covers value, key and header, in that
-//! order: the value comes first so that its part of the sum can be computed where the value is
-//! made, before the revision is known. Layout (little endian), see `docs/storage-format.md`:
+//! A version is written once, under its key in the `current` column family, and moves unchanged to `history`
+//! when another one supersedes it. Its checksum covers value, key and header, in that order: the value comes
+//! first so that its part of the checksum can be computed by the caller, before the revision is known. Layout
+//! (little endian), see `docs/storage-format.md`:
 //!
 //! ```text
 //!  0  crc32            u32   of value, key, bytes 4.. of the header
@@ -21,24 +21,24 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 
-/// One version of one key, as readers get it.
+/// One version of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The key.
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// Revision at which the key came into being, after its last deletion if it had one.
+    /// Revision at which the key was created, after its last deletion if there was one.
     pub create_revision: Revision,
     /// Revision that wrote this version.
     pub mod_revision: Revision,
-    /// Number of puts since the key came into being; 1 for the first.
+    /// Number of puts since the key was created; 1 for the first.
     pub version: u64,
-    /// When the key expires by itself, in milliseconds since 1970; none when it stays.
+    /// When the key expires, in milliseconds since 1970; none for no expiry.
     pub expires_at_ms: Option<u64>,
 }
 
-/// What a stored version says about its key.
+/// The kind of a stored version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The key has a value.
@@ -97,7 +97,7 @@ impl Header {
         (self.kind == Kind::PutExpiring).then_some(self.deadline_ms)
     }
 
-    /// The bytes behind the checksum field, and how many of them count.
+    /// The bytes after the checksum field, and how many of them are used.
     fn tail(&self) -> ([u8; HEADER_EXPIRING - 4], usize) {
         let mut tail = [0; HEADER_EXPIRING - 4];
         tail[0] = self.kind.byte();
@@ -109,7 +109,7 @@ impl Header {
     }
 }
 
-/// A stored version in memory: what the committer keeps of a key while its group is in flight.
+/// A stored version in memory, as the committer keeps it while its group is in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub header: Header,
@@ -140,7 +140,7 @@ impl Stored {
         out.extend_from_slice(&self.value);
     }
 
-    /// The record that readers see; none for a tombstone.
+    /// The public record; none for a tombstone.
     pub(crate) fn record(&self, key: Bytes) -> Option<Record> {
         if self.header.kind == Kind::Tombstone {
             return None;
@@ -168,8 +168,8 @@ fn seal_crc(key: &[u8], header: &Header, value_crc: u32, value_len: usize) -> u3
     crc.finalize()
 }
 
-/// Adds the key and the header to a checksum: as one piece where they are short, because each update costs
-/// about 15 ns whatever its length, which a scan of small records feels.
+/// Adds the key and the header to a checksum: in one update where they are short, because each update costs
+/// about 15 ns whatever its length, which is noticeable in a scan of small records.
 fn update_with_both(crc: &mut crc32fast::Hasher, key: &[u8], header: &[u8]) {
     let mut both = [0; 192];
     let len = key.len() + header.len();
@@ -186,7 +186,7 @@ fn update_with_both(crc: &mut crc32fast::Hasher, key: &[u8], header: &[u8]) {
     }
 }
 
-/// Decodes the header of `bytes` without looking at the checksum.
+/// Decodes the header of `bytes` without verifying the checksum.
 ///
 /// # Errors
 /// `None` when the bytes cannot be a record.
@@ -222,19 +222,19 @@ pub(crate) fn check(key: &[u8], bytes: &[u8]) -> Result<(Header, u32)> {
     Ok((header, crc))
 }
 
-/// The little-endian number at `at`, if it is there.
+/// The little-endian number at `at`, if in bounds.
 pub(crate) fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     let array: [u8; 8] = bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
     Some(u64::from_le_bytes(array))
 }
 
-/// The little-endian number at `at`, if it is there.
+/// The little-endian number at `at`, if in bounds.
 pub(crate) fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
     let array: [u8; 4] = bytes.get(at..at.checked_add(4)?)?.try_into().ok()?;
     Some(u32::from_le_bytes(array))
 }
 
-/// A key as a message shows it: printable ASCII as it is, other bytes escaped, cut at 256 bytes.
+/// A key for display: printable ASCII unchanged, other bytes escaped, cut at 256 bytes.
 pub(crate) fn printable(key: &[u8]) -> String {
     let shown = key.get(..256).unwrap_or(key);
     let more = if shown.len() < key.len() { "…" } else { "" };

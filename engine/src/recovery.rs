@@ -1,13 +1,14 @@
-//! What a start makes of the logs before RocksDB reads them: what it may drop, and what it must refuse.
+//! Checks of the write-ahead logs at start, before RocksDB reads them: what may be dropped, and what must be
+//! refused.
 //!
-//! Dropped is only what was never acknowledged: torn writes at the ends of logs or of the MANIFEST, and logs behind a
-//! torn one that the watermark does not know. Everything else that does not fit is refused, with the file's name, and left as it is for
-//! `plinth repair`: a log that is damaged, absent or shorter than the watermark says, a gap between the sequence numbers of two
-//! logs, a MANIFEST that has lost its end.
+//! Only writes that were never acknowledged are dropped: torn writes at the ends of logs or of the MANIFEST,
+//! and logs after a torn one that the watermark does not cover. Everything else that is inconsistent is
+//! refused, with the file's name, and left unchanged for `plinth repair`: a log that is damaged, missing or
+//! shorter than the watermark requires, a gap between the sequence numbers of two logs, a truncated MANIFEST.
 //!
-//! Logs that RocksDB needs no longer may be left over from a crash, in any state. The MANIFEST tells which those are; it is asked
-//! only when something does not fit. Where its own end is dropped, the logs must go on where the rest of it ends: logs are removed
-//! once the MANIFEST is synced that no longer needs them.
+//! Obsolete logs may be left over from a crash, in any state. The MANIFEST records which those are; it is
+//! read only when the logs are inconsistent. Where its own end is dropped, the logs must continue where the
+//! rest of it ends: logs are removed only after the MANIFEST that makes them obsolete is synced.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,20 +18,20 @@ use crate::error::{Error, Result};
 use crate::wal::{self, Contents, Tail};
 use crate::watermark::{self, Mark};
 
-/// Where logs are kept that hold nothing acknowledged and do not follow the ones before them.
+/// Directory for logs that hold nothing acknowledged and do not continue the ones before them.
 const UNACKNOWLEDGED: &str = "unacknowledged";
 
-/// What a start dropped: what a crash leaves of writes that were not acknowledged. What was cut off by other means within two seconds
-/// of the crash looks the same.
+/// The tail of a file that was dropped at start: writes that were not acknowledged before a crash. A file
+/// that was truncated by other means within two seconds of the crash looks the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedTail {
     /// The log, or the MANIFEST.
     pub path: PathBuf,
-    /// Bytes of it that were dropped, from its end.
+    /// Number of bytes dropped from its end.
     pub bytes: u64,
 }
 
-/// A log file and what it holds.
+/// A log file and its contents.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub number: u64,
@@ -39,13 +40,13 @@ pub(crate) struct Log {
     pub contents: Contents,
 }
 
-/// What a start has to do before RocksDB opens the database.
+/// The changes to make before RocksDB opens the database.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The logs whose torn ends are cut off. More than the newest: one that was begun after a write that was not synced may be
-    /// blank.
+    /// The logs whose torn ends are cut off. Not only the newest: one that was begun after an unsynced write
+    /// may be blank.
     cut: Vec<Log>,
-    /// Logs that hold nothing acknowledged and do not follow.
+    /// Logs that hold nothing acknowledged and do not continue the ones before them.
     set_aside: Vec<Log>,
     /// The MANIFEST whose torn end is cut off.
     manifest: Option<TornManifest>,
@@ -61,11 +62,11 @@ pub(crate) struct TornManifest {
     bytes: u64,
 }
 
-/// What the MANIFEST knows of the logs.
+/// Up to where the logs were flushed to tables, as the MANIFEST records it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
-    /// Number of the oldest log that is needed.
-    pub oldest: u64,
+pub(crate) struct FlushState {
+    /// Number of the oldest log that is still needed.
+    pub oldest_log: u64,
     /// The newest sequence number.
     pub sequence: u64,
 }
@@ -81,25 +82,26 @@ pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
     Ok(logs)
 }
 
-/// Decides what may be dropped, or why the store must not be opened. Changes nothing. `ask` asks the MANIFEST what it knows.
+/// Determines what may be dropped, or why the store must not be opened. Changes nothing. `query` asks RocksDB
+/// for the flush state that the MANIFEST records.
 pub(crate) fn plan(
     dir: &Path,
-    ask: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<Known>,
+    query: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<FlushState>,
 ) -> Result<Plan> {
     let mark = watermark::read(dir)?;
     let mut plan = Plan { manifest: torn_manifest(dir, mark)?, ..Plan::default() };
     let mut logs = read_logs(dir)?;
     check_against_mark(dir, &logs, mark)?;
     if plan.manifest.is_some() || mismatch(&logs).is_some() {
-        let known = ask(&logs, plan.manifest.as_ref())?;
-        logs.retain(|log| log.number >= known.oldest);
+        let flushed = query(&logs, plan.manifest.as_ref())?;
+        logs.retain(|log| log.number >= flushed.oldest_log);
         let first = logs.iter().find_map(|log| log.contents.first);
         if let (Some(manifest), Some(first)) = (&plan.manifest, first) {
-            if first > known.sequence.saturating_add(1) {
+            if first > flushed.sequence.saturating_add(1) {
                 return Err(Error::Incomplete {
                     dir: dir.to_owned(),
                     path: manifest.path.clone(),
-                    reason: "it is damaged where it tells of logs that are there no more",
+                    reason: "it is damaged, and the logs that its lost part refers to are missing",
                 });
             }
         }
@@ -114,11 +116,11 @@ pub(crate) fn plan(
         // The watermark is on disk before the first group in a log is acknowledged.
         let unknown = |log: &Log| mark.is_some_and(|mark| mark.log < log.number);
         if !logs[at..].iter().all(|log| unknown(log) || log.contents.first.is_none()) {
-            return Err(damaged(&logs[at].path, "write-ahead logs before this one are missing or shortened"));
+            return Err(damaged(&logs[at].path, "write-ahead logs before this one are missing or truncated"));
         }
         plan.set_aside = logs.split_off(at);
     }
-    // Those behind a torn end, if they hold anything, go on where its sound part ends.
+    // Logs after a torn end, if they hold anything, continue where its sound part ends.
     logs.retain(|log| log.contents.tail == Tail::Torn && log.contents.sound < log.bytes);
     plan.cut = logs;
     Ok(plan)
@@ -130,12 +132,12 @@ impl Plan {
         self.cut.is_empty() && self.set_aside.is_empty() && self.manifest.is_none()
     }
 
-    /// The MANIFEST, where its torn end is to be cut off.
+    /// The MANIFEST, if its torn end is to be cut off.
     pub(crate) fn manifest(&self) -> Option<&TornManifest> {
         self.manifest.as_ref()
     }
 
-    /// What is left of `logs`, and how many bytes of each.
+    /// The logs of `logs` that remain, and how many bytes of each.
     pub(crate) fn remaining(&self, logs: Vec<Log>) -> Vec<(PathBuf, u64)> {
         let set_aside = |log: &Log| self.set_aside.iter().any(|other| other.number == log.number);
         logs.into_iter()
@@ -147,8 +149,8 @@ impl Plan {
             .collect()
     }
 
-    /// Drops what the plan says.
-    pub(crate) fn apply(self, dir: &Path) -> Result<Vec<Dropped>> {
+    /// Applies the plan.
+    pub(crate) fn apply(self, dir: &Path) -> Result<Vec<DroppedTail>> {
         let mut dropped = Vec::new();
         if !self.set_aside.is_empty() {
             let aside = dir.join(UNACKNOWLEDGED);
@@ -157,7 +159,7 @@ impl Plan {
                 let name = log.path.file_name().unwrap_or_default();
                 fs::rename(&log.path, aside.join(name))
                     .map_err(|e| Error::io(format!("moving {}", log.path.display()), e))?;
-                dropped.push(Dropped { path: log.path, bytes: log.bytes });
+                dropped.push(DroppedTail { path: log.path, bytes: log.bytes });
             }
             directory::sync(&aside)?;
             directory::sync(&dir.join(DATABASE))?;
@@ -173,17 +175,17 @@ impl Plan {
                     file.sync_all()
                 })
                 .map_err(|e| Error::io(format!("cutting {}", path.display()), e))?;
-            dropped.push(Dropped { path, bytes: bytes - sound });
+            dropped.push(DroppedTail { path, bytes: bytes - sound });
         }
         Ok(dropped)
     }
 }
 
-/// Where logs do not fit together.
+/// The first inconsistency of a sequence of logs.
 enum Mismatch {
     /// This one is damaged.
     Damage(usize),
-    /// This one does not go on where the one before it ended.
+    /// This one does not continue where the one before it ended.
     Gap(usize),
 }
 
@@ -203,7 +205,7 @@ fn mismatch(logs: &[Log]) -> Option<Mismatch> {
     None
 }
 
-/// What the watermark knows of the logs must be there.
+/// The logs must hold at least what the watermark names.
 fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()> {
     let Some(mark) = mark else { return Ok(()) };
     let missing = |reason| {
@@ -215,13 +217,13 @@ fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()
     }
     match logs.iter().find(|log| log.number == mark.log) {
         Some(log) if log.contents.sound < mark.log_bytes && log.contents.tail != Tail::Damaged => {
-            missing("the write-ahead log is shorter than it was")
+            missing("the write-ahead log was truncated")
         }
         _ => Ok(()),
     }
 }
 
-/// The MANIFEST when it has a torn end, which may not be within what the watermark knows of it.
+/// The MANIFEST if it has a torn end, which must be beyond what the watermark covers.
 pub(crate) fn torn_manifest(dir: &Path, mark: Option<Mark>) -> Result<Option<TornManifest>> {
     let (number, path) = watermark::manifest(&dir.join(DATABASE))?;
     let bytes = watermark::read_needed(&path)?;
@@ -229,10 +231,8 @@ pub(crate) fn torn_manifest(dir: &Path, mark: Option<Mark>) -> Result<Option<Tor
     let contents = wal::read_manifest(&bytes, synced);
     let reason = match mark {
         _ if contents.tail == Tail::Damaged => "it is damaged",
-        Some(mark) if number < mark.manifest => "it is older than the one that was used last",
-        Some(mark) if number == mark.manifest && contents.sound < mark.manifest_bytes => {
-            "it is shorter than it was"
-        }
+        Some(mark) if number < mark.manifest => "a newer MANIFEST was in use",
+        Some(mark) if number == mark.manifest && contents.sound < mark.manifest_bytes => "it was truncated",
         _ => {
             let bytes = bytes.len() as u64;
             let torn = contents.tail == Tail::Torn && contents.sound < bytes;

@@ -1,4 +1,4 @@
-//! The one number that orders everything.
+//! [`Revision`]: the position in the global order of commits.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Position in the history of the store: the first committed transaction has revision 1, each later
 /// one exactly one more. Zero means "before anything".
 ///
-/// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`], and a leap where revisions may have been
-/// given out that nobody remembers.
+/// There is no arithmetic on revisions except [`Revision::next`] and [`Revision::previous`], and
+/// `beyond` where an unknown number of revisions may have been assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision(u64);
 
@@ -17,15 +17,16 @@ impl Revision {
     /// Before the first transaction.
     pub const ZERO: Revision = Revision(0);
 
-    /// Revisions that are left out above the highest one known where more may have been given out: after a backup was made, since
-    /// the watermark was written, within a write-ahead log of which nothing is left.
+    /// Revisions that are skipped above the highest one known where more may have been assigned: after a
+    /// backup was taken, since the watermark was written, within a lost write-ahead log.
     pub(crate) const MARGIN: u64 = 1 << 24;
 
-    /// No store and no archive holds a higher one: clients have signed numbers of 64 bits. At a billion commits a second it is
-    /// 292 years away.
+    /// No store and no archive holds a higher one: clients use signed 64-bit numbers. At a billion commits a
+    /// second it is reached after 292 years.
     pub(crate) const HIGHEST: Revision = Revision(i64::MAX as u64);
 
-    /// An archive that ends beyond it is not restored, so that a restored store can go on: it is half of the way.
+    /// An archive with a higher revision is not restored, so that the restored store has revisions left: half
+    /// of the range.
     pub(crate) const HIGHEST_RESTORED: Revision = Revision(1 << 62);
 
     /// The revision with this number.
@@ -38,7 +39,7 @@ impl Revision {
         self.0
     }
 
-    /// The revision after this one. The last representable revision is its own successor; none that is stored
+    /// The revision after this one. The last representable revision is its own successor; no stored revision
     /// comes near it.
     #[must_use]
     pub const fn next(self) -> Revision {
@@ -51,9 +52,10 @@ impl Revision {
         Revision(self.0.saturating_sub(1))
     }
 
-    /// A revision above all that can have been given out when this one was the highest known. It depends on the time as well: two
-    /// stores that are made of one, one after the other, do not give out the same revisions, unless the first commits more than once a
-    /// microsecond in between. Where the revisions are ahead of the time (a clock was, once), chance tells the two stores apart.
+    /// A revision above all that can have been assigned when this one was the highest known. It depends on
+    /// the time as well, so that two stores restored from one archive, one after the other, do not assign the
+    /// same revisions, unless the first commits more than once a microsecond in between. If revisions are
+    /// ahead of the time (because a clock was, once), a random part distinguishes the stores.
     #[must_use]
     pub(crate) fn beyond(self, now: SystemTime) -> Revision {
         let micros = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
@@ -62,17 +64,17 @@ impl Revision {
         if micros > least {
             return Revision(micros);
         }
-        // A hasher has keys of its own by chance; within some hours in microseconds.
+        // The keys of a hasher are random; the range is some hours in microseconds.
         let chance = RandomState::new().build_hasher().finish() % (1 << 34);
         Revision(least.saturating_add(chance).min(Revision::HIGHEST.0))
     }
 
-    /// Whether a store can hold it.
+    /// Whether it is within the range that a store can hold.
     pub(crate) fn is_plausible(self) -> bool {
         self <= Revision::HIGHEST
     }
 
-    /// Neither a missing revision nor the start: something was committed at it.
+    /// Whether it is not zero.
     pub const fn is_set(self) -> bool {
         self.0 != 0
     }
@@ -96,7 +98,7 @@ impl From<Revision> for u64 {
     }
 }
 
-/// Which state of the store a read shows.
+/// The state of the store that a read returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// The newest state that is durable when the read starts.

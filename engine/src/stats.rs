@@ -1,11 +1,11 @@
-//! Counters and latencies, for whoever watches the engine.
+//! Statistics of the engine: counters and histograms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::store::{Family, Store};
 
-/// A number that only grows.
+/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -22,7 +22,7 @@ impl Counter {
 /// Buckets of a histogram: upper bounds 1, 2, 4, … and one for the rest.
 pub const BUCKETS: usize = 28;
 
-/// How often values fell between powers of two.
+/// A histogram with powers of two as bucket bounds.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -51,7 +51,7 @@ impl Histogram {
     }
 }
 
-/// How values were distributed since the engine was opened.
+/// A snapshot of a histogram; counts since the engine was opened.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     /// Number of values up to 2^i in bucket i (and above 2^(i-1)); the last bucket has the rest.
@@ -72,7 +72,7 @@ impl Distribution {
     }
 }
 
-/// What the threads of the engine count.
+/// The counters and histograms that the engine's threads update.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     pub commits: Counter,
@@ -87,7 +87,7 @@ pub(crate) struct Metrics {
     pub commit_time: Histogram,
 }
 
-/// Figures of one column family.
+/// Statistics of one column family.
 #[derive(Debug, Clone, Default)]
 pub struct FamilyStats {
     /// Its name, as in `docs/storage-format.md`.
@@ -98,18 +98,18 @@ pub struct FamilyStats {
     pub memory_bytes: u64,
     /// Estimated number of its keys.
     pub keys: u64,
-    /// Bytes that RocksDB would like to merge.
+    /// RocksDB's estimate of bytes that are pending compaction.
     pub pending_compaction_bytes: u64,
 }
 
-/// Figures of the engine; counters count from when it was opened.
+/// Statistics of the engine; counters start when it is opened.
 #[derive(Debug, Clone)]
 pub struct Stats {
     /// Newest durable revision.
     pub current_revision: u64,
     /// Oldest readable revision.
     pub compacted_revision: u64,
-    /// Revisions below the floor whose garbage is not removed yet: the compaction debt.
+    /// Revisions below the floor that are not swept yet: the compaction debt.
     pub compaction_debt: u64,
     /// Transactions that took a revision.
     pub commits: u64,
@@ -117,11 +117,11 @@ pub struct Stats {
     pub conflicts: u64,
     /// Groups that could not be written.
     pub failed_groups: u64,
-    /// Bytes given to the write-ahead log.
+    /// Bytes written to the write-ahead log.
     pub written_bytes: u64,
-    /// Keys deleted because their time had passed.
+    /// Keys deleted because they expired.
     pub expired: u64,
-    /// Entries of the deadlines that cannot be used and are skipped.
+    /// Damaged expiry entries that are skipped.
     pub damaged_deadlines: u64,
     /// Versions removed by compaction.
     pub swept_versions: u64,
@@ -131,7 +131,7 @@ pub struct Stats {
     pub sync_micros: Distribution,
     /// Microseconds from a group's first transaction to its publication.
     pub commit_micros: Distribution,
-    /// Transactions that wait for the committer.
+    /// Transactions in the commit queue.
     pub queued: u64,
     /// Their bytes.
     pub queued_bytes: u64,
@@ -149,7 +149,7 @@ pub struct Stats {
     pub cache_misses: u64,
     /// Bytes of the block cache in use.
     pub cache_bytes: u64,
-    /// Figures of each column family.
+    /// Statistics of each column family.
     pub families: Vec<FamilyStats>,
 }
 
@@ -159,7 +159,7 @@ impl Metrics {
     }
 }
 
-/// Asks RocksDB for the figures of its column families. What it cannot tell counts as zero.
+/// Reads the statistics of RocksDB's column families. Unavailable ones are zero.
 pub(crate) fn families(store: &Store) -> Vec<FamilyStats> {
     use rocksdb::properties::{
         CUR_SIZE_ALL_MEM_TABLES, ESTIMATE_NUM_KEYS, ESTIMATE_PENDING_COMPACTION_BYTES, TOTAL_SST_FILES_SIZE,

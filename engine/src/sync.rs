@@ -1,8 +1,8 @@
-//! Locks, atomics, channels and threads of what threads share: the change feeds and the commit queue.
+//! Locks, atomics and channels of the change feeds and the commit queue.
 //!
-//! Built with the feature `loom`, they are those of the loom crate, and the tests in `interleavings` try
-//! every order in which the threads can take turns (docs/reliability.md). Counters for statistics stay
-//! the standard library's, since nothing is decided by them.
+//! With the feature `loom`, they are those of the loom crate, and the tests in `interleavings` try every
+//! interleaving of the threads (docs/reliability.md). Counters for statistics stay the standard library's,
+//! since no decision depends on them.
 
 #[cfg(not(feature = "loom"))]
 mod real {
@@ -25,7 +25,7 @@ mod modelled {
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// None only while a condition is waited for.
+    /// None only inside of `Condvar::wait`.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     const HELD: &str = "a guard holds its lock but inside of Condvar::wait";
@@ -115,8 +115,8 @@ mod modelled {
 #[cfg(feature = "loom")]
 pub(crate) use modelled::*;
 
-/// The standard library's channel, as far as the engine uses it: loom's own knows no receiver that is
-/// gone.
+/// The standard library's channel, as far as the engine uses it: loom's own does not model a dropped
+/// receiver.
 #[cfg(feature = "loom")]
 pub(crate) mod mpsc {
     use std::collections::VecDeque;

@@ -1,7 +1,8 @@
-//! Checksums of RocksDB's table files, those of parts that no read needs included.
+//! Verifies the checksums of RocksDB's table files, including parts that no read needs.
 //!
-//! Reading every entry checks the data blocks and those parts of the index and the filter that the reads touched.
-//! RocksDB's own check reads every block of every live file. Its binding does not have it, hence the call of the C API.
+//! Reading every entry checks the data blocks and those parts of the index and the filter that the reads
+//! touched. RocksDB's own check reads every block of every live file. The binding does not expose it, hence
+//! the call of the C API.
 
 use std::ffi::{c_char, CStr};
 use std::ptr::null_mut;
@@ -12,8 +13,8 @@ use rocksdb::{AsRawPtr, DB};
 /// Reads every block of every live table file and compares its checksum; the first mismatch as text.
 pub(crate) fn check(db: &DB) -> Result<(), String> {
     let mut error: *mut c_char = null_mut();
-    // SAFETY: the pointer is that of an open database, which the borrow keeps open during the call; `error` is a
-    // place for one pointer, null before.
+    // SAFETY: the pointer is that of an open database, which the borrow keeps open during the call; `error`
+    // is a place for one pointer, null before.
     unsafe { ffi::rocksdb_verify_checksum(db.as_raw_ptr(), &raw mut error) };
     if error.is_null() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What callers ask the committer to do.
+//! Transactions: conditions and changes that a caller submits.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::options::Limits;
 use crate::record::{self, Record};
 use crate::revision::Revision;
 
-/// Something that must hold for a transaction to happen.
+/// A precondition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     /// The key exists and was last written at this revision.
@@ -49,7 +49,7 @@ impl Condition {
 pub(crate) struct Operation {
     pub key: Bytes,
     pub action: Action,
-    /// What the caller has just read under the key; spares the committer a read when still true.
+    /// The record that the caller has just read; spares the committer a read if it is still current.
     pub read: Option<Record>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum Action {
     Delete,
 }
 
-/// Conditions and changes that happen together or not at all, at one revision.
+/// Conditions and changes that are applied atomically, at one revision.
 ///
 /// Deleting a key that does not exist changes nothing; a transaction that changes nothing takes no
 /// revision. A key may be changed once in a transaction.
@@ -99,8 +99,8 @@ impl Transaction {
         self.push_put(key.into(), value.into(), None)
     }
 
-    /// Sets the value of a key, which is deleted by the engine when `ttl` has passed, unless another
-    /// put comes before. The time counts from the commit, at a resolution of milliseconds.
+    /// Sets the value of a key, which the engine deletes when `ttl` has passed, unless the key is put again
+    /// before. The time counts from the commit, at a resolution of milliseconds.
     #[must_use]
     pub fn put_expiring(self, key: impl Into<Bytes>, value: impl Into<Bytes>, ttl: Duration) -> Transaction {
         self.push_put(key.into(), value.into(), Some(ttl))
@@ -113,10 +113,9 @@ impl Transaction {
         self
     }
 
-    /// Hands over the record that the caller read under the key of the last operation, so that the
-    /// committer need not read it again. Only a hint: when the key has changed since, it is not used.
-    /// Handing over a record that the engine did not return for this key corrupts the history of
-    /// the key.
+    /// Passes the record that the caller has read for the key of the last operation, so that the committer
+    /// need not read it again. Only a hint: when the key has changed since, it is not used. Passing a record
+    /// that the engine did not return for this key corrupts the history of the key.
     #[must_use]
     pub fn having_read(mut self, record: Record) -> Transaction {
         if let Some(operation) = self.operations.last_mut() {
@@ -138,14 +137,14 @@ impl Transaction {
     }
 
     fn push_put(mut self, key: Bytes, value: Bytes, ttl: Option<Duration>) -> Transaction {
-        // The sum over the value is taken here, on the caller's thread: the committer is the one
-        // thread that everybody waits for.
+        // The checksum of the value is computed here, on the caller's thread: the committer is the bottleneck
+        // of all writes.
         let value_crc = record::value_crc(&value);
         self.operations.push(Operation { key, action: Action::Put { value, value_crc, ttl }, read: None });
         self
     }
 
-    /// Bytes of keys and values: what the transaction counts for in queues and groups.
+    /// Bytes of keys and values: the transaction's size in queues and groups.
     pub(crate) fn size(&self) -> usize {
         let operations = self.operations.iter().map(|operation| {
             operation.key.len()
@@ -158,7 +157,7 @@ impl Transaction {
         operations.chain(conditions).fold(0, usize::saturating_add)
     }
 
-    /// Refuses what is over the limits or contradicts itself, before it takes a place in the queue.
+    /// Refuses a transaction that is over the limits or contradicts itself, before it is queued.
     pub(crate) fn check(&self, limits: &Limits) -> Result<()> {
         let bound = |what, size, limit| {
             if size > limit {

@@ -1,4 +1,4 @@
-//! Verification: reads everything and says what is wrong with it.
+//! Verification: reads the whole store and reports damage.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -20,12 +20,12 @@ use crate::store::{Cursor, Family, Pinned, Store};
 use crate::tables;
 use crate::watermark;
 
-/// Something that is wrong with the stored data.
+/// Damage or an inconsistency in the stored data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The key that it concerns, as far as that is known.
+    /// The key concerned, if known.
     pub key: Option<Bytes>,
-    /// The revision that it concerns, as far as that is known.
+    /// The revision concerned, if known.
     pub revision: Option<Revision>,
     /// What is wrong.
     pub reason: String,
@@ -44,35 +44,35 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// What a verification has read.
+/// The outcome of a verification.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyReport {
     /// Entries of all column families.
     pub entries: u64,
-    /// Findings found.
+    /// Number of findings.
     pub findings: u64,
     /// Newest revision, as far as it could be read.
     pub revision: Revision,
 }
 
 /// Checks the data directory `dir`, which must not be open: every checksum of every record and block, and
-/// that log, versions and deadlines agree with each other. Changes nothing. Calls `finding` for each
-/// finding and `progress` now and then.
+/// that log, versions and expiry entries are consistent. Changes nothing. Calls `finding` for each finding
+/// and `progress` now and then.
 ///
 /// # Errors
-/// [`Error::Locked`], [`Error::Foreign`], [`Error::FormatVersion`] or [`Error::Io`] when the directory cannot be looked at.
-/// Damage is no error but a finding.
+/// [`Error::Locked`], [`Error::Foreign`], [`Error::FormatVersion`] or [`Error::Io`] when the directory cannot
+/// be read. Damage is not an error but a finding.
 pub fn verify(
     dir: impl AsRef<Path>,
     mut progress: impl FnMut(Progress),
     mut finding: impl FnMut(Finding),
-) -> Result<Verified> {
-    let mut verified = Verified::default();
+) -> Result<VerifyReport> {
+    let mut verified = VerifyReport::default();
     let mut count = |found: Finding| {
         verified.findings += 1;
         finding(found);
     };
-    let store = match Store::open_to_look(&Options::new(dir.as_ref())) {
+    let store = match Store::open_read_only(&Options::new(dir.as_ref())) {
         Ok(store) => Arc::new(store),
         Err(error @ (Error::Rocks { .. } | Error::Corrupt { .. })) => {
             count(Finding {
@@ -88,19 +88,19 @@ pub fn verify(
     let mut check = Check {
         pinned: store.pin(),
         floor: Revision::ZERO,
-        head: Revision::ZERO,
+        latest: Revision::ZERO,
         finding: &mut count,
         progress: &mut progress,
         done: Progress { done: 0, total },
         reported: HashSet::new(),
     };
     check.run(&store);
-    match watermark::check(dir.as_ref(), check.head) {
+    match watermark::check(dir.as_ref(), check.latest) {
         Ok(()) => {}
         Err(error @ Error::LostCommits { .. }) => check.report(error),
         Err(error) => return Err(error),
     }
-    let (entries, revision) = (check.done.done, check.head);
+    let (entries, revision) = (check.done.done, check.latest);
     verified.entries = entries;
     verified.revision = revision;
     Ok(verified)
@@ -109,7 +109,7 @@ pub fn verify(
 struct Check<'a> {
     pinned: Pinned,
     floor: Revision,
-    head: Revision,
+    latest: Revision,
     finding: &'a mut dyn FnMut(Finding),
     progress: &'a mut dyn FnMut(Progress),
     done: Progress,
@@ -117,8 +117,8 @@ struct Check<'a> {
     reported: HashSet<String>,
 }
 
-/// Bound of `Check::reported`; beyond it errors are reported every time.
-const REPORTED: usize = 10_000;
+/// Maximum size of `Check::reported`; beyond it errors are reported every time.
+const MAX_REPORTED: usize = 10_000;
 
 /// Entries between two calls of the progress function.
 const PROGRESS_STEP: u64 = 4096;
@@ -134,11 +134,11 @@ impl Check<'_> {
             Err(error) => self.report(error),
         }
         match pinned_revision(&self.pinned) {
-            Ok(head) => self.head = head,
+            Ok(latest) => self.latest = latest,
             Err(error) => {
                 self.report(error);
-                // Unknown: nothing is beyond it.
-                self.head = Revision::new(u64::MAX);
+                // Unknown: no revision is beyond it.
+                self.latest = Revision::new(u64::MAX);
             }
         }
         for family in Family::ALL {
@@ -147,9 +147,9 @@ impl Check<'_> {
         (self.progress)(Progress { done: self.done.done, total: self.done.done });
     }
 
-    /// Reads a column family to its end, or to the first damaged block, which ends the cursor. Nothing is read without a look at
-    /// RocksDB's checksums: in a damaged block it takes lengths for true and allocates whatever they say. Blocks behind that
-    /// one were looked at with the tables.
+    /// Reads a column family to its end, or to the first damaged block, which ends the cursor. RocksDB's
+    /// checksums are always verified: in a damaged block it would trust lengths and allocate accordingly. The
+    /// blocks after that one were verified with the tables.
     fn family(&mut self, family: Family) {
         let mut last_revision = None;
         let mut read = ReadOptions::default();
@@ -184,7 +184,7 @@ impl Check<'_> {
         cursor.status()
     }
 
-    /// Checks an entry, which is sound by itself, against the others.
+    /// Checks an entry, which is valid by itself, against other entries.
     fn cross_check(
         &mut self,
         family: Family,
@@ -208,16 +208,16 @@ impl Check<'_> {
     fn check_current(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let (header, _) = record::check(key, value)?;
         let corrupt = |reason| Err(corrupt_record(key, header.mod_revision, reason));
-        if header.mod_revision > self.head {
+        if header.mod_revision > self.latest {
             return corrupt("the record is newer than the log");
         }
-        // Point reads go another way than scans, past filters and through the index.
+        // Point reads take another path than scans, through filters and index.
         if self.pinned.get(Family::Current, key)?.is_none_or(|found| *found != *value) {
             return corrupt("the record is found by scanning, but not by its key");
         }
         if let Some(deadline) = header.expires_at_ms() {
             if self.pinned.get(Family::Expiry, &layout::expiry_key(deadline, key))?.is_none() {
-                return corrupt("the record has a deadline that is not filed");
+                return corrupt("the record has a deadline and no expiry entry");
             }
         }
         if header.mod_revision > self.floor {
@@ -227,7 +227,7 @@ impl Check<'_> {
                 None => false,
             };
             if !logged {
-                return corrupt("the log does not tell of the record");
+                return corrupt("the log has no entry for the record");
             }
         }
         Ok(())
@@ -243,7 +243,7 @@ impl Check<'_> {
             return Err(corrupt_record(
                 &key,
                 revision,
-                "the record is filed as superseded and is the newest",
+                "the record is stored as superseded and is the newest",
             ));
         }
         Ok(())
@@ -253,7 +253,7 @@ impl Check<'_> {
         if entry.revision <= self.floor {
             return Ok(());
         }
-        // Relaxed transactions leave gaps, a restore only below the floor.
+        // Relaxed transactions leave gaps in the log, a restore only below the floor.
         let is_dense = self.pinned.revision(meta::RESERVED)? <= self.floor;
         if is_dense && after.is_some_and(|after| after >= self.floor && after.next() != entry.revision) {
             return Err(corrupt_record(b"", entry.revision, "the log has a gap before this revision"));
@@ -271,7 +271,11 @@ impl Check<'_> {
                 || header.version != operation.version
                 || header.create_revision != operation.create_revision
             {
-                return Err(corrupt_record(&operation.key, entry.revision, "log and record disagree"));
+                return Err(corrupt_record(
+                    &operation.key,
+                    entry.revision,
+                    "the log entry does not match the record",
+                ));
             }
             let superseded = operation.superseded;
             if superseded.is_set() && read::version(&self.pinned, &operation.key, superseded)?.is_none() {
@@ -296,7 +300,7 @@ impl Check<'_> {
         if agrees {
             Ok(())
         } else {
-            Err(corrupt_record(key, revision, "a deadline is filed that the record does not have"))
+            Err(corrupt_record(key, revision, "the expiry entry does not match the record"))
         }
     }
 
@@ -313,10 +317,10 @@ impl Check<'_> {
         (self.finding)(found);
     }
 
-    /// Whether that error of RocksDB was reported before; records it.
+    /// Whether this RocksDB error was reported before; records it.
     fn was_reported(&mut self, message: &str) -> bool {
         self.reported.contains(message)
-            || self.reported.len() < REPORTED && !self.reported.insert(message.to_owned())
+            || self.reported.len() < MAX_REPORTED && !self.reported.insert(message.to_owned())
     }
 
     fn report_block(&mut self, family: Family, error: rocksdb::Error) {

@@ -1,5 +1,5 @@
-//! A database directory beside the real one, through which RocksDB can be shown less than there is: its table files are
-//! links, its logs are cut or blank, a torn end of its MANIFEST is not there. What is done in it does not touch the real one.
+//! A view of a database: a directory in which table files are links, logs are truncated or blank, and a torn
+//! end of the MANIFEST is cut off. RocksDB can open it without touching the real database.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 use crate::recovery::TornManifest;
 use crate::watermark;
 
-/// What a view shows of the logs.
+/// The logs of a view.
 pub(crate) enum Logs<'a> {
-    /// These, each up to so many bytes.
+    /// These, each truncated to so many bytes.
     Cut(&'a [(PathBuf, u64)]),
-    /// Logs of the same names and lengths in which there is nothing.
+    /// Blank logs of the same names and lengths.
     Blank(&'a [(PathBuf, u64)]),
 }
 
@@ -43,7 +43,7 @@ impl View {
         })
     }
 
-    /// The same, and at `instead` where that cannot be.
+    /// The same, or at `instead` if that fails.
     pub(crate) fn temporary_or_at(
         instead: PathBuf,
         database: &Path,
@@ -51,21 +51,21 @@ impl View {
         torn: Option<&TornManifest>,
     ) -> Result<View> {
         View::temporary(database, logs, torn).or_else(|_| {
-            // A container may have no such directory, or one that is full or cannot be written.
+            // A container may have no such directory, or one that is full or read-only.
             directory::remove_unfinished(&instead)?;
             View::at(instead, database, logs, torn)
         })
     }
 
-    /// A view in `parent`. Names that a killed process has left over are passed over: in a container, the process that comes
-    /// after it has the same id.
+    /// A view in `parent`. Names left over by killed processes are skipped: in a container, the next process
+    /// may have the same id.
     fn numbered(
         parent: &Path,
         database: &Path,
         logs: &Logs<'_>,
         torn: Option<&TornManifest>,
     ) -> Result<View> {
-        /// More are not left over by kills.
+        /// Maximum number of leftover names that are skipped.
         const ATTEMPTS: u32 = 10_000;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut attempt = 0;
@@ -105,7 +105,7 @@ impl View {
             let (from, to) = (database.join(&name), self.0.join(&name));
             match Path::new(&name).extension().and_then(|extension| extension.to_str()) {
                 Some("log") => {}
-                // It would count on from there, and write over the end of the numbers to where a link leads.
+                // RocksDB would continue from this number, overflow, and write through a link.
                 Some("sst" | "blob") if is_beyond(&name) => {}
                 Some("sst" | "blob") => symlink(&from, &to)?,
                 // RocksDB locks one file and appends to others.
@@ -133,7 +133,7 @@ impl View {
     }
 }
 
-/// Whether the number of a table is none that RocksDB can have given it.
+/// Whether the number of a table cannot have been assigned by RocksDB.
 fn is_beyond(name: &OsStr) -> bool {
     let stem = Path::new(name).file_stem().and_then(OsStr::to_str).unwrap_or_default();
     watermark::number(stem).is_none_or(|number| number > watermark::HIGHEST_FILE)
@@ -141,7 +141,7 @@ fn is_beyond(name: &OsStr) -> bool {
 
 impl Drop for View {
     fn drop(&mut self) {
-        // It is of no use to anybody; what cannot be removed is in the way of nobody.
+        // A view that cannot be removed does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn names_that_a_kill_has_left_over_are_passed_over() {
         let (parent, database) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        // Other tests count, too: some of these are met.
+        // Other tests share the counter, so that some of these names are tried.
         for number in 0..1000 {
             let name = format!("plinth-view-{}-{number}", std::process::id());
             fs::create_dir(parent.path().join(name)).unwrap();

@@ -1,15 +1,17 @@
-//! The durable watermark: how far the store had certainly got, in a file of its own.
+//! The durable watermark: a lower bound of what the store holds, in a file of its own.
 //!
-//! RocksDB's MANIFEST knows of every log that was closed and how long it was (`track_and_verify_wals_in_manifest`), and
-//! nothing of the newest one: were that one absent, or shortened, or the last edits of the MANIFEST itself, the store would
-//! open as if what they held had never been, and give out its revisions again. The watermark names the newest log, bytes of it
-//! that are synced, a revision that is durable, and bytes of the MANIFEST that are synced. A start must find at least that.
+//! RocksDB's MANIFEST records every closed log with its length (`track_and_verify_wals_in_manifest`), but not
+//! the newest one: if that one, or the last edits of the MANIFEST itself, were missing or truncated, the
+//! store would open without their contents, and assign their revisions again. The watermark names the newest
+//! log, bytes of it that are synced, a revision that is durable, and bytes of the MANIFEST that are synced. A
+//! start must find at least these.
 //!
-//! It is written before the first group in a log is acknowledged, two seconds after a commit at the latest, and when the
-//! store is closed. So a log that is missing or empty is always found, and a shortened one unless all that is missing was written
-//! within the last two seconds.
+//! It is written before the first group in a log is acknowledged, two seconds after a commit at the latest,
+//! and when the store is closed. So a missing or empty log is always detected, and a truncated one unless all
+//! that is missing was written within the last two seconds.
 //!
-//! The file `WATERMARK` has two slots of a page each, written in turn, so that a torn write leaves the other:
+//! The file `WATERMARK` has two slots of a page each, written alternately, so that a torn write leaves the
+//! other intact:
 //!
 //! | offset | size | field |
 //! |---|---|---|
@@ -36,15 +38,15 @@ use crate::revision::Revision;
 
 /// The file's name.
 pub(crate) const WATERMARK: &str = "WATERMARK";
-/// The file while it is made.
+/// The file while it is being created.
 const WATERMARK_PART: &str = "WATERMARK.part";
 const MAGIC: &[u8; 8] = b"PLNTHWM1";
 const SLOT: usize = 4096;
 const BYTES: usize = 60;
-/// How often it is written while there are commits, and how often it is looked whether there were any.
+/// Interval of writes while there are commits.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How far the store had certainly got.
+/// A lower bound of what the store holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Mark {
     /// Number of the newest log.
@@ -83,7 +85,7 @@ impl Mark {
             manifest_bytes: read_u64(slot, 48)?,
         };
         let counter = read_u64(slot, 8)?;
-        // Room for all that is still to come; see `Revision::HIGHEST`.
+        // Leaves room for later values; see `Revision::HIGHEST`.
         let sound = sound && mark.revision.is_plausible() && counter <= Revision::HIGHEST.get();
         sound.then_some((counter, mark))
     }
@@ -94,11 +96,11 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
     Ok(read_counted(dir)?.map(|(_, mark)| mark))
 }
 
-/// Refuses a store that ends at `head` where it was further once.
-pub(crate) fn check(dir: &Path, head: Revision) -> Result<()> {
+/// Refuses a store that ends at `latest` if a later revision was durable.
+pub(crate) fn check(dir: &Path, latest: Revision) -> Result<()> {
     match read(dir)? {
-        Some(mark) if mark.revision > head => {
-            Err(Error::LostCommits { dir: dir.to_owned(), found: head, durable: mark.revision })
+        Some(mark) if mark.revision > latest => {
+            Err(Error::LostCommits { dir: dir.to_owned(), found: latest, durable: mark.revision })
         }
         _ => Ok(()),
     }
@@ -119,13 +121,13 @@ pub(crate) fn number(name: &str) -> Option<u64> {
     name.bytes().all(|byte| byte.is_ascii_digit()).then(|| name.parse().ok()).flatten()
 }
 
-/// Files of higher numbers are none of RocksDB's: it would count on from there, and over its end.
+/// RocksDB assigns no higher file numbers; starting from one, it would overflow.
 pub(crate) const HIGHEST_FILE: u64 = 1 << 40;
 
 /// The write-ahead logs of a database, oldest first.
 ///
 /// # Errors
-/// [`Error::Incomplete`] for one whose number the store cannot have given it.
+/// [`Error::Incomplete`] for one whose number cannot have been assigned by RocksDB.
 pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
     let io = |e| Error::io(format!("reading {}", database.display()), e);
     let mut logs = Vec::new();
@@ -135,7 +137,7 @@ pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
         let Some(found) = found else { continue };
         let path = database.join(name);
         if found > HIGHEST_FILE {
-            let reason = "its number is none that the store gave it; move it away";
+            let reason = "its number was not assigned by RocksDB; move the file out of the directory";
             return Err(Error::Incomplete { dir: database.to_owned(), path, reason });
         }
         logs.push((found, path));
@@ -144,7 +146,7 @@ pub(crate) fn logs(database: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(logs)
 }
 
-/// Reads a file without which there is no database.
+/// Reads a file that every database has.
 pub(crate) fn read_needed(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => Error::Incomplete {
@@ -169,35 +171,36 @@ pub(crate) fn manifest(database: &Path) -> Result<(u64, PathBuf)> {
     })
 }
 
-/// Counts the errors that RocksDB has met in the background.
+/// The number of RocksDB's background errors.
 pub(crate) type BackgroundErrors = Box<dyn Fn() -> u64 + Send>;
 
-/// Keeps the watermark of an open store.
+/// Maintains the watermark of an open store.
 pub(crate) struct Watermark {
     background_errors: BackgroundErrors,
     seen_errors: u64,
-    /// The number of a MANIFEST of which a sync may have failed: a later one that succeeds says nothing of what was lost with it.
+    /// The number of a MANIFEST of which a sync may have failed: a later successful sync does not cover what
+    /// was lost by it.
     distrusted: Option<u64>,
     database: PathBuf,
     path: PathBuf,
     file: File,
     counter: u64,
     log: File,
-    /// What the file says.
+    /// The mark in the file.
     marked: Mark,
-    /// What it could say.
+    /// The mark to be written next.
     reached: Mark,
-    /// The log has bytes of other writers, so how many are on disk is not known without a sync.
+    /// The log also has unsynced bytes of other writers, so its synced length is unknown without a sync.
     is_log_ahead: bool,
     marked_at: Instant,
-    /// Bytes of the log, and writes that the store had taken, when they were looked at last.
+    /// Bytes of the log and number of the store's writes when they were last read.
     seen_bytes: u64,
     seen_writes: u64,
 }
 
 impl Watermark {
-    /// Writes the watermark of a store that was opened and is at `revision`, with everything synced. The file is made where there is
-    /// none.
+    /// Writes the watermark of a store that was opened and is at `revision`, with everything synced. The file
+    /// is created if it does not exist.
     pub(crate) fn start(
         dir: &Path,
         revision: Revision,
@@ -241,15 +244,16 @@ impl Watermark {
         Ok(watermark)
     }
 
-    /// A group was written and synced, and `revision` is durable. When the group is the first in its log, this is on disk when
-    /// the function returns. `writes` counts the store's writes, each before it is done.
+    /// A group was written and synced, and `revision` is durable. When the group is the first in its log, the
+    /// watermark is on disk when the function returns. `writes` counts the store's writes, each before it
+    /// starts.
     pub(crate) fn synced(&mut self, revision: Revision, writes: &AtomicU64) -> Result<()> {
         let bytes = self.log_bytes()?;
-        // After the bytes: a write that is not counted yet is not among them.
+        // Read after the bytes: a write that is not counted yet is not among them.
         let writes = writes.load(Ordering::SeqCst);
         let alone = self.seen_writes.checked_add(1) == Some(writes);
-        // Alone, and the log has grown: the group is in it. Else the group is in a newer one, or others wrote, too, and one of
-        // them may have begun a new log.
+        // A single write, and the log has grown: the group is in it. Otherwise the group is in a newer log,
+        // or there were other writes, and one of them may have begun a new log.
         let same_log = alone && bytes > self.seen_bytes;
         (self.seen_bytes, self.seen_writes) = (bytes, writes);
         self.reached.revision = revision;
@@ -273,7 +277,7 @@ impl Watermark {
         (self.marked != self.reached).then(|| INTERVAL.saturating_sub(self.marked_at.elapsed()))
     }
 
-    /// Writes what was reached: of the log at least what holds that revision.
+    /// Writes the reached mark; its log length covers at least its revision.
     pub(crate) fn mark(&mut self) -> Result<()> {
         if self.is_log_ahead {
             self.reached.log_bytes = self.synced_log_bytes()?;
@@ -289,11 +293,11 @@ impl Watermark {
         Ok(())
     }
 
-    /// Writes what was reached, with the length of the MANIFEST on disk.
+    /// Writes the reached mark, with the synced length of the MANIFEST.
     fn mark_manifest(&mut self) -> Result<()> {
         let (number, path) = manifest(&self.database)?;
         let length = File::open(&path).and_then(|file| synced_length(&file));
-        // After the sync: an error that it hides is among them.
+        // Read after the sync: an error that the sync hides is counted.
         let errors = (self.background_errors)();
         if errors != self.seen_errors {
             (self.seen_errors, self.distrusted) = (errors, Some(number));
@@ -308,21 +312,21 @@ impl Watermark {
         self.mark()
     }
 
-    /// Writes what was reached, with the lengths of the log and of the MANIFEST on disk.
+    /// Writes the reached mark, with the synced lengths of the log and of the MANIFEST.
     fn mark_synced_files(&mut self) -> Result<()> {
         let length = self.synced_log_bytes()?;
         (self.seen_bytes, self.reached.log_bytes) = (length, length);
         self.mark_manifest()
     }
 
-    /// The length of the newest log that is known, all of which is on disk then.
+    /// Syncs the current log, and returns its length.
     fn synced_log_bytes(&mut self) -> Result<u64> {
         self.is_log_ahead = false;
         synced_length(&self.log)
             .map_err(|e| Error::io(format!("syncing a log in {}", self.database.display()), e))
     }
 
-    /// Writes the watermark of a store in which everything was written out and nothing is under way.
+    /// Writes the watermark of a store that was flushed and has no writes in flight.
     pub(crate) fn close(&mut self, revision: Revision) -> Result<()> {
         let (number, path) = newest_log(&self.database)?;
         self.log = File::open(&path).map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
@@ -331,12 +335,12 @@ impl Watermark {
     }
 
     fn log_bytes(&self) -> Result<u64> {
-        let io = |e| Error::io(format!("looking at a log in {}", self.database.display()), e);
+        let io = |e| Error::io(format!("reading metadata of a log in {}", self.database.display()), e);
         Ok(self.log.metadata().map_err(io)?.len())
     }
 }
 
-/// The length of a file, all of which is on disk.
+/// Syncs a file, and returns its length.
 fn synced_length(file: &File) -> std::io::Result<u64> {
     let length = file.metadata()?.len();
     file.sync_data()?;
@@ -347,11 +351,11 @@ fn newest_log(database: &Path) -> Result<(u64, PathBuf)> {
     logs(database)?.pop().ok_or(Error::Incomplete {
         dir: database.to_owned(),
         path: database.join("*.log"),
-        reason: "there is no write-ahead log",
+        reason: "no write-ahead log was found",
     })
 }
 
-/// Makes the file, with the counter zero and no claim.
+/// Creates the file, with a mark of zeros.
 fn make(dir: &Path) -> Result<()> {
     let part = dir.join(WATERMARK_PART);
     let write = || -> std::io::Result<()> {
@@ -400,11 +404,11 @@ mod tests {
         watermark.synced(Revision::new(9), &AtomicU64::new(2)).unwrap();
         assert_eq!(read(dir.path()).unwrap(), Some(mark(4, 3, 8)), "not for every group");
         assert!(watermark.due().is_some());
-        // Alone, and the log has not grown.
+        // A single write, and the log has not grown.
         fs::write(database.join("000009.log"), "three").unwrap();
         watermark.synced(Revision::new(10), &AtomicU64::new(3)).unwrap();
         assert_eq!(read(dir.path()).unwrap(), Some(mark(9, 5, 10)));
-        // The log has grown, but somebody else wrote, too.
+        // The log has grown, but there was another write, too.
         fs::write(database.join("000009.log"), "three, four").unwrap();
         fs::write(database.join("000010.log"), "five").unwrap();
         watermark.synced(Revision::new(11), &AtomicU64::new(5)).unwrap();

@@ -1,4 +1,4 @@
-//! The engine's promises, one by one, through its public face.
+//! The engine's guarantees, one by one, through its public API.
 
 use std::time::{Duration, Instant};
 
@@ -298,7 +298,7 @@ fn feeds_read_back_from_disk() {
     put(&engine, "a", "2");
     delete(&engine, "a");
     drop(engine);
-    // After a restart nothing is in memory.
+    // After a restart the memory is empty.
     let engine = open(&dir);
     for previous in [true, false] {
         let key = if previous { "b" } else { "c" };
@@ -374,15 +374,15 @@ fn the_head_survives_when_compaction_removes_the_whole_log() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(&dir);
     put(&engine, "a", "1");
-    let head = delete(&engine, "a");
-    engine.compact(head).unwrap();
+    let latest = delete(&engine, "a");
+    engine.compact(latest).unwrap();
     engine.wait_compacted().unwrap();
     drop(engine);
     let engine = open(&dir);
-    assert_eq!(engine.current_revision(), head);
-    assert_eq!(put(&engine, "a", "2"), head.next());
+    assert_eq!(engine.current_revision(), latest);
+    assert_eq!(put(&engine, "a", "2"), latest.next());
     let record = engine.get(b"a", At::Latest).unwrap().unwrap();
-    assert_eq!((record.create_revision, record.version), (head.next(), 1));
+    assert_eq!((record.create_revision, record.version), (latest.next(), 1));
 }
 
 #[test]

@@ -24,14 +24,14 @@ impl Clocks {
         Arc::new(Clocks(Mutex::new((0, wall))))
     }
 
-    /// Time passes.
+    /// Advances both clocks.
     fn pass(&self, seconds: u64) {
         let mut clocks = self.0.lock();
         clocks.0 += seconds;
         clocks.1 += seconds;
     }
 
-    /// The machine's clock is set.
+    /// Sets the machine's clock.
     fn set(&self, wall: u64) {
         self.0.lock().1 = wall;
     }
@@ -60,7 +60,7 @@ fn put(engine: &Engine, key: &str, ttl: u64) {
     engine.transact(transaction).wait().unwrap();
 }
 
-/// Has the engine expire what is due: a key that lives for a second is gone.
+/// Makes the engine expire what is due, and waits until a key with a TTL of a second is gone.
 fn expire(engine: &Engine, clocks: &Clocks) {
     put(engine, "second", SECOND);
     clocks.pass(2 * SECOND);
@@ -95,7 +95,7 @@ fn deadlines_do_not_inherit_a_future_that_was_taken_back() {
     clocks.pass(2 * HOUR);
     expire(&engine, &clocks);
     eventually("an hour has passed", || !is_there(&engine, "hour"));
-    // The same across a start.
+    // The same across a restart.
     put(&engine, "hour", HOUR);
     engine.close().unwrap();
     drop(engine);
@@ -124,7 +124,7 @@ fn retention_goes_on_after_a_jump_forward_and_back() {
     engine.close().unwrap();
     drop(engine);
 
-    // The log is empty now; the time that it had is known nonetheless.
+    // The log is empty now; its newest time is known nonetheless.
     let engine = open(dir.path(), &clocks);
     let last = engine.transact(Transaction::new().put("key", "later")).wait().unwrap().revision;
     clocks.pass(2 * HOUR);

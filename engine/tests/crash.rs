@@ -1,8 +1,8 @@
-//! The engine is killed, and what it acknowledged must be there.
+//! The engine is killed, and what it acknowledged must survive.
 //!
-//! A child process writes and tells each acknowledgement over a pipe; it is killed with SIGKILL, at a random
-//! moment or at a named point of the code; then the survivor is held against the acknowledgements. The
-//! operations follow from a seed, so parent and child know them alike.
+//! A child process writes and reports each acknowledgement over a pipe; it is killed with SIGKILL, at a
+//! random moment or at a failpoint; then the store is compared with the acknowledgements. The operations
+//! follow from a seed, so that parent and child compute the same.
 //!
 //! Needs the feature `failpoints`. `PLINTH_TEST_SCALE` multiplies the number of kills.
 
@@ -20,7 +20,7 @@ use plinth_engine::{
 /// Kills at random moments.
 const RANDOM_KILLS: u64 = 120;
 
-/// Named points and how often each is killed at.
+/// Failpoints and how often each is killed at.
 const POINTS: &[(&str, u64)] = &[
     ("write-before", 12),
     ("write-after", 14),
@@ -35,7 +35,7 @@ const POINTS: &[(&str, u64)] = &[
     ("create-before-rename", 3),
 ];
 
-/// Transaction number `n` of a seed: what it does to which keys.
+/// Transaction number `n` of a seed: its operations.
 fn operations(seed: u64, n: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let mut random = Random(seed ^ n.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut operations: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
@@ -64,12 +64,12 @@ fn transaction(operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> Transaction {
 }
 
 fn options(dir: &Path) -> Options {
-    // Small buffers: files are written out and merged all the time.
+    // Small buffers, so that flushes and compactions are frequent.
     Options::new(dir).write_buffer_bytes(128 << 10).max_wal_bytes(512 << 10)
 }
 
-/// The child. Writes without end, several transactions under way at once, compacts and copies now and
-/// then, and prints `ack REVISION` and `floor REVISION`.
+/// The child. Writes forever, several transactions in flight at once, compacts and copies now and then, and
+/// prints `ack REVISION` and `floor REVISION`.
 #[test]
 #[ignore = "run by the other tests as a child process"]
 fn child() {
@@ -84,8 +84,8 @@ fn child() {
     let mut out = std::io::stdout();
     let mut random = Random(seed);
     loop {
-        let head = engine.current_revision().get();
-        let under_way: Vec<_> = (head + 1..=head + 1 + random.below(20))
+        let latest = engine.current_revision().get();
+        let under_way: Vec<_> = (latest + 1..=latest + 1 + random.below(20))
             .map(|n| engine.transact(transaction(&operations(seed, n))))
             .collect();
         for proposal in under_way {
@@ -93,17 +93,17 @@ fn child() {
             writeln!(out, "ack {revision}").unwrap();
         }
         out.flush().unwrap();
-        let head = engine.current_revision();
+        let latest = engine.current_revision();
         if random.below(8) == 0 {
-            let floor = Revision::new(head.get().saturating_sub(random.below(60)));
+            let floor = Revision::new(latest.get().saturating_sub(random.below(60)));
             engine.compact(floor).unwrap();
             writeln!(out, "floor {floor}").unwrap();
             out.flush().unwrap();
         }
         if random.below(30) == 0 {
-            let copy = dir.join(format!("copy-{head}"));
+            let copy = dir.join(format!("copy-{latest}"));
             engine.checkpoint(&copy).unwrap();
-            writeln!(out, "copy {head}").unwrap();
+            writeln!(out, "copy {latest}").unwrap();
             out.flush().unwrap();
         }
         if random.below(30) == 0 {
@@ -122,17 +122,17 @@ fn spawn(dir: &Path, seed: u64, point: Option<(&str, u64)>) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// What the child said before it died.
+/// What the child reported before it was killed.
 #[derive(Default)]
-struct Told {
+struct ChildReport {
     acknowledged: u64,
     floor: u64,
     copy: Option<u64>,
 }
 
 /// Reads until the child is dead; kills it after `acks` acknowledgements when that is given.
-fn listen(mut child: Child, acks: Option<u64>) -> Told {
-    let mut told = Told::default();
+fn listen(mut child: Child, acks: Option<u64>) -> ChildReport {
+    let mut report = ChildReport::default();
     let mut heard = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         // The last line may be cut off by the kill.
@@ -142,27 +142,27 @@ fn listen(mut child: Child, acks: Option<u64>) -> Told {
         let Ok(number) = number.parse::<u64>() else { continue };
         match what {
             "ack" => {
-                assert!(number > told.acknowledged, "revisions go forward");
-                told.acknowledged = number;
+                assert!(number > report.acknowledged, "revisions go forward");
+                report.acknowledged = number;
                 heard += 1;
                 if acks.is_some_and(|acks| heard == acks) {
                     child.kill().unwrap();
                 }
             }
-            "floor" => told.floor = told.floor.max(number),
-            "copy" => told.copy = Some(number),
+            "floor" => report.floor = report.floor.max(number),
+            "copy" => report.copy = Some(number),
             _ => {}
         }
     }
     let _ = child.kill();
     child.wait().unwrap();
-    told
+    report
 }
 
-/// The model of transactions 1 to `head` of a seed, with the states from `from` on.
-fn model(seed: u64, from: u64, head: u64) -> Model {
+/// The model of transactions 1 to `latest` of a seed, with the states from `from` on.
+fn model(seed: u64, from: u64, latest: u64) -> Model {
     let mut model = Model::default();
-    for n in 1..=head {
+    for n in 1..=latest {
         assert_eq!(model.apply(&operations(seed, n)), n);
         if n > from {
             continue;
@@ -172,20 +172,20 @@ fn model(seed: u64, from: u64, head: u64) -> Model {
     model
 }
 
-/// Opens what the child left and checks it; answers head and floor.
-fn check(dir: &Path, seed: u64, told: &Told) -> (u64, u64) {
+/// Opens what the child left and checks it; returns the latest revision and the floor.
+fn check(dir: &Path, seed: u64, report: &ChildReport) -> (u64, u64) {
     if dir.join("db").exists() {
         assert_sound(dir);
     }
     let engine = Engine::open(options(dir)).unwrap();
-    let (head, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
-    assert!(head >= told.acknowledged, "lost: {} acknowledged, {head} there", told.acknowledged);
-    assert!(floor >= told.floor, "a floor that was acknowledged stays");
-    assert!(floor <= head);
-    let model = model(seed, floor, head);
-    let mut random = Random(seed ^ head);
-    let mut at = vec![floor, head];
-    at.extend((0..6).map(|_| floor + random.below(head - floor + 1)));
+    let (latest, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
+    assert!(latest >= report.acknowledged, "lost: {} acknowledged, {latest} there", report.acknowledged);
+    assert!(floor >= report.floor, "a floor that was acknowledged stays");
+    assert!(floor <= latest);
+    let model = model(seed, floor, latest);
+    let mut random = Random(seed ^ latest);
+    let mut at = vec![floor, latest];
+    at.extend((0..6).map(|_| floor + random.below(latest - floor + 1)));
     for at in at {
         let state = dump(&engine, &KeyRange::all(), At::Exact(Revision::new(at)));
         let expected = &model.states[at as usize];
@@ -203,7 +203,7 @@ fn check(dir: &Path, seed: u64, told: &Told) -> (u64, u64) {
             .collect();
         assert!(
             differing.is_empty(),
-            "state at {at} of {floor}..{head}, key, expected, found: {differing:?}"
+            "state at {at} of {floor}..{latest}, key, expected, found: {differing:?}"
         );
     }
     assert!(replay(&engine, &KeyRange::all(), floor) == model.feed(&KeyRange::all(), floor));
@@ -214,25 +214,25 @@ fn check(dir: &Path, seed: u64, told: &Told) -> (u64, u64) {
     engine.wait_compacted().unwrap();
     let head_state = dump(&engine, &KeyRange::all(), At::Exact(Revision::new(floor)));
     assert!(head_state == model.states[floor as usize], "finishing the compaction changes nothing");
-    (head, floor)
+    (latest, floor)
 }
 
-/// Runs a child, lets it die, checks; several lives in the same directory.
+/// Runs and kills a child, and checks the store; several times in the same directory.
 fn lives(seed: u64, count: u64, mut next: impl FnMut(u64) -> (Option<u64>, Option<(String, u64)>)) {
     let dir = scratch();
     let mut random = Random(seed);
     for life in 0..count {
         let (acks, point) = next(life);
         let point = point.as_ref().map(|(name, nth)| (name.as_str(), *nth));
-        let mut told = listen(spawn(dir.path(), seed, point), acks);
-        if let Some(copy) = told.copy.take() {
+        let mut report = listen(spawn(dir.path(), seed, point), acks);
+        if let Some(copy) = report.copy.take() {
             let copy = dir.path().join(format!("copy-{copy}"));
             if random.below(2) == 0 {
                 // A finished checkpoint holds all that was acknowledged before it began.
-                check(&copy, seed, &Told { acknowledged: 0, floor: 0, copy: None });
+                check(&copy, seed, &ChildReport { acknowledged: 0, floor: 0, copy: None });
             }
         }
-        check(&dir.path().join("data"), seed, &told);
+        check(&dir.path().join("data"), seed, &report);
         for entry in std::fs::read_dir(dir.path()).unwrap() {
             let path = entry.unwrap().path();
             if path.file_name().is_some_and(|name| name != "data") {

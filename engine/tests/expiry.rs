@@ -1,4 +1,4 @@
-//! Damaged entries of the deadlines: each is reported once and skipped, and the others expire.
+//! Damaged expiry entries: each is reported once and skipped, and the others expire.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn put_expiring(engine: &Engine, key: &str) {
     engine.transact(transaction).wait().unwrap();
 }
 
-/// Changes the entries of the deadlines behind the engine's back.
+/// Changes expiry entries without the engine.
 fn tamper(dir: &Path, change: impl Fn(&rocksdb::DB, &rocksdb::ColumnFamily, &[u8], &[u8])) {
     let families = ["default", "current", "history", "log", "expiry"];
     let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.join("db"), families).unwrap();
@@ -40,7 +40,8 @@ fn one_damaged_entry_keeps_no_other_from_expiring() {
             let mut value = value.to_vec();
             value[0] ^= 1;
             db.put_cf(family, key, value).unwrap();
-            // No entry at all, before all others; and 300 deadlines, more than one step, of a key without one.
+            // No entry at all, before all others; and 300 deadlines, more than one step, of a key without
+            // one.
             db.put_cf(family, b"none", b"").unwrap();
             for deadline in 1..=300u64 {
                 let key = [&deadline.to_be_bytes()[..], b"ghost"].concat();
@@ -53,21 +54,21 @@ fn one_damaged_entry_keeps_no_other_from_expiring() {
     });
 
     let warnings: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = Arc::clone(&warnings);
+    let sink = Arc::clone(&warnings);
     let options = Options::new(dir.path())
         .history_retention(Some(Duration::ZERO))
         .compaction_interval(Duration::from_millis(5))
         .on_warning(move |warning| {
             assert!(matches!(warning, Warning::DamagedDeadline { .. }), "{warning}");
-            told.lock().push(warning.to_string());
+            sink.lock().push(warning.to_string());
         });
     let engine = Engine::open(options).unwrap();
     eventually("the others expire", || !is_there(&engine, "old") && !is_there(&engine, "whole"));
     assert!(is_there(&engine, "damaged"), "nobody knows when it was to expire");
     put_expiring(&engine, "later");
     eventually("expiry goes on", || !is_there(&engine, "later"));
-    let head = engine.current_revision();
-    eventually("retention goes on", || engine.compacted_revision() >= head);
+    let latest = engine.current_revision();
+    eventually("retention goes on", || engine.compacted_revision() >= latest);
     assert_eq!(engine.stats().damaged_deadlines, 302);
     let warnings = warnings.lock();
     assert_eq!(warnings.len(), 302, "each is reported once");

@@ -1,5 +1,5 @@
-//! The engine fails for good: everybody who waits is answered, nothing is tried again, it says so, and what
-//! was acknowledged is there when the directory is opened again. Needs the feature `failpoints`.
+//! The engine fails for good: every waiting caller is answered, nothing is retried, the failure is reported,
+//! and what was acknowledged is there when the directory is opened again. Needs the feature `failpoints`.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock()
 }
 
-/// A failpoint that passes again when it is dropped, whatever becomes of the test.
+/// A failpoint that is cleared on drop, even if the test fails.
 struct Set(&'static str);
 
 fn set(name: &'static str, action: Action) -> Set {
@@ -38,7 +38,8 @@ fn put(engine: &Engine, key: &str) -> Proposal {
     engine.transact(Transaction::new().put(key.to_owned(), "value"))
 }
 
-/// Waits on a thread of its own, so that a proposal that nobody answers fails the test instead of hanging it.
+/// Waits on a thread of its own, so that a proposal that is never answered fails the test instead of hanging
+/// it.
 fn outcome(proposal: Proposal) -> Result<Committed, Error> {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(proposal.wait()));
@@ -69,11 +70,11 @@ fn block_on<T>(future: impl std::future::Future<Output = T>) -> T {
     }
 }
 
-/// What holds for every engine that has failed, once the cause is gone; then opens the directory again.
+/// Checks what holds for every failed engine; then opens the directory again.
 fn assert_failed(engine: Engine, point: Set, acknowledged: &[&str]) -> Failure {
-    let told = failure(&engine);
+    let reported = failure(&engine);
     drop(point);
-    assert_eq!(engine.failure().as_ref(), Some(&told));
+    assert_eq!(engine.failure().as_ref(), Some(&reported));
     let refused = outcome(put(&engine, "refused")).unwrap_err();
     assert!(matches!(refused, Error::Poisoned { .. }), "nothing is tried again: {refused}");
     assert!(engine.compact(engine.current_revision()).is_err());
@@ -84,7 +85,7 @@ fn assert_failed(engine: Engine, point: Set, acknowledged: &[&str]) -> Failure {
         assert!(engine.get(key.as_bytes(), At::Latest).unwrap().is_some(), "reads go on");
     }
     assert!(matches!(engine.close(), Err(Error::Poisoned { .. })));
-    told
+    reported
 }
 
 fn assert_there(dir: &std::path::Path, acknowledged: &[&str]) {
@@ -120,13 +121,13 @@ fn a_failed_write_answers_all_and_is_not_tried_again() {
         let ended = feed.next_timeout(Duration::from_secs(60));
         assert!(matches!(ended, Err(Error::Poisoned { .. })), "{ended:?}");
         assert!(matches!(block_on(waiting), Err(Error::Poisoned { .. })));
-        let told = assert_failed(engine, point, &["a"]);
-        assert!(matches!(told, Failure::Write { .. }), "{told}");
+        let reported = assert_failed(engine, point, &["a"]);
+        assert!(matches!(reported, Failure::Write { .. }), "{reported}");
         assert_there(dir.path(), &["a"]);
     }
 }
 
-/// Relaxed transactions are acknowledged before they are synced; their sync fails behind everybody's back.
+/// Relaxed transactions are acknowledged before they are synced; their sync fails later.
 #[test]
 fn a_failed_sync_of_relaxed_transactions_is_noticed() {
     let _alone = alone();
@@ -139,8 +140,8 @@ fn a_failed_sync_of_relaxed_transactions_is_noticed() {
     // The first of them reserves revisions, which is synced.
     put(&engine, "r/1").wait().unwrap();
     let _ = outcome(put(&engine, "r/2"));
-    let told = assert_failed(engine, point, &["a", "r/1"]);
-    assert!(matches!(told, Failure::Write { .. }), "{told}");
+    let reported = assert_failed(engine, point, &["a", "r/1"]);
+    assert!(matches!(reported, Failure::Write { .. }), "{reported}");
     assert_there(dir.path(), &["a", "r/1"]);
 }
 
@@ -151,14 +152,17 @@ fn a_panic_of_the_thread_that_writes_answers_all() {
     let engine = Engine::open(Options::new(dir.path())).unwrap();
     put(&engine, "a").wait().unwrap();
     let point = set("write-before", Action::Panic);
-    // More than the builder writes itself, so that groups lie with both threads.
+    // More than the builder writes itself, so that both threads hold groups.
     let proposals: Vec<Proposal> = (0..50).map(|n| put(&engine, &format!("b{n}"))).collect();
     for proposal in proposals {
         let error = outcome(proposal).unwrap_err();
         assert!(matches!(error, Error::OutcomeUnknown { .. } | Error::Poisoned { .. }), "{error}");
     }
-    let told = assert_failed(engine, point, &["a"]);
-    assert!(matches!(&told, Failure::Panic { message, .. } if message.contains("write-before")), "{told}");
+    let reported = assert_failed(engine, point, &["a"]);
+    assert!(
+        matches!(&reported, Failure::Panic { message, .. } if message.contains("write-before")),
+        "{reported}"
+    );
     assert_there(dir.path(), &["a"]);
 }
 
@@ -171,12 +175,12 @@ fn a_panic_of_the_maintenance_thread_fails_the_engine() {
     let last = put(&engine, "a").wait().unwrap().revision;
     let point = set("compact-after-history", Action::Panic);
     engine.compact(last).unwrap();
-    let told = assert_failed(engine, point, &["a"]);
-    assert!(matches!(&told, Failure::Panic { thread, .. } if thread == "plinth-tend"), "{told}");
+    let reported = assert_failed(engine, point, &["a"]);
+    assert!(matches!(&reported, Failure::Panic { thread, .. } if thread == "plinth-maintain"), "{reported}");
     assert_there(dir.path(), &["a"]);
 }
 
-/// Whoever was refused for want of room knows that nothing was written, and the engine is well.
+/// A write that was refused for lack of space has certainly not been written, and the engine has not failed.
 #[test]
 fn a_full_disk_is_no_failure() {
     let _alone = alone();

@@ -1,11 +1,11 @@
-//! A disk that is full, made by a failpoint. Alone in its file: failpoints are global to a process.
+//! A full disk, simulated by a failpoint. In a file of its own: failpoints are global to a process.
 
 mod common;
 
 use common::{assert_sound, replay, scratch};
 use plinth_engine::{failpoint, At, Engine, Error, KeyRange, Options, Transaction};
 
-/// A full disk refuses writes, lets reads go on, and is over when there is room.
+/// On a full disk writes are refused and reads continue; writes work again once there is space.
 #[test]
 fn a_full_disk_refuses_writes_and_passes() {
     let dir = scratch();
@@ -29,14 +29,14 @@ fn a_full_disk_refuses_writes_and_passes() {
     assert_eq!(engine.get(b"a", At::Latest).unwrap().unwrap().mod_revision, before);
     failpoint::clear_point("write-full");
     assert_eq!(put("b").unwrap().revision, before.next(), "no revision is skipped");
-    let told = replay(&engine, &KeyRange::all(), 0);
-    assert_eq!(told.len(), 2, "what failed is in no feed");
+    let delivered = replay(&engine, &KeyRange::all(), 0);
+    assert_eq!(delivered.len(), 2, "what failed is in no feed");
     drop(engine);
     assert_sound(dir.path());
 }
 
-/// The same on a file system that is really full. Needs a small one: `mount -t tmpfs -o size=24m tmpfs DIR` and
-/// `PLINTH_SMALL_DISK=DIR`.
+/// The same on a file system that is really full. Needs a small one: `mount -t tmpfs -o size=24m tmpfs DIR`
+/// and `PLINTH_SMALL_DISK=DIR`.
 #[test]
 #[ignore = "needs a small file system, named by PLINTH_SMALL_DISK"]
 fn a_really_full_disk_refuses_writes_and_passes() {
@@ -70,8 +70,8 @@ fn a_really_full_disk_refuses_writes_and_passes() {
         std::thread::park_timeout(std::time::Duration::from_millis(100));
     }
     assert_eq!(engine.current_revision().get(), u64::from(acknowledged) + 1);
-    let told = replay(&engine, &KeyRange::all(), 0);
-    assert_eq!(told.len() as u32, acknowledged + 1);
+    let delivered = replay(&engine, &KeyRange::all(), 0);
+    assert_eq!(delivered.len() as u32, acknowledged + 1);
     drop(engine);
     assert_sound(&data);
 }

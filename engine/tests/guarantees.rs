@@ -37,7 +37,7 @@ fn an_acknowledged_write_is_in_the_files() {
     let engine = Engine::open(Options::new(dir.path())).unwrap();
     for n in 1..=20u64 {
         let revision = put(&engine, "key", &n.to_string());
-        // What a process that dies here leaves.
+        // The files as a process killed here would leave them.
         let image = scratch();
         copy_dir(dir.path(), image.path());
         let survivor = Engine::open(Options::new(image.path())).unwrap();
@@ -107,12 +107,12 @@ fn progress_never_runs_ahead_of_events() {
             expected.push(revision.get());
         }
     }
-    let head = engine.current_revision();
+    let latest = engine.current_revision();
     done.store(true, Ordering::SeqCst);
     for (watcher, expected) in watchers.into_iter().zip(expected) {
         let (seen, progress) = watcher.join().unwrap();
         assert_eq!(seen, expected);
-        assert_eq!(progress, head);
+        assert_eq!(progress, latest);
     }
 }
 
@@ -153,8 +153,8 @@ fn starved_feeds_get_everything_once_or_an_error() {
             for n in 0..scaled(4000) {
                 drop(engine.transact(Transaction::new().put(format!("k{}", n % 20), n.to_string())));
                 if n % 500 == 499 {
-                    let head = engine.current_revision().get();
-                    engine.compact(Revision::new(head.saturating_sub(300))).unwrap();
+                    let latest = engine.current_revision().get();
+                    engine.compact(Revision::new(latest.saturating_sub(300))).unwrap();
                 }
             }
             engine.transact(Transaction::new().put("last", "")).wait().unwrap().revision
@@ -187,9 +187,9 @@ fn starved_feeds_get_everything_once_or_an_error() {
     };
     let followers: Vec<_> = (0..8)
         .map(|n| {
-            let head = engine.current_revision();
-            let feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(head).previous(n % 2 == 0));
-            follow(feed.unwrap(), head.get(), n % 4 != 0)
+            let latest = engine.current_revision();
+            let feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(latest).previous(n % 2 == 0));
+            follow(feed.unwrap(), latest.get(), n % 4 != 0)
         })
         .collect();
     let last = writer.join().unwrap();
@@ -208,12 +208,12 @@ fn the_delete_event_next_to_the_floor_is_there() {
     let created = put(&engine, "key", "value");
     let deleted = engine.transact(Transaction::new().delete("key")).wait().unwrap().revision;
     put(&engine, "other", "value");
-    // The floor is the revision before the delete: the delete must be told, with what was deleted.
+    // The floor is the revision before the delete: the delete must be delivered, with the deleted record.
     engine.compact(created).unwrap();
     engine.wait_compacted().unwrap();
-    let told = replay(&engine, &KeyRange::key("key"), created.get());
-    assert_eq!(told.len(), 1);
-    let (at, (_, new, old)) = &told[0];
+    let delivered = replay(&engine, &KeyRange::key("key"), created.get());
+    assert_eq!(delivered.len(), 1);
+    let (at, (_, new, old)) = &delivered[0];
     assert_eq!(
         (*at, new.is_none(), old.as_ref().unwrap().value.as_slice()),
         (deleted.get(), true, &b"value"[..])
@@ -227,7 +227,7 @@ fn the_delete_event_next_to_the_floor_is_there() {
         Err(Error::Compacted { .. })
     ));
     assert!(replay(&engine, &KeyRange::key("key"), deleted.get()).is_empty());
-    // Created again, it is a new life.
+    // Created again, the key has a new create revision.
     put(&engine, "key", "again");
     assert_eq!(engine.get(b"key", At::Exact(deleted)).unwrap(), None);
     assert_eq!(engine.get(b"key", At::Latest).unwrap().unwrap().version, 1);
@@ -315,7 +315,7 @@ fn dropped_subscriptions_leave_nothing() {
     put(&engine, "k1/x", "value");
 }
 
-/// What a client did, and when: two moments on a clock that all clients share.
+/// What a client did, and when: start and end by a clock that all clients share.
 struct Observation {
     called: u64,
     returned: u64,
@@ -331,9 +331,9 @@ enum Seen {
     Listed(u64),
 }
 
-/// Concurrent histories, checked. Each write tells its place in the one order of all writes, so
-/// linearizability comes down to this: the order agrees with real time, and what a read saw lies between
-/// what was there when it was called and when it returned.
+/// Checks concurrent histories. Each write has its place in the one order of all writes, so linearizability
+/// comes down to this: the order agrees with real time, and what a read saw lies between the states when it
+/// was called and when it returned.
 #[test]
 fn histories_are_linearizable() {
     const KEYS: [&str; 3] = ["x", "y", "z"];
@@ -448,27 +448,26 @@ fn the_stored_floor_does_not_go_back() {
         for n in 0..8u8 {
             engine.transact(Transaction::new().put("key", vec![n])).wait().unwrap();
         }
-        let head = engine.current_revision();
+        let latest = engine.current_revision();
         let start = std::sync::Barrier::new(4);
         std::thread::scope(|scope| {
             for back in 0..4 {
                 let (engine, start) = (&engine, &start);
                 scope.spawn(move || {
                     start.wait();
-                    engine.compact(Revision::new(head.get() - back)).unwrap();
+                    engine.compact(Revision::new(latest.get() - back)).unwrap();
                 });
             }
         });
         engine.wait_compacted().unwrap();
         drop(engine);
         let engine = Engine::open(Options::new(dir.path())).unwrap();
-        assert_eq!(engine.compacted_revision(), head);
+        assert_eq!(engine.compacted_revision(), latest);
     }
 }
 
-/// Somebody reads the past from disk, and that takes its time: here the reader's own wake-up does, on the
-/// thread that reads. Live subscribers, so many that the committing thread does not wake them itself, are
-/// woken nonetheless.
+/// A subscriber reads the past from disk, slowly: here its own wake-up blocks the thread that reads. Live
+/// subscribers, so many that the writer does not wake them itself, are woken nonetheless.
 #[test]
 fn a_slow_reader_of_the_past_delays_no_live_subscriber() {
     use parking_lot::Mutex;
@@ -499,7 +498,7 @@ fn a_slow_reader_of_the_past_delays_no_live_subscriber() {
     let (reading, blocked) = channel();
     let (release, released) = channel();
     let slow = Waker::from(Arc::new(Blocks(reading, Mutex::new(released))));
-    // A read that is over before its first poll returns need not wake anybody: the next one is tried then.
+    // A read that completes before its first poll returns wakes no one: then the next one is tried.
     let mut behind = Vec::new();
     loop {
         let mut feed = engine.subscribe(Subscribe::new(KeyRange::all()).after(Revision::ZERO)).unwrap();

@@ -1,4 +1,4 @@
-//! What a power cut or a bad disk leaves: cut logs, lost un-synced writes, flipped bits.
+//! What a power failure or a bad disk leaves: truncated logs, lost unsynced writes, flipped bits.
 
 mod common;
 
@@ -31,17 +31,17 @@ fn put(key: &str, value: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
     (key.as_bytes().to_vec(), Some(value.to_vec()))
 }
 
-/// Whether everything readable is what the model says, up to the engine's head.
+/// Whether everything readable equals the model, up to the engine's latest revision.
 fn assert_prefix(engine: &Engine, model: &Model) {
-    let head = engine.current_revision().get();
-    for at in engine.compacted_revision().get()..=head {
+    let latest = engine.current_revision().get();
+    for at in engine.compacted_revision().get()..=latest {
         let state = dump(engine, &KeyRange::all(), At::Exact(Revision::new(at)));
         assert_eq!(state, model.states[at as usize], "state at {at}");
     }
     let mut prefix = model.clone();
-    prefix.truncate(head);
-    let told = replay(engine, &KeyRange::all(), engine.compacted_revision().get());
-    assert_eq!(told, prefix.feed(&KeyRange::all(), engine.compacted_revision().get()));
+    prefix.truncate(latest);
+    let delivered = replay(engine, &KeyRange::all(), engine.compacted_revision().get());
+    assert_eq!(delivered, prefix.feed(&KeyRange::all(), engine.compacted_revision().get()));
 }
 
 fn wal_len(dir: &Path) -> u64 {
@@ -66,7 +66,8 @@ fn crashed() -> (tempfile::TempDir, Model, Vec<u64>) {
     }
     // Everything acknowledged is in the files now, synced; nothing else happens meanwhile.
     copy_dir(live.path(), image.path());
-    // The tests cut off what was acknowledged as if it had not been, so the file that knows better goes.
+    // The tests cut off acknowledged writes as if they had not been acknowledged, so the watermark is
+    // removed.
     std::fs::remove_file(image.path().join("WATERMARK")).unwrap();
     (image, model, lengths)
 }
@@ -106,7 +107,7 @@ fn damage_in_the_middle_of_the_log_is_an_error() {
     let sound = std::fs::read(&wal).unwrap();
     let mut random = Random(3);
     let mut places: Vec<u64> = (0..scaled(80)).map(|_| random.below(last_record * 8)).collect();
-    // The length of the first record, which decides where the next one is looked for.
+    // The length of the first record, which decides where the next one is expected.
     places.extend(32..48);
     for bit in places {
         let mut damaged = sound.clone();
@@ -122,8 +123,8 @@ fn damage_in_the_middle_of_the_log_is_an_error() {
     assert!(Engine::open(small(dir.path())).is_ok());
 }
 
-/// What was written after the last sync is dropped: only relaxed transactions may be gone, and their
-/// revisions are not given out again.
+/// What was written after the last sync is dropped: only relaxed transactions may be lost, and their
+/// revisions are not assigned again.
 #[test]
 fn lost_unsynced_data_takes_only_relaxed_transactions() {
     let live = scratch();
@@ -139,7 +140,7 @@ fn lost_unsynced_data_takes_only_relaxed_transactions() {
     commit(&engine, &mut model, vec![put("strict", b"2")]);
     // A strict transaction syncs all that came before it.
     let synced = wal_len(live.path());
-    let synced_head = model.head();
+    let synced_latest = model.latest_revision();
     for n in 0..5 {
         commit(&engine, &mut model, vec![put("relaxed/c", &[n])]);
     }
@@ -151,15 +152,15 @@ fn lost_unsynced_data_takes_only_relaxed_transactions() {
 
     let engine = Engine::open(options(image.path())).unwrap();
     let state = dump(&engine, &KeyRange::all(), At::Latest);
-    assert_eq!(state, model.states[synced_head as usize]);
+    assert_eq!(state, model.states[synced_latest as usize]);
     assert!(engine.current_revision() >= given_out, "no revision is given out twice");
     let next = engine.transact(Transaction::new().put("strict", "3")).wait().unwrap().revision;
     assert!(next > given_out);
-    assert_eq!(replay(&engine, &KeyRange::all(), synced_head).len(), 1);
+    assert_eq!(replay(&engine, &KeyRange::all(), synced_latest).len(), 1);
     drop(engine);
     assert_sound(image.path());
 
-    // Closing in peace syncs everything and skips nothing.
+    // A regular close syncs everything and skips nothing.
     let image = scratch();
     let engine = Engine::open(options(image.path())).unwrap();
     let revision = engine.transact(Transaction::new().put("relaxed/a", "1")).wait().unwrap().revision;
@@ -169,7 +170,7 @@ fn lost_unsynced_data_takes_only_relaxed_transactions() {
     assert_eq!(engine.current_revision(), revision);
 }
 
-/// Flips bits in table files: reads answer rightly or not at all, and `verify` sees what they see.
+/// Flips bits in table files: reads return correct data or an error, and `verify` reports what they report.
 #[test]
 fn flipped_bits_in_tables_are_never_served() {
     let live = scratch();
@@ -215,11 +216,12 @@ fn flipped_bits_in_tables_are_never_served() {
     assert!(seen > harmless * 3, "{seen} findings seen, {harmless} bits mattered to nobody");
 }
 
-/// Flips bits of an archive, each bit of its head and end and one of every other byte: no restore succeeds, and none leaves a directory
-/// that can be opened.
+/// Flips bits of an archive, each bit of its header and trailer and one of every other byte: no restore
+/// succeeds, and none leaves a directory that can be opened.
 #[test]
 fn every_flipped_bit_of_an_archive_is_refused() {
-    /// Bytes at the beginning (magic and the head of the first block) and at the end (the trailer) of which each bit is flipped.
+    /// Bytes at the beginning (magic and the header of the first block) and at the end (the trailer) of which
+    /// each bit is flipped.
     const ENDS: usize = 32;
     let live = scratch();
     let engine = Engine::open(small(live.path())).unwrap();
@@ -246,7 +248,8 @@ fn every_flipped_bit_of_an_archive_is_refused() {
             while let Some(bit) = bits.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut damaged = archive.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
-                // What failed before is taken over: a directory for each would be most of the time.
+                // The directory of the failed attempt is reused: a new one for each would take most of the
+                // time.
                 let is_restored =
                     restore(&mut damaged.as_slice(), to.path(), Continuation::Same, |_| {}).is_ok();
                 let is_open = bit % 64 == 0 && Engine::open(small(to.path())).is_ok();

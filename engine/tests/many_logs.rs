@@ -1,8 +1,9 @@
-//! A killed store with three write-ahead logs that are all needed: whichever of them is lost or damaged is found when the store
-//! is opened, nothing is removed, and `repair` is the way out.
+//! A killed store with three write-ahead logs that are all needed: whichever of them is lost or damaged is
+//! detected when the store is opened, nothing is removed, and `repair` recovers the store.
 //!
-//! The engine writes its families out together, so it has more than one log only while that is under way. Here the logs are
-//! written past it: a family that nobody reads is written out alone, which begins a new log and leaves the others needed.
+//! The engine flushes its families together, so it has more than one log only during a flush. Here the logs
+//! are written without the engine: an unused family is flushed alone, which begins a new log while the others
+//! are still needed.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn value(n: usize) -> Vec<u8> {
     (0..3000).map(|_| random.next() as u8 | 1).collect()
 }
 
-/// What a family holds.
+/// The contents of a family.
 fn entries(db: &DB, family: &str) -> Vec<(Box<[u8]>, Box<[u8]>)> {
     let family = db.cf_handle(family).unwrap();
     db.iterator_cf(family, IteratorMode::Start).map(Result::unwrap).collect()
@@ -63,14 +64,14 @@ fn write_watermark(dir: &Path, revision: u64) {
     fs::write(dir.join("WATERMARK"), bytes).unwrap();
 }
 
-/// A directory as SIGKILL leaves it, with three logs, and its head.
+/// A directory as SIGKILL leaves it, with three logs, and its latest revision.
 fn killed() -> (tempfile::TempDir, Revision) {
     // What the engine would have written.
     let source = scratch();
     let engine = Engine::open(Options::new(source.path())).unwrap();
-    let mut head = Revision::ZERO;
+    let mut latest = Revision::ZERO;
     for n in 0..LOGS * COMMITS {
-        head = engine.transact(Transaction::new().put(key(n), value(n))).wait().unwrap().revision;
+        latest = engine.transact(Transaction::new().put(key(n), value(n))).wait().unwrap().revision;
     }
     engine.close().unwrap();
     drop(engine);
@@ -90,7 +91,7 @@ fn killed() -> (tempfile::TempDir, Revision) {
     synced.set_sync(true);
     for (n, (record, logged)) in records.iter().zip(&logged).enumerate() {
         if n > 0 && n % COMMITS == 0 {
-            // The format is among the numbers of the store: written once more it changes nothing.
+            // The format is one of the metadata numbers: writing it once more changes nothing.
             let format = db.get_cf(default, "format").unwrap().unwrap();
             db.put_cf_opt(default, "format", format, &synced).unwrap();
             db.flush_cf(default).unwrap();
@@ -104,8 +105,8 @@ fn killed() -> (tempfile::TempDir, Revision) {
     copy_dir(live.path(), image.path());
     drop(db);
     assert_eq!(wal_files(image.path()).len(), LOGS);
-    write_watermark(image.path(), head.get());
-    (image, head)
+    write_watermark(image.path(), latest.get());
+    (image, latest)
 }
 
 fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
@@ -116,9 +117,9 @@ fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Opens `dir`, which must be complete.
-fn assert_complete(dir: &Path, head: Revision) {
+fn assert_complete(dir: &Path, latest: Revision) {
     let engine = Engine::open(Options::new(dir)).unwrap();
-    assert_eq!(engine.current_revision(), head);
+    assert_eq!(engine.current_revision(), latest);
     let state = dump(&engine, &KeyRange::all(), At::Latest);
     assert_eq!(state.len(), LOGS * COMMITS);
     for n in 0..LOGS * COMMITS {
@@ -128,10 +129,10 @@ fn assert_complete(dir: &Path, head: Revision) {
     assert_sound(dir);
 }
 
-/// What a log holds after a change; none when it is removed.
+/// The contents of a log after a change; none when it is removed.
 type Change = fn(&[u8]) -> Option<Vec<u8>>;
 
-/// What may be done to a log.
+/// Changes of a log.
 const CHANGES: [(&str, Change); 5] = [
     ("removed", |_| None),
     ("empty", |_| Some(Vec::new())),
@@ -152,9 +153,9 @@ const CHANGES: [(&str, Change); 5] = [
 
 #[test]
 fn each_of_three_logs_is_missed() {
-    let (image, head) = killed();
+    let (image, latest) = killed();
     let (_whole, dir) = copy(image.path());
-    assert_complete(&dir, head);
+    assert_complete(&dir, latest);
     for (at, log) in wal_files(image.path()).iter().enumerate() {
         for (what, change) in CHANGES {
             let what = format!("log {at}, {what}");
@@ -174,10 +175,10 @@ fn each_of_three_logs_is_missed() {
             let is_gone = fs::metadata(&path).map_or(true, |file| file.len() == 0);
             let mut notes = Vec::new();
             let done = repair(&dir, true, |_| {}, |note| notes.push(note)).unwrap();
-            assert!(done.needed && done.revision > head, "{what}: {done:?}");
-            // Everything before the place of the damage stays.
+            assert!(done.needed && done.revision > latest, "{what}: {done:?}");
+            // Everything before the damage is kept.
             assert!(done.kept as usize >= at * COMMITS, "{what}: {done:?}");
-            // What is not there is dropped by name or missing by revision.
+            // Every lost commit is either dropped by key or missing by revision.
             let (first, last) = (at * COMMITS + 1, (at + 1) * COMMITS);
             let dropped = done.log_revisions.is_some() || done.log_bytes > 0;
             let is_told = |n: usize| {
@@ -189,16 +190,16 @@ fn each_of_three_logs_is_missed() {
             }
             assert!(dropped || !done.missing.is_empty(), "{what}: {done:?}: {notes:?}");
             assert_sound(&dir);
-            assert!(Engine::open(Options::new(&dir)).unwrap().current_revision() > head, "{what}");
+            assert!(Engine::open(Options::new(&dir)).unwrap().current_revision() > latest, "{what}");
         }
     }
 }
 
-/// Commits that are gone are noticed only when the logs have been read: nothing of them is in the tables then.
+/// Lost commits are detected only when the logs have been read: nothing of them is in the tables.
 #[test]
 fn a_start_that_is_refused_late_writes_nothing_into_tables() {
-    let (image, head) = killed();
-    write_watermark(image.path(), head.get() + 1);
+    let (image, latest) = killed();
+    write_watermark(image.path(), latest.get() + 1);
     let dir = image.path();
     let (tables, logs) = (table_files(dir), wal_files(dir));
     let content = |logs: &[PathBuf]| logs.iter().map(|log| fs::read(log).unwrap()).collect::<Vec<_>>();
@@ -209,6 +210,6 @@ fn a_start_that_is_refused_late_writes_nothing_into_tables() {
         assert_eq!(table_files(dir), tables);
         assert_eq!(content(&logs), before);
     }
-    write_watermark(dir, head.get());
-    assert_complete(dir, head);
+    write_watermark(dir, latest.get());
+    assert_complete(dir, latest);
 }

@@ -100,7 +100,7 @@ impl World {
         // Small buffers, so that short histories reach the disk, the ring's end and the queue's limit.
         let options = Options::new(self.dir.path()).event_ring_bytes(4000).write_buffer_bytes(64 << 10);
         self.engine = Some(Engine::open(options).unwrap());
-        assert_eq!(self.engine().current_revision().get(), self.model.head());
+        assert_eq!(self.engine().current_revision().get(), self.model.latest_revision());
         assert_eq!(self.engine().compacted_revision().get(), self.floor);
     }
 
@@ -113,11 +113,11 @@ impl World {
     }
 
     fn take(&mut self, step: Step) {
-        let head = self.model.head();
+        let latest_revision = self.model.latest_revision();
         match step {
             Step::Transact { conditions, operations, hint } => self.transact(&conditions, &operations, hint),
             Step::Burst(operations) => {
-                // One transaction for each operation, all under way at once.
+                // One transaction for each operation, all in flight at once.
                 let proposals: Vec<_> = operations
                     .iter()
                     .map(|(key, value)| self.engine().transact(transaction(&[(*key, value.clone())])))
@@ -128,7 +128,7 @@ impl World {
                 }
             }
             Step::Get { key, back } => {
-                let at = head.saturating_sub(back);
+                let at = latest_revision.saturating_sub(back);
                 let found = self.engine().get(KEYS[key], At::Exact(Revision::new(at)));
                 if at < self.floor {
                     assert!(matches!(found, Err(Error::Compacted { .. })));
@@ -144,7 +144,7 @@ impl World {
                 );
             }
             Step::Range { range: index, back } => {
-                let at = head.saturating_sub(back);
+                let at = latest_revision.saturating_sub(back);
                 let snapshot = self.engine().snapshot(At::Exact(Revision::new(at)));
                 if at < self.floor {
                     assert!(matches!(snapshot, Err(Error::Compacted { .. })));
@@ -160,7 +160,7 @@ impl World {
                 assert_eq!(snapshot.unwrap().count(&range).unwrap(), expected.len() as u64);
             }
             Step::Compact { back, finish } => {
-                let at = head.saturating_sub(back);
+                let at = latest_revision.saturating_sub(back);
                 self.engine().compact(Revision::new(at)).unwrap();
                 self.floor = self.floor.max(at);
                 if finish {
@@ -173,7 +173,7 @@ impl World {
                 self.open();
             }
             Step::Subscribe { range: index, back } => {
-                let (range, after) = (range(index), head.saturating_sub(back));
+                let (range, after) = (range(index), latest_revision.saturating_sub(back));
                 let subscribe = Subscribe::new(range.clone()).after(Revision::new(after)).previous(true);
                 match self.engine().subscribe(subscribe) {
                     Ok(feed) => self.feeds.push(Open { feed, range, seen: after }),
@@ -185,7 +185,7 @@ impl World {
                 let revision = self.engine().current_revision();
                 if let Some(open) = self.feeds.get_mut(feed) {
                     assert_eq!(drain(&mut open.feed, revision), self.model.feed(&open.range, open.seen));
-                    open.seen = head;
+                    open.seen = latest_revision;
                 }
             }
             Step::Unsubscribe { feed } => {
@@ -196,7 +196,7 @@ impl World {
             Step::Restore => {
                 let mut archive = Vec::new();
                 let archived = self.engine().backup(&mut archive, |_| {}).unwrap();
-                assert_eq!(archived.revision.get(), head);
+                assert_eq!(archived.revision.get(), latest_revision);
                 self.close(false);
                 self.dir = scratch();
                 assert_eq!(
@@ -245,8 +245,8 @@ impl World {
                 None => transaction.delete(KEYS[*key]),
             };
             if hint {
-                // The record as of some earlier moment: sometimes still true, sometimes not.
-                let at = Revision::new(self.model.head().saturating_sub(1).max(self.floor));
+                // The record as of some earlier moment, which may have changed since.
+                let at = Revision::new(self.model.latest_revision().saturating_sub(1).max(self.floor));
                 if let Some(record) = self.engine().get(KEYS[*key], At::Exact(at)).unwrap() {
                     transaction = transaction.having_read(record);
                 }
@@ -259,7 +259,7 @@ impl World {
         }
         let operations: Vec<_> =
             operations.iter().map(|(key, value)| (KEYS[*key].to_vec(), value.clone())).collect();
-        let before = self.model.head();
+        let before = self.model.latest_revision();
         let revision = self.model.apply(&operations);
         let committed = outcome.unwrap();
         assert_eq!(committed.revision.get(), revision);
@@ -270,12 +270,12 @@ impl World {
     }
 
     fn check_all(&self) {
-        for at in self.floor..=self.model.head() {
+        for at in self.floor..=self.model.latest_revision() {
             let state = dump(self.engine(), &KeyRange::all(), At::Exact(Revision::new(at)));
             assert_eq!(state, self.model.states[at as usize], "state at {at}");
         }
-        let told = replay(self.engine(), &KeyRange::all(), self.floor);
-        assert_eq!(told, self.model.feed(&KeyRange::all(), self.floor));
+        let delivered = replay(self.engine(), &KeyRange::all(), self.floor);
+        assert_eq!(delivered, self.model.feed(&KeyRange::all(), self.floor));
     }
 }
 
@@ -324,7 +324,7 @@ fn a_subscriber_that_falls_behind_gets_everything_once() {
         let key = format!("{}{}", if i % 4 == 0 { "other" } else { "k" }, i % 50);
         let value = i.to_le_bytes().to_vec();
         proposals.push(engine.transact(Transaction::new().put(key.clone(), value.clone())));
-        // Only the newest states are looked at: the model would keep 20,000 of them.
+        // Only the newest states are compared: the model would keep 20,000 of them.
         model.apply(&[(key.into_bytes(), Some(value))]);
         if model.states.len() > 2 {
             let at = model.states.len() - 3;
@@ -335,10 +335,10 @@ fn a_subscriber_that_falls_behind_gets_everything_once() {
         proposal.wait().unwrap();
     }
     assert!(engine.stats().ring_bytes < 128 << 10, "the ring is bounded whoever lags");
-    let told = drain(&mut slow, engine.current_revision());
-    assert_eq!(told.len(), 15_000);
-    assert_eq!(told, model.feed(&KeyRange::prefix("k"), 0));
-    // It has rejoined: the next event comes from memory.
+    let delivered = drain(&mut slow, engine.current_revision());
+    assert_eq!(delivered.len(), 15_000);
+    assert_eq!(delivered, model.feed(&KeyRange::prefix("k"), 0));
+    // It has caught up: the next event comes from memory.
     engine.transact(Transaction::new().put("k", "live")).wait().unwrap();
     assert!(matches!(slow.try_next(), Ok(Some(Feed::Events(events))) if events.len() == 1));
 }

@@ -1,5 +1,5 @@
-//! What a start refuses, and that it removes nothing: each file of a data directory absent, unreadable, or of
-//! another kind.
+//! What a start refuses without removing anything: each file of a data directory missing, unreadable, or of
+//! another type.
 
 mod common;
 
@@ -39,7 +39,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     found
 }
 
-/// Asserts that `dir` is refused in every way of opening it, with a message that has `text`, and stays as it is.
+/// Asserts that `dir` is refused in every way of opening it, with a message that contains `text`, and stays
+/// unchanged.
 #[track_caller]
 fn assert_refused(dir: &Path, text: &str) {
     let before = files(dir);
@@ -52,7 +53,7 @@ fn assert_refused(dir: &Path, text: &str) {
     assert!(verify(dir, |_| {}, |_| {}).is_err());
     assert!(restore(&mut &b""[..], dir, Continuation::Same, |_| {}).is_err());
     let mut after = files(dir);
-    // The lock is all that a refused start may make.
+    // The lock is all that a refused start may create.
     after.remove(&dir.join("LOCK"));
     let mut before = before;
     before.remove(&dir.join("LOCK"));
@@ -69,7 +70,7 @@ fn a_store_without_its_marker_is_refused_and_kept() {
     assert_eq!(dump(&engine, &KeyRange::all(), At::Latest).len(), 20);
 }
 
-/// The system answers a look with an error that is not "not found", as it does for EACCES and EIO.
+/// Reading metadata fails with an error that is not "not found", as with EACCES and EIO.
 #[test]
 fn a_failed_look_is_not_absence() {
     for name in ["PLINTH", "db"] {
@@ -177,7 +178,8 @@ fn an_unfinished_creation_starts_over() {
     assert_eq!(names, ["LOCK", "PLINTH", "WATERMARK", "db"]);
 }
 
-/// A directory that version 0.1 left behind when it was killed: no watermark, and a MANIFEST that does not track logs.
+/// A directory that version 0.1 left behind when it was killed: no watermark, and a MANIFEST that does not
+/// track logs.
 #[test]
 fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/killed_0_1");
@@ -196,7 +198,7 @@ fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     drop((feed, engine));
     verify(dir.path(), |_| {}, |finding| panic!("{finding}")).unwrap();
     assert_eq!(Engine::open(Options::new(dir.path())).unwrap().current_revision(), head);
-    // Without its only log there is nothing in it, which is no empty store.
+    // Without its only log there is nothing in it, which is not an empty store.
     let dir = scratch();
     copy_dir(&old, dir.path());
     fs::remove_file(dir.path().join("db/000004.log")).unwrap();
@@ -204,8 +206,8 @@ fn a_store_of_the_version_before_opens_with_all_that_it_holds() {
     assert!(refused.contains("files of it are missing"), "{refused}");
 }
 
-/// The old store has given out revisions after the backup: nobody who holds one of them misses what is different in the restored
-/// store.
+/// The old store has assigned revisions after the backup: no client that holds one of them misses the
+/// differences of the restored store.
 #[test]
 fn a_restored_store_goes_on_beyond_what_the_old_one_gave_out() {
     let from = populated();

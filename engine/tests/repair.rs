@@ -1,5 +1,5 @@
-//! `repair` of stores that RocksDB cannot open, or whose logs are damaged: what the sound files hold is kept in its newest version, and what
-//! is lost is counted.
+//! `repair` of stores that RocksDB cannot open, or whose logs are damaged: what the sound files hold is kept
+//! in its newest version, and what is lost is counted.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use common::{assert_sound, copy_dir, dump, scratch, wal_files};
 use plinth_engine::{
-    repair, restore, verify, At, Continuation, Engine, Error, KeyRange, Options, Repaired, Revision,
+    repair, restore, verify, At, Continuation, Engine, Error, KeyRange, Options, RepairReport, Revision,
     Transaction,
 };
 
@@ -34,8 +34,8 @@ fn state(engine: &Engine) -> State {
     entries.map(|(key, version)| (key, version.value)).collect()
 }
 
-/// A store that was killed: in its tables the keys with one update each, in its log updates, deletions and new keys. What it
-/// holds, and its head.
+/// A store that was killed: in its tables the keys with one update each, in its log updates, deletions and
+/// new keys. Its contents, and its latest revision.
 fn killed(is_swept: bool) -> (tempfile::TempDir, State, Revision) {
     let live = scratch();
     let engine = Engine::open(Options::new(live.path())).unwrap();
@@ -58,17 +58,17 @@ fn killed(is_swept: bool) -> (tempfile::TempDir, State, Revision) {
         engine.compact(Revision::new(KEYS)).unwrap();
         engine.wait_compacted().unwrap();
     }
-    let head = put(&engine, 501, "new");
+    let latest = put(&engine, 501, "new");
     let image = scratch();
     copy_dir(live.path(), image.path());
-    (image, state(&engine), head)
+    (image, state(&engine), latest)
 }
 
 /// A copy of a store with a change to its files, repaired; and the notes.
 fn repaired(
     image: &Path,
     change: impl FnOnce(&Path),
-) -> (tempfile::TempDir, Result<Repaired, Error>, Vec<String>) {
+) -> (tempfile::TempDir, Result<RepairReport, Error>, Vec<String>) {
     let dir = scratch();
     copy_dir(image, dir.path());
     change(&dir.path().join("db"));
@@ -101,16 +101,17 @@ fn truncated(path: &Path, bytes: u64) {
     file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
 }
 
-/// A damaged or missing table of one family keeps nothing in the logs from counting, whichever family it is.
+/// A damaged or missing table of one family does not prevent the logs from being applied, whichever family it
+/// is.
 #[test]
 fn the_logs_are_replayed_over_the_tables_that_are_left() {
     for is_swept in [false, true] {
-        let (image, expected, head) = killed(is_swept);
-        replayed(&image, &expected, head);
+        let (image, expected, latest) = killed(is_swept);
+        replayed(&image, &expected, latest);
     }
 }
 
-fn replayed(image: &tempfile::TempDir, expected: &State, head: Revision) {
+fn replayed(image: &tempfile::TempDir, expected: &State, latest: Revision) {
     for family in ["history", "log", "default"] {
         let tables = tables_of(image.path(), family);
         assert!(!tables.is_empty(), "{family}");
@@ -129,7 +130,7 @@ fn replayed(image: &tempfile::TempDir, expected: &State, head: Revision) {
             assert_eq!((done.lost, done.reverted, done.log_bytes), (0, 0, 0), "{what}: {notes:?}");
             let (found, revision) = opened(dir.path());
             assert_eq!(found, *expected, "{what}");
-            assert!(revision > head, "{what}");
+            assert!(revision > latest, "{what}");
         }
     }
 }
@@ -156,7 +157,7 @@ fn a_lost_newest_state_is_made_of_history_and_logs() {
     assert_eq!(found.len(), expected.len(), "what was deleted stays deleted");
 }
 
-/// A young store has everything in its log: whatever else is lost, nothing of it is.
+/// A young store has everything in its log: whatever else is lost, no data is.
 #[test]
 fn a_store_whose_log_has_everything_survives_the_loss_of_all_else() {
     let live = scratch();
@@ -200,8 +201,8 @@ fn a_store_whose_log_has_everything_survives_the_loss_of_all_else() {
     }
 }
 
-/// A log that is needed no longer, which a crash between the MANIFEST's sync and the log's removal leaves, costs nothing: neither where
-/// the MANIFEST tells so, nor where it is lost and the tables have to.
+/// An obsolete log, which a crash between the MANIFEST's sync and the log's removal leaves, does no harm:
+/// neither where the MANIFEST records it, nor where the MANIFEST is lost and the tables have to.
 #[test]
 fn a_log_that_is_needed_no_longer_is_left_out() {
     let live = scratch();
@@ -245,16 +246,16 @@ fn a_log_that_is_needed_no_longer_is_left_out() {
 
 #[test]
 fn what_a_damaged_log_costs_is_named() {
-    let (image, _, head) = killed(false);
+    let (image, _, latest) = killed(false);
     let (dir, done, notes) = repaired(image.path(), |db| {
         let log = wal_files(db.parent().unwrap()).pop().unwrap();
         let mut bytes = fs::read(&log).unwrap();
-        // The first record: everything behind it can be read, and does not follow.
+        // The first record: everything after it can be read, and does not continue the sound part.
         bytes[30] ^= 0x55;
         fs::write(log, bytes).unwrap();
     });
     let done = done.unwrap();
-    assert_eq!(done.log_revisions.unwrap().1, head);
+    assert_eq!(done.log_revisions.unwrap().1, latest);
     // The first of the ten updates is the damaged record itself: it is missing as a whole.
     assert_eq!((done.reverted, done.lost), (9 + 5, 2), "{done:?}: {notes:?}");
     let first = Revision::new(2 * KEYS + 1);
@@ -265,7 +266,8 @@ fn what_a_damaged_log_costs_is_named() {
     assert_eq!(opened(dir.path()).0.len() as u64, KEYS);
 }
 
-/// A MANIFEST that has lost its end, at the end of a record, too, names other tables than those that count: all are taken.
+/// A truncated MANIFEST, also one that ends with a complete record, names obsolete tables: all tables are
+/// read.
 #[test]
 fn a_manifest_without_its_end_hides_no_table() {
     let (image, expected, _) = killed(false);
@@ -288,7 +290,7 @@ fn a_manifest_without_its_end_hides_no_table() {
     }
 }
 
-/// What all tables of one flush held is missing as a whole, and what stays may be older than it was.
+/// The contents of all tables of one flush are missing, and what is kept may be older than it was.
 #[test]
 fn a_lost_flush_is_noticed() {
     let live = scratch();
@@ -306,7 +308,7 @@ fn a_lost_flush_is_noticed() {
         tables
             .push(families.flat_map(|f| tables_of(live.path(), f)).filter(|t| !known.contains(t)).collect());
     }
-    // A newer log keeps the watermark from telling alone.
+    // With a newer log, the watermark is not the only evidence.
     let engine = Engine::open(Options::new(live.path())).unwrap();
     put(&engine, 100, "last");
     let image = scratch();
@@ -316,7 +318,7 @@ fn a_lost_flush_is_noticed() {
         tables[1].iter().for_each(|table| fs::remove_file(db.join(table.file_name().unwrap())).unwrap());
     });
     let done = done.unwrap();
-    // What the third round took the place of is in history.
+    // What the third round superseded is in history.
     assert_eq!(done.missing, [(Revision::new(21), Revision::new(25))], "{done:?}: {notes:?}");
     // Those of the first round, of which 10 to 14 were updated in the second.
     assert_eq!(done.uncertain, 15, "{done:?}: {notes:?}");
@@ -324,7 +326,7 @@ fn a_lost_flush_is_noticed() {
     assert_eq!(found.len(), 15 + 20 + 1);
 }
 
-/// RocksDB would take the number for its own and count on from there, over the end of numbers and over tables.
+/// RocksDB would continue from this number, overflow, and overwrite tables.
 #[test]
 fn a_log_with_an_impossible_number_is_refused() {
     let (image, expected, _) = killed(false);
@@ -351,22 +353,22 @@ fn a_log_with_an_impossible_number_is_refused() {
     }
 }
 
-/// Without the watermark nothing would tell of a log that was lost with it: the start says so.
+/// Without the watermark the loss of a log cannot be detected: the start warns of it.
 #[test]
 fn a_lost_watermark_is_told() {
     let (image, _, _) = killed(false);
     let warnings = |dir: &Path| {
-        let told = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
-        let tell = std::sync::Arc::clone(&told);
-        let options = Options::new(dir).on_warning(move |warning| tell.lock().push(warning.to_string()));
+        let reported = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let sink = std::sync::Arc::clone(&reported);
+        let options = Options::new(dir).on_warning(move |warning| sink.lock().push(warning.to_string()));
         drop(Engine::open(options).unwrap());
-        let told = told.lock().clone();
-        told
+        let reported = reported.lock().clone();
+        reported
     };
     assert_eq!(warnings(image.path()), [""; 0]);
     fs::remove_file(image.path().join("WATERMARK")).unwrap();
-    let told = warnings(image.path());
-    assert!(matches!(&told[..], [text] if text.contains("WATERMARK")), "{told:?}");
+    let reported = warnings(image.path());
+    assert!(matches!(&reported[..], [text] if text.contains("WATERMARK")), "{reported:?}");
     assert_eq!(warnings(image.path()), [""; 0], "it is there again");
     let (mut archive, restored) = (Vec::new(), scratch());
     let engine = Engine::open(Options::new(image.path())).unwrap();
@@ -379,7 +381,7 @@ fn a_lost_watermark_is_told() {
 
 #[test]
 fn lost_revisions_are_reported_and_an_empty_store_takes_no_ones_place() {
-    let (image, _, head) = killed(false);
+    let (image, _, latest) = killed(false);
     let remove_logs = |db: &Path| {
         wal_files(db.parent().unwrap()).iter().for_each(|log| fs::remove_file(log).unwrap());
     };
@@ -387,7 +389,7 @@ fn lost_revisions_are_reported_and_an_empty_store_takes_no_ones_place() {
     let missing = done.unwrap().missing;
     // The watermark is that of the first write.
     let [(first, last)] = missing[..] else { panic!("{missing:?}") };
-    assert!(first.get() == 2 * KEYS + 1 && last <= head, "{first}..{last}");
+    assert!(first.get() == 2 * KEYS + 1 && last <= latest, "{first}..{last}");
     assert_eq!(opened(dir.path()).0.len() as u64, KEYS);
 
     let young = scratch();
@@ -401,7 +403,7 @@ fn lost_revisions_are_reported_and_an_empty_store_takes_no_ones_place() {
     assert!(Engine::open(Options::new(dir.path())).is_err());
 }
 
-/// Stores that are made of one archive, or of one damaged store, do not give out the same revisions.
+/// Stores that are made of one archive, or of one damaged store, do not assign the same revisions.
 #[test]
 fn two_restores_of_one_archive_go_on_at_different_revisions() {
     let (image, ..) = killed(false);
@@ -442,7 +444,7 @@ fn two_directories_with_one_database_are_not_open_at_once() {
     assert_eq!(fs::read(&log).unwrap(), torn);
 }
 
-/// The engine does not write into what has taken the place of its directory.
+/// The engine does not write into a directory that has replaced its own.
 #[test]
 fn a_directory_that_is_moved_ends_the_engine() {
     let parent = scratch();

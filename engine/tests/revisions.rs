@@ -1,5 +1,5 @@
-//! Revisions beyond all that a store can have come to, in a store, a watermark or an archive that somebody made or that is
-//! damaged in a way that its checksums do not show: refused, before anything is counted on from there.
+//! Revisions out of range, in a store, a watermark or an archive that was forged or damaged without a
+//! checksum mismatch: refused before any revision is assigned from there.
 
 mod common;
 
@@ -14,7 +14,7 @@ const HIGHEST: u64 = i64::MAX as u64;
 /// The highest one at which an archive may end.
 const HIGHEST_RESTORED: u64 = 1 << 62;
 
-/// A number of the store itself as it is stored.
+/// A metadata number in its stored form.
 fn number(name: &str, number: u64) -> Vec<u8> {
     let mut bytes = number.to_le_bytes().to_vec();
     let checksum = crc32fast::hash(&[name.as_bytes(), &bytes].concat());
@@ -33,7 +33,7 @@ fn closed() -> tempfile::TempDir {
     dir
 }
 
-/// Writes to a family past the engine.
+/// Writes to a family without the engine.
 fn put(dir: &Path, family: &str, key: &[u8], value: &[u8]) {
     let families = ["default", "current", "history", "log", "expiry"];
     let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.join("db"), families).unwrap();
@@ -51,7 +51,7 @@ fn block(kind: u8, payload: &[u8], checksums: &mut crc32fast::Hasher) -> Vec<u8>
     block
 }
 
-/// An archive of a store that holds nothing but numbers, consistent in itself.
+/// A consistent archive of a store that holds nothing but metadata numbers.
 fn archive(name: &str, value: u64) -> Vec<u8> {
     let mut payload = Vec::new();
     for (name, value) in [("format", 1), (name, value)] {
@@ -104,7 +104,7 @@ fn a_store_beyond_the_highest_revision_is_refused() {
     ] {
         let dir = closed();
         put(dir.path(), family, &key, &value);
-        // The watermark knows another MANIFEST now; it is not what is tested.
+        // The watermark names another MANIFEST now; it is not under test.
         fs::remove_file(dir.path().join("WATERMARK")).unwrap();
         let opened = Engine::open(Options::new(dir.path())).map(|_| ());
         assert!(matches!(opened, Err(Error::Corrupt { .. })), "{family}: {opened:?}");

@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 /// An expression.
 #[derive(Debug)]
 pub(crate) struct Expr {
-    /// Dense: the place in tables beside the tree.
+    /// Dense: the index in side tables.
     pub(crate) id: usize,
     /// Byte offset in the source.
     pub(crate) offset: u32,
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     /// `Name{field: value}`.
     Struct(Struct),
     Comprehension(Box<Comprehension>),
-    /// A name for a value.
+    /// A variable bound to a value.
     Bind(Box<Bind>),
     /// `target.optMap(name, body)`, `target.optFlatMap(name, body)`.
     OptMap(Box<OptMap>),
@@ -80,11 +80,11 @@ pub(crate) struct Entry {
     pub(crate) optional: bool,
 }
 
-/// A fold over a list or map: what `all`, `map` and their like become.
+/// A fold over a list or map, to which `all`, `map` and other macros expand.
 #[derive(Debug)]
 pub(crate) struct Comprehension {
     pub(crate) range: Expr,
-    /// Element of a list, key of a map; with a second variable index or key.
+    /// The element of a list or the key of a map; with a second variable, the index or key.
     pub(crate) var: SmolStr,
     pub(crate) var2: Option<SmolStr>,
     pub(crate) init: Expr,
@@ -105,11 +105,11 @@ pub(crate) struct OptMap {
     pub(crate) target: Expr,
     pub(crate) name: SmolStr,
     pub(crate) body: Expr,
-    /// Whether the body makes the optional itself.
+    /// Whether the body returns an optional itself.
     pub(crate) flat: bool,
 }
 
-/// The variable of a fold's result so far; no identifier that can be written.
+/// The accumulator variable of a fold; not a valid identifier in source text.
 pub(crate) const ACCUMULATOR: &str = "@result";
 
 impl Expr {
@@ -119,7 +119,7 @@ impl Expr {
             Kind::Ident(name) => Some(name.to_string()),
             Kind::Select { operand, field, test: false } => {
                 let mut name = operand.qualified_name()?;
-                // No declared name is longer; a long chain is no name.
+                // No declared name is longer.
                 if name.len() > 64 {
                     return None;
                 }

@@ -4,29 +4,29 @@ use smol_str::SmolStr;
 
 use super::ast::{Call, Comprehension, Expr, FieldInit, Kind, Literal, Struct, ACCUMULATOR};
 use super::library::{self, Function, Overload, TYPE_NAMES};
-use super::message::{self, Messages};
+use super::message::{self, MessageTypes};
 use super::parse::{Issue, Tree};
 use super::types::{most_general, Bindings, Type, PARAMS};
 
-/// What the checker found, by the ids of expressions.
+/// The result of the checker, by expression id.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) types: Vec<Type>,
-    pub(crate) calls: Vec<Option<Resolved>>,
-    /// What an identifier or a chain of selections names.
+    pub(crate) calls: Vec<Option<ResolvedCall>>,
+    /// What an identifier or a chain of selections resolves to.
     pub(crate) names: Vec<Option<Name>>,
 }
 
 /// The function that a call calls.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedCall {
     pub(crate) function: &'static Function,
     pub(crate) overloads: Vec<&'static Overload>,
-    /// Whether what looks like a receiver is part of the function's name: `optional.of(x)`.
+    /// Whether the receiver is part of the function's name: `optional.of(x)`.
     pub(crate) namespaced: bool,
 }
 
-/// What a name stands for.
+/// What a name resolves to.
 #[derive(Clone, Debug)]
 pub(crate) enum Name {
     /// A variable of the caller, by its number.
@@ -36,11 +36,12 @@ pub(crate) enum Name {
     Type(SmolStr),
 }
 
-/// Checks a tree. `variables` are the names that the caller declares, `messages` what can be made by name.
+/// Checks a tree. `variables` are the names that the caller declares, `messages` the message types that can
+/// be constructed.
 pub(crate) fn check(
     tree: &Tree,
     variables: &[(&str, Type)],
-    messages: Messages,
+    messages: MessageTypes,
 ) -> Result<Checked, Vec<Issue>> {
     let mut checker = Checker {
         variables,
@@ -71,7 +72,7 @@ pub(crate) fn check(
 
 struct Checker<'c> {
     variables: &'c [(&'c str, Type)],
-    messages: Messages,
+    messages: MessageTypes,
     locals: Vec<(SmolStr, Type)>,
     bindings: Bindings,
     issues: Vec<Issue>,
@@ -80,7 +81,7 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn issue(&mut self, at: &Expr, message: String) {
-        /// More are not shown.
+        /// Maximum number of errors that are reported.
         const MOST: usize = 100;
         if self.issues.len() < MOST {
             self.issues.push(Issue { offset: at.offset, message });
@@ -91,16 +92,16 @@ impl Checker<'_> {
         self.checked.types[expr.id].clone()
     }
 
-    fn known(&self, t: &Type) -> Type {
+    fn substituted(&self, t: &Type) -> Type {
         self.bindings.substitute(t, false)
     }
 
     fn mismatch(&mut self, at: &Expr, expected: &Type, found: &Type) {
-        let (expected, found) = (self.shown(expected), self.shown(found));
+        let (expected, found) = (self.with_dyn(expected), self.with_dyn(found));
         self.issue(at, format!("expected type '{expected}' but found '{found}'"));
     }
 
-    fn shown(&self, t: &Type) -> Type {
+    fn with_dyn(&self, t: &Type) -> Type {
         self.bindings.substitute(t, true)
     }
 
@@ -140,7 +141,7 @@ impl Checker<'_> {
                 }
                 match test {
                     true => Type::Bool,
-                    false => self.known(&t),
+                    false => self.substituted(&t),
                 }
             }
             Kind::Call(call) if call.function == "_?._" => self.optional_select(expr, call),
@@ -167,7 +168,7 @@ impl Checker<'_> {
                 let key = keys.unwrap_or_else(|| self.bindings.fresh());
                 Type::map(key, values.unwrap_or_else(|| self.bindings.fresh()))
             }
-            Kind::Struct(made) => self.make(expr, made),
+            Kind::Struct(message) => self.make(expr, message),
             Kind::Comprehension(comprehension) => self.comprehension(comprehension),
             Kind::Bind(bind) => {
                 self.check(&bind.value);
@@ -182,13 +183,13 @@ impl Checker<'_> {
                 let target = self.type_of(&map.target);
                 let value = self.bindings.fresh();
                 if !self.bindings.assign(&target, &Type::optional(value.clone())) {
-                    let signature = format!("{}.()", self.shown(&target));
+                    let signature = format!("{}.()", self.with_dyn(&target));
                     self.issue(
                         expr,
                         format!("found no matching overload for 'hasValue' applied to '{signature}'"),
                     );
                 }
-                let value = self.known(&value);
+                let value = self.substituted(&value);
                 self.locals.push((map.name.clone(), value));
                 self.check(&map.body);
                 self.locals.pop();
@@ -198,21 +199,21 @@ impl Checker<'_> {
                 }
                 let wanted = Type::optional(self.bindings.fresh());
                 if !self.bindings.assign(&body, &wanted) {
-                    let arguments = format!("(bool, {}, optional_type(dyn))", self.shown(&body));
+                    let arguments = format!("(bool, {}, optional_type(dyn))", self.with_dyn(&body));
                     self.issue(
                         expr,
                         format!("found no matching overload for '_?_:_' applied to '{arguments}'"),
                     );
                     return Type::Error;
                 }
-                self.known(&wanted)
+                self.substituted(&wanted)
             }
         }
     }
 
     /// `Name{field: value}`.
-    fn make(&mut self, expr: &Expr, made: &Struct) -> Type {
-        let name = &made.name;
+    fn make(&mut self, expr: &Expr, message: &Struct) -> Type {
+        let name = &message.name;
         let known = self.messages.has(name);
         if !known && !TYPE_NAMES.contains(&name.as_str()) {
             return self.undeclared(expr, name);
@@ -220,7 +221,7 @@ impl Checker<'_> {
         if !known {
             self.issue(expr, format!("'{name}' is not a message type"));
         }
-        for init in &made.fields {
+        for init in &message.fields {
             self.check(&init.value);
             self.assign_field(name, known, init);
         }
@@ -237,14 +238,14 @@ impl Checker<'_> {
             Some(wanted) if self.bindings.assign(&wanted, &t) => return,
             Some(wanted) => format!(
                 "expected type of field '{field}' is '{wanted}' but provided type is '{}'",
-                self.shown(&t)
+                self.with_dyn(&t)
             ),
             None => format!("undefined field '{field}'"),
         };
         self.issues.push(Issue { offset: init.offset, message: why });
     }
 
-    /// The type of an element; of an optional one, what it is when it is there.
+    /// The type of an element; of an optional one, the type inside.
     fn element_type(&mut self, value: &Expr, optional: bool) -> Type {
         let t = self.type_of(value);
         if !optional {
@@ -257,7 +258,7 @@ impl Checker<'_> {
         inner
     }
 
-    /// The type of elements of both types. Literals of several types are refused by [`validate`], where they are.
+    /// The type of elements of both types. Literals of mixed types are refused by [`validate`].
     fn join(&mut self, before: Option<Type>, t: Type) -> Type {
         match before {
             None => t,
@@ -287,7 +288,8 @@ impl Checker<'_> {
         Some(Type::Kind)
     }
 
-    /// Notes which variable of the caller an expression names. Of variables of one name the last one counts.
+    /// Records which variable of the caller an expression refers to. Of variables with one name the last one
+    /// counts.
     fn name_variable(&mut self, expr: &Expr, name: &str) -> Option<usize> {
         let i = self.variables.iter().rposition(|(variable, _)| *variable == name)?;
         self.checked.names[expr.id] = Some(Name::Variable(i));
@@ -296,7 +298,7 @@ impl Checker<'_> {
 
     fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> Type {
         self.check(operand);
-        let operand = self.known(&self.type_of(operand));
+        let operand = self.substituted(&self.type_of(operand));
         let (target, is_optional) = operand.unwrap_optional();
         let result = match &target {
             Type::Map(both) => both.1.clone(),
@@ -344,11 +346,11 @@ impl Checker<'_> {
         self.checked.types[field.id] = Type::String;
         let t = self.select(expr, operand, name, true);
         self.resolve_as(expr, "_?._");
-        self.known(&t)
+        self.substituted(&t)
     }
 
     fn resolve_as(&mut self, expr: &Expr, name: &str) {
-        self.checked.calls[expr.id] = library::function(name).map(|function| Resolved {
+        self.checked.calls[expr.id] = library::function(name).map(|function| ResolvedCall {
             function,
             overloads: function.overloads.iter().collect(),
             namespaced: false,
@@ -426,7 +428,7 @@ impl Checker<'_> {
                 continue;
             }
             matching.push(overload);
-            let returns = self.known(&returns);
+            let returns = self.substituted(&returns);
             result = Some(match result {
                 None => returns,
                 Some(Type::Dyn) => Type::Dyn,
@@ -435,7 +437,7 @@ impl Checker<'_> {
             });
         }
         let Some(result) = result else {
-            let shown: Vec<String> = types.iter().map(|t| self.shown(t).to_string()).collect();
+            let shown: Vec<String> = types.iter().map(|t| self.with_dyn(t).to_string()).collect();
             let signature = match (target, shown.split_first()) {
                 (Some(_), Some((target, args))) => format!("{target}.({})", args.join(", ")),
                 _ => format!("({})", shown.join(", ")),
@@ -444,14 +446,14 @@ impl Checker<'_> {
             self.issue(expr, format!("found no matching overload for '{name}' applied to '{signature}'"));
             return Type::Error;
         };
-        self.checked.calls[expr.id] = Some(Resolved { function, overloads: matching, namespaced });
+        self.checked.calls[expr.id] = Some(ResolvedCall { function, overloads: matching, namespaced });
         result
     }
 
     fn comprehension(&mut self, c: &Comprehension) -> Type {
         self.check(&c.range);
         self.check(&c.init);
-        let range = self.known(&self.type_of(&c.range));
+        let range = self.substituted(&self.type_of(&c.range));
         let (var, var2) = match &range {
             Type::List(element) if c.var2.is_some() => (Type::Int, Type::clone(element)),
             Type::List(element) => (Type::clone(element), Type::Error),
@@ -481,7 +483,7 @@ impl Checker<'_> {
         self.locals.truncate(outside + 1);
         self.check(&c.result);
         self.locals.truncate(outside);
-        self.known(&self.type_of(&c.result))
+        self.substituted(&self.type_of(&c.result))
     }
 
     fn assert(&mut self, expr: &Expr, wanted: &Type) {
@@ -492,8 +494,8 @@ impl Checker<'_> {
     }
 }
 
-/// What upstream checks of literals: durations, timestamps, regular expressions and the elements of lists and maps.
-/// The arguments of `format` may be of any types.
+/// Upstream's checks of literals: durations, timestamps, regular expressions and the elements of lists and
+/// maps. The arguments of `format` may be of any types.
 fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>) {
     plinth_codec::value::level(|| {
         let mut issue = |at: &Expr, message: String| issues.push(Issue { offset: at.offset, message });
@@ -556,11 +558,11 @@ fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>
     });
 }
 
-/// The parts of an expression.
+/// The subexpressions of an expression.
 pub(crate) fn children(expr: &Expr) -> Vec<&Expr> {
     match &expr.kind {
         Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
-        Kind::Struct(made) => made.fields.iter().map(|init| &init.value).collect(),
+        Kind::Struct(message) => message.fields.iter().map(|init| &init.value).collect(),
         Kind::Select { operand, .. } => vec![operand],
         Kind::Call(call) => call.target.as_deref().into_iter().chain(&call.args).collect(),
         Kind::List(elements) => elements.iter().map(|e| &e.value).collect(),

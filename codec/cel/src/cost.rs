@@ -1,7 +1,8 @@
-//! What a call costs, in upstream's units (cel-go `interpreter/runtimecost.go`, `checker/cost.go`; k8s.io/apiserver
-//! `pkg/cel/library/cost.go`). [`Cost::of_call`] counts, `estimate.rs` foresees; both say the same of each kind.
+//! What a call costs, in upstream's units (cel-go `interpreter/runtimecost.go`, `checker/cost.go`;
+//! k8s.io/apiserver `pkg/cel/library/cost.go`). [`Cost::of_call`] counts at run time, `estimate.rs`
+//! estimates; both agree for each kind.
 
-use super::library::opaque::Thing;
+use super::library::opaque::OpaqueValue;
 use super::value::Val;
 
 /// How the cost of a function depends on its arguments.
@@ -9,7 +10,7 @@ use super::value::Val;
 pub(crate) enum Cost {
     /// 1.
     One,
-    /// `dyn(x)`: as good as not there.
+    /// `dyn(x)`: free.
     Dyn,
     /// Only the operands that are evaluated.
     Logical,
@@ -61,15 +62,15 @@ pub(crate) enum Cost {
     Flatten,
     /// `lists.range`.
     Range,
-    /// A list of the same size is made.
+    /// Creates a list of the same size.
     ListCopy,
     /// Each element of the argument of this number is compared with each.
     SelfCompare(u8),
     /// Elements of two lists are compared, so many times.
     Sets(u8),
-    /// The authorizers are asked: two questions an evaluation.
+    /// An authorization check: two per evaluation.
     Check,
-    /// A selector is read.
+    /// Parses a selector.
     Selector,
 }
 
@@ -83,14 +84,14 @@ pub(crate) const SELECT: u64 = 1;
 pub(crate) const LIST: u64 = 10;
 /// A map literal.
 pub(crate) const MAP: u64 = 30;
-/// An object made by name.
+/// A constructed message.
 pub(crate) const STRUCT: u64 = 40;
-/// A question to the authorizers.
+/// An authorization check.
 pub(crate) const CHECK: u64 = 350_000;
-/// The call of a list function and the list that it makes.
+/// The call of a list function and the list that it returns.
 pub(crate) const LIST_CALL: u64 = 1 + LIST;
 
-/// The cost of reading a selector of that size.
+/// The cost of parsing a selector of that size.
 pub(crate) fn selector(size: u64) -> u64 {
     /// For each requirement, which takes two bytes at least.
     const REQUIREMENT: u64 = LIST + 40;
@@ -105,14 +106,14 @@ pub(crate) fn scaled(size: u64, factor: f64) -> u64 {
 }
 
 impl Cost {
-    /// The cost of a call with these arguments (the receiver first), known before it is made.
+    /// The cost of a call with these arguments (the receiver first), computed before the call.
     pub(crate) fn of_call(self, args: &[Val<'_>]) -> u64 {
         let size = |i: usize| args.get(i).map_or(0, Val::size);
         let traversal = |size: u64| scaled(size, TRAVERSAL);
         match self {
             Cost::One | Cost::Dyn => 1,
             Cost::Logical | Cost::Conditional => 0,
-            Cost::Equality if matches!(args.first(), Some(Val::Thing(_))) => 1,
+            Cost::Equality if matches!(args.first(), Some(Val::Opaque(_))) => 1,
             Cost::Equality | Cost::Comparison => traversal(size(0).min(size(1))),
             Cost::Add => match args.first() {
                 Some(Val::String(_) | Val::Bytes(_)) => traversal(size(0).saturating_add(size(1))),
@@ -137,14 +138,14 @@ impl Cost {
             Cost::Join => match args.first() {
                 Some(Val::List(list)) => {
                     let separators = size(1).saturating_mul((list.len() as u64).saturating_sub(1));
-                    // Only as many elements are looked at as the result may cost.
+                    // Only as many elements are summed as the result may cost.
                     let texts: u64 = list.iter().take(2_000_000).map(|v| v.size()).sum();
                     scaled(texts.saturating_add(separators), 2.0 * TRAVERSAL).max(list.len() as u64 / 20)
                 }
                 _ => 1,
             },
             Cost::Search => traversal_cost(args.first()),
-            Cost::Parse(_) if matches!(args.first(), Some(Val::Thing(_))) => 1,
+            Cost::Parse(_) if matches!(args.first(), Some(Val::Opaque(_))) => 1,
             Cost::Parse(times) => scaled(size(0), f64::from(times) * TRAVERSAL),
             Cost::ContainsIp | Cost::ContainsCidr => {
                 let network = size(0);
@@ -158,8 +159,8 @@ impl Cost {
                 cost
             }
             Cost::Validate => {
-                let regex = match args.first().and_then(|v| v.as_thing()) {
-                    Some(Thing::Format(format)) => format.regex_size,
+                let regex = match args.first().and_then(|v| v.as_opaque()) {
+                    Some(OpaqueValue::Format(format)) => format.regex_size,
                     _ => 1,
                 };
                 let text = scaled(size(1).saturating_add(1), TRAVERSAL);
@@ -206,9 +207,9 @@ impl Cost {
     }
 }
 
-/// The cost of looking at every part of a value.
+/// The cost of traversing a value.
 fn traversal_cost(value: Option<&Val<'_>>) -> u64 {
-    /// Lists and maps nest as deep as data do; deeper parts are looked at by no function.
+    /// Maximum depth; no function reads deeper parts.
     const DEPTH: u32 = 8;
     fn cost(value: &Val<'_>, depth: u32) -> u64 {
         if depth > DEPTH {

@@ -1,5 +1,5 @@
-//! Schemas as types of CEL (k8s.io/apiserver, `pkg/cel/common/schemas.go`): what an expression may do with `self`,
-//! how large its parts can be, and how data are read.
+//! Schemas as CEL types (k8s.io/apiserver, `pkg/cel/common/schemas.go`): which fields `self` has, how large
+//! they can be, and how data are read.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use super::limits::MAX_REQUEST_BYTES;
 use super::schema::SchemaNode;
 use super::types::Type;
 
-/// A schema node as a type of CEL, with its children. Clones share.
+/// A schema node as a CEL type, with its children (upstream's `DeclType`). Clones share their data.
 #[derive(Clone, Debug)]
-pub struct Declared(Arc<Node>);
+pub struct DeclType(Arc<Node>);
 
 #[derive(Debug)]
 struct Node {
@@ -23,7 +23,7 @@ struct Node {
     min_bytes: i64,
 }
 
-/// What kind of data.
+/// The kind of data.
 #[derive(Debug)]
 pub(crate) enum Shape {
     /// Anything: `x-kubernetes-int-or-string`.
@@ -40,16 +40,16 @@ pub(crate) enum Shape {
         date: bool,
     },
     List {
-        element: Declared,
+        element: DeclType,
         kind: ListKind,
     },
-    Map(Declared),
+    Map(DeclType),
     Object(Vec<Field>),
-    /// Nothing of data: what an expression makes.
-    Made(Type),
+    /// Not data: the result of an expression.
+    Computed(Type),
 }
 
-/// How lists compare and add up.
+/// How lists are compared and concatenated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListKind {
     Atomic,
@@ -65,46 +65,48 @@ pub(crate) struct Field {
     pub(crate) identifier: SmolStr,
     /// The name in data.
     pub(crate) name: SmolStr,
-    pub(crate) declared: Declared,
+    pub(crate) declared: DeclType,
 }
 
-/// Upper bounds of texts whose format says how long they are, with their quotes.
+/// Maximum lengths of strings with a format, including quotes.
 const DURATION_BYTES: i64 = 32;
 const DATE_BYTES: i64 = 12;
 const DATE_TIME_BYTES: i64 = 32;
 
-impl Declared {
-    /// Declares a schema; `resource_root` is true for the root of a resource and for embedded resources, whose
-    /// `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always there. `None` for what is not
-    /// shown to expressions: data without a type, and lists and maps of such. Work and memory are in proportion to the schema.
-    pub fn of<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+impl DeclType {
+    /// Declares a schema; `resource_root` is true for the root of a resource and for embedded resources,
+    /// whose `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always present. `None` for
+    /// what is not visible to expressions: data without a type, and lists and maps of such. Work and memory
+    /// are in proportion to the schema.
+    pub fn of<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclType> {
         plinth_codec::value::level(|| declare(schema, resource_root))
     }
 
-    fn new(shape: Shape, max_elements: i64, min_bytes: i64) -> Declared {
+    fn new(shape: Shape, max_elements: i64, min_bytes: i64) -> DeclType {
         let max_elements = u64::try_from(max_elements).unwrap_or(0);
-        Declared(Arc::new(Node { shape, max_elements, min_bytes }))
+        DeclType(Arc::new(Node { shape, max_elements, min_bytes }))
     }
 
-    /// An object whose members are made by expressions of these types. Of members of one name the last one counts.
-    pub(crate) fn of_made(members: impl Iterator<Item = (SmolStr, Type)>) -> Declared {
+    /// An object whose members are computed by expressions of these types. Of members with one name the last
+    /// one counts.
+    pub(crate) fn of_members(members: impl Iterator<Item = (SmolStr, Type)>) -> DeclType {
         let mut fields: Vec<Field> = Vec::new();
         for (name, made) in members {
             fields.retain(|field| field.name != name);
-            let declared = Declared::new(Shape::Made(made), 0, 0);
+            let declared = DeclType::new(Shape::Computed(made), 0, 0);
             fields.push(Field { identifier: name.clone(), name, declared });
         }
         fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-        Declared::new(Shape::Object(fields), 0, 0)
+        DeclType::new(Shape::Object(fields), 0, 0)
     }
 
-    /// The property of this name; `None` when there is none that expressions can name.
-    pub fn property(&self, name: &str) -> Option<&Declared> {
+    /// The property of this name; `None` when there is none that is visible to expressions.
+    pub fn property(&self, name: &str) -> Option<&DeclType> {
         escape(name).and_then(|identifier| self.field(&identifier)).map(|f| &f.declared)
     }
 
     /// The type of a list's elements or a map's values.
-    pub fn element(&self) -> Option<&Declared> {
+    pub fn element(&self) -> Option<&DeclType> {
         match &self.0.shape {
             Shape::List { element, .. } | Shape::Map(element) => Some(element),
             _ => None,
@@ -119,7 +121,7 @@ impl Declared {
         self.0.max_elements
     }
 
-    /// The property that an identifier stands for. After a dot reserved words may be written as they are.
+    /// The property of an identifier. After a dot reserved words need no escape.
     pub(crate) fn field(&self, identifier: &str) -> Option<&Field> {
         let Shape::Object(fields) = &self.0.shape else { return None };
         let find = |name: &str| fields.binary_search_by(|f| f.identifier.as_str().cmp(name)).ok();
@@ -131,7 +133,7 @@ impl Declared {
     }
 
     /// Whether both are the same declaration.
-    pub(crate) fn is(&self, other: &Declared) -> bool {
+    pub(crate) fn is(&self, other: &DeclType) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
@@ -148,7 +150,7 @@ impl Declared {
             Shape::List { element, .. } => Type::list(element.to_type()),
             Shape::Map(element) => Type::map(Type::String, element.to_type()),
             Shape::Object(_) => Type::Object(self.clone()),
-            Shape::Made(made) => made.clone(),
+            Shape::Computed(made) => made.clone(),
         }
     }
 
@@ -158,42 +160,42 @@ impl Declared {
     }
 }
 
-fn declare<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+fn declare<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclType> {
     if schema.int_or_string() {
         let max = schema.max_length().map_or(MAX_REQUEST_BYTES - 2, bytes_of);
-        return Some(Declared::new(Shape::Dyn, max, 1));
+        return Some(DeclType::new(Shape::Dyn, max, 1));
     }
     let declared = match schema.schema_type() {
         "object" => return declare_object(schema, resource_root),
         "array" => {
             let items = schema.items()?;
-            let element = Declared::of(items, items.embedded_resource())?;
+            let element = DeclType::of(items, items.embedded_resource())?;
             let most = (MAX_REQUEST_BYTES - 2) / (element.0.min_bytes + 1);
             let kind = match schema.list_type() {
                 "set" => ListKind::Set,
                 "map" => ListKind::Map(schema.list_map_keys().map(SmolStr::new).collect()),
                 _ => ListKind::Atomic,
             };
-            Declared::new(Shape::List { element, kind }, schema.max_items().unwrap_or(most), 2)
+            DeclType::new(Shape::List { element, kind }, schema.max_items().unwrap_or(most), 2)
         }
         "string" => declare_string(schema),
-        "boolean" => Declared::new(Shape::Bool, 0, 4),
-        "integer" => Declared::new(Shape::Int, 0, 1),
-        "number" => Declared::new(Shape::Double, 0, 1),
+        "boolean" => DeclType::new(Shape::Bool, 0, 4),
+        "integer" => DeclType::new(Shape::Int, 0, 1),
+        "number" => DeclType::new(Shape::Double, 0, 1),
         _ => return None,
     };
     Some(declared)
 }
 
-fn declare_string<S: SchemaNode>(schema: S) -> Declared {
+fn declare_string<S: SchemaNode>(schema: S) -> DeclType {
     match schema.format() {
         "byte" => {
             let most = schema.max_length().unwrap_or(MAX_REQUEST_BYTES - 2);
-            Declared::new(Shape::Bytes, most, 2)
+            DeclType::new(Shape::Bytes, most, 2)
         }
-        "duration" => Declared::new(Shape::Duration, DURATION_BYTES, 3),
-        "date" => Declared::new(Shape::Timestamp { date: true }, DATE_BYTES, 12),
-        "date-time" => Declared::new(Shape::Timestamp { date: false }, DATE_TIME_BYTES, 21),
+        "duration" => DeclType::new(Shape::Duration, DURATION_BYTES, 3),
+        "date" => DeclType::new(Shape::Timestamp { date: true }, DATE_BYTES, 12),
+        "date-time" => DeclType::new(Shape::Timestamp { date: false }, DATE_TIME_BYTES, 21),
         _ => {
             let values = schema.enum_values();
             let most = match (schema.max_length(), values.is_empty()) {
@@ -204,26 +206,26 @@ fn declare_string<S: SchemaNode>(schema: S) -> Declared {
                     longest.map_or(0, |n| n as i64)
                 }
             };
-            Declared::new(Shape::String, most, 2)
+            DeclType::new(Shape::String, most, 2)
         }
     }
 }
 
-/// Bytes that so many code points take at most.
+/// Maximum number of bytes of so many code points.
 fn bytes_of(length: i64) -> i64 {
     length.max(0).saturating_mul(4)
 }
 
-fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Declared> {
+fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclType> {
     if let Some(values) = schema.additional_properties() {
-        let element = Declared::of(values, values.embedded_resource())?;
+        let element = DeclType::of(values, values.embedded_resource())?;
         // Besides the value: a key of two bytes, quotes, colon and comma.
         let most = (MAX_REQUEST_BYTES - 2) / (element.0.min_bytes + 6);
-        return Some(Declared::new(Shape::Map(element), schema.max_properties().unwrap_or(most), 2));
+        return Some(DeclType::new(Shape::Map(element), schema.max_properties().unwrap_or(most), 2));
     }
     let mut fields = Vec::new();
     let mut min_bytes = 2;
-    let mut declare_field = |name: &str, declared: Declared, has_default: bool| {
+    let mut declare_field = |name: &str, declared: DeclType, has_default: bool| {
         if schema.is_required(name) && !has_default {
             min_bytes += name.len() as i64 + declared.0.min_bytes + 4;
         }
@@ -234,24 +236,24 @@ fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<Decla
         if replace_meta && is_meta(name) {
             continue;
         }
-        if let Some(declared) = Declared::of(property, property.embedded_resource()) {
+        if let Some(declared) = DeclType::of(property, property.embedded_resource()) {
             declare_field(name, declared, property.has_default());
         }
     }
     if replace_meta {
-        let text = Declared::new(Shape::String, MAX_REQUEST_BYTES - 2, 2);
+        let text = DeclType::new(Shape::String, MAX_REQUEST_BYTES - 2, 2);
         let mut metadata = Vec::new();
         push(&mut metadata, "generateName", text.clone());
         push(&mut metadata, "name", text.clone());
         declare_field("apiVersion", text.clone(), false);
         declare_field("kind", text, false);
-        declare_field("metadata", Declared::new(Shape::Object(metadata), 0, 2), false);
+        declare_field("metadata", DeclType::new(Shape::Object(metadata), 0, 2), false);
     }
     fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-    Some(Declared::new(Shape::Object(fields), 0, min_bytes))
+    Some(DeclType::new(Shape::Object(fields), 0, min_bytes))
 }
 
-/// Whether the schema says itself what expressions may see of the type and the metadata.
+/// Whether the schema itself declares type and metadata.
 fn declares_meta<S: SchemaNode>(schema: S) -> bool {
     let is = |node: Option<S>, kind: &str| node.is_some_and(|n| n.schema_type() == kind);
     let metadata = schema.property("metadata");
@@ -266,7 +268,7 @@ fn is_meta(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-fn push(fields: &mut Vec<Field>, name: &str, declared: Declared) {
+fn push(fields: &mut Vec<Field>, name: &str, declared: DeclType) {
     if let Some(identifier) = escape(name) {
         fields.push(Field { identifier: SmolStr::new(identifier), name: SmolStr::new(name), declared });
     }

@@ -1,8 +1,8 @@
-//! Names of properties as identifiers of CEL, and back (k8s.io/apiserver, `pkg/cel/escaping.go`).
+//! Property names as CEL identifiers, and back (k8s.io/apiserver, `pkg/cel/escaping.go`).
 
 use std::borrow::Cow;
 
-/// Words that are no identifiers in CEL; a property of such a name is written `__word__`.
+/// Reserved words of CEL; a property of such a name is written `__word__`.
 const RESERVED: [&str; 21] = [
     "true",
     "false",
@@ -31,14 +31,14 @@ pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word)
 }
 
-/// Whether a name can be written as an identifier as it is.
+/// Whether a name is a valid identifier without escapes.
 pub fn is_identifier(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic());
     starts && name.bytes().all(|c| c == b'_' || c.is_ascii_alphanumeric()) && !is_reserved(name)
 }
 
-/// The identifier for a property: `a-b` is `a__dash__b`. `None` when the name has characters that no identifier
-/// can stand for.
+/// The identifier for a property: `a-b` is `a__dash__b`. `None` when the name has characters that cannot be
+/// escaped.
 pub(crate) fn escape(name: &str) -> Option<Cow<'_, str>> {
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() {
         return None;

@@ -1,11 +1,12 @@
-//! Expressions over variables that the caller names: match conditions, admission policies, claims
+//! Expressions over variables that the caller declares: match conditions, admission policies, claims
 //! (k8s.io/apiserver `pkg/admission/plugin/cel`).
 //!
-//! An [`Environment`] says which variables there are, and compiles. An [`Activation`] has their values for one request;
-//! expressions are evaluated against it one after the other. Two things are different from the rules of a schema:
-//! variables may be expressions themselves, evaluated when something first looks at them and once; and expressions may
-//! ask the authorizers, which takes time. The evaluation never waits: it ends with the question, and the caller
-//! puts the answer into the activation and evaluates again. What was made of variables until then is kept.
+//! An [`Environment`] declares the variables, and compiles. An [`Activation`] has their values for one
+//! request; expressions are evaluated against it one after the other. Two things differ from the rules of a
+//! schema: variables may be expressions themselves, evaluated once, when they are first read; and expressions
+//! may call the authorizer, which takes time. The evaluation never waits: it ends with
+//! [`Interruption::Authorization`], and the caller adds the decision to the activation and evaluates again.
+//! Variables evaluated until then are kept.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +20,18 @@ use smol_str::SmolStr;
 
 use super::ast::{Expr, Kind};
 use super::check::children;
-use super::declare::Declared;
-use super::library::authz::{Answer, Principal, Question, ResourceQuestion};
-use super::library::opaque::Thing;
+use super::declare::DeclType;
+use super::library::authz::{AuthorizationDecision, AuthorizationRequest, Principal, ResourceAttributes};
+use super::library::opaque::OpaqueValue;
 use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
-use super::message::{self, Messages};
+use super::message::{self, MessageTypes};
 use super::parse::parse;
-use super::program::{EvalError, Fault, Program, Source};
+use super::program::{CompileError, EvalError, Program, Source};
 use super::schema::JsonSchema;
 use super::types::Type;
 use super::value::Val;
 
-/// What is said when the expressions of a request have used up what they may cost.
+/// The message when the expressions of a request have used up their budget.
 pub const OUT_OF_BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
@@ -40,22 +41,22 @@ pub enum VariableType {
     /// Any data; types are checked during evaluation.
     Any,
     /// Data of a declared form, or null.
-    Of(Declared),
-    /// What questions to the authorizers begin with: `authorizer.group('')…`.
+    Of(DeclType),
+    /// The authorizer: `authorizer.group('')…`.
     Authorizer,
-    /// A question about the resource of the request: `authorizer.requestResource.check('…')`.
+    /// An authorization check of the resource of the request: `authorizer.requestResource.check('…')`.
     ResourceCheck,
 }
 
 impl VariableType {
-    /// Data of the form that a schema of OpenAPI v3 in JSON declares; [`VariableType::Any`] for a text that is none.
+    /// Data described by an OpenAPI v3 schema in JSON; [`VariableType::Any`] for text that is not a schema.
     pub fn of_schema(schema: &str) -> VariableType {
         let schema = json::parse(schema.as_bytes()).unwrap_or_default();
-        Declared::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
+        DeclType::of(JsonSchema(&schema), false).map_or(VariableType::Any, VariableType::Of)
     }
 }
 
-/// What an expression may make.
+/// The result types that an expression may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Anything.
@@ -72,7 +73,7 @@ pub enum Output {
     Configuration,
     /// A list of `JSONPatch{…}`: the operations of a JSON Patch.
     Patches,
-    /// Something that is known only when it is evaluated.
+    /// A type that is known only at evaluation.
     Unknown,
 }
 
@@ -90,30 +91,30 @@ impl Output {
     }
 }
 
-/// A type in upstream's words.
-fn shown(t: &Type) -> String {
+/// A type as upstream prints it.
+fn display_type(t: &Type) -> String {
     match t {
         Type::Null => "null_type".to_owned(),
         other => other.to_string(),
     }
 }
 
-/// The variables that expressions may name. Immutable but for what is added while it is put together.
+/// The variables that expressions may refer to. Immutable once built.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<Variable>,
-    messages: Messages,
+    messages: MessageTypes,
 }
 
 #[derive(Clone, Debug)]
 struct Variable {
     name: SmolStr,
     of_type: Type,
-    /// The expression that makes it, or why that does not compile.
-    made_by: Option<Arc<Result<Program, String>>>,
+    /// The expression that defines it, or its compilation error.
+    definition: Option<Arc<Result<Program, String>>>,
 }
 
-/// The variable that expressions of variables are members of.
+/// The variable whose members are defined by expressions.
 const VARIABLES: &str = "variables";
 
 impl Environment {
@@ -122,40 +123,40 @@ impl Environment {
         let of_type = match of_type {
             VariableType::Any => Type::Dyn,
             VariableType::Of(declared) => declared.to_type(),
-            VariableType::Authorizer => Thing::Authorizer(Principal::Requester).to_type(),
+            VariableType::Authorizer => OpaqueValue::Authorizer(Principal::Requester).to_type(),
             VariableType::ResourceCheck => {
-                Thing::ResourceCheck(Principal::Requester, ResourceQuestion::default()).to_type()
+                OpaqueValue::ResourceCheck(Principal::Requester, ResourceAttributes::default()).to_type()
             }
         };
-        self.variables.push(Variable { name: SmolStr::new(name), of_type, made_by: None });
+        self.variables.push(Variable { name: SmolStr::new(name), of_type, definition: None });
         self
     }
 
-    /// Declares that there may be variables made by expressions, so that naming one that there is not is a
-    /// error of a field.
+    /// Declares that there may be variables defined by expressions, so that a reference to an undefined one
+    /// is an undefined-field error.
     pub fn composed(mut self) -> Environment {
-        self.declare_made();
+        self.declare_variables();
         self
     }
 
-    /// Hides a variable from expressions that are compiled from now on. What was composed before still names it, and finds no
-    /// value there.
+    /// Hides a variable from expressions that are compiled from now on. Variables composed before still refer
+    /// to it, and find no value.
     pub fn without(mut self, name: &str) -> Environment {
         self.variables.iter_mut().filter(|v| v.name == name).for_each(|v| v.name = SmolStr::default());
         self
     }
 
-    /// Lets expressions that are compiled from now on make `Object{…}` and `JSONPatch{…}` and call `jsonpatch.escapeKey`, as
-    /// those of a mutation may.
+    /// Lets expressions that are compiled from now on construct `Object{…}` and `JSONPatch{…}` and call
+    /// `jsonpatch.escapeKey`, as those of a mutation may.
     pub fn with_patches(self) -> Environment {
-        Environment { messages: Messages::Patches, ..self }
+        Environment { messages: MessageTypes::Patches, ..self }
     }
 
-    /// Adds `variables.name`, which the expression makes; expressions that are compiled later can name it. One that does not
-    /// compile is added too: to look at it is a error.
+    /// Adds `variables.name`, defined by the expression; expressions that are compiled later can refer to it.
+    /// One that does not compile is added too: reading it is an error.
     ///
     /// # Errors
-    /// What is wrong with the expression.
+    /// The compilation error.
     pub fn compose(&mut self, name: &str, source: &str) -> Result<(), String> {
         let compiled = self.program(source, &[Output::Any]);
         let (of_type, outcome) = match &compiled {
@@ -163,24 +164,26 @@ impl Environment {
             Err(why) => (Type::Dyn, Err(why.clone())),
         };
         let name = SmolStr::from(format!("{VARIABLES}.{name}"));
-        self.variables.push(Variable { name, of_type, made_by: Some(Arc::new(compiled)) });
-        self.declare_made();
+        self.variables.push(Variable { name, of_type, definition: Some(Arc::new(compiled)) });
+        self.declare_variables();
         outcome
     }
 
-    /// Declares the object whose members are made.
-    fn declare_made(&mut self) {
-        let made = self.variables.iter().filter(|v| v.made_by.is_some());
+    /// Declares the object `variables`.
+    fn declare_variables(&mut self) {
+        let made = self.variables.iter().filter(|v| v.definition.is_some());
         let members = made.filter_map(|v| {
             let (_, name) = v.name.split_once('.')?;
             Some((SmolStr::new(name), v.of_type.clone()))
         });
-        let of_type = Declared::of_made(members).to_type();
+        let of_type = DeclType::of_members(members).to_type();
         match self.variables.iter_mut().find(|v| v.name == VARIABLES) {
             Some(variable) => variable.of_type = of_type,
-            None => {
-                self.variables.push(Variable { name: SmolStr::new_static(VARIABLES), of_type, made_by: None })
-            }
+            None => self.variables.push(Variable {
+                name: SmolStr::new_static(VARIABLES),
+                of_type,
+                definition: None,
+            }),
         }
     }
 
@@ -189,24 +192,24 @@ impl Environment {
             self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
         let program = Program::compile_with(source, &variables, None, self.messages);
         let program = program.map_err(|error| match error {
-            Fault::Compilation(why) => format!("compilation failed: {why}"),
-            Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
+            CompileError::Compilation(why) => format!("compilation failed: {why}"),
+            CompileError::Instantiation(why) => format!("program instantiation failed: {why}"),
         })?;
         let made = program.output();
         if outputs.iter().any(|output| *output == Output::Any || output.to_type().is_exactly(made)) {
             return Ok(program);
         }
-        let wanted: Vec<String> = outputs.iter().map(|output| shown(&output.to_type())).collect();
+        let wanted: Vec<String> = outputs.iter().map(|output| display_type(&output.to_type())).collect();
         Err(match wanted.as_slice() {
-            [one] => format!("must evaluate to {one} but got {}", shown(made)),
-            many => format!("must evaluate to one of [{}] but got {}", many.join(" "), shown(made)),
+            [one] => format!("must evaluate to {one} but got {}", display_type(made)),
+            many => format!("must evaluate to one of [{}] but got {}", many.join(" "), display_type(made)),
         })
     }
 
-    /// Compiles an expression that must make one of these.
+    /// Compiles an expression with one of these result types.
     ///
     /// # Errors
-    /// What is wrong with it, with places.
+    /// The compilation errors, with positions.
     pub fn compile(&self, source: &str, outputs: &[Output]) -> Result<Expression, String> {
         let program = self.program(source, outputs)?;
         let mut selected = Vec::new();
@@ -221,7 +224,7 @@ impl Environment {
     }
 }
 
-/// Collects what chains of selections spell.
+/// Collects chains of selections as dotted names.
 fn select(expr: &Expr, selected: &mut Vec<String>) {
     plinth_codec::value::level(|| {
         if let Kind::Select { operand, field, .. } = &expr.kind {
@@ -233,13 +236,13 @@ fn select(expr: &Expr, selected: &mut Vec<String>) {
     });
 }
 
-impl Thing {
+impl OpaqueValue {
     fn to_type(&self) -> Type {
         Type::Opaque(self.kind())
     }
 }
 
-/// The type of a variable that an expression of this type makes; types that data do not have are looked at during
+/// The type of a variable defined by an expression of this type; types that data do not have are checked at
 /// evaluation only.
 fn member_type(made: &Type) -> Type {
     match made {
@@ -263,31 +266,31 @@ fn member_type(made: &Type) -> Type {
 pub struct Expression {
     source: SmolStr,
     program: Program,
-    /// What chains of selections spell.
+    /// The chains of selections, as dotted names.
     selected: Vec<String>,
 }
 
-/// Why an evaluation has no outcome.
+/// Why an evaluation ended without an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interruption {
-    /// The budget is used up; no further expression is to be evaluated.
+    /// The budget is used up; no further expression may be evaluated.
     OutOfBudget,
-    /// This has to be answered first ([`Activation::answer`]).
-    Question(Box<Question>),
-    /// It takes longer than the budget lets it take here and now ([`Budget::keep_brief`]).
+    /// This check has to be answered first ([`Activation::answer`]).
+    Authorization(Box<AuthorizationRequest>),
+    /// The evaluation exceeds the inline limit ([`Budget::keep_brief`]).
     Long,
 }
 
-/// Most parts of a value that an evaluation gives to the outside.
+/// Maximum number of nodes of a returned value.
 const MAX_PARTS: usize = 1_000_000;
 
 impl Expression {
-    /// The text.
+    /// The source text.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Whether the expression looks at, or asks for the presence of, what such a chain of names spells: `claims.email`.
+    /// Whether the expression reads, or tests for the presence of, this chain of names: `claims.email`.
     pub fn selects(&self, chain: &str) -> bool {
         self.selected.iter().any(|selected| selected == chain)
     }
@@ -296,11 +299,11 @@ impl Expression {
         self.program.output().is_exactly(&Output::Patches.to_type())
     }
 
-    /// Evaluates. The outcome is a value, or why there is none. Work is bounded by 1,000,000 units of cost for the expression
-    /// and by 10,000,000 for the variables that it is the first to look at.
+    /// Evaluates. The outcome is a value or an error message. Work is bounded by 1,000,000 units of cost for
+    /// the expression and by 10,000,000 for the variables that it is the first to read.
     ///
     /// # Errors
-    /// [`Interruption`]; a question costs nothing of the budget, nor does what takes too long.
+    /// [`Interruption`]; neither an authorization check nor [`Interruption::Long`] is charged to the budget.
     pub fn evaluate<'a>(
         &'a self,
         activation: &'a Activation<'a>,
@@ -310,7 +313,7 @@ impl Expression {
         activation.limit.store(limit, Ordering::Relaxed);
         let (outcome, cost) = self.program.run(Source::Activation(activation), limit, PER_CALL_LIMIT);
         let outcome = match outcome {
-            Err(EvalError::Unanswered(question)) => return Err(Interruption::Question(question)),
+            Err(EvalError::Unanswered(question)) => return Err(Interruption::Authorization(question)),
             Err(EvalError::Long) => return Err(Interruption::Long),
             outcome => outcome,
         };
@@ -333,22 +336,22 @@ impl Expression {
     }
 }
 
-/// The values of an environment's variables for one request, and what the authorizers answered. Belongs to one request;
-/// the lock is held to look up and to put.
+/// The values of an environment's variables for one request, and the authorization decisions. Used by one
+/// request; the lock is held for lookups and insertions only.
 #[derive(Debug)]
 pub struct Activation<'a> {
     environment: &'a Environment,
     values: Vec<Option<Val<'a>>>,
     made: Vec<OnceLock<Result<Val<'a>, EvalError>>>,
-    /// What variables have cost since the last expression ended.
+    /// Cost of variables since the last expression ended.
     spent: AtomicU64,
-    /// What each may cost for the expression that is evaluated.
+    /// Cost limit of each variable for the current expression.
     limit: AtomicU64,
-    answers: Mutex<HashMap<Question, Arc<Answer>>>,
+    answers: Mutex<HashMap<AuthorizationRequest, Arc<AuthorizationDecision>>>,
 }
 
 impl<'a> Activation<'a> {
-    /// No variable has a value yet.
+    /// An activation without values.
     pub fn new(environment: &'a Environment) -> Activation<'a> {
         let count = environment.variables.len();
         Activation {
@@ -368,7 +371,7 @@ impl<'a> Activation<'a> {
         self
     }
 
-    /// Gives a variable its value; one that the environment has not is ignored.
+    /// Sets the value of a variable; one that the environment does not declare is ignored.
     pub fn with(self, name: &str, value: &'a Value) -> Activation<'a> {
         let environment = self.environment;
         let variable = environment.place(name).and_then(|i| environment.variables.get(i));
@@ -379,37 +382,40 @@ impl<'a> Activation<'a> {
         self.put(name, value)
     }
 
-    /// Lets expressions ask the authorizers about whoever sent the request.
+    /// Sets a variable to the authorizer of the requesting user.
     pub fn with_authorizer(self, name: &str) -> Activation<'a> {
-        self.put(name, Val::thing(Thing::Authorizer(Principal::Requester)))
+        self.put(name, Val::opaque(OpaqueValue::Authorizer(Principal::Requester)))
     }
 
-    /// Gives a variable a question about a resource.
-    pub fn with_resource(self, name: &str, resource: ResourceQuestion) -> Activation<'a> {
-        self.put(name, Val::thing(Thing::ResourceCheck(Principal::Requester, resource)))
+    /// Sets a variable to a check of a resource.
+    pub fn with_resource(self, name: &str, resource: ResourceAttributes) -> Activation<'a> {
+        self.put(name, Val::opaque(OpaqueValue::ResourceCheck(Principal::Requester, resource)))
     }
 
-    /// What the authorizers say.
-    pub fn answer(&self, question: Question, answer: Answer) {
+    /// Adds an authorization decision.
+    pub fn answer(&self, question: AuthorizationRequest, answer: AuthorizationDecision) {
         self.answers.lock().insert(question, Arc::new(answer));
     }
 
-    pub(crate) fn known(&self, question: &Question) -> Option<Arc<Answer>> {
+    pub(crate) fn decision(&self, question: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
         self.answers.lock().get(question).cloned()
     }
 
-    /// The value of a variable. One that an expression makes names only earlier ones, so this ends.
+    /// The value of a variable. One that is defined by an expression refers to earlier ones only, so the
+    /// recursion ends.
     pub(crate) fn value(&'a self, place: usize) -> Result<Option<Val<'a>>, EvalError> {
         let (Some(variable), Some(cell)) = (self.environment.variables.get(place), self.made.get(place))
         else {
             return Ok(None);
         };
-        let Some(made_by) = &variable.made_by else { return Ok(self.values.get(place).cloned().flatten()) };
+        let Some(definition) = &variable.definition else {
+            return Ok(self.values.get(place).cloned().flatten());
+        };
         if let Some(known) = cell.get() {
             return known.clone().map(Some);
         }
         let name = variable.name.split_once('.').map_or("", |(_, name)| name);
-        let outcome = match made_by.as_ref() {
+        let outcome = match definition.as_ref() {
             Err(why) => {
                 let why = format!("composited variable {} fails to compile: {why}", quoted(name));
                 Err(EvalError::Other(why.into()))
@@ -440,7 +446,8 @@ impl<'a> Activation<'a> {
 mod tests {
     use super::*;
 
-    /// What takes long says so, costs nothing, and has the same outcome when it is given its time; questions are not counted.
+    /// An evaluation over the inline limit ends with `Long`, is not charged, and has the same outcome without
+    /// the limit; authorization checks are not counted.
     #[test]
     fn long_evaluations_end_and_can_be_made_again() {
         let mut environment = Environment::default()
@@ -449,7 +456,7 @@ mod tests {
             .composed();
         environment.compose("many", "object.all(x, object.all(y, x == y))").unwrap();
         let allowed = "authorizer.path('/healthz').check('get').allowed()";
-        // expression, whether it takes long
+        // expression, whether it exceeds the limit
         let rows = [
             ("object.all(x, x == 'a')", false),
             ("object.all(x, object.all(y, x == y))", true),
@@ -467,8 +474,8 @@ mod tests {
             let mut budget = Budget::default();
             budget.keep_brief(Some(1_000));
             let mut made = expression.evaluate(&activation, &mut budget);
-            if let Err(Interruption::Question(question)) = made {
-                let answer = Answer { allowed: true, reason: String::new(), error: None };
+            if let Err(Interruption::Authorization(question)) = made {
+                let answer = AuthorizationDecision { allowed: true, reason: String::new(), error: None };
                 activation.answer(*question, answer);
                 made = expression.evaluate(&activation, &mut budget);
             }

@@ -1,31 +1,34 @@
-//! CEL (Common Expression Language) as Kubernetes has it: the rules of custom resources (`x-kubernetes-validations`),
-//! match conditions, admission policies, claims of OpenID Connect. No storage, no sockets, no authorizer.
+//! CEL (Common Expression Language) as Kubernetes uses it: the rules of custom resources
+//! (`x-kubernetes-validations`), match conditions, admission policies, claims of OpenID Connect. No storage,
+//! no sockets, no authorizer.
 //!
-//! The `cel` crate parses; everything after the syntax tree is ours, because Kubernetes wants what the crate's own
-//! interpreter has not: types checked against the schema when a definition is created, costs estimated before
-//! and counted during evaluation, and data read where they lie instead of being copied.
+//! The `cel` crate parses; everything after the syntax tree is implemented here, because Kubernetes requires
+//! what the crate's own interpreter does not have: type checking against the schema when a definition is
+//! created, costs that are estimated before and counted during evaluation, and data that are read in place
+//! instead of being copied.
 //!
 //! | item | what it is |
 //! |---|---|
-//! | [`Environment`] | the variables that expressions may name; compiles |
+//! | [`Environment`] | the variables that expressions may refer to; compiles |
 //! | [`Expression`] | a compiled expression, immutable, shared by all threads |
 //! | [`Activation`] | the values of an environment's variables for one request |
-//! | [`Question`], [`Answer`] | what an evaluation asks the authorizers, and what its caller answers |
+//! | [`AuthorizationRequest`], [`AuthorizationDecision`] | an authorization check in an expression, and its outcome |
 //! | [`Rule`], [`Rules`], [`Verdict`] | `x-kubernetes-validations` of one schema node: as written, compiled, evaluated |
-//! | [`SchemaNode`], [`JsonSchema`], [`Declared`] | what is asked of a schema, a schema that is kept as JSON, and its type in CEL |
-//! | [`Budget`], [`SchemaCost`] | what evaluations may still cost; what the rules of a schema may cost at most |
+//! | [`SchemaNode`], [`JsonSchema`], [`DeclType`] | the schema interface, a schema kept as JSON, and its type in CEL |
+//! | [`Budget`], [`SchemaCost`] | the remaining cost of evaluations; the estimated cost of a schema's rules |
 //!
-//! An expression passes parse -> check -> estimate -> program once, and is evaluated as often as there are values.
-//! Its variables are a table that the caller names.
+//! An expression passes parse -> check -> estimate -> program once, and is evaluated for each value. Its
+//! variables are declared by the caller.
 //!
 //! # Errors
-//! What is wrong with an expression is upstream's text with places: a `String` from [`Environment::compile`],
-//! [`FieldError`](plinth_codec::field::FieldError)s from [`Rule::errors`] and [`Rules::errors`]. An evaluation that fails is a value
-//! of its caller too: text from [`Expression::evaluate`], [`Verdict::errors`] from [`Rules::evaluate`]. Time and memory of
-//! an evaluation are bounded by its [`Budget`], whatever expression and data are.
+//! Errors in an expression have upstream's text with positions: a `String` from [`Environment::compile`],
+//! [`FieldError`](plinth_codec::field::FieldError)s from [`Rule::errors`] and [`Rules::errors`]. An
+//! evaluation that fails is a value of its caller too: text from [`Expression::evaluate`],
+//! [`Verdict::errors`] from [`Rules::evaluate`]. Time and memory of an evaluation are bounded by its
+//! [`Budget`], whatever expression and data are.
 //!
 //! # Examples
-//! An expression over a variable that the caller names:
+//! An expression over a variable that the caller declares:
 //! ```
 //! use plinth_cel::{Activation, Budget, Environment, Output, VariableType};
 //! use plinth_codec::{tree, Value};
@@ -44,14 +47,14 @@
 //!
 //! The rules of a schema node:
 //! ```
-//! use plinth_cel::{Budget, Declared, JsonSchema, Rule, Rules, SchemaCost};
+//! use plinth_cel::{Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost};
 //! use plinth_codec::tree;
 //!
 //! let integer = tree!({ "type": "integer" });
 //! let properties = tree!({ "min": integer.clone(), "max": integer });
 //! let schema = tree!({ "type": "object", "properties": properties });
 //! let schema = JsonSchema(&schema);
-//! let declared = Declared::of(schema, false).unwrap();
+//! let declared = DeclType::of(schema, false).unwrap();
 //!
 //! let rule = Rule { rule: "self.min <= self.max".into(), ..Rule::default() };
 //! let rules = Rules::compile(&[rule], schema, &declared);
@@ -67,15 +70,15 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `schema` | what the compiler asks of a schema |
+//! | `schema` | the schema interface of the compiler |
 //! | `declare`, `escape` | schemas as types, names as identifiers |
-//! | `parse`, `ast` | from text to the syntax tree; macros |
+//! | `parse`, `ast` | parser and macros |
 //! | `types`, `check` | types and the type checker |
-//! | `cost`, `estimate` | what calls cost, and what an expression costs at most |
+//! | `cost`, `estimate` | costs of calls, and the maximum cost of an expression |
 //! | `program`, `value` | evaluation |
 //! | `library` | the functions |
-//! | `message` | objects that are made by name: `Object{…}`, `JSONPatch{…}` |
-//! | `expression` | expressions over variables that the caller names: conditions, policies |
+//! | `message` | constructed messages: `Object{…}`, `JSONPatch{…}` |
+//! | `expression` | expressions over declared variables: conditions, policies |
 //! | `rules` | the rules of one schema node: errors, messages, evaluation |
 //! | `limits` | bounds of cost and size |
 
@@ -100,12 +103,14 @@ mod tests;
 mod types;
 mod value;
 
-pub use declare::Declared;
+pub use declare::DeclType;
 pub use escape::is_identifier;
 pub use expression::{
     Activation, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
 };
-pub use library::authz::{Answer, Principal, Question, QuestionTarget, ResourceQuestion};
+pub use library::authz::{
+    AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, Principal, ResourceAttributes,
+};
 pub use limits::{Budget, MATCH_CONDITIONS_BUDGET};
 pub use rules::{Rule, Rules, SchemaCost, Verdict};
 pub use schema::{child_cardinality, JsonSchema, SchemaNode};

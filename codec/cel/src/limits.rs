@@ -3,28 +3,28 @@
 
 use super::cost::CHECK;
 
-/// Most that one evaluation of one expression may cost.
+/// Cost limit of one evaluation of one expression.
 pub(crate) const PER_CALL_LIMIT: u64 = 1_000_000;
-/// What all rules together may cost for one object.
+/// Cost limit of all rules together for one object.
 pub(crate) const OBJECT_BUDGET: i64 = 10_000_000;
-/// What the match conditions of one webhook or policy may cost for one object.
+/// Cost limit of the match conditions of one webhook or policy for one object.
 pub const MATCH_CONDITIONS_BUDGET: i64 = 2_500_000;
-/// Most that a rule may be estimated to cost, all its evaluations for one object together.
+/// Limit of the estimated cost of a rule, all its evaluations for one object together.
 pub(crate) const ESTIMATED_RULE_LIMIT: u64 = 10_000_000;
-/// Most that the rules of one schema may be estimated to cost.
+/// Limit of the estimated cost of the rules of one schema.
 pub(crate) const ESTIMATED_SCHEMA_LIMIT: u64 = 100_000_000;
-/// The largest request, which bounds what a schema leaves without bound.
+/// The largest request, which bounds data that the schema does not.
 pub(crate) const MAX_REQUEST_BYTES: i64 = 3 * 1024 * 1024;
-/// Most bytes of what a `messageExpression` makes.
+/// Maximum length of the result of a `messageExpression` in bytes.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 5 * 1024;
-/// Most code points of an expression.
+/// Maximum length of an expression in code points.
 pub(crate) const MAX_EXPRESSION_LENGTH: usize = 100_000;
-/// How deep the parser may go.
+/// Maximum nesting of the parser.
 pub(crate) const MAX_EXPRESSION_DEPTH: u16 = 250;
-/// How deep a syntax tree may be: chains like `a + b + c` are deeper than they are nested.
+/// Maximum depth of a syntax tree: chains like `a + b + c` are deeper than they are nested.
 pub(crate) const MAX_DEPTH: usize = 1000;
 
-/// What is left of what the rules of one object may cost.
+/// The remaining cost budget of the rules of one object.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     remaining: i64,
@@ -44,19 +44,20 @@ impl Budget {
         Budget { remaining: units, brief: None, is_long: false }
     }
 
-    /// Lets evaluations take so many units here and now, questions to the authorizers not counted; what takes more ends with
-    /// [`Interruption::Long`](crate::Interruption::Long), and is free of charge. `None`: as long as they may.
+    /// Sets the inline limit of evaluations in units, authorization checks not counted; an evaluation that
+    /// exceeds it ends with [`Interruption::Long`](crate::Interruption::Long), and is not charged. `None` is
+    /// no limit.
     pub fn keep_brief(&mut self, units: Option<u64>) {
         self.brief = units;
     }
 
-    /// What is left of that.
+    /// The remaining inline limit.
     pub fn brief(&self) -> Option<u64> {
         self.brief
     }
 
-    /// Whether rules took longer than they may here and now: their verdicts so far are to be thrown away, and no further one is
-    /// asked for.
+    /// Whether rules exceeded the inline limit: their results are to be discarded, and no further rule may be
+    /// evaluated.
     pub fn is_long(&self) -> bool {
         self.is_long
     }
@@ -65,12 +66,12 @@ impl Budget {
         self.is_long = true;
     }
 
-    /// What one evaluation may cost.
+    /// Cost limit of the next evaluation.
     pub(crate) fn limit(&self) -> u64 {
         self.brief.map_or(PER_CALL_LIMIT, |brief| brief.min(PER_CALL_LIMIT))
     }
 
-    /// Whether nothing is left: no further rule is to be evaluated.
+    /// Whether the budget is used up: no further rule may be evaluated.
     pub fn is_exhausted(&self) -> bool {
         self.remaining < 0
     }
@@ -79,9 +80,9 @@ impl Budget {
         self.remaining <= 0
     }
 
-    /// Takes the cost of one evaluation. `false`, and nothing is left, when there was not as much.
+    /// Charges the cost of one evaluation. `false`, with the budget used up, when it was not enough.
     pub(crate) fn charge(&mut self, cost: u64) -> bool {
-        // What is brief costs less than a question.
+        // An inline evaluation costs less than an authorization check.
         self.brief = self.brief.map(|brief| brief.saturating_sub(cost % CHECK));
         match i64::try_from(cost) {
             Ok(cost) if cost <= self.remaining => {

@@ -1,9 +1,9 @@
-//! Objects that expressions of a mutation make by name: `Object{…}` and its parts, `JSONPatch{…}`
+//! Messages that expressions of a mutation construct: `Object{…}` and its parts, `JSONPatch{…}`
 //! (k8s.io/apiserver `pkg/cel/mutation`).
 //!
-//! Parts are named by the way to them: `Object.spec.template{…}`. Nothing is known of their fields when an expression is
-//! compiled; when it has been evaluated the names of the parts must be those of the places where they stand, and a schema has its
-//! say when the configuration is applied.
+//! Nested messages are named by their path: `Object.spec.template{…}`. Their fields are not known when an
+//! expression is compiled; after the evaluation the names of the messages must match their paths, and the
+//! schema is checked when the configuration is applied.
 
 use std::collections::BTreeMap;
 
@@ -21,26 +21,26 @@ pub(crate) const OBJECT: &str = "Object";
 /// The type of one operation of a JSON Patch.
 pub(crate) const JSON_PATCH: &str = "JSONPatch";
 
-/// Which objects an expression can make by name.
+/// Which messages an expression can construct.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub(crate) enum MessageTypes {
     #[default]
     None,
     /// `Object{…}`, its parts, and `JSONPatch{…}`.
     Patches,
 }
 
-impl Messages {
-    /// Whether there is a type of that name.
+impl MessageTypes {
+    /// Whether a type of that name exists.
     pub(crate) fn has(self, name: &str) -> bool {
         let is_object =
             name.strip_prefix(OBJECT).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        self == Messages::Patches && (is_object || name == JSON_PATCH)
+        self == MessageTypes::Patches && (is_object || name == JSON_PATCH)
     }
 
     /// Whether a function of that name can be called.
     pub(crate) fn calls(self, name: &str) -> bool {
-        self == Messages::Patches || !name.starts_with("jsonpatch.")
+        self == MessageTypes::Patches || !name.starts_with("jsonpatch.")
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn field_type(name: &str, field: &str) -> Option<Type> {
     }
 }
 
-/// An object made by name.
+/// A constructed message.
 #[derive(Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) name: SmolStr,
@@ -62,10 +62,10 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Makes one of the fields that were given.
+    /// Constructs a message from its fields.
     pub(crate) fn new(name: SmolStr, fields: BTreeMap<SmolStr, Val<'a>>) -> Result<Message<'a>, EvalError> {
         for (field, value) in &fields {
-            // What was not known before.
+            // Types that were not known at compilation.
             let wants_text = matches!(field_type(&name, field), Some(Type::String));
             if wants_text && value.as_str().is_none() {
                 let found = go_type(value);
@@ -77,7 +77,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The type of a value as upstream's messages name it.
+/// The type of a value as upstream's error messages name it.
 fn go_type(value: &Val<'_>) -> &'static str {
     match value {
         Val::Int(_) => "int64",
@@ -88,10 +88,10 @@ fn go_type(value: &Val<'_>) -> &'static str {
     }
 }
 
-/// Most parts of what an expression makes.
+/// Maximum number of nodes of a result.
 const MAX_PARTS: usize = 1_000_000;
 
-/// What is wrong with the names of the parts below a value that stands at `path`.
+/// Collects errors in the type names of messages below a value at `path`.
 fn misnamed(value: &Val<'_>, path: &str, errors: &mut Vec<String>) {
     plinth_codec::value::level(|| match value {
         Val::Message(message) => {
@@ -121,27 +121,27 @@ fn check_names(message: &Message<'_>, value: &Val<'_>) -> Result<(), String> {
     }
 }
 
-/// The configuration that an `Object{…}` is.
+/// Converts an `Object{…}` to an apply configuration.
 ///
 /// # Errors
-/// Parts that stand in the wrong place; values that no object of the API has.
+/// Messages whose name does not match their path; values without a JSON form.
 pub(crate) fn configuration(made: &std::sync::Arc<Message<'_>>) -> Result<Value, String> {
     let value = Val::Message(made.clone());
     check_names(made, &value)?;
     let mut path = String::new();
-    let data = Data { exact: true, left: MAX_PARTS }.value(&value, &mut path);
+    let data = DataBuilder { exact: true, left: MAX_PARTS }.value(&value, &mut path);
     data.map_err(|why| {
         format!("error applying patch: failed to convert patch object to typed object: {path}: {why}")
     })
 }
 
-/// The operations that a list of `JSONPatch{…}` is.
+/// Converts a list of `JSONPatch{…}` to the operations of a JSON Patch.
 ///
 /// # Errors
 /// As [`configuration`].
 pub(crate) fn patches(list: &List<'_>) -> Result<Value, String> {
     let mut operations = Vec::with_capacity(list.len());
-    let mut data = Data { exact: false, left: MAX_PARTS };
+    let mut data = DataBuilder { exact: false, left: MAX_PARTS };
     for value in list.iter() {
         let Val::Message(operation) = &value else {
             let what = value.type_name();
@@ -170,16 +170,17 @@ pub(crate) fn patches(list: &List<'_>) -> Result<Value, String> {
     Ok(Value::Array(operations))
 }
 
-/// Values as data.
-struct Data {
-    /// Whether a value must be what JSON has: upstream brings those of a JSON Patch to it, but not those of a configuration.
+/// Converts values to data.
+struct DataBuilder {
+    /// Whether values must have a JSON type: upstream converts those of a JSON Patch, but not those of a
+    /// configuration.
     exact: bool,
-    /// How many more parts there may be: an expression can name one list a thousand times.
+    /// Remaining number of nodes: an expression can refer to one list a thousand times.
     left: usize,
 }
 
-impl Data {
-    /// `path` leads to the value, and on an error to the one that is at error.
+impl DataBuilder {
+    /// `path` is the path of the value, and on an error that of the offending one.
     fn value(&mut self, value: &Val<'_>, path: &mut String) -> Result<Value, String> {
         self.left = self.left.checked_sub(1).ok_or("too many parts")?;
         let depth = path.len();
@@ -199,7 +200,7 @@ impl Data {
                     let mut items = Vec::with_capacity(list.len());
                     for (i, value) in list.iter().enumerate() {
                         path.push_str(&format!("[{i}]"));
-                        // What is of the object is taken as it is.
+                        // Data of the object are taken unchanged.
                         items.push(match list {
                             List::Data(elements, None) => elements.get(i).cloned().unwrap_or_default(),
                             _ => self.value(&value, path)?,
@@ -225,14 +226,14 @@ impl Data {
                     }
                     Value::Object(map)
                 }
-                // A number of JSON has no type.
+                // JSON numbers have one type.
                 Val::Double(n) if n.fract() == 0.0 && n.abs() < 9e15 => Value::Int(*n as i64),
                 Val::Null | Val::Uint(_) | Val::Bytes(_) | Val::Duration(_) | Val::Timestamp(_)
                     if self.exact =>
                 {
                     return Err(format!("{} is not a value that an object can have", go_type(value)));
                 }
-                // As JSON has it of a message of that type.
+                // As in the JSON form of a message of that type.
                 Val::Duration(nanoseconds) => Value::from(duration_text(*nanoseconds)),
                 other => other
                     .to_value(&mut self.left)
@@ -268,7 +269,7 @@ mod tests {
         String::from_utf8(text).map_err(|e| e.to_string())
     }
 
-    /// Asserts each row: expression, what it makes or a part of what is wrong with it.
+    /// Asserts each row: expression, its result or part of the error.
     fn rows(output: Output, rows: &[(&str, Result<&str, &str>)]) {
         for (source, expected) in rows {
             match (made(source, output), expected) {
@@ -302,7 +303,7 @@ mod tests {
                 ("has(object.x) ? Object{a: 1} : Object{}", Ok(r#"{"a":1}"#)),
                 ("Object{a: 1}.a == 1 && Object{} == Object{} ? Object{} : Object{b: 1}", Ok("{}")),
                 ("has(Object{a: 1}.b) ? Object{a: 1} : Object{}", Ok("{}")),
-                // What is wrong when it is compiled.
+                // Compilation errors.
                 ("object", Err("must evaluate to Object but got dyn")),
                 ("Object.spec{}", Err("must evaluate to Object but got Object.spec")),
                 ("Objekt{}", Err("undeclared reference to 'Objekt'")),
@@ -311,7 +312,7 @@ mod tests {
                 ("Object{?a: 'b'}", Err("expected type 'optional_type(string)' but found 'string'")),
                 ("true ? Object{} : Object.spec{}", Err("applied to '(bool, Object, Object.spec)'")),
                 ("Object{a: [Object.a{}, Object.b{}]}", Err("expected type 'Object.a' but found 'Object.b'")),
-                // What is wrong when it is evaluated.
+                // Evaluation errors.
                 ("Object{a: object.nope}", Err("no such key: nope")),
                 (
                     "Object{metadata: Object.spec{}}",
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn large_configurations_end() {
-        // A million elements out of one list that is named a thousand times.
+        // A million elements out of one list that is referred to a thousand times.
         let wide = "[lists.range(1000)].map(r, Object{a: r.map(x, r)})[0]";
         let why = made(wide, Output::Configuration).unwrap_err();
         assert!(

@@ -1,5 +1,5 @@
-//! From text to the syntax tree: the `cel` crate parses, macros are expanded here, because Kubernetes has some
-//! that the crate has not.
+//! The parser: the `cel` crate parses, macros are expanded here, because Kubernetes has some that the crate
+//! does not.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use super::ast::{
 };
 use super::limits::{MAX_DEPTH, MAX_EXPRESSION_DEPTH, MAX_EXPRESSION_LENGTH};
 
-/// What is wrong with an expression, and where.
+/// An error in an expression with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Issue {
     /// Byte offset in the source.
@@ -26,10 +26,11 @@ pub(crate) struct Tree {
     pub(crate) ids: usize,
 }
 
-/// Without macros: calls stay as they are written.
+/// Without macros: calls are left unexpanded.
 static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::default);
 
-/// Parses. The issues are in the order of the source. Work is in proportion to the length of the text, which is bounded.
+/// Parses. The issues are in the order of the source. Work is in proportion to the length of the text, which
+/// is bounded.
 pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
     let length = source.chars().count();
     if length > MAX_EXPRESSION_LENGTH {
@@ -39,8 +40,8 @@ pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
         return Err(vec![Issue { offset: 0, message }]);
     }
     // The crate's parser recurses along chains like `a.b.c`, which only the length bounds. A level takes two
-    // bytes of source at least; 4 KiB of stack for each byte (touched only when used) are more than it needs. What
-    // is nested may take more for a byte, but is bounded in depth.
+    // bytes of source at least; 4 KiB of stack for each byte (touched only when used) are more than it needs.
+    // Nested expressions may take more per byte, but are bounded in depth.
     let stack = source.len() * 4096 + (32 << 20);
     stacker::grow(stack, || parse_here(source))
 }
@@ -62,7 +63,7 @@ fn parse_here(source: &str) -> Result<Tree, Vec<Issue>> {
     Ok(Tree { root, ids: reader.ids })
 }
 
-/// The crate shows the error that ends a parse at the depth limit as a debug text.
+/// The crate formats the error at the depth limit as debug text.
 fn readable(message: &str) -> String {
     if message.contains("Recursion limit of") {
         return format!("expression recursion limit exceeded: {MAX_EXPRESSION_DEPTH}");
@@ -70,7 +71,7 @@ fn readable(message: &str) -> String {
     message.to_owned()
 }
 
-/// Where lines begin, in bytes.
+/// The byte offsets at which lines begin.
 struct Lines<'a> {
     source: &'a str,
     starts: Vec<usize>,
@@ -93,7 +94,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The issues as upstream shows them: place, text, the line and a mark below it.
+/// The issues as upstream formats them: position, text, the line and a marker below it.
 pub(crate) fn describe(source: &str, issues: &[Issue]) -> String {
     /// A longer line is not shown.
     const LONGEST: usize = 16_384;
@@ -139,7 +140,7 @@ impl Reader {
         self.issues.push(Issue { offset, message: message.into() });
     }
 
-    /// The place of a node of the crate's tree, in bytes.
+    /// The byte offset of a node of the crate's tree.
     fn offset(&self, id: u64) -> u32 {
         self.info.offset_for(id).unwrap_or_default().0
     }
@@ -211,7 +212,7 @@ impl Reader {
                         });
                     }
                 }
-                // A leading dot says that the name is a whole one, as all names are here.
+                // A leading dot marks an absolute name, which all names are here.
                 let name = object.type_name.strip_prefix('.').unwrap_or(&object.type_name);
                 Kind::Struct(Struct { name: SmolStr::new(name), fields })
             }
@@ -260,7 +261,7 @@ impl Reader {
         self.node(offset, Kind::Call(Call { function: SmolStr::new_static(function), target: None, args }))
     }
 
-    /// The name that a macro's argument is.
+    /// The identifier that a macro's argument must be.
     fn name(&mut self, arg: &Expr, message: &str) -> Option<SmolStr> {
         match &arg.kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -277,7 +278,7 @@ impl Reader {
         self.variables_or(args, two, MESSAGE)
     }
 
-    /// As [`Reader::variables`], with another message when the first is no name.
+    /// As [`Reader::variables`], with another message when the first is not an identifier.
     fn variables_or(
         &mut self,
         args: &mut Vec<Expr>,
@@ -302,11 +303,11 @@ impl Reader {
 
 type Expand = fn(&mut Reader, u32, Option<Expr>, Vec<Expr>) -> Option<Expr>;
 
-/// A call that becomes another expression.
+/// A call that is expanded to another expression.
 struct Macro {
     name: &'static str,
     member: bool,
-    /// Numbers of arguments.
+    /// Accepted numbers of arguments.
     args: &'static [usize],
     expand: Expand,
 }
@@ -322,12 +323,16 @@ static MACROS: &[Macro] = &[
     member("exists", &[2, 3], |r, at, target, args| quantifier(r, at, target, args, true)),
     member("exists_one", &[2, 3], exists_one),
     member("existsOne", &[3], exists_one),
-    member("map", &[2, 3], |r, at, target, args| transform(r, at, target, args, false, Made::List)),
+    member("map", &[2, 3], |r, at, target, args| transform(r, at, target, args, false, TransformKind::List)),
     member("filter", &[2], filter),
-    member("transformList", &[3, 4], |r, at, target, args| transform(r, at, target, args, true, Made::List)),
-    member("transformMap", &[3, 4], |r, at, target, args| transform(r, at, target, args, true, Made::Map)),
+    member("transformList", &[3, 4], |r, at, target, args| {
+        transform(r, at, target, args, true, TransformKind::List)
+    }),
+    member("transformMap", &[3, 4], |r, at, target, args| {
+        transform(r, at, target, args, true, TransformKind::Map)
+    }),
     member("transformMapEntry", &[3, 4], |r, at, target, args| {
-        transform(r, at, target, args, true, Made::Entry)
+        transform(r, at, target, args, true, TransformKind::Entry)
     }),
     member("optMap", &[2], |r, at, target, args| opt_map(r, at, target, args, false)),
     member("optFlatMap", &[2], |r, at, target, args| opt_map(r, at, target, args, true)),
@@ -377,13 +382,13 @@ fn exists_one(r: &mut Reader, at: u32, target: Option<Expr>, mut args: Vec<Expr>
     fold(r, at, Comprehension { range: target?, var, var2, init, condition, step, result })
 }
 
-/// What a transformation makes.
+/// The result of a transformation macro.
 #[derive(Clone, Copy)]
-enum Made {
+enum TransformKind {
     List,
     /// A map with the keys of the range.
     Map,
-    /// A map of the entries that the transformation makes.
+    /// A map of the entries that the transformation returns.
     Entry,
 }
 
@@ -393,7 +398,7 @@ fn transform(
     target: Option<Expr>,
     mut args: Vec<Expr>,
     two: bool,
-    into: Made,
+    into: TransformKind,
 ) -> Option<Expr> {
     let (var, var2) = match two {
         true => r.variables(&mut args, true)?,
@@ -402,20 +407,20 @@ fn transform(
     let value = args.pop()?;
     let predicate = args.pop();
     let (init, so_far) = match into {
-        Made::List => (r.node(at, Kind::List(Vec::new())), r.accumulator(at)),
+        TransformKind::List => (r.node(at, Kind::List(Vec::new())), r.accumulator(at)),
         _ => (r.node(at, Kind::Map(Vec::new())), r.accumulator(at)),
     };
     let condition = r.literal(at, Literal::Bool(true));
     let mut step = match into {
-        Made::List => {
+        TransformKind::List => {
             let one = r.node(at, Kind::List(vec![Element { value, optional: false }]));
             r.operator(at, operators::ADD, vec![so_far, one])
         }
-        Made::Map => {
+        TransformKind::Map => {
             let key = r.ident(at, &var);
             r.operator(at, MAP_INSERT, vec![so_far, key, value])
         }
-        Made::Entry => r.operator(at, MAP_INSERT, vec![so_far, value]),
+        TransformKind::Entry => r.operator(at, MAP_INSERT, vec![so_far, value]),
     };
     if let Some(predicate) = predicate {
         let same = r.accumulator(at);
@@ -432,7 +437,7 @@ fn filter(r: &mut Reader, at: u32, target: Option<Expr>, args: Vec<Expr>) -> Opt
     let (var, _) = r.variables_or(&mut args, false, NO_IDENTIFIER)?;
     let value = r.ident(offset, &var);
     let var = r.ident(offset, &var);
-    transform(r, at, target, vec![var, predicate, value], false, Made::List)
+    transform(r, at, target, vec![var, predicate, value], false, TransformKind::List)
 }
 
 fn opt_map(r: &mut Reader, at: u32, target: Option<Expr>, mut args: Vec<Expr>, flat: bool) -> Option<Expr> {
@@ -453,7 +458,7 @@ fn sort_by(r: &mut Reader, at: u32, target: Option<Expr>, args: Vec<Expr>) -> Op
         return None;
     }
     let input = r.ident(at, INPUT);
-    let keys = transform(r, at, Some(input), args, false, Made::List)?;
+    let keys = transform(r, at, Some(input), args, false, TransformKind::List)?;
     let input = Some(Box::new(r.ident(at, INPUT)));
     let call = Call { function: SmolStr::new_static(SORT_BY_KEYS), target: input, args: vec![keys] };
     let body = r.node(at, Kind::Call(call));

@@ -8,12 +8,12 @@ use plinth_codec::field::{FieldError, Reason};
 use plinth_codec::value::Value;
 use smol_str::SmolStr;
 
-use super::declare::Declared;
+use super::declare::DeclType;
 use super::expression::OUT_OF_BUDGET;
 use super::limits::{
     Budget, ESTIMATED_RULE_LIMIT, ESTIMATED_SCHEMA_LIMIT, MAX_MESSAGE_BYTES, PER_CALL_LIMIT,
 };
-use super::program::{EvalError, Fault, Program, Source};
+use super::program::{CompileError, EvalError, Program, Source};
 use super::schema::{field_path, SchemaNode};
 use super::types::Type;
 use super::value::Val;
@@ -21,7 +21,7 @@ use super::value::Val;
 /// One entry of `x-kubernetes-validations`, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// `rule`: must be true of valid data.
+    /// `rule`: true for valid data.
     pub rule: SmolStr,
     /// `message`; empty when absent.
     pub message: SmolStr,
@@ -35,7 +35,7 @@ pub struct Rule {
     pub optional_old_self: Option<bool>,
 }
 
-/// What `reason` may be.
+/// The values of `reason`.
 const REASONS: [(&str, Reason); 4] = [
     ("FieldValueDuplicate", Reason::Duplicate),
     ("FieldValueForbidden", Reason::Forbidden),
@@ -48,7 +48,8 @@ fn has_line_break(text: &str) -> bool {
 }
 
 impl Rule {
-    /// Reads one entry; members of wrong types are taken for absent (the schema of definitions refuses them before).
+    /// Reads one entry; members of wrong types count as absent (the schema of definitions refuses them
+    /// before).
     pub fn from_value(value: &Value) -> Rule {
         let text = |key| value.get(key).and_then(Value::as_str).map(SmolStr::new);
         Rule {
@@ -61,8 +62,8 @@ impl Rule {
         }
     }
 
-    /// What is wrong with the entry besides its expressions. `path` leads to the entry
-    /// (`….x-kubernetes-validations[0]`), `schema` is the node that it stands at.
+    /// Validates the entry except for its expressions. `path` is that of the entry
+    /// (`….x-kubernetes-validations[0]`), `schema` the node that has it.
     pub fn errors<S: SchemaNode>(&self, path: impl Display, schema: S) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let at = |member: &str| format!("{path}.{member}");
@@ -106,8 +107,8 @@ impl Rule {
         errors
     }
 
-    /// What errors show of the rule.
-    fn shown(&self) -> &str {
+    /// The text that errors show for the rule.
+    fn display_text(&self) -> &str {
         match self.message.trim() {
             "" => self.rule.trim(),
             message => message,
@@ -116,12 +117,13 @@ impl Rule {
 
     fn default_message(&self) -> String {
         match self.message.is_empty() {
-            true => format!("failed rule: {}", self.shown()),
+            true => format!("failed rule: {}", self.display_text()),
             false => self.message.trim().to_owned(),
         }
     }
 
-    /// The error of one of the expressions: upstream shows the whole entry, under the names of its own structure.
+    /// The error of one of the expressions: upstream shows the whole entry, with the field names of its Go
+    /// struct.
     fn error(&self, path: String, why: &str) -> FieldError {
         let reason = match self.reason.as_str() {
             "" => "null".to_owned(),
@@ -140,7 +142,7 @@ impl Rule {
     }
 }
 
-/// Text as Go's encoder writes it, which keeps it safe inside HTML.
+/// Text as Go's JSON encoder writes it, with HTML characters escaped.
 fn go_json(text: &str) -> String {
     let mut json = Vec::new();
     plinth_codec::json::write_untyped(&Value::from(text), &mut json);
@@ -151,25 +153,25 @@ fn go_json(text: &str) -> String {
 /// The rules of one schema node, compiled. Immutable; shared by all requests.
 #[derive(Debug)]
 pub struct Rules {
-    rules: Vec<Compiled>,
-    /// `type` of the schema, which errors show in place of the value.
+    rules: Vec<CompiledRule>,
+    /// `type` of the schema, which errors show instead of the value.
     schema_type: SmolStr,
-    declared: Declared,
+    declared: DeclType,
 }
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledRule {
     rule: Rule,
     reason: Reason,
-    /// `Err` has the text of the error; an empty rule is neither.
+    /// `Err` has the text of the error; none for an empty rule.
     program: Option<Result<Program, String>>,
     message: Option<Result<Program, String>>,
     uses_old_self: bool,
-    /// What to append to the path of the value.
+    /// Appended to the path of the value.
     field_path: String,
 }
 
-impl Compiled {
+impl CompiledRule {
     fn estimated_cost(&self) -> u64 {
         match &self.program {
             Some(Ok(program)) => program.estimated_cost(),
@@ -187,8 +189,8 @@ pub struct SchemaCost {
 }
 
 impl SchemaCost {
-    /// Nothing yet. With `lets_pass`, single expressions that cost too much are no error: the schema was there before. All
-    /// together must still cost no more than they may.
+    /// An empty sum. With `lets_pass`, single expressions that cost too much are not an error, because the
+    /// schema is unchanged. The total must still be within the limit.
     pub fn new(lets_pass: bool) -> SchemaCost {
         SchemaCost { lets_pass, ..SchemaCost::default() }
     }
@@ -203,7 +205,7 @@ impl SchemaCost {
         self.most_expensive.truncate(4);
     }
 
-    /// The errors when all rules together may cost too much. `path` leads to the schema's root.
+    /// The errors when the total exceeds the limit. `path` is that of the schema's root.
     pub fn errors(&self, path: impl Display) -> Vec<FieldError> {
         if self.total <= ESTIMATED_SCHEMA_LIMIT {
             return Vec::new();
@@ -230,19 +232,19 @@ fn exceeds(what: &str, cost: u64, limit: u64) -> String {
     )
 }
 
-/// What the rules say of one value.
+/// The outcome of the rules for one value.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// Why the value is refused.
+    /// Validation errors.
     pub errors: Vec<FieldError>,
-    /// Errors that the value had before and that are let pass.
+    /// Errors that are ratcheted, because the value is unchanged.
     pub warnings: Vec<FieldError>,
 }
 
 impl Rules {
-    /// Compiles the rules of a node. `declared` is the declaration of the node's schema. Errors of expressions are
-    /// kept: [`Rules::errors`] tells them, and evaluation reports them as errors.
-    pub fn compile<S: SchemaNode>(rules: &[Rule], schema: S, declared: &Declared) -> Rules {
+    /// Compiles the rules of a node. `declared` is the declaration of the node's schema. Compilation errors
+    /// are kept: [`Rules::errors`] returns them, and evaluation reports them as errors.
+    pub fn compile<S: SchemaNode>(rules: &[Rule], schema: S, declared: &DeclType) -> Rules {
         let rules = rules.iter().map(|rule| compile(rule, schema, declared)).collect();
         Rules { rules, schema_type: SmolStr::new(schema.schema_type()), declared: declared.clone() }
     }
@@ -252,9 +254,9 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// What is wrong with the expressions. `path` leads to the schema node, `cardinality` is how often its data can
-    /// exist (see [`super::child_cardinality`]), `uncorrelatable` the path of the list or map below which old and new values have no
-    /// known relation. The estimated costs are added to `cost`.
+    /// Validates the expressions. `path` is that of the schema node, `cardinality` how often its data can
+    /// occur (see [`super::child_cardinality`]), `uncorrelatable` the path of the list or map below which old
+    /// and new values cannot be correlated. The estimated costs are added to `cost`.
     pub fn errors(
         &self,
         path: impl Display,
@@ -309,10 +311,10 @@ impl Rules {
         errors
     }
 
-    /// Evaluates the rules of a value that is not null. `old` is the value that it replaces, if there is one that
-    /// corresponds. `unchanged` is asked at most once, when a rule failed: true lets the error pass with a warning,
-    /// unless the rule looks at the old value. Once the budget is used up no further rule is evaluated. Work is
-    /// bounded by the budget, whatever the rules and data.
+    /// Evaluates the rules of a value that is not null. `old` is the correlated old value, if there is one.
+    /// `unchanged` is called at most once, when a rule failed: true turns the error into a warning, unless
+    /// the rule reads the old value. Once the budget is used up no further rule is evaluated. Work is bounded
+    /// by the budget, for any rules and data.
     pub fn evaluate(
         &self,
         path: impl Display,
@@ -335,7 +337,7 @@ impl Rules {
         let old = old.filter(|old| !old.is_null());
         let new_val = Val::of_data(value, &self.declared);
         let old_val = old.map(|old| Val::of_data(old, &self.declared));
-        let mut unchanged = Once { ask: unchanged, answer: None };
+        let mut unchanged = LazyFlag { ask: unchanged, answer: None };
         for compiled in &self.rules {
             let rule = &compiled.rule;
             let program = match &compiled.program {
@@ -371,7 +373,7 @@ impl Rules {
                     verdict.errors.push(invalid(format!(
                         "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
                         EvalError::CostLimit,
-                        rule.shown()
+                        rule.display_text()
                     )));
                     budget.exhaust();
                     return verdict;
@@ -380,12 +382,12 @@ impl Rules {
                     verdict.errors.push(invalid(format!(
                         "'{e}': call arguments did not match a supported operator, function or macro signature for \
                          rule: {}",
-                        rule.shown()
+                        rule.display_text()
                     )));
                     continue;
                 }
                 Err(e) => {
-                    verdict.errors.push(invalid(format!("{e} evaluating rule: {}", rule.shown())));
+                    verdict.errors.push(invalid(format!("{e} evaluating rule: {}", rule.display_text())));
                     continue;
                 }
             }
@@ -419,7 +421,7 @@ impl Rules {
         match reason {
             Reason::Required => FieldError::required(path, why),
             Reason::Forbidden => FieldError::forbidden(path, why),
-            // Lists and objects are left out of messages.
+            // Lists and objects are omitted from messages.
             Reason::Duplicate if omit => {
                 FieldError { reason, field: named(path), message: "Duplicate value".to_owned() }
             }
@@ -444,22 +446,22 @@ fn join(path: &str, below: &str) -> String {
     }
 }
 
-/// A question that is asked once.
-struct Once<'a> {
+/// A condition that is evaluated at most once.
+struct LazyFlag<'a> {
     ask: &'a mut dyn FnMut() -> bool,
     answer: Option<bool>,
 }
 
-impl Once<'_> {
+impl LazyFlag<'_> {
     fn get(&mut self) -> bool {
         *self.answer.get_or_insert_with(&mut *self.ask)
     }
 }
 
-/// What `messageExpression` makes; `None` when there is none or it makes no usable text. An error ends the
-/// evaluation of all rules.
+/// The result of `messageExpression`; `None` when there is none or the result is not usable. An error ends
+/// the evaluation of all rules.
 fn message(
-    compiled: &Compiled,
+    compiled: &CompiledRule,
     variables: &[Option<Val<'_>>],
     budget: &mut Budget,
 ) -> Result<Option<String>, String> {
@@ -486,9 +488,9 @@ fn message(
     Ok(text.filter(|t| !t.is_empty() && t.len() <= MAX_MESSAGE_BYTES && !t.contains('\n')))
 }
 
-fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compiled {
+fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &DeclType) -> CompiledRule {
     let reason = REASONS.iter().find(|(name, _)| *name == rule.reason);
-    let mut compiled = Compiled {
+    let mut compiled = CompiledRule {
         rule: rule.clone(),
         reason: reason.map_or(Reason::Invalid, |(_, reason)| *reason),
         program: None,
@@ -506,8 +508,8 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
     };
     let names = [("self", self_type), ("oldSelf", old_type)];
     let program = Program::compile(&rule.rule, &names, Some(declared)).map_err(|error| match error {
-        Fault::Compilation(why) => format!("compilation failed: {why}"),
-        Fault::Instantiation(why) => format!("program instantiation failed: {why}"),
+        CompileError::Compilation(why) => format!("compilation failed: {why}"),
+        CompileError::Instantiation(why) => format!("program instantiation failed: {why}"),
     });
     let program = program.and_then(|p| match p.output() {
         Type::Bool => Ok(p),
@@ -522,8 +524,8 @@ fn compile<S: SchemaNode>(rule: &Rule, schema: S, declared: &Declared) -> Compil
     if !rule.message_expression.is_empty() {
         let program =
             Program::compile(&rule.message_expression, &names, Some(declared)).map_err(|error| match error {
-                Fault::Compilation(why) => format!("messageExpression compilation failed: {why}"),
-                Fault::Instantiation(why) => format!("messageExpression instantiation failed: {why}"),
+                CompileError::Compilation(why) => format!("messageExpression compilation failed: {why}"),
+                CompileError::Instantiation(why) => format!("messageExpression instantiation failed: {why}"),
             });
         compiled.message = Some(program.and_then(|p| match p.output() {
             Type::String => Ok(p),

@@ -1,9 +1,10 @@
-//! What the compiler asks of a schema: one node of a structural schema, seen through a trait, so that the rules
-//! know nothing of how the schema is kept.
+//! The schema interface of the compiler: one node of a structural schema as a trait, so that rules do not
+//! depend on the schema's representation.
 
 use plinth_codec::value::Value;
 
-/// One node of a structural schema: a handle that is cheap to copy, a reference or a place in an arena.
+/// One node of a structural schema: a handle that is cheap to copy, such as a reference or an index into an
+/// arena.
 pub trait SchemaNode: Copy {
     /// `type`: `object`, `array`, `string`, `boolean`, `integer`, `number`; empty when absent.
     fn schema_type(&self) -> &str;
@@ -39,21 +40,21 @@ pub trait SchemaNode: Copy {
     fn list_map_keys(&self) -> impl Iterator<Item = &str>;
 }
 
-/// How often data of a child of this node can exist, when data of this node can exist `cardinality` times; `None`
-/// is without bound. `1` is the cardinality of the root.
+/// How often data of a child of this node can occur, when data of this node can occur `cardinality` times;
+/// `None` is unbounded. `1` is the cardinality of the root.
 pub fn child_cardinality<S: SchemaNode>(schema: S, cardinality: Option<u64>) -> Option<u64> {
     let factor = match schema.schema_type() {
         "object" if schema.additional_properties().is_some() => schema.max_properties(),
         "array" => schema.max_items(),
         _ => Some(1),
     };
-    // A negative bound is none that data could meet; upstream takes it for 0.
+    // No data can meet a negative bound; upstream treats it as 0.
     let factor = u64::try_from(factor?.max(0)).unwrap_or(0);
     Some(cardinality?.saturating_mul(factor))
 }
 
-/// Reads a `fieldPath` or `jsonPath` (`.spec.a`, `.spec['a.b']`) against the schema that it starts at. Gives the
-/// path as errors name it, without a leading dot, and the schema at its end.
+/// Reads a `fieldPath` or `jsonPath` (`.spec.a`, `.spec['a.b']`) against the schema that it starts at.
+/// Returns the path as errors show it, without a leading dot, and the schema at its end.
 pub(crate) fn field_path<S: SchemaNode>(
     text: &str,
     schema: S,
@@ -95,7 +96,7 @@ pub(crate) fn field_path<S: SchemaNode>(
     Ok((path, node))
 }
 
-/// A delimiter, a quoted text with its quotes, or what stands before the next delimiter.
+/// A delimiter, a quoted string with its quotes, or the text before the next delimiter.
 fn next_token<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let bytes = rest.as_bytes();
     let end = match bytes.first()? {

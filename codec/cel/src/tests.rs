@@ -1,6 +1,6 @@
-//! Against what kube-apiserver v1.36.2 answered: `tests/reference.json` has expressions with the value (`true`, `false` or the
-//! error), the error of the definition (empty when it is accepted) and the estimated cost (1 for at most 1, -1 for
-//! more than a billion), all over one schema and object.
+//! Compared with kube-apiserver v1.36.2: `tests/reference.json` has expressions with the value (`true`,
+//! `false` or the error), the error of the definition (empty when it is accepted) and the estimated cost (1
+//! for at most 1, -1 for more than a billion), all over one schema and object.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,12 @@ use smol_str::SmolStr;
 
 use super::library;
 use super::limits::PER_CALL_LIMIT;
-use super::program::{EvalError, Fault, Program};
+use super::program::{CompileError, EvalError, Program};
 use super::types::Type;
 use super::value::Val;
 use super::*;
+
+mod expressions;
 
 fn tree(text: &str) -> Value {
     json::parse(text.as_bytes()).expect("JSON of a test")
@@ -35,12 +37,13 @@ fn rule(text: &str) -> Rule {
 }
 
 /// Rules over a schema, which is the root of a resource.
-fn compiled(rules: &[Rule], schema: &Value) -> (Rules, Declared) {
-    let declared = Declared::of(JsonSchema(schema), true).unwrap();
+fn compiled(rules: &[Rule], schema: &Value) -> (Rules, DeclType) {
+    let declared = DeclType::of(JsonSchema(schema), true).unwrap();
     (Rules::compile(rules, JsonSchema(schema), &declared), declared)
 }
 
-/// The first error of a rule's expression, as the definition would be refused with it; without the entry that it shows.
+/// The first error of a rule's expression, with which the definition would be refused; without the entry that
+/// it shows.
 fn error(text: &str, schema: &Value) -> String {
     let (rules, _) = compiled(&[rule(text)], schema);
     let errors = rules.errors("x", Some(1), None, &mut SchemaCost::default());
@@ -66,13 +69,14 @@ fn value_of(text: &str, schema: &Value, object: &Value) -> String {
     }
 }
 
-/// Where ours differs on purpose, and why.
+/// Intentional differences, with their reasons.
 const DIFFERENCES: &[(&str, &str)] = &[
     // Times are kept in UTC; upstream's keep the offset that they were written with.
     ("string(timestamp('2020-01-01T01:00:00+01:00')) == '2020-01-01T00:00:00Z'", "true"),
 ];
 
-/// Names of types of objects differ: upstream makes new ones for each definition, and only its errors show them.
+/// Names of types of objects differ: upstream generates new ones for each definition, and only errors show
+/// them.
 fn without_object_names(text: &str) -> String {
     let mut words = String::new();
     for word in text.split_inclusive(|c: char| !(c.is_alphanumeric() || ".@".contains(c))) {
@@ -131,7 +135,7 @@ fn estimated_costs_are_those_of_the_reference() {
     item.object_at_mut(&["properties"])
         .unwrap()
         .insert("metadata", tree(r#"{"type":"object","properties":{"name":{"type":"string"}}}"#));
-    let declared = Declared::of(JsonSchema(&item), false).unwrap();
+    let declared = DeclType::of(JsonSchema(&item), false).unwrap();
     let names = [("self", declared.to_type()), ("oldSelf", declared.to_type())];
     let mut differences = Vec::new();
     for (text, expected) in rows(&reference, "costs") {
@@ -154,7 +158,7 @@ fn estimated_costs_are_those_of_the_reference() {
     report(&differences);
 }
 
-/// What starts with an authorizer, which rules of a schema have not; see `expressions_ask_the_authorizers`.
+/// Functions of the authorizer, which rules of a schema do not have; see `expressions_ask_the_authorizers`.
 fn is_authorization(t: &Type) -> bool {
     t.to_string().starts_with("kubernetes.authorization.")
 }
@@ -171,7 +175,8 @@ fn every_function_was_compared() {
         .filter(|name| name.chars().next().is_some_and(char::is_alphabetic) && !name.contains('@'))
         .filter(|name| !all.contains(&format!("{name}(")))
         .collect();
-    // Too costly there without bounds in the schema; their costs are compared, and `lists_and_texts` has values.
+    // Too costly there without bounds in the schema; their costs are compared, and `lists_and_texts` has
+    // values.
     let elsewhere = BTreeSet::from([
         "join",
         "sort",
@@ -218,7 +223,7 @@ fn lists_and_texts() {
     }
 }
 
-/// Expressions that would take hours, or more memory than there is, end at the limit after about the work it allows.
+/// Expressions that would take hours, or more memory than available, end at the cost limit.
 #[test]
 fn evaluation_is_bounded() {
     let nested = |depth: usize| {
@@ -250,7 +255,7 @@ fn evaluation_is_bounded() {
         assert_eq!(outcome, Err(EvalError::CostLimit.to_string()), "{text}");
         assert!(cost > PER_CALL_LIMIT, "{text}");
     }
-    // What costs little is done: the limit is no limit of size alone.
+    // Cheap expressions are evaluated: the limit does not depend on size alone.
     assert_eq!(evaluate(&nested(1), PER_CALL_LIMIT).0, Ok("Bool(true)".to_owned()));
 }
 
@@ -258,7 +263,7 @@ fn evaluation_is_bounded() {
 fn expressions_are_bounded_in_length_and_depth() {
     let compile = |text: &str| Program::compile(text, &[], None).map(|_| ());
     let too_long = format!("'{}' == ''", "a".repeat(100_000));
-    let Err(Fault::Compilation(why)) = compile(&too_long) else { panic!("too long, but compiled") };
+    let Err(CompileError::Compilation(why)) = compile(&too_long) else { panic!("too long, but compiled") };
     assert!(why.contains("expression code point size exceeds limit: size: 100008, limit 100000"), "{why}");
     for deep in [
         format!("{}true{}", "(".repeat(300), ")".repeat(300)),
@@ -267,11 +272,11 @@ fn expressions_are_bounded_in_length_and_depth() {
         format!("'a'{} == 1", ".a".repeat(30_000)),
         format!("[1]{} == 1", "[0]".repeat(20_000)),
     ] {
-        let Err(Fault::Compilation(why)) = compile(&deep) else { panic!("too deep, but compiled") };
+        let Err(CompileError::Compilation(why)) = compile(&deep) else { panic!("too deep, but compiled") };
         assert!(why.contains("recursion limit exceeded"), "{why}");
     }
     assert_eq!(compile(&vec!["true"; 5000].join(" && ")), Ok(()));
-    // Each of these once doubled the tree below it.
+    // A regression test: each of these doubled the tree below it.
     let chained = format!("optional.of(1){}.hasValue()", ".optMap(x, x)".repeat(60));
     assert_eq!(compile(&chained), Ok(()));
 }
@@ -302,7 +307,7 @@ fn errors_have_message_reason_and_path() {
             with(|r| r.message_expression = "'%d of %s'.format([self.replicas, self.name])".into()),
             "spec: Invalid value: 5 of x",
         ),
-        // A text that is empty, has line breaks or cannot be made: the fixed message.
+        // A message that is empty, has line breaks or fails to evaluate: the fixed message is used.
         (with(|r| r.message_expression = "' '".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
         (with(|r| r.message_expression = "'a\\nb'".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
         (with(|r| r.message_expression = "string(1 / 0)".into()), "spec: Invalid value: failed rule: self.replicas < 3"),
@@ -319,7 +324,7 @@ fn errors_have_message_reason_and_path() {
              true))",
         ),
     ] {
-        let declared = Declared::of(JsonSchema(&schema), false).unwrap();
+        let declared = DeclType::of(JsonSchema(&schema), false).unwrap();
         let rules = Rules::compile(std::slice::from_ref(&rule), JsonSchema(&schema), &declared);
         let verdict = rules.evaluate("spec", &value, None, &mut || false, &mut Budget::default());
         let errors: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
@@ -348,7 +353,7 @@ fn transition_rules_need_an_old_value_unless_it_is_optional() {
         (&strict, Some(&new), 0),
     ] {
         let (rules, _) = compiled(std::slice::from_ref(rule), &schema);
-        // Rules about the change are never let pass.
+        // Transition rules are never ratcheted.
         let verdict = rules.evaluate("", &new, old, &mut || true, &mut Budget::default());
         assert_eq!(verdict.errors.len(), errors, "{rule:?} {old:?}");
     }
@@ -440,169 +445,4 @@ fn entries_are_checked_before_their_expressions() {
         Rule::from_value(&tree(r#"{"rule":"a","fieldPath":".replicas"}"#)).errors("e", JsonSchema(&schema)),
         []
     );
-}
-
-/// Other variables than `self`: what admission policies will pass.
-#[test]
-fn variables_are_a_table() {
-    let object = tree(r#"{"metadata":{"labels":{"a":"b"}},"spec":{"replicas":3}}"#);
-    let params = tree(r#"{"max":2}"#);
-    let names = [("object", Type::Dyn), ("params", Type::Dyn), ("request.kind", Type::String)];
-    let program =
-        Program::compile("object.spec.replicas <= params.max && request.kind == 'x'", &names, None).unwrap();
-    let variables = [Some(Val::of_untyped(&object)), Some(Val::of_untyped(&params)), None];
-    let (outcome, _) = program.evaluate(&variables, PER_CALL_LIMIT);
-    assert!(matches!(outcome, Ok(Val::Bool(false))), "{outcome:?}");
-    assert!(program.uses(0) && program.uses(1) && program.uses(2));
-}
-
-/// What an expression makes over `object`, `request` and the authorizers, who allow what is about `pods`; and how
-/// many questions they were asked.
-fn evaluated(environment: &Environment, source: &str, object: &Value) -> (Result<Value, String>, usize) {
-    let expression = match environment.compile(source, &[Output::Any]) {
-        Ok(expression) => expression,
-        Err(why) => return (Err(why), 0),
-    };
-    let activation =
-        Activation::new(environment).with("object", object).with_authorizer("authorizer").with_resource(
-            "authorizer.requestResource",
-            ResourceQuestion { resource: "pods".into(), ..Default::default() },
-        );
-    let mut budget = Budget::default();
-    for asked in 0..10 {
-        match expression.evaluate(&activation, &mut budget) {
-            Ok(outcome) => return (outcome, asked),
-            Err(Interruption::OutOfBudget | Interruption::Long) => {
-                return (Err(OUT_OF_BUDGET.to_owned()), asked)
-            }
-            Err(Interruption::Question(question)) => {
-                let allowed = match &question.target {
-                    QuestionTarget::Path(path) => path == "/healthz",
-                    QuestionTarget::Resource(r) => {
-                        r.resource == "pods" && question.principal == Principal::Requester
-                    }
-                };
-                activation.answer(*question, Answer { allowed, reason: "asked".to_owned(), error: None });
-            }
-        }
-    }
-    panic!("{source} asks without end");
-}
-
-fn admission() -> Environment {
-    Environment::default()
-        .with("object", VariableType::Any)
-        .with("authorizer", VariableType::Authorizer)
-        .with("authorizer.requestResource", VariableType::ResourceCheck)
-}
-
-#[test]
-fn expressions_ask_the_authorizers() {
-    let pods = "authorizer.group('').resource('pods')";
-    // expression, outcome, questions
-    let rows = [
-        ("object.a == 1", Ok(true), 0),
-        ("object.b == 1", Err("expression 'object.b == 1' resulted in error: no such key: b"), 0),
-        ("has(object.b) && object.b", Ok(false), 0),
-        // What is not there, or is no object, has no fields.
-        ("has(object.a.b) || has(object.none.b)", Ok(false), 0),
-        ("object.none.b == 1", Err("no such key: b"), 0),
-        ("object.a.b == 1", Err("no such key: b"), 0),
-        ("object.a.?b.hasValue()", Ok(false), 0),
-        (&format!("{pods}.check('get').allowed()"), Ok(true), 1),
-        ("authorizer.group('').resource('nodes').check('get').allowed()", Ok(false), 1),
-        ("authorizer.group('').resource('nodes').check('get').reason() == 'asked'", Ok(true), 1),
-        ("authorizer.path('/healthz').check('get').allowed()", Ok(true), 1),
-        ("authorizer.requestResource.check('x').allowed()", Ok(true), 1),
-        ("authorizer.serviceAccount('a', 'b').group('').resource('pods').check('x').allowed()", Ok(false), 1),
-        // A question is asked although the other side might decide, and once.
-        (&format!("{pods}.check('get').allowed() || true"), Ok(true), 1),
-        (&format!("{pods}.check('get').allowed() && {pods}.check('get').allowed()"), Ok(true), 1),
-        (&format!("[1, 2].all(i, {pods}.name(string(i)).check('get').allowed())"), Ok(true), 2),
-        (
-            &format!("[1, 2, 3].all(i, {pods}.name(string(i)).check('get').allowed())"),
-            Err("operation cancelled: actual cost limit exceeded"),
-            2,
-        ),
-        (&format!("{pods}.fieldSelector('a=b').labelSelector('c').check('list').errored()"), Ok(false), 1),
-        ("authorizer.path(' ').check('get').allowed()", Err("path must not be empty"), 0),
-        ("authorizer.serviceAccount('A', 'b').path('/').check('get').allowed()", Err("Invalid service account namespace"), 0),
-        ("authorizer.allowed()", Err("found no matching overload for 'allowed' applied to 'kubernetes.authorization.Authorizer.()'"), 0),
-        ("authorizer.path('/').x", Err("unexpected failed resolution of 'kubernetes.authorization.PathCheck'"), 0),
-        ("variables.a", Err("undeclared reference to 'variables'"), 0),
-    ];
-    let object = tree(r#"{"a":1,"none":null}"#);
-    for (source, expected, questions) in rows {
-        let (outcome, asked) = evaluated(&admission(), source, &object);
-        match (&outcome, expected) {
-            (Ok(value), Ok(expected)) => assert_eq!(value.as_bool(), Some(expected), "{source}"),
-            (Err(why), Err(part)) => assert!(why.contains(part), "{source}: {why}"),
-            _ => panic!("{source}: {outcome:?}"),
-        }
-        assert_eq!(asked, questions, "{source}");
-    }
-}
-
-#[test]
-fn variables_are_evaluated_when_they_are_looked_at() {
-    let mut environment = admission().composed();
-    let made = [
-        ("one", "object.a", Ok(())),
-        ("two", "variables.one + 1", Ok(())),
-        ("absent", "object.nope", Ok(())),
-        ("may", "authorizer.group('').resource('pods').check('get').allowed()", Ok(())),
-        ("broken", "nope", Err("undeclared reference to 'nope'")),
-        ("later", "variables.last", Err("undefined field 'last'")),
-        ("texts", "['a', 'b']", Ok(())),
-        ("last", "object.a", Ok(())),
-        // Of two of one name the later one counts, and it sees the earlier.
-        ("twice", "1", Ok(())),
-        ("twice", "variables.twice + 1", Ok(())),
-    ];
-    for (name, source, expected) in made {
-        match (environment.compose(name, source), expected) {
-            (Ok(()), Ok(())) => {}
-            (Err(why), Err(part)) => assert!(why.contains(part), "{name}: {why}"),
-            (outcome, _) => panic!("{name}: {outcome:?}"),
-        }
-    }
-    let rows = [
-        ("variables.two", Ok("2")),
-        ("variables.twice", Ok("2")),
-        ("has(variables.one)", Ok("true")),
-        ("has(object.nope) && variables.absent", Ok("false")),
-        ("variables.may", Ok("true")),
-        ("variables.texts.map(t, t + '!')", Ok(r#"["a!","b!"]"#)),
-        ("variables.absent", Err(r#"composited variable "absent" fails to evaluate: no such key: nope"#)),
-        (
-            "variables.broken",
-            Err(r#"composited variable "broken" fails to compile: compilation failed: ERROR"#),
-        ),
-        ("variables.nope", Err("undefined field 'nope'")),
-        ("variables.texts + 1", Err("found no matching overload")),
-    ];
-    let object = tree(r#"{"a":1}"#);
-    for (source, expected) in rows {
-        match (evaluated(&environment, source, &object).0, expected) {
-            (Ok(value), Ok(expected)) => assert_eq!(value, tree(expected), "{source}"),
-            (Err(why), Err(part)) => assert!(why.contains(part), "{source}: {why}"),
-            (outcome, _) => panic!("{source}: {outcome:?}"),
-        }
-    }
-}
-
-#[test]
-fn expressions_say_what_they_make() {
-    let rows = [
-        ("object.a == 1", &[Output::Bool][..], ""),
-        ("object.a", &[Output::Bool], "must evaluate to bool but got dyn"),
-        ("'a'", &[Output::Bool], "must evaluate to bool but got string"),
-        ("null", &[Output::Text, Output::Null], ""),
-        ("1", &[Output::Text, Output::Null], "must evaluate to one of [string null_type] but got int"),
-        ("authorizer", &[Output::Any], ""),
-    ];
-    for (source, outputs, error) in rows {
-        let found = admission().compile(source, outputs).err().unwrap_or_default();
-        assert_eq!(found, error, "{source}");
-    }
 }

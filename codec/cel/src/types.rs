@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::declare::Declared;
+use super::declare::DeclType;
 
 /// The type of an expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Type {
     /// Checked when evaluated.
     Dyn,
-    /// Of an expression with a error; fits everywhere, so that one error is reported once.
+    /// The type of an expression with an error; assignable to everything, so that one error is reported once.
     Error,
     Null,
     Bool,
@@ -26,21 +26,21 @@ pub(crate) enum Type {
     Timestamp,
     List(Arc<Type>),
     Map(Arc<(Type, Type)>),
-    Object(Declared),
+    Object(DeclType),
     Optional(Arc<Type>),
     /// The type of types.
     Kind,
-    /// What `Name{…}` makes: `Object` and its parts, `JSONPatch`.
+    /// A constructed message: `Object` and nested types, `JSONPatch`.
     Message(SmolStr),
-    /// A type of the libraries.
-    Opaque(Opaque),
+    /// An opaque type of a library.
+    Opaque(OpaqueType),
     /// A type parameter of a function, or a type that is not known yet.
     Param(u32),
 }
 
-/// Types that Kubernetes' function libraries add.
+/// Opaque types of Kubernetes' function libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opaque {
+pub(crate) enum OpaqueType {
     Quantity,
     Url,
     Ip,
@@ -54,20 +54,20 @@ pub(crate) enum Opaque {
     Decision,
 }
 
-impl Opaque {
+impl OpaqueType {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Opaque::Quantity => "kubernetes.Quantity",
-            Opaque::Url => "kubernetes.URL",
-            Opaque::Ip => "net.IP",
-            Opaque::Cidr => "net.CIDR",
-            Opaque::Format => "kubernetes.NamedFormat",
-            Opaque::Semver => "kubernetes.Semver",
-            Opaque::Authorizer => "kubernetes.authorization.Authorizer",
-            Opaque::PathCheck => "kubernetes.authorization.PathCheck",
-            Opaque::GroupCheck => "kubernetes.authorization.GroupCheck",
-            Opaque::ResourceCheck => "kubernetes.authorization.ResourceCheck",
-            Opaque::Decision => "kubernetes.authorization.Decision",
+            OpaqueType::Quantity => "kubernetes.Quantity",
+            OpaqueType::Url => "kubernetes.URL",
+            OpaqueType::Ip => "net.IP",
+            OpaqueType::Cidr => "net.CIDR",
+            OpaqueType::Format => "kubernetes.NamedFormat",
+            OpaqueType::Semver => "kubernetes.Semver",
+            OpaqueType::Authorizer => "kubernetes.authorization.Authorizer",
+            OpaqueType::PathCheck => "kubernetes.authorization.PathCheck",
+            OpaqueType::GroupCheck => "kubernetes.authorization.GroupCheck",
+            OpaqueType::ResourceCheck => "kubernetes.authorization.ResourceCheck",
+            OpaqueType::Decision => "kubernetes.authorization.Decision",
         }
     }
 }
@@ -127,7 +127,7 @@ impl Type {
         })
     }
 
-    /// Whether both are the same type, without any latitude.
+    /// Whether both are exactly the same type.
     pub(crate) fn is_exactly(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => a.is_exactly(b),
@@ -140,7 +140,7 @@ impl Type {
         }
     }
 
-    /// Whether this is the same type or says less.
+    /// Whether this is the same type or a less specific one.
     fn is_equal_or_less_specific(&self, other: &Type) -> bool {
         match (self, other) {
             (Type::Dyn | Type::Param(_), _) => true,
@@ -172,14 +172,14 @@ impl Display for Type {
     }
 }
 
-/// What is known of type parameters so far.
+/// The bindings of type parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings {
     known: HashMap<u32, Type>,
     fresh: u32,
 }
 
-/// Most levels of a type that unification follows; types nest as deep as expressions and schemas do.
+/// Maximum depth of types in unification; types nest as deep as expressions and schemas do.
 const MAX_TYPE_DEPTH: u32 = 400;
 
 impl Bindings {
@@ -189,7 +189,7 @@ impl Bindings {
         Type::Param(self.fresh + PARAMS)
     }
 
-    /// Puts what is known of parameters in their place. With `to_dyn`, unknown ones become `dyn`.
+    /// Substitutes bound parameters. With `to_dyn`, unbound ones become `dyn`.
     pub(crate) fn substitute(&self, t: &Type, to_dyn: bool) -> Type {
         self.substitute_at(t, to_dyn, 0)
     }
@@ -212,7 +212,7 @@ impl Bindings {
         }
     }
 
-    /// Renames the parameters of a declaration to fresh ones: the same parameter to the same one.
+    /// Renames the parameters of a declaration consistently to fresh ones.
     pub(crate) fn instantiate(&mut self, t: &Type, names: &mut [Option<u32>; PARAMS as usize]) -> Type {
         match t {
             Type::Param(id) if *id < PARAMS => {
@@ -231,8 +231,7 @@ impl Bindings {
         }
     }
 
-    /// Whether a value of type `a` can be where `b` is wanted; learns about parameters when it can, and nothing
-    /// when it cannot.
+    /// Whether a value of type `a` is assignable to `b`; binds parameters if so, and none otherwise.
     pub(crate) fn assign(&mut self, a: &Type, b: &Type) -> bool {
         self.assign_all(&[(a.clone(), b.clone())])
     }
@@ -283,7 +282,7 @@ impl Bindings {
         }
     }
 
-    /// Takes `t` for the parameter. Whether that is possible, and whether something was known of it before.
+    /// Binds the parameter to `t`. Returns whether that is possible, and whether it was bound before.
     fn bind(&mut self, id: u32, t: &Type, depth: u32) -> (bool, bool) {
         if matches!(t, Type::Param(other) if *other == id) {
             return (true, true);
@@ -322,7 +321,7 @@ impl Bindings {
     }
 }
 
-/// How many parameters a declaration can have; larger ids are types not known yet.
+/// Number of parameters that a declaration can have; larger ids are unknown types.
 pub(crate) const PARAMS: u32 = 3;
 
 /// The more general of two types that unify.

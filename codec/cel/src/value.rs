@@ -1,5 +1,5 @@
-//! Values while an expression is evaluated. Data of an object are not copied: lists, maps, objects and texts refer to
-//! the tree that they are part of, together with their declaration.
+//! Values while an expression is evaluated. Data of an object are not copied: lists, maps, objects and
+//! strings refer to the tree that they are part of, together with their declaration.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,8 +10,8 @@ use plinth_codec::time::{parse_duration, Timestamp};
 use plinth_codec::value::{Map, Value};
 use smol_str::SmolStr;
 
-use super::declare::{Declared, ListKind, Shape};
-use super::library::opaque::Thing;
+use super::declare::{DeclType, ListKind, Shape};
+use super::library::opaque::OpaqueValue;
 use super::message::Message;
 
 /// A value. Clones cost a reference count at most.
@@ -30,28 +30,28 @@ pub(crate) enum Val<'a> {
     List(List<'a>),
     Map(Table<'a>),
     /// An object of the API with a declared form.
-    Object(&'a Map, &'a Declared),
+    Object(&'a Map, &'a DeclType),
     Optional(Option<Arc<Val<'a>>>),
     /// A type, by its name.
     Type(SmolStr),
-    /// An object made by name.
+    /// A constructed message.
     Message(Arc<Message<'a>>),
-    /// A value of a library's own type.
-    Thing(Arc<Thing>),
+    /// A value of an opaque type.
+    Opaque(Arc<OpaqueValue>),
 }
 
-/// Text, of data or made by an expression.
+/// A string, of data or computed.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'a> {
     Data(&'a str),
-    Made(SmolStr),
+    Computed(SmolStr),
 }
 
 impl Text<'_> {
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Text::Data(s) => s,
-            Text::Made(s) => s,
+            Text::Computed(s) => s,
         }
     }
 }
@@ -60,29 +60,29 @@ impl Text<'_> {
 #[derive(Clone, Debug)]
 pub(crate) enum List<'a> {
     /// Of data; without a declaration the elements are what they are in JSON.
-    Data(&'a [Value], Option<&'a Declared>),
-    Made(Arc<Vec<Val<'a>>>),
-    /// Two lists, one after the other: adding lists copies nothing.
+    Data(&'a [Value], Option<&'a DeclType>),
+    Computed(Arc<Vec<Val<'a>>>),
+    /// The concatenation of two lists, without copying them.
     Sum(Arc<(List<'a>, List<'a>)>, usize),
 }
 
-/// How many sums of sums are kept; deeper ones are made one list.
+/// Maximum nesting of concatenations; deeper ones are flattened.
 const MAX_SUMS: usize = 16;
 
 impl<'a> List<'a> {
     pub(crate) fn made(elements: Vec<Val<'a>>) -> List<'a> {
-        List::Made(Arc::new(elements))
+        List::Computed(Arc::new(elements))
     }
 
     pub(crate) fn len(&self) -> usize {
         match self {
             List::Data(elements, _) => elements.len(),
-            List::Made(elements) => elements.len(),
+            List::Computed(elements) => elements.len(),
             List::Sum(_, len) => *len,
         }
     }
 
-    /// The element at a place. Sums are at most [`MAX_SUMS`] deep.
+    /// The element at an index. Concatenations are at most [`MAX_SUMS`] deep.
     pub(crate) fn get(&self, index: usize) -> Option<Val<'a>> {
         match self {
             List::Data(elements, None) => elements.get(index).map(Val::of_untyped),
@@ -92,7 +92,7 @@ impl<'a> List<'a> {
                     .get(index)
                     .map(|v| element.map_or_else(|| Val::of_untyped(v), |e| Val::of_data(v, e)))
             }
-            List::Made(elements) => elements.get(index).cloned(),
+            List::Computed(elements) => elements.get(index).cloned(),
             List::Sum(both, _) => match index.checked_sub(both.0.len()) {
                 None => both.0.get(index),
                 Some(index) => both.1.get(index),
@@ -111,7 +111,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// How the list compares and adds up.
+    /// How the list is compared and concatenated.
     pub(crate) fn kind(&self) -> &ListKind {
         match self {
             List::Data(_, Some(declared)) => match declared.shape() {
@@ -122,8 +122,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Puts a list after this one. `None` when the sum would have too many elements for this machine. Says how many
-    /// elements were copied.
+    /// Concatenates two lists. `None` when the result would be too long. Also returns how many elements were
+    /// copied.
     pub(crate) fn plus(self, other: List<'a>) -> Option<(List<'a>, usize)> {
         let len = self.len().checked_add(other.len())?;
         if other.len() == 0 {
@@ -135,7 +135,7 @@ impl<'a> List<'a> {
         let deep = self.sums().max(other.sums()) >= MAX_SUMS;
         let sum = List::Sum(Arc::new((self, other)), len);
         match deep {
-            // More elements than any data have exist as sums of sums only.
+            // Only repeated concatenation can give more elements than any data have.
             true if len > 16_000_000 => None,
             true => Some((List::made(sum.iter().collect()), len)),
             false => Some((sum, 0)),
@@ -143,7 +143,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// A key of a map; integers are the same key whatever their type.
+/// A key of a map; integers are the same key for any integer type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     Bool(bool),
@@ -151,26 +151,26 @@ pub(crate) enum Key {
     String(SmolStr),
 }
 
-/// The entries of a map that an expression made.
+/// The entries of a computed map.
 pub(crate) type Entries<'a> = BTreeMap<Key, (Val<'a>, Val<'a>)>;
 
 /// A map.
 #[derive(Clone, Debug)]
 pub(crate) enum Table<'a> {
     /// Of data; without a declaration the values are what they are in JSON.
-    Data(&'a Map, Option<&'a Declared>),
-    Made(Arc<Entries<'a>>),
+    Data(&'a Map, Option<&'a DeclType>),
+    Computed(Arc<Entries<'a>>),
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn len(&self) -> usize {
         match self {
             Table::Data(members, _) => members.len(),
-            Table::Made(entries) => entries.len(),
+            Table::Computed(entries) => entries.len(),
         }
     }
 
-    fn value_of(value: &'a Value, declared: &Option<&'a Declared>) -> Val<'a> {
+    fn value_of(value: &'a Value, declared: &Option<&'a DeclType>) -> Val<'a> {
         match declared.and_then(|d| d.element()) {
             Some(element) => Val::of_data(value, element),
             None => Val::of_untyped(value),
@@ -180,14 +180,14 @@ impl<'a> Table<'a> {
     pub(crate) fn get_text(&self, key: &str) -> Option<Val<'a>> {
         match self {
             Table::Data(members, declared) => members.get(key).map(|v| Table::value_of(v, declared)),
-            Table::Made(entries) => entries.get(&Key::String(SmolStr::new(key))).map(|(_, v)| v.clone()),
+            Table::Computed(entries) => entries.get(&Key::String(SmolStr::new(key))).map(|(_, v)| v.clone()),
         }
     }
 
     pub(crate) fn get(&self, key: &Val<'a>) -> Option<Val<'a>> {
         match (self, key) {
             (_, Val::String(text)) => self.get_text(text.as_str()),
-            (Table::Made(entries), key) => entries.get(&key.to_key()?).map(|(_, v)| v.clone()),
+            (Table::Computed(entries), key) => entries.get(&key.to_key()?).map(|(_, v)| v.clone()),
             _ => None,
         }
     }
@@ -197,14 +197,15 @@ impl<'a> Table<'a> {
             Table::Data(members, declared) => Box::new(
                 members.iter().map(|(k, v)| (Val::String(Text::Data(k)), Table::value_of(v, declared))),
             ),
-            Table::Made(entries) => Box::new(entries.values().cloned()),
+            Table::Computed(entries) => Box::new(entries.values().cloned()),
         }
     }
 }
 
 impl<'a> Val<'a> {
-    /// A value of data. Data that do not fit their declaration (the schema's validation refuses them) are taken as they are.
-    pub(crate) fn of_data(value: &'a Value, declared: &'a Declared) -> Val<'a> {
+    /// A value of data. Data that do not match their declaration (which the schema's validation refuses) are
+    /// taken by their JSON type.
+    pub(crate) fn of_data(value: &'a Value, declared: &'a DeclType) -> Val<'a> {
         match (declared.shape(), value) {
             (Shape::Double, Value::Int(n)) => Val::Double(*n as f64),
             (Shape::Int, Value::Float(n)) if n.fract() == 0.0 && n.abs() < 9.2e18 => Val::Int(*n as i64),
@@ -229,7 +230,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// A value of data that no schema describes.
+    /// A value of data without a schema.
     pub(crate) fn of_untyped(value: &'a Value) -> Val<'a> {
         match value {
             Value::Null => Val::Null,
@@ -244,23 +245,24 @@ impl<'a> Val<'a> {
     }
 
     pub(crate) fn text(text: impl Into<SmolStr>) -> Val<'a> {
-        Val::String(Text::Made(text.into()))
+        Val::String(Text::Computed(text.into()))
     }
 
     pub(crate) fn optional(value: Option<Val<'a>>) -> Val<'a> {
         Val::Optional(value.map(Arc::new))
     }
 
-    pub(crate) fn thing(thing: Thing) -> Val<'a> {
-        Val::Thing(Arc::new(thing))
+    pub(crate) fn opaque(thing: OpaqueValue) -> Val<'a> {
+        Val::Opaque(Arc::new(thing))
     }
 
     pub(crate) fn list(elements: Vec<Val<'a>>) -> Val<'a> {
         Val::List(List::made(elements))
     }
 
-    /// The value as data: times as texts, bytes as base64. `None` for what data cannot be, and when it has more
-    /// parts than `left`, from which they are taken: an expression can name one list a thousand times.
+    /// The value as data: times as texts, bytes as base64. `None` for values without a JSON form, and when it
+    /// has more nodes than `left`, which is reduced by them: an expression can refer to one list a thousand
+    /// times.
     pub(crate) fn to_value(&self, left: &mut usize) -> Option<Value> {
         *left = left.checked_sub(1)?;
         plinth_codec::value::level(|| {
@@ -293,7 +295,7 @@ impl<'a> Val<'a> {
                     Value::Object(map)
                 }
                 Val::Optional(Some(inner)) => inner.to_value(left)?,
-                Val::Type(_) | Val::Thing(_) => return None,
+                Val::Type(_) | Val::Opaque(_) => return None,
             })
         })
     }
@@ -312,9 +314,9 @@ impl<'a> Val<'a> {
         }
     }
 
-    pub(crate) fn as_thing(&self) -> Option<&Thing> {
+    pub(crate) fn as_opaque(&self) -> Option<&OpaqueValue> {
         match self {
-            Val::Thing(thing) => Some(thing),
+            Val::Opaque(thing) => Some(thing),
             _ => None,
         }
     }
@@ -336,7 +338,7 @@ impl<'a> Val<'a> {
             Val::Object(..) | Val::Message(_) => "object",
             Val::Optional(_) => "optional_type",
             Val::Type(_) => "type",
-            Val::Thing(thing) => thing.kind().name(),
+            Val::Opaque(thing) => thing.kind().name(),
         }
     }
 
@@ -351,8 +353,8 @@ impl<'a> Val<'a> {
         })
     }
 
-    /// The size that costs are computed of: bytes, code points, elements or entries; 1 for all else. Code points of
-    /// long texts are not counted but taken for as many as there are bytes.
+    /// The size from which costs are computed: bytes, code points, elements or entries; 1 for all else. For
+    /// long strings bytes are counted instead of code points.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
             Val::String(text) => match text.as_str() {
@@ -363,7 +365,7 @@ impl<'a> Val<'a> {
             Val::List(list) => list.len(),
             Val::Map(map) => map.len(),
             Val::Optional(Some(inner)) => return inner.size(),
-            Val::Thing(thing) => return thing.size(),
+            Val::Opaque(thing) => return thing.size(),
             _ => 1,
         };
         size as u64
@@ -392,7 +394,7 @@ impl<'a> Val<'a> {
         }
     }
 
-    /// Whether the values are equal. `visited` grows with the parts that were looked at; beyond `limit` the answer
+    /// Whether the values are equal. `visited` is increased by the nodes visited; beyond `limit` the result
     /// is `None`.
     pub(crate) fn equals(&self, other: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
         plinth_codec::value::level(|| self.equals_here(other, visited, limit))
@@ -415,7 +417,7 @@ impl<'a> Val<'a> {
                 (None, None) => true,
                 _ => false,
             },
-            (Val::Thing(a), Val::Thing(b)) => a == b,
+            (Val::Opaque(a), Val::Opaque(b)) => a == b,
             (Val::Message(a), Val::Message(b)) => {
                 if a.name != b.name || a.fields.len() != b.fields.len() {
                     return Some(false);
@@ -447,8 +449,8 @@ impl<'a> Val<'a> {
     }
 }
 
-/// A member of an object, as its declaration says.
-pub(crate) fn member<'a>(value: &'a Value, declared: &'a Declared, name: &str) -> Val<'a> {
+/// A member of an object, by its declaration.
+pub(crate) fn member<'a>(value: &'a Value, declared: &'a DeclType, name: &str) -> Val<'a> {
     match declared.property(name) {
         Some(declared) => Val::of_data(value, declared),
         None => Val::of_untyped(value),
@@ -507,7 +509,7 @@ fn lists_equal(a: &List<'_>, b: &List<'_>, visited: &mut u64, limit: u64) -> Opt
     Some(true)
 }
 
-/// Whether the list has an element that is equal.
+/// Whether the list has an equal element.
 pub(crate) fn contains(list: &List<'_>, value: &Val<'_>, visited: &mut u64, limit: u64) -> Option<bool> {
     for i in 0..list.len() {
         if let Some(element) = list.get(i) {
@@ -519,7 +521,7 @@ pub(crate) fn contains(list: &List<'_>, value: &Val<'_>, visited: &mut u64, limi
     Some(false)
 }
 
-/// The element of a list of type map that has the same keys. Outer `None` when too much was visited.
+/// The element of a list of type map that has the same keys. Outer `None` when too many nodes were visited.
 pub(crate) fn find_by_keys<'b>(
     list: &List<'b>,
     value: &Val<'_>,
@@ -561,7 +563,9 @@ fn tables_equal(a: &Table<'_>, b: &Table<'_>, visited: &mut u64, limit: u64) -> 
     for (key, x) in a.iter() {
         let y = match (b, &key) {
             (_, Val::String(text)) => b.get_text(text.as_str()),
-            (Table::Made(entries), key) => key.to_key().and_then(|k| entries.get(&k)).map(|(_, v)| v.clone()),
+            (Table::Computed(entries), key) => {
+                key.to_key().and_then(|k| entries.get(&k)).map(|(_, v)| v.clone())
+            }
             _ => None,
         };
         match y {

@@ -1,8 +1,8 @@
 //! Rules in CEL: the fuzz target on stable Rust, and the definitions of real projects.
 //!
 //! Three thousand mutated rules; `PLINTH_SMOKE_INPUTS` sets another number. The definitions are those in
-//! `manifests` of `PLINTH_FIXTURES`, by default `../shared/fixtures` beside the project; without them the test
-//! says so and checks nothing.
+//! `manifests` of `PLINTH_FIXTURES`, by default `../shared/fixtures` beside the project; without them the
+//! test prints a note and passes.
 
 #[path = "../../../fuzz/rules.rs"]
 mod target;
@@ -12,7 +12,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use plinth_cel::{child_cardinality, Budget, Declared, JsonSchema, Rule, Rules, SchemaCost, SchemaNode};
+use plinth_cel::{child_cardinality, Budget, DeclType, JsonSchema, Rule, Rules, SchemaCost, SchemaNode};
 use plinth_codec::{json, yaml, Value};
 
 use support::Random;
@@ -81,13 +81,13 @@ fn compile_all(schema: JsonSchema<'_>, path: &str, cardinality: Option<u64>, cos
     let mut count = 0;
     if let Some(Value::Array(entries)) = schema.0.get("x-kubernetes-validations") {
         let rules: Vec<Rule> = entries.iter().map(Rule::from_value).collect();
-        let declared = Declared::of(schema, path.is_empty()).unwrap_or_else(|| panic!("{path}"));
+        let declared = DeclType::of(schema, path.is_empty()).unwrap_or_else(|| panic!("{path}"));
         let rules_errors: Vec<_> = rules.iter().flat_map(|rule| rule.errors(path, schema)).collect();
         assert_eq!(rules_errors, [], "{path}");
         let compiled = Rules::compile(&rules, schema, &declared);
         assert_eq!(compiled.errors(path, cardinality, None, cost), [], "{path}");
-        // An empty object has nothing that optional fields' rules could object to; that it is evaluated without a
-        // panic and within the budget is what counts here.
+        // An empty object has nothing that optional fields' rules could object to; only that it is evaluated
+        // without a panic and within the budget is tested here.
         let empty = Value::object();
         let mut budget = Budget::default();
         compiled.evaluate(path, &empty, None, &mut || false, &mut budget);

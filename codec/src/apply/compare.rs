@@ -1,4 +1,4 @@
-//! What differs between two objects of one type, as sets of paths.
+//! The differences between two objects of one type, as sets of paths.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
 
 /// The differences from one object to another; no path is in two of the sets unless duplicates of a list
-/// element came or went.
+/// element were added or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
     /// In the new object only.
@@ -27,13 +27,13 @@ impl Comparison {
         self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
     }
 
-    /// Each of the sets changed.
+    /// Applies a function to each of the sets.
     pub(super) fn map(self, f: impl Fn(Set) -> Set) -> Comparison {
         Comparison { added: f(self.added), modified: f(self.modified), removed: f(self.removed) }
     }
 }
 
-/// Compares two objects. `metadata.managedFields` is not looked at. `O(n log n)`.
+/// Compares two objects. `metadata.managedFields` is ignored. `O(n log n)`.
 pub fn compare(schema: &Schema, root: TypeId, old: &Value, new: &Value) -> Comparison {
     let mut walk = Walk {
         schema,
@@ -50,8 +50,8 @@ pub fn compare(schema: &Schema, root: TypeId, old: &Value, new: &Value) -> Compa
     }
 }
 
-/// Down to this level whole members are compared before they are walked: so what did not change costs
-/// little, and what did is looked at no more than this many times too often.
+/// Down to this level whole members are compared before they are walked: unchanged members then cost little,
+/// and changed ones are compared at most this many times.
 const LOOK_AHEAD: usize = 6;
 
 struct Walk<'s> {
@@ -75,8 +75,8 @@ impl<'s> Walk<'s> {
                     |v: Option<&Value>| v.is_none_or(|v| matches!(v, Value::Object(_) | Value::Null));
                 if !is_part(old) || !is_part(new) {
                     self.leaf(old, new);
-                    // Only a part without schema can turn from an object into something else, or be no
-                    // object at all.
+                    // Only a part without schema can change from an object to another type, or not be an
+                    // object.
                     if old.is_none() || new.is_none() {
                         return;
                     }

@@ -1,4 +1,4 @@
-//! Laying a configuration over an object without regard to who owns what, as mutating admission policies do
+//! Merging a configuration into an object without ownership, as mutating admission policies do
 //! (k8s.io/apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`).
 
 use super::merge::merge;
@@ -8,7 +8,7 @@ use super::{validate, MAX_DEPTH};
 use crate::schema::{Scalar, Schema, Type, TypeId};
 use crate::value::Value;
 
-/// More places than these are not told.
+/// Maximum number of paths in an error.
 const MAX_PLACES: usize = 100;
 
 /// Why a configuration cannot be applied. The text is upstream's.
@@ -17,7 +17,8 @@ pub enum ConfigureError {
     /// It does not fit the schema.
     #[error("failed to convert patch object to typed object: {0}")]
     Unfit(String),
-    /// It has parts that have no parts: whoever means to set one member would remove the others.
+    /// It sets atomic lists, maps or structs: a configuration that means to set one member would remove the
+    /// others.
     #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {0}")]
     Atomic(String),
 }
@@ -44,7 +45,7 @@ pub fn configure(
     Ok(())
 }
 
-/// Finds lists, maps and structs that have a single owner.
+/// Finds atomic lists, maps and structs.
 struct Atomics<'s> {
     schema: &'s Schema,
     path: Vec<PathElement>,
@@ -56,7 +57,7 @@ impl<'s> Atomics<'s> {
         if self.path.len() >= MAX_DEPTH || self.found.len() >= MAX_PLACES {
             return;
         }
-        // Where the schema says nothing objects are maps of such parts, and lists have one owner.
+        // Without a schema, objects are maps of such parts, and lists are atomic.
         let untyped = match of.get(self.schema) {
             None => true,
             Some(Type::Scalar(s)) => !matches!(s, Scalar::RawExtension),
@@ -102,7 +103,7 @@ mod tests {
         let root = schema.kind(&GVK::new("apps", "v1", "Deployment")).unwrap();
         let live = r#"{"metadata":{"name":"d","labels":{"a":"b"}},"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}"#;
         let pod = |spec: &str| format!(r#"{{"spec":{{"template":{{"spec":{spec}}}}}}}"#);
-        // configuration, the object or a part of what is wrong
+        // configuration, and the object or part of the error
         let rows: [(String, Result<&str, &str>); 9] = [
             ("{}".into(), Ok(live)),
             (

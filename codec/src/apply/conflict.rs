@@ -7,7 +7,7 @@ use super::set::Set;
 /// One field that another manager owns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflict {
-    /// The manager, as people read it: `"kubectl" with subresource "status" using apps/v1`.
+    /// The manager, for display: `"kubectl" with subresource "status" using apps/v1`.
     pub manager: String,
     /// The field.
     pub path: Vec<PathElement>,
@@ -25,7 +25,7 @@ impl Conflict {
     }
 }
 
-/// Everything that an apply conflicts with, by manager. Answered as 409 Conflict with one cause each.
+/// All conflicts of an apply, by manager: 409 Conflict with one cause each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conflicts(pub Vec<Conflict>);
 
@@ -42,7 +42,7 @@ impl Conflicts {
     }
 }
 
-/// The manager of an entry for people.
+/// The manager of an entry, for display.
 fn describe(entry: &Entry) -> String {
     let mut text = format!("{:?}", entry.manager.as_str());
     if !entry.subresource.is_empty() {

@@ -1,4 +1,4 @@
-//! The set of fields that a configuration names: what its applier will own.
+//! The set of fields of a configuration, which its applier will own.
 
 use std::sync::LazyLock;
 
@@ -11,7 +11,7 @@ use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
 
-/// Fields that nobody ever owns, since the server or the request's path decides them.
+/// Fields without owners, since the server or the request's path determines them.
 const NEVER_OWNED: &[&str] = &["apiVersion", "kind", "metadata"];
 
 /// The same below `metadata`.
@@ -27,7 +27,7 @@ const NEVER_OWNED_METADATA: &[&str] = &[
     "resourceVersion",
 ];
 
-/// The fields that nobody ever owns, as a set.
+/// The fields without owners, as a set.
 pub(super) fn never_owned() -> &'static Set {
     static SET: LazyLock<Set> = LazyLock::new(|| {
         let top = NEVER_OWNED.iter().map(|name| vec![PathElement::field(*name)]);
@@ -41,7 +41,7 @@ pub(super) fn never_owned() -> &'static Set {
 }
 
 /// Every leaf of a value; also the keys of maps, the elements of keyed lists and sets, and objects without
-/// members. Without the fields that nobody ever owns. `O(n log n)`.
+/// members. Excludes the fields without owners. `O(n log n)`.
 pub fn field_set(schema: &Schema, root: TypeId, value: &Value) -> Set {
     let mut walk = Walk { schema, out: Builder::default() };
     let shape = Ref::root(root).shape(schema);
@@ -103,7 +103,7 @@ impl<'s> Walk<'s> {
                     if let [(name, item), more @ ..] = same {
                         self.out.enter(name.clone());
                         self.out.add();
-                        // Of elements with one name none can be told from the other: owned as a whole.
+                        // Elements with equal keys cannot be distinguished: owned as a whole.
                         if more.is_empty() {
                             self.value(item, shape.element(), depth + 1);
                         }

@@ -1,8 +1,8 @@
 //! FieldsV1: a set of paths as an object tree, the form in `managedFields`.
 //!
-//! Every step is a key, `{}` below it means that the path is a member, `"."` that it is one beside what is
-//! below: `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of steps are
-//! dropped.
+//! Every step is a key, `{}` below it means that the path is a member, `"."` that it is a member in addition
+//! to paths below it: `{"f:spec":{"f:ports":{".":{},"k:{\"port\":80}":{"f:name":{}}}}}`. Unknown types of
+//! steps are dropped.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 
 use smol_str::SmolStr;
 
-use super::path::{BadElement, PathElement};
+use super::path::{PathElement, PathElementError};
 use super::remove::step;
 use super::set::{Builder, Node, Set, View};
 use super::typed::Ref;
@@ -23,11 +23,11 @@ use crate::value::{Encoded, Map, Value};
 
 /// Why a FieldsV1 tree was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadFields {
-    /// A key is no path element.
+pub enum FieldsV1Error {
+    /// A key is not a path element.
     #[error(transparent)]
-    Element(#[from] BadElement),
-    /// Something that is not an object where paths go on.
+    Element(#[from] PathElementError),
+    /// A value that is not an object where paths continue.
     #[error("fieldsV1 holds a {0} where an object belongs")]
     NotAnObject(&'static str),
     /// Nested deeper than any set that this server writes.
@@ -35,17 +35,18 @@ pub enum BadFields {
     TooDeep,
 }
 
-/// Reads a set. `O(n log n)`; text in the order of the set, as [`encode`] writes it wherever names are strings, is read in one pass.
-pub fn decode(fields: &Value) -> Result<Set, BadFields> {
+/// Reads a set. `O(n log n)`; text in the order of the set, as [`encode`] writes it if all names are strings,
+/// is read in one pass.
+pub fn decode(fields: &Value) -> Result<Set, FieldsV1Error> {
     match fields {
         Value::Null => Ok(Set::new()),
         Value::Encoded(encoded) => in_order(encoded.text()).map_or_else(|| of_members(encoded.members()), Ok),
         Value::Object(members) => of_members(members),
-        other => Err(BadFields::NotAnObject(other.type_name())),
+        other => Err(FieldsV1Error::NotAnObject(other.type_name())),
     }
 }
 
-/// The set of text that has the set's own order; `None` for any other.
+/// The set of text in the order of the set; `None` for any other text.
 fn in_order(text: &str) -> Option<Set> {
     let mut out = Builder::default();
     let mut reader = reader(text)?;
@@ -89,7 +90,7 @@ fn level_in_order(reader: &mut Reader<'_>, out: &mut Builder, depth: usize) -> O
     Some(())
 }
 
-/// At the members of the object that a text is.
+/// A reader at the members of an object.
 fn reader(text: &str) -> Option<Reader<'_>> {
     let mut reader = Reader::new(text.as_bytes());
     matches!(reader.token(), Ok(Token::Object)).then_some(reader)
@@ -101,24 +102,24 @@ fn text_of(fields: &Value) -> Cow<'_, str> {
         other => {
             let mut text = Vec::new();
             json::write_untyped(other, &mut text);
-            // A tree holds nothing but text.
+            // A tree holds UTF-8 text only.
             Cow::Owned(String::from_utf8(text).unwrap_or_default())
         }
     }
 }
 
-fn of_members(members: &Map) -> Result<Set, BadFields> {
+fn of_members(members: &Map) -> Result<Set, FieldsV1Error> {
     let mut out = Builder::default();
     level(members, &mut out, 0)?;
     Ok(out.finish())
 }
 
-fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
+fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), FieldsV1Error> {
     if depth > MAX_DEPTH {
-        return Err(BadFields::TooDeep);
+        return Err(FieldsV1Error::TooDeep);
     }
-    // Fields come sorted, since the tree's keys are; the text of list keys and values sorts otherwise than
-    // they do.
+    // Fields are sorted, since the tree's keys are; the text of list keys and values has another order than
+    // their values.
     let mut others: Vec<(PathElement, &Value)> = Vec::new();
     for (key, below) in map.iter() {
         if key == "." {
@@ -138,10 +139,10 @@ fn level(map: &Map, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
     others.into_iter().try_for_each(|(element, below)| node(element, below, out, depth))
 }
 
-fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) -> Result<(), BadFields> {
+fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) -> Result<(), FieldsV1Error> {
     let map = match below {
         Value::Null => &Map::new(),
-        other => other.as_object().ok_or(BadFields::NotAnObject(other.type_name()))?,
+        other => other.as_object().ok_or(FieldsV1Error::NotAnObject(other.type_name()))?,
     };
     out.enter(element);
     let before = out.added();
@@ -158,9 +159,9 @@ fn node(element: PathElement, below: &Value, out: &mut Builder, depth: usize) ->
     Ok(())
 }
 
-/// Whether one of the paths is among the fields; what is not read past is not decoded.
+/// Whether one of the paths is among the fields; stops at the first one.
 pub(super) fn has_any_of(fields: &Value, paths: &Set) -> bool {
-    // What cannot be read has to be looked at closely.
+    // Unreadable fields count as a match.
     found(fields, paths, 1).is_none_or(|found| found > 0)
 }
 
@@ -170,59 +171,60 @@ pub(super) fn has_all_of(fields: &Value, paths: &Set) -> bool {
     found(fields, paths, all).is_some_and(|found| found == all)
 }
 
-/// How many of the paths are among the fields; it is not looked further when that is `enough`.
+/// How many of the paths are among the fields; stops when that is `enough`.
 fn found(fields: &Value, paths: &Set, enough: usize) -> Option<usize> {
     let text = text_of(fields);
     let mut reader = reader(&text)?;
-    Some(look_for(&mut reader, paths.view(), enough)?.found)
+    Some(count_matches(&mut reader, paths.view(), enough)?.found)
 }
 
-/// What was seen of the object below a step.
-struct Below {
-    /// So many of the paths are here.
+/// The matches in the object below a step.
+struct SubtreeMatch {
+    /// Number of the paths found.
     found: usize,
-    /// The step is itself a member.
+    /// Whether the step itself is a member.
     is_member: bool,
 }
 
-fn look_for(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<Below> {
+fn count_matches(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Option<SubtreeMatch> {
     let (mut first, mut has_dot, mut found) = (true, false, 0);
-    let mut steps = Steps::of(paths);
+    let mut steps = StepIndex::of(paths);
     while let Some(key) = reader.key(first).ok()? {
         first = false;
         has_dot |= key == ".";
         let token = reader.token().ok()?;
         match (steps.find(&key), &token) {
             (Some(node), Token::Object) => {
-                let below = look_for(reader, node.below, enough - found)?;
+                let below = count_matches(reader, node.below, enough - found)?;
                 found += below.found;
                 if found < enough && node.member && below.is_member {
                     found += 1;
                 }
                 if found >= enough {
-                    return Some(Below { found, is_member: false });
+                    return Some(SubtreeMatch { found, is_member: false });
                 }
             }
             _ => reader.skip_rest(&token).ok()?,
         }
     }
-    Some(Below { found, is_member: has_dot || first })
+    Some(SubtreeMatch { found, is_member: has_dot || first })
 }
 
-/// The steps of one level of a set by their keys in a tree. The keys come in any order, so each one is searched for.
-struct Steps<'s> {
+/// The steps of one level of a set by their keys in a tree. The keys have any order, so each one is searched
+/// for.
+struct StepIndex<'s> {
     /// Steps to fields: the first ones of a level, sorted by name.
     fields: Vec<Node<'s>>,
     /// The other steps of the level, as the set has them.
     others: Vec<Node<'s>>,
-    /// The other steps by the text of their keys; made when the first such key comes.
+    /// The other steps by the text of their keys; built at the first such key.
     by_key: Option<Vec<(SmolStr, Node<'s>)>>,
 }
 
-impl<'s> Steps<'s> {
-    fn of(paths: View<'s>) -> Steps<'s> {
+impl<'s> StepIndex<'s> {
+    fn of(paths: View<'s>) -> StepIndex<'s> {
         let (fields, others) = paths.nodes().partition(|node| matches!(node.element, PathElement::Field(_)));
-        Steps { fields, others, by_key: None }
+        StepIndex { fields, others, by_key: None }
     }
 
     /// The step with that key. `O(log n)`.
@@ -245,7 +247,7 @@ impl<'s> Steps<'s> {
     }
 }
 
-/// Whether the fields are those of a set.
+/// Whether the fields equal a set.
 pub(super) fn is(fields: &Value, set: &Set) -> bool {
     *text_of(fields) == *text(set) || decode(fields).is_ok_and(|fields| fields == *set)
 }
@@ -260,13 +262,13 @@ pub(super) fn is_empty(fields: &Value) -> bool {
     }
 }
 
-/// Whether the schema has parts where the fields have them: nothing is owned in what is atomic.
+/// Whether the fields fit the schema: no field is owned inside of an atomic value.
 ///
-/// Every write asks this of every manager, and the managers of most objects own what those of others of the kind do; so texts
-/// that fit the schema of the built-in kinds, which never changes, are known again by their hash.
+/// Every write checks this for every manager, and most objects of a kind have the same owned fields; so texts
+/// that fit the schema of the built-in kinds, which never changes, are recognized by their hash.
 pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
     let text = text_of(fields);
-    let known = std::ptr::eq(schema, builtin()).then(|| KNOWN.place(&text, root));
+    let known = std::ptr::eq(schema, builtin()).then(|| FIT_CACHE.place(&text, root));
     if known.is_some_and(|(slot, hash)| slot.load(atomic::Ordering::Relaxed) == hash) {
         return true;
     }
@@ -278,19 +280,19 @@ pub(super) fn fits(fields: &Value, schema: &Schema, root: TypeId) -> bool {
     fits
 }
 
-/// Hashes of texts that fit, each in its place or displaced by another; no lock, as each is one number. The key of the hash is
-/// random: nobody can make one text pass for another, and chance does it once in 2^63 looks.
-struct Known {
+/// A lock-free cache of hashes of texts that fit, one per slot. The key of the hash is random, so that
+/// collisions cannot be forged; by chance one occurs in 2^63 lookups.
+struct FitCache {
     key: RandomState,
     slots: [AtomicU64; 1024],
 }
 
-static KNOWN: LazyLock<Known> =
-    LazyLock::new(|| Known { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
+static FIT_CACHE: LazyLock<FitCache> =
+    LazyLock::new(|| FitCache { key: RandomState::new(), slots: [const { AtomicU64::new(0) }; 1024] });
 
-impl Known {
+impl FitCache {
     fn place(&self, text: &str, root: TypeId) -> (&AtomicU64, u64) {
-        // Odd: an empty slot is none.
+        // Odd, to differ from an empty slot.
         let hash = self.key.hash_one((text, root)) | 1;
         let slot = (hash >> 1) as usize % self.slots.len();
         (&self.slots[slot], hash)
@@ -301,7 +303,7 @@ impl Known {
 enum Parts {
     None,
     Some,
-    /// Something atomic has parts, here or below.
+    /// A field inside of an atomic value, here or below.
     OfAnAtom,
 }
 
@@ -328,7 +330,7 @@ fn parts_of(reader: &mut Reader<'_>, schema: &Schema, of: Ref<'_>) -> Option<Par
     Some(parts)
 }
 
-/// Writes a set: an object that stays text.
+/// Encodes a set as an object that stays text.
 pub fn encode(set: &Set) -> Value {
     Value::Encoded(Encoded::new(text(set)))
 }
@@ -336,7 +338,7 @@ pub fn encode(set: &Set) -> Value {
 fn text(set: &Set) -> String {
     let mut out = Vec::with_capacity(1024);
     write(set.view(), false, &mut out);
-    // Names are text, and so is what is put around them.
+    // Names are UTF-8, and so is the syntax around them.
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -358,7 +360,7 @@ fn write(view: View<'_>, is_member: bool, out: &mut Vec<u8>) {
     if is_member {
         member(".", None);
     }
-    // Names of fields come first in a set as in the text; of the others the set has another order.
+    // Names of fields come first in a set as in the text; the others are ordered differently in the set.
     let mut others = Vec::new();
     for node in view.nodes() {
         match node.element {
@@ -454,14 +456,14 @@ mod tests {
 
     #[test]
     fn errors_are_named() {
-        assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
-        assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
+        assert_eq!(decode(&unread(r#"{"f:a":1}"#)), Err(FieldsV1Error::NotAnObject("number")));
+        assert!(matches!(decode(&unread(r#"{"name":{}}"#)), Err(FieldsV1Error::Element(_))));
         let nested = format!("{}{{}}{}", r#"{"f:a":"#.repeat(5_000), "}".repeat(5_000));
-        assert_eq!(decode(&unread(&nested)), Err(BadFields::TooDeep));
-        assert_eq!(decode(&json("[]")), Err(BadFields::NotAnObject("array")));
-        assert_eq!(decode(&json(r#"{"f:a":1}"#)), Err(BadFields::NotAnObject("number")));
-        assert!(matches!(decode(&json(r#"{"name":{}}"#)), Err(BadFields::Element(_))));
+        assert_eq!(decode(&unread(&nested)), Err(FieldsV1Error::TooDeep));
+        assert_eq!(decode(&json("[]")), Err(FieldsV1Error::NotAnObject("array")));
+        assert_eq!(decode(&json(r#"{"f:a":1}"#)), Err(FieldsV1Error::NotAnObject("number")));
+        assert!(matches!(decode(&json(r#"{"name":{}}"#)), Err(FieldsV1Error::Element(_))));
         let deep = (0..5_000).fold(json("{}"), |v, _| crate::tree!({ "f:a": v }));
-        assert_eq!(decode(&deep), Err(BadFields::TooDeep));
+        assert_eq!(decode(&deep), Err(FieldsV1Error::TooDeep));
     }
 }

@@ -1,4 +1,4 @@
-//! The two ways in which a write changes who owns what: an apply, and everything else.
+//! The two ways in which a write changes ownership: apply, and all other verbs.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use super::compare::{compare, Comparison};
 use super::conflict::{Conflict, Conflicts};
 use super::extract::{all_fields, field_set, never_owned};
-use super::managed::{self, BadManaged, Entry, Fields, Managed, Operation};
+use super::managed::{self, Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
 use super::path::same;
 use super::reset::Reset;
 use super::set::Set;
@@ -15,13 +15,13 @@ use super::{last_applied, merge, remove, validate};
 use crate::schema::{Schema, TypeId, GVK};
 use crate::value::{Map, Value};
 
-/// The manager of what was there before the first apply.
+/// The manager of fields set before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Other served versions of a kind, for fields that were written through them.
 pub trait Versions {
-    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served (any
-    /// more): then entries of that version are dropped.
+    /// The type of the kind in an `apiVersion` such as `apps/v1beta1`. `None` when it is not served: then
+    /// entries of that version are dropped.
     fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)>;
 
     /// An object in another version. `None` when it cannot be converted.
@@ -42,7 +42,7 @@ impl Versions for NoOtherVersions {
     }
 }
 
-/// Who writes what, when.
+/// The parameters of a write.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The field manager.
@@ -57,7 +57,7 @@ pub struct Context<'a> {
     pub schema: &'a Schema,
     /// The type of the kind in it.
     pub root: TypeId,
-    /// What this write cannot own.
+    /// Fields that this write cannot own.
     pub reset: &'a Reset,
     /// Other versions of the kind.
     pub versions: &'a dyn Versions,
@@ -92,7 +92,7 @@ pub enum ApplyError {
     Conflicts(Conflicts),
     /// 500: the live object's managedFields cannot be read.
     #[error("failed to decode managed fields: {0}")]
-    Managed(#[from] BadManaged),
+    ManagedFields(#[from] ManagedFieldsError),
 }
 
 impl ApplyError {
@@ -101,7 +101,7 @@ impl ApplyError {
         match self {
             ApplyError::Kind { .. } | ApplyError::HasManagedFields | ApplyError::Typed { .. } => 400,
             ApplyError::Conflicts(_) => 409,
-            ApplyError::Managed(_) => 500,
+            ApplyError::ManagedFields(_) => 500,
         }
     }
 }
@@ -110,7 +110,7 @@ fn managed_fields(object: &Value) -> Option<&Value> {
     object.at(&["metadata", "managedFields"])
 }
 
-fn set_managed_fields(object: &mut Value, managed: Managed) {
+fn set_managed_fields(object: &mut Value, managed: ManagedFields) {
     match managed.encode() {
         Some(list) => {
             if let Some(metadata) = object.object_at_mut(&["metadata"]) {
@@ -125,16 +125,16 @@ fn set_managed_fields(object: &mut Value, managed: Managed) {
     }
 }
 
-/// Applies a configuration for [`Context::manager`]: what it sets is set and owned, what it set last time
-/// and leaves out now is removed unless somebody else owns it.
+/// Applies a configuration for [`Context::manager`]: the fields of the configuration are set and owned,
+/// fields of the previous configuration that it omits are removed unless another manager owns them.
 ///
-/// `live` is the object in the version of the request, `None` when there is none yet. Gives back the new
-/// object with its `managedFields`, still to be normalised and validated by the caller, or `None` when
-/// nothing at all changes. A write that changes only the time of entries (a value written otherwise, like
-/// `2048Mi`) is to be undone with [`keep_times`] after that.
+/// `live` is the object in the version of the request, `None` when it does not exist. Returns the new object
+/// with its `managedFields`, to be normalized and validated by the caller, or `None` when nothing changes. A
+/// write that changes only the time of entries (because a value is written differently, like `2048Mi`) is to
+/// be undone with [`keep_times`] after that.
 ///
 /// # Errors
-/// See [`ApplyError`]. With `force`, conflicts take the fields from their owners.
+/// See [`ApplyError`]. With `force`, conflicting fields are taken from their owners.
 pub fn apply(
     live: Option<&Value>,
     applied: &Value,
@@ -145,11 +145,11 @@ pub fn apply(
     if managed_fields(applied).is_some_and(|list| list.as_array().is_some()) {
         return Err(ApplyError::HasManagedFields);
     }
-    let nothing = Nothing::new(live, context);
+    let nothing = EmptyObject::new(live, context);
     let live = live.unwrap_or(&nothing.0);
     let mut managed = match managed_fields(live) {
-        None | Some(Value::Null) => Managed::default(),
-        Some(list) => Managed::stored(list)?,
+        None | Some(Value::Null) => ManagedFields::default(),
+        Some(list) => ManagedFields::stored(list)?,
     };
     if let Some(errors) = validate::errors(context.schema, context.root, applied) {
         return Err(ApplyError::Typed { object: describe_object(applied, context.kind), errors });
@@ -160,13 +160,14 @@ pub fn apply(
         track(&context.schema.zero(context.root), live, &mut managed, &before);
         is_first = !managed.entries.is_empty();
     }
-    let applying = Applying { live, applied, is_first, context };
+    let applying = Application { live, applied, is_first, context };
     let mut outcome = applying.run(managed.clone(), force);
     if let Err(conflicts) = &outcome {
-        // kubectl, moving over from client-side apply, may take what its last configuration set.
+        // kubectl, migrating from client-side apply, may take fields that its last configuration set.
         if context.manager == last_applied::KUBECTL {
             if let Some(own) = last_applied::fields(live, context) {
-                // A set is searched level by level, each from its first step: too long for many conflicts in one list.
+                // Lookups in a set scan each level from its first step: too slow for many conflicts in one
+                // list.
                 let mut own = own.paths();
                 own.sort_unstable();
                 let is_own = |c: &&Conflict| own.binary_search(&c.path).is_ok();
@@ -197,14 +198,14 @@ pub fn apply(
     Ok(object)
 }
 
-/// What there is before an object is created: what upstream's typed objects always have, like `status: {}`.
-/// So that is never *added*, and nobody owns it.
-struct Nothing(Value);
+/// The object before it is created, with the fields that upstream's typed objects always have, like
+/// `status: {}`. So those are never *added*, and have no owner.
+struct EmptyObject(Value);
 
-impl Nothing {
-    /// Made only when it is needed.
-    fn new(live: Option<&Value>, context: &Context<'_>) -> Nothing {
-        Nothing(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
+impl EmptyObject {
+    /// Built only when it is needed.
+    fn new(live: Option<&Value>, context: &Context<'_>) -> EmptyObject {
+        EmptyObject(live.map_or_else(|| context.schema.zero(context.root), |_| Value::Null))
     }
 }
 
@@ -223,23 +224,23 @@ fn describe_object(object: &Value, kind: &GVK) -> String {
     format!("{}/{}; {}/{}, Kind={}", text("namespace"), text("name"), kind.group, kind.version, kind.kind)
 }
 
-/// One apply against one state.
-struct Applying<'a> {
+/// An apply to one state of the object.
+struct Application<'a> {
     live: &'a Value,
     applied: &'a Value,
-    /// Whether entries for what was there before have just been made.
+    /// Whether entries for the fields before the first apply have just been created.
     is_first: bool,
     context: &'a Context<'a>,
 }
 
 struct Outcome {
     object: Value,
-    managed: Managed,
+    managed: ManagedFields,
 }
 
-impl Applying<'_> {
-    /// `None`: neither the object nor its managers change.
-    fn run(&self, mut managed: Managed, force: bool) -> Result<Option<Outcome>, Conflicts> {
+impl Application<'_> {
+    /// `None` when neither the object nor its managers change.
+    fn run(&self, mut managed: ManagedFields, force: bool) -> Result<Option<Outcome>, Conflicts> {
         let Context { schema, root, reset, .. } = *self.context;
         let mut changed = reconcile(&mut managed, self.context) || self.is_first;
         let owned = reset.filter(field_set(schema, root, self.applied));
@@ -267,7 +268,7 @@ impl Applying<'_> {
             merge::merge(schema, root, object.to_mut(), self.applied);
         }
         if let (false, Some(last)) = (is_as_before, &last) {
-            let pruning = Pruning { last, own: &own, others: &managed, context: self.context };
+            let pruning = Pruner { last, own: &own, others: &managed, context: self.context };
             if let Some(pruned) = pruning.run(object.as_ref()) {
                 object = Cow::Owned(pruned);
             }
@@ -284,7 +285,7 @@ impl Applying<'_> {
         if !own.fields.is_empty() {
             managed.entries.push(own);
         }
-        // As it is, and not with values that are the same but written otherwise.
+        // The live object, not one with equal values that are written differently.
         let object = if object_changed { object.into_owned() } else { self.live.clone() };
         Ok(Some(Outcome { object, managed }))
     }
@@ -297,8 +298,8 @@ fn manager_name(name: &str) -> SmolStr {
     }
 }
 
-/// Makes entries fit a schema that changed since they were written. Whether any did not.
-fn reconcile(managed: &mut Managed, context: &Context<'_>) -> bool {
+/// Adapts entries to a schema that changed since they were written. Returns whether any changed.
+fn reconcile(managed: &mut ManagedFields, context: &Context<'_>) -> bool {
     let mut changed = false;
     for entry in &mut managed.entries {
         let Some((schema, root)) = typed_version(context, &entry.api_version) else { continue };
@@ -331,17 +332,17 @@ fn convert<'v>(context: &Context<'_>, object: &'v Value, api_version: &str) -> O
     }
 }
 
-/// Takes what changed from the entries that own it, and what was removed from all. Entries of versions that
-/// are not served any more and those that own nothing now are dropped. Whether an entry changed.
+/// Removes changed fields from the entries that own them, and removed fields from all. Entries of versions
+/// that are no longer served and those that own nothing now are dropped. Returns whether an entry changed.
 fn release(
-    managed: &mut Managed,
+    managed: &mut ManagedFields,
     comparison: &Comparison,
     old: &Value,
     new: &Value,
     force: bool,
     context: &Context<'_>,
 ) -> Result<bool, Conflicts> {
-    /// What was set to something else, what went.
+    /// Fields that were changed, and fields that were removed.
     type Change = (Set, Set);
     let change = |c: &Comparison| -> Change { (c.modified.union(&c.added), c.removed.clone()) };
     // By version, each compared once; `None` for one that is not served.
@@ -397,17 +398,17 @@ fn compare_in(context: &Context<'_>, api_version: &str, old: &Value, new: &Value
     Some(compare(schema, root, &old, &new).map(|set| context.reset.filter(set)))
 }
 
-/// Removes what an applier set last time, leaves out now, and nobody else owns.
-struct Pruning<'a> {
+/// Removes fields of an applier's previous configuration that it omits now and that have no other owner.
+struct Pruner<'a> {
     last: &'a Entry,
     own: &'a Entry,
-    others: &'a Managed,
+    others: &'a ManagedFields,
     context: &'a Context<'a>,
 }
 
-impl Pruning<'_> {
-    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be since
-    /// the version of the last apply is gone.
+impl Pruner<'_> {
+    /// The object in the request's version; `None` when there is nothing to prune, or nothing can be because
+    /// the version of the last apply is no longer served.
     fn run(&self, merged: &Value) -> Option<Value> {
         let version = &self.last.api_version;
         let last = self.last.fields.set();
@@ -422,7 +423,8 @@ impl Pruning<'_> {
         remove::remove(schema, root, &mut pruned, &last);
 
         let mut pruned = self.add_back_owned(&merged, pruned, version)?;
-        // What goes may only be what this applier set: put back what nobody owns, or an updater does.
+        // Only fields that this applier set may be removed: restore those without an owner, and those of
+        // updaters.
         let named =
             |object: &Value| remove::with_named_fields(schema, root, &all_fields(schema, root, object));
         if let Some(back) = convert(self.context, &pruned, version) {
@@ -436,8 +438,7 @@ impl Pruning<'_> {
         }
     }
 
-    /// Puts back what anybody owns, version by version, that of `pruned` first. The outcome is in that
-    /// version.
+    /// Restores owned fields, version by version, that of `pruned` first. The result is in that version.
     fn add_back_owned(&self, merged: &Value, pruned: Value, version: &str) -> Option<Value> {
         let mut versions: Vec<(&str, Set)> = vec![(version, Set::new())];
         for entry in self.others.entries.iter().chain([self.own]) {
@@ -473,13 +474,13 @@ impl Pruning<'_> {
     }
 }
 
-/// Records who owns what after a write that is not an apply: what changed belongs to [`Context::manager`].
+/// Updates ownership after a write other than apply: changed fields belong to [`Context::manager`].
 ///
 /// `live` is the object before, `None` for a create; `new` the object as it is about to be stored, with the
-/// `managedFields` that the client sent, which this replaces. Both are normalised and in the version of the
-/// request. An object that nobody owns anything of stays so, unless it is being created.
+/// `managedFields` that the client sent, which this replaces. Both are normalized and in the version of the
+/// request. An object without owners stays so, unless it is being created.
 pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>) {
-    let nothing = Nothing::new(live, context);
+    let nothing = EmptyObject::new(live, context);
     let live = live.unwrap_or(&nothing.0);
     let mut managed = previous(live, new, context);
     let is_create = live.str_at(&["metadata", "uid"]).unwrap_or_default().is_empty();
@@ -489,31 +490,32 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, context: &Context<'_>
     set_managed_fields(new, managed);
 }
 
-/// Who owned what before a write: what the client says, where it may and does, else what the object says.
-/// Takes the client's list out of the object.
-fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> Managed {
+/// The ownership before a write: as the client sent it, if it may and did, else that of the object. Removes
+/// the client's list from the object.
+fn previous(live: &Value, new: &mut Value, context: &Context<'_>) -> ManagedFields {
     let sent = match new.get_mut("metadata") {
         Some(Value::Object(metadata)) => metadata.remove("managedFields"),
         _ => None,
     };
     let stored = managed_fields(live);
-    let of_live = || stored.and_then(|list| Managed::stored(list).ok()).unwrap_or_default();
-    // Nearly every client sends back what it read, which needs no check. Through a subresource nobody may say who owns what.
+    let of_live = || stored.and_then(|list| ManagedFields::stored(list).ok()).unwrap_or_default();
+    // Nearly every client sends back what it read, which needs no check. Ownership cannot be written through
+    // a subresource.
     if sent.is_some() && sent.as_ref() == stored || !context.subresource.is_empty() {
         return of_live();
     }
     if managed::is_reset(sent.as_ref()) {
-        return Managed::default();
+        return ManagedFields::default();
     }
-    match Managed::decode(sent.as_ref()) {
+    match ManagedFields::decode(sent.as_ref()) {
         Ok(managed) if !managed.entries.is_empty() => managed,
-        // A client that does not know the field leaves it out; that must not lose it.
+        // A client that does not know the field omits it, which must not drop it.
         _ => of_live(),
     }
 }
 
-/// Gives what differs between two objects to a manager.
-fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>) {
+/// Assigns the differences between two objects to a manager.
+fn track(live: &Value, new: &Value, managed: &mut ManagedFields, context: &Context<'_>) {
     let Context { schema, root, reset, .. } = *context;
     reconcile(managed, context);
     let comparison = compare(schema, root, live, new).map(|set| reset.filter(set));
@@ -528,7 +530,8 @@ fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>
         fields: Fields::Set(Set::new()),
     };
     let at = managed.entries.iter().position(|e| e.is_same_manager(&own));
-    // Who changes what is theirs already, as who tells of a status does again and again, neither gives nor gets anything.
+    // A manager that changes fields it owns already, as one that updates a status repeatedly, keeps its
+    // ownership unchanged.
     let keeps =
         |entry: &Entry| entry.fields.has_all_of(&changed) && !entry.fields.has_any_of(&comparison.removed);
     let kept = at.filter(|i| !set.is_empty() && set == changed && keeps(&managed.entries[*i]));
@@ -551,8 +554,8 @@ fn track(live: &Value, new: &Value, managed: &mut Managed, context: &Context<'_>
     managed.cap_updates();
 }
 
-/// Puts the old times back into `managedFields` when nothing else differs between two objects, so that a
-/// write without effect changes no byte. Whether it did.
+/// Restores the old times in `managedFields` when nothing else differs between two objects, so that a write
+/// without effect changes no byte. Returns whether it did.
 pub fn keep_times(old: &Value, new: &mut Value) -> bool {
     let list = |object| managed_fields(object).and_then(Value::as_array);
     let (Some(before), Some(after)) = (list(old), list(new)) else { return false };

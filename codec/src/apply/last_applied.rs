@@ -1,4 +1,4 @@
-//! Moving from `kubectl apply` on the client side: its annotation says what the user set last.
+//! Migration from client-side `kubectl apply`: its annotation holds the configuration that was applied last.
 
 use super::compare::compare;
 use super::extract::field_set;
@@ -8,16 +8,16 @@ use super::{text, validate};
 use crate::json;
 use crate::value::Value;
 
-/// The manager for which all of this holds; another name opts out.
+/// The manager to which this applies; another name opts out.
 pub const KUBECTL: &str = "kubectl";
 
 /// Holds the configuration that was applied last.
 pub const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Bytes that the annotations of an object may have together, keys and values.
+/// Maximum total size of the annotations of an object in bytes, keys and values.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The fields of the last client-side configuration that still have its values: these kubectl may take from
+/// The fields of the last client-side configuration that still have its values: kubectl may take these from
 /// any manager. `None` without a readable annotation of the same version.
 pub(super) fn fields(live: &Value, context: &Context<'_>) -> Option<Set> {
     let annotation = live.str_at(&["metadata", "annotations", ANNOTATION]).filter(|a| !a.is_empty())?;
@@ -33,7 +33,7 @@ pub(super) fn fields(live: &Value, context: &Context<'_>) -> Option<Set> {
     Some(set.difference(&since.modified).difference(&since.added).difference(&since.removed))
 }
 
-/// Keeps an annotation that the object has in step with what was applied. Whether it changed.
+/// Updates an existing annotation with the applied configuration. Returns whether it changed.
 pub(super) fn update(object: &mut Value, applied: &Value) -> bool {
     if object.str_at(&["metadata", "annotations", ANNOTATION]).is_none_or(str::is_empty) {
         return false;

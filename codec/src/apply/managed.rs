@@ -1,10 +1,10 @@
-//! `metadata.managedFields`: who owns which fields, decoded and encoded.
+//! `metadata.managedFields`, decoded and encoded.
 
 use std::borrow::Cow;
 
 use smol_str::SmolStr;
 
-use super::fields_v1::{self, BadFields};
+use super::fields_v1::{self, FieldsV1Error};
 use super::set::Set;
 use crate::value::{Map, Value};
 
@@ -14,10 +14,10 @@ pub const MAX_UPDATE_MANAGERS: usize = 10;
 /// The manager of merged old Update entries.
 pub const ANCIENT: &str = "ancient-changes";
 
-/// How an entry came to be. `Apply` sorts first.
+/// The operation of an entry. `Apply` sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply: the fields are an intent, what is left out next time is given up.
+    /// By server-side apply: the fields are an intent, fields that are omitted next time are released.
     Apply,
     /// By any other verb.
     Update,
@@ -39,18 +39,18 @@ pub struct Entry {
     pub manager: SmolStr,
     /// How the fields were set.
     pub operation: Operation,
-    /// The version that the paths are of, like `apps/v1`.
+    /// The version of the paths, like `apps/v1`.
     pub api_version: SmolStr,
-    /// The subresource that was written through; empty for the object itself.
+    /// The subresource that was written; empty for the object itself.
     pub subresource: SmolStr,
-    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order.
-    /// `None` for an applier that never changed a value.
+    /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order. `None`
+    /// for an applier that has never changed a value.
     pub time: Option<SmolStr>,
     /// The fields.
     pub fields: Fields,
 }
 
-/// One manager's fields, decoded only when they have to be: most writes leave most entries as they are.
+/// One manager's fields, decoded lazily: most writes leave most entries unchanged.
 #[derive(Clone, Debug)]
 pub enum Fields {
     /// As FieldsV1, in the form that this module writes.
@@ -69,7 +69,7 @@ impl Fields {
         }
     }
 
-    /// Whether one of the paths is among them. Costs by the length of the text, a nanosecond for each byte.
+    /// Whether one of the paths is among them. Linear in the length of the text, about a nanosecond per byte.
     pub(super) fn has_any_of(&self, paths: &Set) -> bool {
         match self {
             Fields::Encoded(fields) => fields_v1::has_any_of(fields, paths),
@@ -77,7 +77,7 @@ impl Fields {
         }
     }
 
-    /// Whether all of the paths are among them. Costs as much.
+    /// Whether all of the paths are among them. Same cost.
     pub(super) fn has_all_of(&self, paths: &Set) -> bool {
         match self {
             Fields::Encoded(fields) => fields_v1::has_all_of(fields, paths),
@@ -85,7 +85,7 @@ impl Fields {
         }
     }
 
-    /// Whether they are the fields of a set.
+    /// Whether the fields equal a set.
     pub(super) fn is(&self, set: &Set) -> bool {
         match self {
             Fields::Encoded(fields) => fields_v1::is(fields, set),
@@ -116,8 +116,8 @@ impl PartialEq for Fields {
 }
 
 impl Entry {
-    /// Whether two entries are of one manager: version counts for updates only, so that an applier may
-    /// change it.
+    /// Whether two entries belong to one manager: the version is compared for updates only, so that an
+    /// applier may change it.
     pub fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -133,7 +133,7 @@ impl Entry {
 
 /// Why `managedFields` was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadManaged {
+pub enum ManagedFieldsError {
     /// Not a list of objects.
     #[error("managedFields must be a list of objects")]
     NotAList,
@@ -151,25 +151,25 @@ pub enum BadManaged {
     FieldsType(usize, SmolStr),
     /// The fields cannot be read.
     #[error("error decoding set: {0}")]
-    Fields(#[from] BadFields),
+    Fields(#[from] FieldsV1Error),
 }
 
-/// Everybody's fields in one object.
+/// The fields of all managers of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Managed {
+pub struct ManagedFields {
     /// One entry per manager, in no order of meaning.
     pub entries: Vec<Entry>,
 }
 
-impl Managed {
-    /// Reads `managedFields` as a client sent it; absent or `null` is nobody. A later entry of a manager
+impl ManagedFields {
+    /// Reads `managedFields` as a client sent it; absent or `null` is no manager. A later entry of a manager
     /// replaces an earlier one.
-    pub fn decode(list: Option<&Value>) -> Result<Managed, BadManaged> {
+    pub fn decode(list: Option<&Value>) -> Result<ManagedFields, ManagedFieldsError> {
         let list = match list {
-            None | Some(Value::Null) => return Ok(Managed::default()),
+            None | Some(Value::Null) => return Ok(ManagedFields::default()),
             Some(list) => list,
         };
-        let mut managed = Managed::stored(list)?;
+        let mut managed = ManagedFields::stored(list)?;
         for entry in &mut managed.entries {
             if let Fields::Encoded(tree) = &entry.fields {
                 entry.fields = Fields::Set(fields_v1::decode(tree)?);
@@ -178,19 +178,19 @@ impl Managed {
         Ok(managed)
     }
 
-    /// Reads `managedFields` as this module wrote it, without going through the fields.
-    pub(super) fn stored(list: &Value) -> Result<Managed, BadManaged> {
-        let list = list.as_array().ok_or(BadManaged::NotAList)?;
-        let mut managed = Managed { entries: Vec::with_capacity(list.len() + 1) };
+    /// Reads `managedFields` as this module wrote it, without validating the fields.
+    pub(super) fn stored(list: &Value) -> Result<ManagedFields, ManagedFieldsError> {
+        let list = list.as_array().ok_or(ManagedFieldsError::NotAList)?;
+        let mut managed = ManagedFields { entries: Vec::with_capacity(list.len() + 1) };
         for (i, item) in list.iter().enumerate() {
-            let map = item.as_object().ok_or(BadManaged::NotAList)?;
+            let map = item.as_object().ok_or(ManagedFieldsError::NotAList)?;
             managed.entries.push(entry(i, map)?);
         }
         managed.drop_replaced();
         Ok(managed)
     }
 
-    /// Of several entries of one manager the last one stands. A client may send many: `O(n log n)`.
+    /// Of several entries of one manager the last one is kept. A client may send many: `O(n log n)`.
     fn drop_replaced(&mut self) {
         fn identity(e: &Entry) -> (&SmolStr, Operation, &SmolStr, &str) {
             let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
@@ -209,7 +209,7 @@ impl Managed {
         self.entries.retain(|_| !replaced.next().unwrap_or_default());
     }
 
-    /// Writes `managedFields`, sorted. `None` when nobody owns anything.
+    /// Writes `managedFields`, sorted. `None` when there are no owners.
     pub fn encode(mut self) -> Option<Value> {
         if self.entries.is_empty() {
             return None;
@@ -227,11 +227,11 @@ impl Managed {
             return;
         }
         let (mut updates, applies): (Vec<Entry>, Vec<Entry>) = self.entries.drain(..).partition(is_update);
-        // What was merged before goes on to be the one that others are merged into.
+        // An entry that was merged before stays the one that others are merged into.
         let is_bucket = |e: &Entry| e.manager == ANCIENT && e.subresource.is_empty();
         updates.sort_by(|a, b| is_bucket(b).cmp(&is_bucket(a)).then_with(|| a.sort_key().cmp(&b.sort_key())));
-        // By version: what is to be merged. The first of a version becomes the bucket once a second one
-        // comes.
+        // By version: the bucket to merge into. The first entry of a version becomes the bucket once there is
+        // a second one.
         let mut buckets: Vec<Entry> = Vec::new();
         let mut kept: Vec<Entry> = Vec::new();
         for entry in updates {
@@ -255,7 +255,7 @@ impl Managed {
     }
 }
 
-fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
+fn entry(i: usize, map: &Map) -> Result<Entry, ManagedFieldsError> {
     let text = |key: &str| match map.get(key) {
         Some(Value::String(s)) => s.clone(),
         _ => SmolStr::default(),
@@ -263,16 +263,16 @@ fn entry(i: usize, map: &Map) -> Result<Entry, BadManaged> {
     let operation = match text("operation").as_str() {
         "Apply" => Operation::Apply,
         "Update" => Operation::Update,
-        _ => return Err(BadManaged::Operation),
+        _ => return Err(ManagedFieldsError::Operation),
     };
     let api_version = text("apiVersion");
     if api_version.is_empty() {
-        return Err(BadManaged::ApiVersion);
+        return Err(ManagedFieldsError::ApiVersion);
     }
     match text("fieldsType") {
         v1 if v1 == "FieldsV1" => {}
-        none if none.is_empty() => return Err(BadManaged::NoFieldsType(i)),
-        other => return Err(BadManaged::FieldsType(i, other)),
+        none if none.is_empty() => return Err(ManagedFieldsError::NoFieldsType(i)),
+        other => return Err(ManagedFieldsError::FieldsType(i, other)),
     }
     Ok(Entry {
         manager: text("manager"),
@@ -299,7 +299,7 @@ fn encode_entry(entry: Entry) -> Value {
     Value::Object(Map::from_sorted(members.collect()))
 }
 
-/// Whether a client asks to forget who owns what: an empty list, or a list of one empty entry.
+/// Whether a client requests a reset of ownership: an empty list, or a list of one empty entry.
 pub(super) fn is_reset(list: Option<&Value>) -> bool {
     match list.and_then(Value::as_array) {
         Some([]) => true,
@@ -312,11 +312,11 @@ pub(super) fn is_reset(list: Option<&Value>) -> bool {
     }
 }
 
-/// Bytes that the name of a manager may have.
+/// Maximum length of a manager's name in bytes.
 pub const MAX_MANAGER_LEN: usize = 128;
 
-/// The manager of a request: what its `fieldManager` says, else the user agent up to the first `/`,
-/// printable characters only, cut at [`MAX_MANAGER_LEN`] bytes.
+/// The manager of a request: its `fieldManager`, else the user agent up to the first `/`, printable
+/// characters only, cut at [`MAX_MANAGER_LEN`] bytes.
 pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.into();

@@ -1,4 +1,4 @@
-//! Laying an applied configuration over the live object.
+//! Merging an applied configuration into the live object.
 
 use super::path::{same, PathElement};
 use super::typed::{self, Ref, Shape};
@@ -6,13 +6,14 @@ use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
 
-/// Merges a configuration into an object: what it sets wins, what it leaves out stays. `O(n log n)`.
+/// Merges a configuration into an object: fields that it sets win, fields that it omits are kept.
+/// `O(n log n)`.
 pub fn merge(schema: &Schema, root: TypeId, live: &mut Value, applied: &Value) {
     Walk { schema }.merge(live, applied, Ref::root(root), 0);
 }
 
-/// Whether [`merge`] would leave the object as it is. `false` may also mean that it was not worth finding
-/// out. Allocates nothing; linear for lists in the order of the live ones.
+/// Whether [`merge`] would leave the object unchanged. May return `false` where the check would be too
+/// expensive. Allocates nothing; linear for lists in the order of the live ones.
 pub fn is_merged(schema: &Schema, root: TypeId, live: &Value, applied: &Value) -> bool {
     Walk { schema }.covers(live, applied, Ref::root(root), 0)
 }
@@ -20,7 +21,7 @@ pub fn is_merged(schema: &Schema, root: TypeId, live: &Value, applied: &Value) -
 /// Down to this level whole members are compared before they are walked.
 const LOOK_AHEAD: usize = 6;
 
-/// Lists longer than this are merged and compared rather than looked at for duplicates pair by pair.
+/// Lists longer than this are merged and compared rather than checked for duplicates pairwise.
 const MAX_PAIRWISE: usize = 64;
 
 struct Walk<'s> {
@@ -49,7 +50,7 @@ impl<'s> Walk<'s> {
                     *old = self.elements(std::mem::take(old), new, shape, depth);
                 }
             }
-            // A null for something that has parts of its own gives up nothing of it.
+            // A null for a granular value removes nothing of it.
             (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Null)
                 if !old.is_empty() => {}
             (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Null) if !old.is_empty() => {}
@@ -70,12 +71,11 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// The order of structured-merge-diff: the applied order among what the configuration names, the live
-    /// order among the rest, and elements of the rest in front of the next shared one that they stood in
-    /// front of.
+    /// The order of structured-merge-diff: the applied order among elements of the configuration, the live
+    /// order among the rest, and elements of the rest before the next shared element that they preceded.
     fn elements(&self, old: Vec<Value>, new: &[Value], shape: Shape<'s>, depth: usize) -> Vec<Value> {
-        let Numbered { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
-        // By name: where it stands in each list, how often in the old one.
+        let NumberedNames { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
+        // By name: its position in each list, and its count in the old one.
         let mut in_new: Vec<Option<usize>> = vec![None; count];
         for (i, name) in new_names.iter().enumerate() {
             if let Some(name) = name {
@@ -85,11 +85,11 @@ impl<'s> Walk<'s> {
         let mut old_counts = vec![0usize; count];
         old_names.iter().flatten().for_each(|name| old_counts[*name] += 1);
 
-        // What is shared, in applied order: the next one decides whether a live element is out of its turn.
+        // Shared elements in applied order: the next one determines whether a live element is out of order.
         let mut shared = new_names.iter().flatten().filter(|name| old_counts[**name] > 0).copied().peekable();
         let mut merged_names = vec![false; count];
-        // Shared live elements, set aside until the configuration names them. Duplicates are dropped, not
-        // merged.
+        // Shared live elements, set aside until their position in the configuration. Duplicates are dropped,
+        // not merged.
         let mut set_aside: Vec<Option<Value>> = vec![None; count];
         let mut slots: Vec<Option<Value>> = Vec::with_capacity(old.len());
         for (name, item) in old_names.iter().zip(old) {
@@ -124,7 +124,7 @@ impl<'s> Walk<'s> {
                     if name.is_some_and(|name| merged_names[name]) {
                         l += 1;
                     } else if r >= new.len() {
-                        // Shared elements have all been merged once the configuration is at its end.
+                        // All shared elements have been merged at the end of the configuration.
                         l += 1;
                         continue;
                     }
@@ -157,7 +157,7 @@ impl<'s> Walk<'s> {
         match (shape, live, applied) {
             (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new)) => {
                 new.iter().all(|(key, value)| match old.get(key) {
-                    // Without a look at the schema.
+                    // Without consulting the schema.
                     Some(live) if depth < LOOK_AHEAD && live == value && !live.is_null() => true,
                     Some(live) => self.covers(live, value, shape.member(key).0, depth + 1),
                     None => false,
@@ -174,7 +174,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether the applied elements are there, in the same order, each once.
+    /// Whether the applied elements exist, in the same order, each once.
     fn covers_list(&self, old: &[Value], new: &[Value], shape: Shape<'s>, depth: usize) -> bool {
         if old.len() > MAX_PAIRWISE {
             return false;
@@ -212,15 +212,15 @@ impl<'s> Walk<'s> {
     }
 }
 
-/// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for what has no
-/// name.
-struct Numbered {
+/// The names of two lists' elements as numbers below `count`, equal for equal names; `None` for elements
+/// without a name.
+struct NumberedNames {
     old: Vec<Option<usize>>,
     new: Vec<Option<usize>>,
     count: usize,
 }
 
-fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> Numbered {
+fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> NumberedNames {
     let items = old.iter().chain(new).enumerate();
     let mut names: Vec<(PathElement, usize)> =
         items.filter_map(|(i, item)| Some((typed::element_name(schema, shape, item).ok()?, i))).collect();
@@ -234,5 +234,5 @@ fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> Nu
         numbers[*at] = Some(count);
     }
     let new_numbers = numbers.split_off(old.len());
-    Numbered { old: numbers, new: new_numbers, count: count + 1 }
+    NumberedNames { old: numbers, new: new_numbers, count: count + 1 }
 }

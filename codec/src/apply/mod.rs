@@ -1,22 +1,23 @@
 //! Server-side apply: which manager owns which field, and how applied configurations are merged.
 //!
-//! What sigs.k8s.io/structured-merge-diff v6 and apimachinery's `managedfields` do, by the schema model:
+//! The semantics of sigs.k8s.io/structured-merge-diff v6 and apimachinery's `managedfields`, by the schema
+//! model:
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`apply`](fn@apply) in `flow` | an apply request from the live object to the merged one |
-//! | [`track_update`] in `flow` | who owns what after a create, update or patch |
+//! | [`apply`](fn@apply) in `flow` | an apply request, from the live object to the merged one |
+//! | [`track_update`] in `flow` | ownership after a create, update or patch |
 //! | [`conflict`] | conflicts between managers, as causes and message |
 //! | [`managed`] | `managedFields`: entries, their order, the limit on Update entries |
 //! | [`set`], [`path`], [`fields_v1`] | sets of field paths, their steps, their wire form |
 //! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`] | the walks over values |
-//! | [`configure`](fn@configure) | an apply that tracks nobody, as admission policies make it |
+//! | [`configure`](fn@configure) | an apply without ownership, as in admission policies |
 //! | [`reset`] | fields that a resource or subresource cannot own |
 //! | [`scale`] | ownership of `replicas` between an object and its `/scale` |
-//! | [`last_applied`] | taking over from `kubectl apply` on the client side |
+//! | [`last_applied`] | migration from client-side `kubectl apply` |
 //!
-//! Everything works on normalised trees: decoded against the schema and defaulted. Nothing reads the clock:
-//! the time comes with the [`Context`]. A part nested deeper than [`MAX_DEPTH`] is owned as a whole.
+//! All functions work on normalized trees: decoded against the schema and defaulted. The time is passed in
+//! the [`Context`]. A part nested deeper than [`MAX_DEPTH`] is owned as a whole.
 //!
 //! ```
 //! use plinth_codec::apply::{apply, Context, NoOtherVersions, Reset};
@@ -66,7 +67,7 @@ mod validate;
 pub use configure::{configure, ConfigureError};
 pub use conflict::{Conflict, Conflicts};
 pub use flow::{apply, keep_times, track_update, ApplyError, Context, NoOtherVersions, Versions};
-pub use managed::Managed;
+pub use managed::ManagedFields;
 pub use reset::Reset;
 pub use set::Set;
 

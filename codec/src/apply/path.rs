@@ -1,8 +1,8 @@
-//! Path elements: how one step from a value into a part of it is named.
+//! Path elements: the name of one step from a value to a part of it.
 //!
 //! As in structured-merge-diff: `f:name` a field of a struct or map, `k:{"name":"a"}` the element of a list
-//! with these key fields, `v:"a"` the element of a set with this value, `i:3` the element at an index. The
-//! same four come as text for people in errors: `.name`, `[name="a"]`, `[="a"]`, `[3]`.
+//! with these key fields, `v:"a"` the element of a set with this value, `i:3` the element at an index. In
+//! errors they are displayed as `.name`, `[name="a"]`, `[="a"]`, `[3]`.
 
 use std::cmp::Ordering;
 use std::fmt::Write;
@@ -30,14 +30,14 @@ pub enum PathElement {
 
 /// Why a path element's text was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadElement {
+pub enum PathElementError {
     /// Shorter than the two characters of the type.
     #[error("key must be 2 characters long: {0}")]
     TooShort(SmolStr),
     /// The second character is not a colon.
     #[error("missing colon: {0}")]
     NoColon(SmolStr),
-    /// What follows the colon is not what the type asks for.
+    /// The text after the colon does not match the type.
     #[error("cannot parse path element: {0}")]
     Malformed(SmolStr),
 }
@@ -48,14 +48,14 @@ impl PathElement {
         PathElement::Field(name.into())
     }
 
-    /// Reads the form of FieldsV1. `None` for a type that this version does not know, which is to be ignored.
-    pub fn parse(key: &str) -> Result<Option<PathElement>, BadElement> {
+    /// Reads the form of FieldsV1. `None` for an unknown type, which is to be ignored.
+    pub fn parse(key: &str) -> Result<Option<PathElement>, PathElementError> {
         if let Some(name) = key.strip_prefix("f:") {
             return Ok(Some(PathElement::field(name)));
         }
-        let malformed = || BadElement::Malformed(key.into());
+        let malformed = || PathElementError::Malformed(key.into());
         match key.as_bytes() {
-            [] | [_] => Err(BadElement::TooShort(key.into())),
+            [] | [_] => Err(PathElementError::TooShort(key.into())),
             [b'k', b':', ..] => match text::parse(&key[2..]) {
                 Some(Value::Object(fields)) => Ok(Some(PathElement::Key(fields.into_iter().collect()))),
                 _ => Err(malformed()),
@@ -67,7 +67,7 @@ impl PathElement {
                 key[2..].parse().map(|i| Some(PathElement::Index(i))).map_err(|_| malformed())
             }
             [_, b':', ..] => Ok(None),
-            _ => Err(BadElement::NoColon(key.into())),
+            _ => Err(PathElementError::NoColon(key.into())),
         }
     }
 
@@ -91,7 +91,7 @@ impl PathElement {
         }
     }
 
-    /// Appends the form for people.
+    /// Appends the display form.
     pub fn describe(&self, out: &mut String) {
         // Writing to a `String` cannot fail.
         match self {
@@ -133,7 +133,7 @@ fn describe_value(v: &Value, out: &mut String) {
             }
             out.push(']');
         }
-        // No key can be one; a configuration that says so is told in upstream's words.
+        // Not a valid key; displayed as upstream does.
         Value::Object(members) => {
             for (name, value) in members.iter() {
                 out.push_str(name);
@@ -145,7 +145,7 @@ fn describe_value(v: &Value, out: &mut String) {
     }
 }
 
-/// Path elements from the root to a part, as people read them.
+/// A path for display.
 pub fn describe(path: &[PathElement]) -> String {
     let mut out = String::new();
     path.iter().for_each(|element| element.describe(&mut out));
@@ -232,7 +232,7 @@ pub fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Whether two values are the same to apply: as `==`, but numbers by value (`1` is `1.0`).
+/// Whether two values are equal for apply: as `==`, but numbers by value (`1` is `1.0`).
 pub fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(a), Value::Float(b)) | (Value::Float(b), Value::Int(a)) => *a as f64 == *b,
@@ -272,7 +272,7 @@ mod tests {
             assert_eq!(element.to_key(), key);
             assert_eq!(describe(&[element]), text);
         }
-        // Written sorted, whatever the order read.
+        // Written sorted, in whatever order it was read.
         let element = PathElement::parse(r#"k:{"b":1,"a":2}"#).unwrap().unwrap();
         assert_eq!(element.to_key(), r#"k:{"a":2,"b":1}"#);
     }
@@ -280,11 +280,11 @@ mod tests {
     #[test]
     fn bad_elements_are_refused_and_unknown_ones_ignored() {
         assert_eq!(PathElement::parse("x:future"), Ok(None));
-        assert!(matches!(PathElement::parse(""), Err(BadElement::TooShort(_))));
-        assert!(matches!(PathElement::parse("f"), Err(BadElement::TooShort(_))));
-        assert!(matches!(PathElement::parse("name"), Err(BadElement::NoColon(_))));
+        assert!(matches!(PathElement::parse(""), Err(PathElementError::TooShort(_))));
+        assert!(matches!(PathElement::parse("f"), Err(PathElementError::TooShort(_))));
+        assert!(matches!(PathElement::parse("name"), Err(PathElementError::NoColon(_))));
         for key in ["k:", "k:[1]", "k:{", "v:", "v:{", "i:", "i:x", "i:1.5"] {
-            assert!(matches!(PathElement::parse(key), Err(BadElement::Malformed(_))), "{key}");
+            assert!(matches!(PathElement::parse(key), Err(PathElementError::Malformed(_))), "{key}");
         }
     }
 

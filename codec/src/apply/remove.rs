@@ -1,4 +1,4 @@
-//! Taking the fields of a set out of a value, and two views of a set that need the schema.
+//! Removing the fields of a set from a value, and two operations on sets that need the schema.
 
 use super::fields_v1;
 use super::managed::Fields;
@@ -8,7 +8,7 @@ use super::typed::{self, Ref, Shape};
 use crate::schema::{Schema, TypeId};
 use crate::value::Value;
 
-/// Removes every path of the set. An object or list that gets empty by it stays, empty. `O(n log n)`.
+/// Removes every path of the set. An object or list that becomes empty is kept. `O(n log n)`.
 pub(super) fn remove(schema: &Schema, root: TypeId, value: &mut Value, set: &Set) {
     below(schema, value, set.view(), Ref::root(root));
 }
@@ -44,14 +44,14 @@ fn below(schema: &Schema, value: &mut Value, set: View<'_>, of: Ref<'_>) {
                 !node.member
             });
         }
-        // Part of something that has one owner now: it goes as a whole.
+        // Part of a value that is atomic now: removed as a whole.
         (Shape::Leaf, value @ Value::Object(_)) => *value = Value::object(),
         (Shape::Leaf, value @ Value::Array(_)) => *value = Value::Array(Vec::new()),
         _ => {}
     }
 }
 
-/// The set with every declared field that leads to one of its paths as a member too.
+/// The set with every declared field on the way to one of its paths as a member, too.
 pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set {
     fn walk(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
         let shape = of.shape(schema);
@@ -76,8 +76,8 @@ pub(super) fn with_named_fields(schema: &Schema, root: TypeId, set: &Set) -> Set
     out.finish()
 }
 
-/// Fields that were written when the schema was another one, made to fit: what is atomic now is owned as a
-/// whole by who owned a part of it. `None` when they fit as they are.
+/// Adapts fields to a changed schema: the owner of a part of a value that is atomic now owns the whole.
+/// `None` when they fit already.
 pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields) -> Option<Set> {
     let fits = match fields {
         Fields::Encoded(fields) => fields_v1::fits(fields, schema, root),
@@ -91,8 +91,8 @@ pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields) -> Optio
     Some(out.finish())
 }
 
-/// The type of what a step leads to; `None` for fields that the schema does not know, and where there is no
-/// schema: these are left alone.
+/// The type of the child at a step; `None` for fields that are not in the schema, and without a schema: these
+/// are not changed.
 pub(super) fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
     match (shape, field) {
         (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),

@@ -1,13 +1,12 @@
-//! Fields that a write through a resource or subresource cannot own, since the server puts them back: the
-//! status for the object itself, the spec for `/status`, and so on. Upstream's strategies tell them
-//! (`GetResetFields`).
+//! Fields that a write to a resource or subresource cannot own, since the server resets them: the status for
+//! the object itself, the spec for `/status`, and so on. Upstream's strategies list them (`GetResetFields`).
 
 use std::sync::LazyLock;
 
 use super::path::PathElement;
 use super::set::{Builder, Set, View};
 
-/// What to leave out of the fields of a write.
+/// Which fields a write cannot own.
 #[derive(Clone, Debug, Default)]
 pub enum Reset {
     /// Everything may be owned.
@@ -20,7 +19,7 @@ pub enum Reset {
 }
 
 impl Reset {
-    /// The set without what may not be owned.
+    /// The set without fields that may not be owned.
     pub(super) fn filter(&self, set: Set) -> Set {
         match self {
             Reset::Nothing => set,
@@ -61,7 +60,7 @@ fn only(view: View<'_>, patterns: &[&[&str]], out: &mut Builder) {
     }
 }
 
-/// Rows where a resource differs from the rule: group, resource, subresource, fields.
+/// Rows of resources that differ from the rule: group, resource, subresource, fields.
 type Row = (&'static str, &'static str, &'static str, &'static [&'static [&'static str]]);
 
 const STATUS: &[&str] = &["status"];
@@ -89,7 +88,7 @@ const EXCEPTIONS: &[Row] = &[
     ("storagemigration.k8s.io", "storageversionmigrations", "status", &[SPEC, METADATA]),
 ];
 
-/// Subresources that may own nothing but these.
+/// Subresources that may own only these fields.
 const ALLOWED: &[Row] = &[
     ("", "pods", "ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
     (
@@ -123,8 +122,7 @@ fn except(paths: &[&[&'static str]]) -> Reset {
     Reset::Except(Set::of(paths.iter().map(Vec::as_slice)))
 }
 
-/// What a write to a built-in resource cannot own. `has_status`: whether the resource has a status
-/// subresource.
+/// The reset fields of a built-in resource. `has_status`: whether the resource has a status subresource.
 pub fn builtin(group: &str, resource: &str, subresource: &str, has_status: bool) -> &'static Reset {
     static NOTHING: Reset = Reset::Nothing;
     let row = TABLE.iter().find(|((g, r, s, _), _)| (*g, *r, *s) == (group, resource, subresource));
@@ -136,7 +134,7 @@ pub fn builtin(group: &str, resource: &str, subresource: &str, has_status: bool)
     }
 }
 
-/// What a write to a custom resource cannot own.
+/// The reset fields of a custom resource.
 pub fn custom(subresource: &str, has_status: bool) -> &'static Reset {
     static NOTHING: Reset = Reset::Nothing;
     match subresource {

@@ -1,9 +1,9 @@
 //! Ownership through `/scale`: the Scale object shows the owners of the parent's replicas as owners of its
-//! own, and what is written through it is recorded in the parent.
+//! own, and writes to it are recorded in the parent.
 
 use smol_str::SmolStr;
 
-use super::managed::{BadManaged, Entry, Fields, Managed, Operation};
+use super::managed::{Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
 use super::path::PathElement;
 use super::set::Set;
 use crate::value::Value;
@@ -11,7 +11,8 @@ use crate::value::Value;
 /// The version of Scale.
 const SCALE_VERSION: &str = "autoscaling/v1";
 
-/// Where a version of the parent has its replicas. `None`: it has none (a custom resource without scale).
+/// The path of the replicas in a version of the parent. `None` if it has none (a custom resource without
+/// scale).
 pub type ReplicasPath<'a> = (&'a str, Option<Vec<PathElement>>);
 
 fn replicas_in_scale() -> Vec<PathElement> {
@@ -26,9 +27,12 @@ fn path_of<'p>(paths: &'p [ReplicasPath<'_>], version: &str) -> Option<&'p Optio
     paths.iter().find(|(v, _)| *v == version).map(|(_, path)| path)
 }
 
-/// The `managedFields` of the Scale object, from those of the parent. `None` when nobody owns the replicas.
-pub fn to_scale(parent: Option<&Value>, paths: &[ReplicasPath<'_>]) -> Result<Option<Value>, BadManaged> {
-    let mut managed = Managed::decode(parent)?;
+/// The `managedFields` of the Scale object, from those of the parent. `None` when the replicas have no owner.
+pub fn to_scale(
+    parent: Option<&Value>,
+    paths: &[ReplicasPath<'_>],
+) -> Result<Option<Value>, ManagedFieldsError> {
+    let mut managed = ManagedFields::decode(parent)?;
     managed.entries.retain_mut(|entry| {
         let path = path_of(paths, &entry.api_version).and_then(Option::as_ref);
         let owns = path.is_some_and(|path| entry.fields.set().contains(path));
@@ -46,17 +50,17 @@ pub fn to_parent(
     scale: Option<&Value>,
     version: &str,
     paths: &[ReplicasPath<'_>],
-) -> Result<Option<Value>, BadManaged> {
-    let parent = Managed::decode(parent)?;
-    let mut scale = Managed::decode(scale)?;
-    let mut out = Managed::default();
+) -> Result<Option<Value>, ManagedFieldsError> {
+    let parent = ManagedFields::decode(parent)?;
+    let mut scale = ManagedFields::decode(scale)?;
+    let mut out = ManagedFields::default();
     for mut entry in parent.entries {
-        // An entry of a version that is not served any more is dropped.
+        // An entry of a version that is no longer served is dropped.
         let Some(path) = path_of(paths, &entry.api_version) else { continue };
         if let Some(path) = path.as_ref().filter(|path| entry.fields.set().contains(path)) {
             let as_scale = Entry { api_version: SCALE_VERSION.into(), ..entry.clone() };
             match scale.entries.iter().position(|e| e.is_same_manager(&as_scale)) {
-                // It still owns the replicas. What an updater owns it owns in the version that it wrote.
+                // It still owns the replicas. An updater's entry has the version that it wrote.
                 Some(i) if entry.operation == Operation::Apply || entry.api_version == version => {
                     drop(scale.entries.remove(i));
                 }

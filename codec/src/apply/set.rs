@@ -1,9 +1,9 @@
-//! Sets of field paths, kept flat.
+//! Sets of field paths, stored flat.
 //!
 //! A set is one vector in pre-order: each entry is a step ([`PathElement`]), whether the path up to it is a
-//! member of the set, and how many entries the part below it takes. Siblings are sorted. So a set of a
-//! hundred paths is one allocation, and union, intersection and difference are merges of two sorted runs
-//! that append to a third.
+//! member of the set, and how many entries the subtree below it has. Siblings are sorted. So a set of a
+//! hundred paths is one allocation, and union, intersection and difference are merges of two sorted runs that
+//! append to a third.
 //!
 //! ```text
 //! .spec.replicas, .spec.ports[port=80], .spec.ports[port=80].name
@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 
 use super::path::PathElement;
 
-/// A set of paths. The empty path is never a member: nobody owns a whole object.
+/// A set of paths. The empty path is never a member: a whole object has no owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     entries: Vec<Entry>,
@@ -29,11 +29,11 @@ pub struct Set {
 struct Entry {
     element: PathElement,
     member: bool,
-    /// Entries of this part: itself and all below it.
+    /// Entries of this subtree: itself and all below it.
     size: u32,
 }
 
-/// The part of a set below one path, to read.
+/// A read-only view of the subtree below one path.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'s> {
     entries: &'s [Entry],
@@ -46,7 +46,7 @@ pub struct Node<'s> {
     pub element: &'s PathElement,
     /// Whether the path that ends here is in the set.
     pub member: bool,
-    /// The paths that go on from here.
+    /// The paths below this one.
     pub below: View<'s>,
     /// This node and all below it.
     whole: &'s [Entry],
@@ -81,7 +81,7 @@ impl Set {
         self.entries.iter().filter(|e| e.member).count()
     }
 
-    /// The whole set, to read.
+    /// A view of the whole set.
     pub fn view(&self) -> View<'_> {
         View { entries: &self.entries }
     }
@@ -113,7 +113,7 @@ impl Set {
         combine(self.view(), other.view(), &mut recursive_difference)
     }
 
-    /// Whether no path of `self` is in `other` or below one that is. Costs by the size of `other`.
+    /// Whether no path of `self` is in `other` or below one that is. Linear in the size of `other`.
     pub(super) fn is_apart_from(&self, other: &Set) -> bool {
         fn apart(a: View<'_>, b: View<'_>) -> bool {
             b.nodes().all(|b| match a.get(b.element) {
@@ -139,7 +139,7 @@ impl Set {
         within(self.view(), other.view())
     }
 
-    /// Every path, as upstream goes through them: at each level the members first, then what is below.
+    /// Every path in upstream's order: at each level the members first, then the paths below.
     pub fn paths(&self) -> Vec<Vec<PathElement>> {
         fn walk(view: View<'_>, path: &mut Vec<PathElement>, out: &mut Vec<Vec<PathElement>>) {
             for node in view.nodes().filter(|n| n.member) {
@@ -160,7 +160,7 @@ impl Set {
 }
 
 impl<'s> View<'s> {
-    /// Whether nothing is below.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -170,7 +170,7 @@ impl<'s> View<'s> {
         let mut rest = self.entries;
         std::iter::from_fn(move || {
             let first = rest.first()?;
-            // Sizes come from `Builder` alone and never pass the end.
+            // Sizes are set by `Builder` alone and never pass the end.
             let (whole, next) = rest.split_at(first.size as usize);
             rest = next;
             Some(Node {
@@ -188,7 +188,7 @@ impl<'s> View<'s> {
     }
 }
 
-/// Merges two sorted levels: `pick` is called for each element that either has, with both nodes.
+/// Merges two sorted levels: `pick` is called for each element of either, with both nodes.
 type Pick<'f> = &'f mut dyn FnMut(Option<Node<'_>>, Option<Node<'_>>, &mut Builder);
 
 fn zip(a: View<'_>, b: View<'_>, out: &mut Builder, pick: Pick<'_>) {
@@ -269,7 +269,7 @@ fn recursive_difference(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Buil
     }
 }
 
-/// Builds a set in order, for walkers that keep their path themselves (and build several sets on one walk).
+/// Builds a set in order, for walks that maintain their path themselves (and build several sets at once).
 /// Elements of one level must be added in ascending order.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -279,7 +279,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Adds a path. The empty path is nothing to own and adds nothing.
+    /// Adds a path. The empty path is ignored.
     pub fn add(&mut self, path: &[PathElement]) {
         self.place(path);
         if let Some(entry) = self.placed.last().and_then(|&i| self.entries.get_mut(i as usize)) {
@@ -318,8 +318,8 @@ impl Rows {
     }
 }
 
-/// [`Rows`] with a path of its own: enter an element, add it or what is below it, leave it. An element in
-/// or below which nothing was added leaves no trace.
+/// [`Rows`] with a path of its own: enter an element, add it or elements below it, leave it. An element
+/// without additions is omitted.
 #[derive(Debug, Default)]
 pub struct Builder {
     rows: Rows,
@@ -327,7 +327,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Steps down to an element.
+    /// Enters an element.
     pub fn enter(&mut self, element: PathElement) {
         self.path.push(element);
     }
@@ -337,7 +337,7 @@ impl Builder {
         self.rows.add(&self.path);
     }
 
-    /// Steps back up.
+    /// Leaves an element.
     pub fn leave(&mut self) {
         self.path.pop();
         self.rows.leave(self.path.len());
@@ -354,7 +354,7 @@ impl Builder {
         self.rows.entries.extend_from_slice(node.whole);
     }
 
-    /// The set. What was not left counts as left.
+    /// The set. Elements that were not left count as left.
     pub fn finish(self) -> Set {
         self.rows.finish()
     }
@@ -437,7 +437,7 @@ mod tests {
         for (what, op, a, b, want) in rows {
             let (a, b, want) = (set(a), set(b), set(want));
             assert_eq!(op(&a, &b), want, "{what}");
-            // Nothing is left over that holds no member.
+            // There are no entries without members.
             assert_eq!(op(&a, &b).is_empty(), want.paths().is_empty(), "{what}");
         }
     }

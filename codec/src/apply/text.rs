@@ -1,4 +1,4 @@
-//! The JSON text inside of path elements (`k:{"name":"a"}`, `v:"a"`), and strings for people.
+//! The JSON text inside of path elements (`k:{"name":"a"}`, `v:"a"`), and strings for display.
 
 use smol_str::SmolStr;
 
@@ -7,7 +7,7 @@ use crate::Value;
 
 /// Parses all of a text. `None` when it is not JSON.
 pub(super) fn parse(text: &str) -> Option<Value> {
-    // Without the parser what many elements are: a string without escapes.
+    // Fast path for a string without escapes.
     if let Some(inner) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
         if !inner.bytes().any(|b| b == b'"' || b == b'\\' || b < 0x20) {
             return Some(inner.into());
@@ -16,7 +16,7 @@ pub(super) fn parse(text: &str) -> Option<Value> {
     json::parse(text.as_bytes()).ok()
 }
 
-/// What `write` appends to a prefix, as text.
+/// A prefix and the output of `write`, as text.
 pub(super) fn written(prefix: &str, write: impl FnOnce(&mut Vec<u8>)) -> SmolStr {
     let mut out = Vec::with_capacity(64);
     out.extend_from_slice(prefix.as_bytes());
@@ -25,7 +25,7 @@ pub(super) fn written(prefix: &str, write: impl FnOnce(&mut Vec<u8>)) -> SmolStr
     String::from_utf8_lossy(&out).into()
 }
 
-/// Appends a string in quotes for people to read, without the escapes that HTML needs.
+/// Appends a quoted string for display, without HTML escapes.
 pub(super) fn write_quoted(s: &str, out: &mut String) {
     use std::fmt::Write;
     out.push('"');

@@ -1,4 +1,4 @@
-//! What the schema says of a value: how it is owned and merged, and how elements of its lists are named.
+//! The schema's view of a value: how it is owned and merged, and how elements of its lists are named.
 
 use smol_str::SmolStr;
 
@@ -23,9 +23,9 @@ pub(super) enum Shape<'s> {
     Struct(&'s StructType),
     /// Each key has its owner.
     Map(Ref<'s>),
-    /// Each element has its owner and is known by its value.
+    /// Each element has its owner and is identified by its value.
     Set,
-    /// Each element has its owner and is known by these fields.
+    /// Each element has its owner and is identified by these fields.
     Keyed(&'s [SmolStr], Ref<'s>),
     /// No schema: objects are like maps of such parts, everything else is a leaf.
     Deduced,
@@ -81,7 +81,7 @@ impl<'s> Ref<'s> {
         }
     }
 
-    /// How a list is merged: as the field says that holds it, else as the list itself says.
+    /// How a list is merged: by the marker of its field, else by that of the list type.
     pub(super) fn list(self, schema: &'s Schema) -> &'s ListType {
         match (self.list, self.get(schema)) {
             (ListType::Atomic, Some(Type::List { merge, .. })) => merge,
@@ -138,7 +138,7 @@ pub(super) fn is_void(v: Option<&Value>) -> bool {
 
 /// Why an element of a list has no name.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoKey {
+pub(super) enum ElementNameError {
     #[error("associative list with keys may not have a null element")]
     Null,
     #[error("associative list with keys may not have non-map elements")]
@@ -154,13 +154,17 @@ pub(super) enum NoKey {
 }
 
 /// The name of an element of a set or keyed list.
-pub(super) fn element_name(schema: &Schema, shape: Shape<'_>, item: &Value) -> Result<PathElement, NoKey> {
+pub(super) fn element_name(
+    schema: &Schema,
+    shape: Shape<'_>,
+    item: &Value,
+) -> Result<PathElement, ElementNameError> {
     match shape {
         Shape::Keyed(keys, element) => {
             let map = match item {
                 Value::Object(map) => map,
-                Value::Null => return Err(NoKey::Null),
-                _ => return Err(NoKey::NotAnObject),
+                Value::Null => return Err(ElementNameError::Null),
+                _ => return Err(ElementNameError::NotAnObject),
             };
             let mut fields: Vec<(SmolStr, Value)> = Vec::with_capacity(keys.len());
             for key in keys {
@@ -170,22 +174,22 @@ pub(super) fn element_name(schema: &Schema, shape: Shape<'_>, item: &Value) -> R
             }
             if fields.is_empty() {
                 let quoted: Vec<String> = keys.iter().map(|k| format!("\"{k}\"")).collect();
-                return Err(NoKey::NoKeys(quoted.join(" ")));
+                return Err(ElementNameError::NoKeys(quoted.join(" ")));
             }
             fields.sort_by(|a, b| a.0.cmp(&b.0));
             Ok(PathElement::Key(fields.into()))
         }
         _ => match item {
-            Value::Object(_) => Err(NoKey::ObjectInSet),
-            Value::Array(_) => Err(NoKey::ListInSet),
-            Value::Null => Err(NoKey::NullInSet),
+            Value::Object(_) => Err(ElementNameError::ObjectInSet),
+            Value::Array(_) => Err(ElementNameError::ListInSet),
+            Value::Null => Err(ElementNameError::NullInSet),
             scalar => Ok(PathElement::Value(scalar.clone())),
         },
     }
 }
 
 /// The value of a key field that an element leaves out: the declared default, or the zero value where
-/// upstream's type has no way to leave the field out (its OpenAPI says `default: ""` for those).
+/// upstream's type cannot omit the field (its OpenAPI says `default: ""` for those).
 pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
     let Some(Type::Struct(s)) = element.get(schema) else { return None };
     let rank = s.rank(key)?;
@@ -198,11 +202,11 @@ pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -
 }
 
 /// An element of a list with its name.
-pub(super) type Named<'v> = (PathElement, &'v Value);
+pub(super) type NamedElement<'v> = (PathElement, &'v Value);
 
 /// The elements of a list with their names, sorted by name, equal names in list order. Elements without a
 /// name are left out. `O(n log n)`, `O(n)` when they are in order.
-pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Value>) -> Vec<Named<'v>> {
+pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Value>) -> Vec<NamedElement<'v>> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     let mut named: Vec<_> =
         items.iter().filter_map(|item| Some((element_name(schema, shape, item).ok()?, item))).collect();
@@ -211,7 +215,7 @@ pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Valu
 }
 
 /// The run of equal names at the front of sorted elements, and the rest.
-pub(super) fn run<'n, 'v>(items: &'n [Named<'v>]) -> (&'n [Named<'v>], &'n [Named<'v>]) {
+pub(super) fn run<'n, 'v>(items: &'n [NamedElement<'v>]) -> (&'n [NamedElement<'v>], &'n [NamedElement<'v>]) {
     match items.first() {
         None => (items, items),
         Some((first, _)) => items.split_at(items.partition_point(|(name, _)| name <= first)),

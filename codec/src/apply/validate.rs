@@ -1,4 +1,4 @@
-//! Whether an applied configuration fits the schema, in the words of structured-merge-diff.
+//! Whether an applied configuration fits the schema, with the messages of structured-merge-diff.
 
 use super::path::PathElement;
 use super::typed::{self, Ref, Shape};
@@ -7,11 +7,11 @@ use crate::patch::goprint;
 use crate::schema::{ListType, Scalar, Schema, Type, TypeId};
 use crate::value::Value;
 
-/// More errors than this are not told.
+/// Maximum number of errors reported.
 const MAX_ERRORS: usize = 100;
 
-/// What does not fit, one line each (`.spec.replicas: expected numeric (int or float), got string`).
-/// Several have a heading, as upstream writes it. `None` when everything fits. `O(n log n)`.
+/// The errors, one line each (`.spec.replicas: expected numeric (int or float), got string`). Several have a
+/// heading, as upstream writes it. `None` when everything fits. `O(n log n)`.
 pub(super) fn errors(schema: &Schema, root: TypeId, value: &Value) -> Option<String> {
     let mut walk = Walk { schema, path: Vec::new(), errors: Vec::new() };
     walk.value(value, Ref::root(root));
@@ -37,7 +37,7 @@ impl<'s> Walk<'s> {
     }
 
     fn value(&mut self, value: &Value, of: Ref<'s>) {
-        // What lies deeper has no owner of its own, and no schema goes there.
+        // Deeper values have no owner of their own, and no schema is as deep.
         if self.path.len() >= MAX_DEPTH || value.is_null() {
             return;
         }
@@ -89,7 +89,7 @@ impl<'s> Walk<'s> {
                     names.extend(self.path.pop());
                 }
                 Err(error) => {
-                    // What has no name cannot be pointed at; upstream looks no further in this list.
+                    // An element without a name has no path; upstream checks no further in this list.
                     self.error(format_args!("element {i}: {error}"));
                     break;
                 }

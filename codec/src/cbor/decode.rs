@@ -8,7 +8,7 @@ use super::DecodeError;
 use crate::time::Timestamp;
 use crate::value::{Map, Value, MAX_DEPTH};
 
-/// The object tree of one document; nothing may follow it.
+/// The object tree of one document; trailing data is an error.
 pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (value, used) = decode_first(bytes)?;
     match used == bytes.len() {
@@ -17,8 +17,8 @@ pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
     }
 }
 
-/// The first item of a sequence (`application/cbor-seq`) and how many bytes it took. `UnexpectedEnd` says
-/// that it is not all there.
+/// The first item of a sequence (`application/cbor-seq`) and how many bytes it took. `UnexpectedEnd` means
+/// that it is incomplete.
 pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), DecodeError> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.item()?;
@@ -27,7 +27,7 @@ pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), DecodeError> {
 
 /// The text form that tags 21 to 23 ask for the byte strings within.
 #[derive(Clone, Copy, PartialEq)]
-enum Later {
+enum LaterEncoding {
     Base64Url,
     Base64,
     Base16,
@@ -40,7 +40,7 @@ enum TimeTag {
     Epoch,
 }
 
-/// Room that is made for a container's items before they are seen: enough for nearly every one, little for a liar.
+/// Capacity reserved for a container's items: enough for most, little for a forged length.
 const LIKELY: u64 = 32;
 
 enum Container {
@@ -52,8 +52,8 @@ struct Frame {
     container: Container,
     /// Items still to come; `None` until a break.
     left: Option<u64>,
-    /// In force within the container.
-    later: Option<Later>,
+    /// The expected encoding within the container.
+    later: Option<LaterEncoding>,
 }
 
 struct Reader<'a> {
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
                 (7, 31, None) => return Ok(whole.into()),
                 (chunk, _, Some(len)) if chunk == major => {
                     let chunk = self.take(len)?;
-                    // Text is checked chunk by chunk: each must be whole.
+                    // Text is validated chunk by chunk: each must be complete.
                     if major == 3 && std::str::from_utf8(chunk).is_err() {
                         return Err(DecodeError::Utf8(start));
                     }
@@ -135,9 +135,9 @@ impl<'a> Reader<'a> {
                             0 => time_tag = Some(TimeTag::Text),
                             1 => time_tag = Some(TimeTag::Epoch),
                             2 | 3 => return Err(DecodeError::Bignum(head_at)),
-                            21 => later = Some(Later::Base64Url),
-                            22 => later = Some(Later::Base64),
-                            23 => later = Some(Later::Base16),
+                            21 => later = Some(LaterEncoding::Base64Url),
+                            22 => later = Some(LaterEncoding::Base64),
+                            23 => later = Some(LaterEncoding::Base16),
                             _ => {}
                         }
                     }
@@ -154,9 +154,9 @@ impl<'a> Reader<'a> {
                     let bytes = self.string(2, len)?;
                     match later {
                         None => text(&bytes, start)?,
-                        Some(Later::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
-                        Some(Later::Base64) => STANDARD.encode(&bytes).into(),
-                        Some(Later::Base16) => hex(&bytes).into(),
+                        Some(LaterEncoding::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
+                        Some(LaterEncoding::Base64) => STANDARD.encode(&bytes).into(),
+                        Some(LaterEncoding::Base16) => hex(&bytes).into(),
                     }
                 }
                 (3, len) => text(&self.string(3, len)?, start)?,
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
                     if frames.len() >= MAX_DEPTH {
                         return Err(DecodeError::TooDeep);
                     }
-                    // A claimed length is believed only as far as there are bytes for it.
+                    // A claimed length is trusted only as far as there are bytes for it.
                     let room = (self.bytes.len() - self.at) as u64;
                     let items = match (major, len) {
                         (_, None) => None,
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
                     _ => return Err(DecodeError::Simple(start)),
                 },
                 (7, None) => {
-                    // A break ends the container that is open, if that one waits for it.
+                    // A break ends the open container, if that has an indefinite length.
                     match frames.last_mut() {
                         Some(Frame { left: left @ None, container, .. })
                             if tags == 0 && !matches!(container, Container::Map { key: Some(_), .. }) =>
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
                 Some(tag) => time_value(tag, value).ok_or(DecodeError::Time(start))?,
                 None => value,
             };
-            // Put the value where it belongs; a container that it completes is the next value.
+            // Add the value to its container; a container that it completes is the next value.
             loop {
                 let Some(frame) = frames.last_mut() else { return Ok(value) };
                 frame.put(value, start)?;
@@ -245,7 +245,7 @@ impl Frame {
     }
 }
 
-/// Takes the innermost container off if it is complete.
+/// Pops the innermost container if it is complete.
 fn close(frames: &mut Vec<Frame>) -> Result<Option<Value>, DecodeError> {
     if frames.last().is_none_or(|f| f.left != Some(0)) {
         return Ok(None);
@@ -297,9 +297,9 @@ fn from_half(bits: u16) -> f64 {
     }
 }
 
-/// A tagged time as RFC 3339 text; `null` stays what it is.
+/// A tagged time as RFC 3339 text; `null` is kept.
 fn time_value(tag: TimeTag, value: Value) -> Option<Value> {
-    // What RFC 3339 can write, the years 1 to 9999.
+    // The range of RFC 3339, the years 1 to 9999.
     const YEARS: std::ops::Range<i64> = -62_135_596_800..253_402_300_800;
     match (tag, value) {
         (_, Value::Null) => Some(Value::Null),

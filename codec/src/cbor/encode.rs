@@ -6,9 +6,9 @@ use crate::protobuf::{EncodeError, Node, Tape};
 use crate::schema::{Scalar, Schema, SchemaOr, Type, TypeId};
 use crate::value::Value;
 
-/// Appends an object as a document. The schema tells which strings are bytes and which integers floats;
-/// custom resources need none. Nothing is added or left out, so give it a tree that is
-/// complete, as [`crate::json`] writes it.
+/// Appends an object as a document. The schema determines which strings are bytes and which integers are
+/// floats; custom resources need none. Nothing is added or omitted, so the tree must be complete, as
+/// [`crate::json`] writes it.
 pub fn encode(
     value: &Value,
     schema: Option<(&Schema, TypeId)>,
@@ -54,7 +54,7 @@ fn write_document(
     write(tape, schema, out).inspect_err(|_| out.truncate(start))
 }
 
-/// What a node is read as.
+/// How a node is interpreted.
 #[derive(Clone, Copy)]
 enum As {
     /// By its JSON type.
@@ -65,7 +65,7 @@ enum As {
     Key,
 }
 
-/// Writes a tape without recursion: what is still to be written stands on a stack, next on top.
+/// Writes a tape without recursion: pending nodes are on a stack, the next one on top.
 fn write(tape: &Tape<'_>, schema: Option<(&Schema, TypeId)>, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let start = out.len();
     let written = write_items(tape, schema, out);

@@ -1,11 +1,11 @@
-//! What stands around encoded objects: lists and watch events.
+//! Framing of encoded objects: lists and watch events.
 
 use super::encode::{push_bytes, push_head};
 use super::SELF_DESCRIBED;
 use crate::schema::GVK;
 
 /// The bytes around the items of a list that is streamed: [`ListFrame::head`], the items as
-/// [`super::encode_bare`] writes them, [`ListFrame::tail`]. Members stand in the order of their encoded keys:
+/// [`super::encode_bare`] writes them, [`ListFrame::tail`]. Members are in the order of their encoded keys:
 /// `kind`, `items`, `metadata`, `apiVersion`.
 #[derive(Debug)]
 pub struct ListFrame {
@@ -14,7 +14,8 @@ pub struct ListFrame {
 }
 
 impl ListFrame {
-    /// The frame of a list of `count` items; `metadata` is the list's metadata as [`super::encode_bare`] writes it.
+    /// The frame of a list of `count` items; `metadata` is the list's metadata as [`super::encode_bare`]
+    /// writes it.
     pub fn new(gvk: &GVK, metadata: &[u8], count: u64) -> ListFrame {
         let mut head = SELF_DESCRIBED.to_vec();
         push_head(&mut head, 5, 4);
@@ -30,12 +31,12 @@ impl ListFrame {
         ListFrame { head, tail }
     }
 
-    /// What comes before the items.
+    /// The bytes before the items.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// What comes after the items.
+    /// The bytes after the items.
     pub fn tail(&self) -> &[u8] {
         &self.tail
     }

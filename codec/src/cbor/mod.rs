@@ -1,14 +1,14 @@
-//! CBOR with upstream's choices.
+//! CBOR with upstream's options.
 //!
-//! Out: every document begins with the self-described tag; strings and keys are byte strings; members
-//! come in the order of their encoded keys; numbers are as short as they can be; bytes are a byte string under tag
-//! 22 ("later base64"). In: the same, text strings, indefinite lengths and unknown tags as well; refused are
-//! duplicate keys, keys that are no strings, NaN and infinity, bignums, integers beyond 64 bits, simple
-//! values other than true, false and null, invalid UTF-8, and nesting deeper than 10,000.
+//! Encoding: every document begins with the self-described tag; strings and keys are byte strings; members
+//! are in the order of their encoded keys; numbers are as short as possible; bytes are a byte string under
+//! tag 22 ("later base64"). Decoding: the same, and text strings, indefinite lengths and unknown tags;
+//! refused are duplicate keys, keys that are no strings, NaN and infinity, bignums, integers beyond 64 bits,
+//! simple values other than true, false and null, invalid UTF-8, and nesting deeper than 10,000.
 //!
-//! Source: `k8s.io/apimachinery/pkg/runtime/serializer/cbor` (KEP-4222), RFC 8949. The reader and writer are our
-//! own: the choices (byte strings for text, tag 22 by the schema, the refusals, one order of keys) leave little
-//! for a general crate to do.
+//! Source: `k8s.io/apimachinery/pkg/runtime/serializer/cbor` (KEP-4222), RFC 8949. The reader and writer are
+//! not a general crate's: the options (byte strings for text, tag 22 by the schema, the refusals, the order
+//! of keys) leave little for one to do.
 //!
 //! ```
 //! use plinth_codec::{cbor, tree, Value};
@@ -34,7 +34,7 @@ pub use frame::{write_watch_event, ListFrame};
 /// Tag 55799, which changes nothing and serves as a magic number.
 pub const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
-/// Why bytes are no acceptable CBOR. Offsets are bytes from the start.
+/// Why bytes were refused as CBOR. Offsets are bytes from the start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DecodeError {
     /// The data ends within an item.
@@ -43,16 +43,16 @@ pub enum DecodeError {
     /// More data after the item.
     #[error("cbor: extraneous data after byte {0}")]
     Trailing(usize),
-    /// A byte that cannot begin an item, or a break where none belongs.
+    /// A byte that cannot begin an item, or an unexpected break.
     #[error("cbor: malformed item at byte {0}")]
     Malformed(usize),
     /// Nested deeper than [`MAX_DEPTH`](crate::value::MAX_DEPTH).
     #[error("cbor: exceeded max depth")]
     TooDeep,
-    /// A key that is no string.
+    /// A key that is not a string.
     #[error("cbor: map key at byte {0} is not a string")]
     Key(usize),
-    /// A key that comes twice in one map.
+    /// A duplicate key in a map.
     #[error("cbor: found duplicate map key {0:?}")]
     DuplicateKey(String),
     /// A string that is no UTF-8.
@@ -70,7 +70,7 @@ pub enum DecodeError {
     /// A simple value other than true, false and null.
     #[error("cbor: simple value at byte {0} is not recognized")]
     Simple(usize),
-    /// A time tag around something that is no time.
+    /// A time tag around a value that is not a time.
     #[error("cbor: invalid time at byte {0}")]
     Time(usize),
 }

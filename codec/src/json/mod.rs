@@ -1,4 +1,4 @@
-//! JSON: in, checked against the schema, and out, in upstream's order and omission.
+//! JSON: decoding, checked against the schema, and encoding, with upstream's order and omission rules.
 //!
 //! | function | from | to |
 //! |---|---|---|
@@ -6,17 +6,17 @@
 //! | [`parse`], [`parse_reporting`], [`parse_stored`] | bytes | a tree, unchecked |
 //! | [`decode`] | bytes | a tree as upstream would hold it |
 //! | [`conform`] | a tree from YAML, CBOR or a patch | the same |
-//! | [`conform_changed`] | a tree that was changed in part | the same |
+//! | [`conform_changed`] | a partly changed tree | the same |
 //! | [`write()`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
 //! | [`Indenter`] | compact bytes, in pieces | indented bytes |
 //!
-//! Decoding does in one pass what upstream does by decoding into Go structs and encoding those again: types are
-//! checked (in Go's words), unknown fields dropped, nulls and zero values of omitted fields left out, fields
-//! that are never omitted filled in (`status: {}`), quantities, times and base64 brought into canonical form. The
-//! semantics are those of sigs.k8s.io/json: names are case-sensitive, of duplicate keys the last counts, integers
-//! are exact, each invalid UTF-8 byte is read as U+FFFD, and more than 10,000 levels are refused. One thing is simpler
-//! than upstream: a duplicate key replaces the earlier value, where Go decodes the later one into the
-//! earlier one.
+//! Decoding does in one pass what upstream does by decoding into Go structs and encoding those again: types
+//! are checked (with Go's messages), unknown fields dropped, nulls and zero values of omitted fields removed,
+//! fields that are never omitted filled in (`status: {}`), quantities, times and base64 brought into
+//! canonical form. The semantics are those of sigs.k8s.io/json: names are case-sensitive, of duplicate keys
+//! the last counts, integers are exact, each invalid UTF-8 byte is read as U+FFFD, and more than 10,000
+//! levels are refused. One thing is simpler than upstream: a duplicate key replaces the earlier value, where
+//! Go decodes the later one into the earlier one.
 //!
 //! ```
 //! use plinth_codec::{json, schema, schema::GVK};
@@ -30,6 +30,8 @@
 //! assert_eq!(out, br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":""}}"#);
 //! ```
 
+mod go_type;
+mod number;
 mod peek;
 mod report;
 mod source;
@@ -37,10 +39,10 @@ mod text;
 mod typed;
 mod writer;
 
+pub(crate) use go_type::go_type;
 pub use peek::{check_type, peek_type, TypeMeta};
 pub(crate) use source::{Source, Token};
 pub(crate) use text::Reader;
-pub(crate) use typed::go_type;
 pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
 
@@ -50,11 +52,11 @@ use crate::value::Value;
 /// How to decode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Whether to look for unknown and duplicate fields (`fieldValidation` of `Warn` and `Strict`).
+    /// Whether to report unknown and duplicate fields (`fieldValidation` of `Warn` and `Strict`).
     pub strict: bool,
 }
 
-/// What came of decoding.
+/// The result of decoding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decoded {
     /// The object as upstream would hold it.
@@ -69,13 +71,13 @@ pub fn parse(body: &[u8]) -> Result<Value, DecodeError> {
     text::parse(body, &mut report::Report::new(false))
 }
 
-/// As [`parse`], of an object as this server stores it: what is below `metadata.managedFields[].fieldsV1`, which few want to know, stays
-/// text ([`Value::Encoded`]). About a third quicker than [`parse`] for a Pod.
+/// As [`parse`], of an object as this server stores it: the values of `metadata.managedFields[].fieldsV1`,
+/// which are rarely needed, stay text ([`Value::Encoded`]). About a third faster than [`parse`] for a Pod.
 pub fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
     text::parse_stored(body)
 }
 
-/// As [`parse`], and tells of duplicate keys.
+/// As [`parse`], and reports duplicate keys.
 pub fn parse_reporting(body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut report = report::Report::new(true);
     let value = text::parse(body, &mut report)?;

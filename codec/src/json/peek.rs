@@ -1,4 +1,4 @@
-//! What kind of object a body holds, without reading all of it.
+//! The type of the object in a body, without reading all of it.
 
 use smol_str::SmolStr;
 
@@ -16,7 +16,7 @@ pub struct TypeMeta {
     pub kind: SmolStr,
 }
 
-/// What upstream reads both into, as Go prints the type.
+/// The Go type into which upstream reads both.
 const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
@@ -32,10 +32,10 @@ fn wrong(found: &str, field: &str) -> DecodeError {
     }))
 }
 
-/// As [`peek_type`], of a tree: what upstream says when it finds no type in it.
+/// As [`peek_type`], of a tree, with upstream's errors for a missing type.
 ///
 /// # Errors
-/// A value that is no object, or a type that is no text.
+/// A value that is not an object, or a type that is not a string.
 pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
     if tree.as_object().is_none() {
         return Err(wrong(tree.type_name(), ""));
@@ -49,8 +49,8 @@ pub fn check_type(tree: &Value) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Finds the type of the object in a body. Reads on only until both are known, so a error of syntax further on is
-/// left for the decoder to find.
+/// Finds the type of the object in a body. Stops when both are known, so later syntax errors are left to the
+/// decoder.
 pub fn peek_type(body: &[u8]) -> Result<TypeMeta, DecodeError> {
     let mut reader = Reader::new(body);
     let mut found = TypeMeta::default();

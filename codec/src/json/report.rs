@@ -1,4 +1,4 @@
-//! Where the decoder is, and what it found there.
+//! The decoder's path, and the strict errors found.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ pub(super) enum Step<'s> {
     Index(usize),
 }
 
-/// The path to the value at hand, and the strict errors so far.
+/// The path to the current value, and the strict errors so far.
 pub(crate) struct Report<'s> {
     pub(super) strict: bool,
     pub(super) path: Vec<Step<'s>>,
@@ -29,7 +29,7 @@ impl<'s> Report<'s> {
         Report { strict, path: Vec::new(), errors: Vec::new() }
     }
 
-    /// The path as strict errors write it, a member of the present object at its end.
+    /// The path as strict errors write it, ending in a member of the current object.
     fn path_to(&self, member: &str) -> SmolStr {
         let mut text = String::new();
         let dotted = |text: &mut String, name: &str| {
@@ -72,8 +72,8 @@ impl<'s> Report<'s> {
         }
     }
 
-    /// The struct and field names that a type error of Go's decoder names: the struct of the last field, and all
-    /// fields on the way.
+    /// The struct and field names that a type error of Go's decoder names: the struct of the last field, and
+    /// all fields on the way.
     pub(super) fn go_field(&self) -> (String, String) {
         let (mut structure, mut path) = (String::new(), String::new());
         for step in &self.path {

@@ -1,4 +1,4 @@
-//! What the typed decoder reads from: JSON text, or a tree that some other reader made.
+//! The input of the typed decoder: JSON text, or a tree of another reader.
 
 use smol_str::SmolStr;
 
@@ -18,7 +18,7 @@ pub(crate) enum Token<'a, T> {
     Object,
 }
 
-/// A number as it was written, or as another reader made it.
+/// A number as text, or as another reader parsed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Number<'a> {
     Text(&'a str),
@@ -29,7 +29,7 @@ pub(crate) enum Number<'a> {
 /// The key of a struct's member.
 #[derive(Debug)]
 pub(crate) enum Key<T> {
-    /// That of a field, by its rank.
+    /// The key of a field, by its rank.
     Field(usize),
     /// Any other.
     Unknown(T),
@@ -37,19 +37,19 @@ pub(crate) enum Key<T> {
 
 /// A walk along a value, in order.
 pub(crate) trait Source<'a> {
-    /// Text as the source has it, so that what is only looked at (the names of fields) is never copied.
+    /// The source's text type, so that text that is only compared (the names of fields) is never copied.
     type Text: AsRef<str> + Into<SmolStr>;
 
     /// Begins the next value.
     fn token(&mut self) -> Result<Token<'a, Self::Text>, DecodeError>;
 
-    /// Whether the array that was begun has another element; `first` before the first one.
+    /// Whether the open array has another element; `first` before the first one.
     fn element(&mut self, first: bool) -> Result<bool, DecodeError>;
 
-    /// The key of the next member of the object that was begun.
+    /// The key of the next member of the open object.
     fn key(&mut self, first: bool) -> Result<Option<Self::Text>, DecodeError>;
 
-    /// The same where the object is a struct; `after` is the rank of the field before plus one, 0 where there was none.
+    /// The same for a struct; `after` is the rank of the previous field plus one, 0 for none.
     #[inline]
     fn field(
         &mut self,
@@ -64,7 +64,7 @@ pub(crate) trait Source<'a> {
         }))
     }
 
-    /// Takes the next value if it is an object or a list that is known to be what the decoder would make of it.
+    /// Takes the next value if it is an object or a list that is known to conform.
     #[inline]
     fn settled(&mut self) -> Option<Value> {
         None
@@ -73,27 +73,27 @@ pub(crate) trait Source<'a> {
     /// Takes the next value if it is a string.
     fn text(&mut self) -> Result<Option<SmolStr>, DecodeError>;
 
-    /// Passes over the rest of the value that the token began.
+    /// Skips the rest of the value that the token began.
     fn skip_rest(&mut self, begun: &Token<'a, Self::Text>) -> Result<(), DecodeError>;
 
-    /// The next value as it is; duplicate keys are told to the report.
+    /// The next value without a schema; duplicate keys are reported.
     fn untyped(&mut self, report: &mut Report<'_>) -> Result<Value, DecodeError>;
 
-    /// The next value, which may stay the text that it is ([`Value::Encoded`]) when it is an object.
+    /// The next value, which may stay text ([`Value::Encoded`]) if it is an object.
     fn unread(&mut self) -> Result<Value, DecodeError> {
         self.untyped(&mut Report::new(false))
     }
 }
 
-/// A tree, taken apart as it is read.
+/// A tree, consumed as it is read.
 pub(super) struct Tree<'b> {
     next: Value,
     open: Vec<Open<'b>>,
-    /// What is in the place of `next` in a tree that the decoder made.
+    /// The value in the place of `next` in a tree that conforms.
     before: Option<&'b Value>,
 }
 
-/// A list or an object that is being read, and what was in its place before.
+/// A list or an object that is being read, and its counterpart before the change.
 enum Open<'b> {
     Array(std::vec::IntoIter<Value>, std::slice::Iter<'b, Value>),
     Object(std::vec::IntoIter<(SmolStr, Value)>, Option<&'b Map>),
@@ -104,7 +104,7 @@ impl<'b> Tree<'b> {
         Tree { next: root, open: Vec::new(), before: None }
     }
 
-    /// A tree that was made of one that came from the decoder.
+    /// A changed tree, with the conforming tree before the change.
     pub(super) fn changed(root: Value, before: &'b Value) -> Tree<'b> {
         Tree { next: root, open: Vec::new(), before: Some(before) }
     }

@@ -16,7 +16,7 @@ fn decode_as(id: TypeId, body: &str) -> Result<Decoded, DecodeError> {
     decode(body.as_bytes(), schema::builtin(), id, &DecodeOptions { strict: true })
 }
 
-/// What a body of a kind becomes, and what strict validation says about it.
+/// The decoded body of a kind, and its strict errors.
 fn round_trip(id: TypeId, body: &str) -> (String, Vec<String>) {
     let decoded = decode_as(id, body).unwrap_or_else(|error| panic!("{body}: {error}"));
     let mut out = Vec::new();
@@ -390,7 +390,7 @@ fn what_owners_own_stays_text_in_stored_objects_alone() {
     ] {
         assert!(parse_stored(faulty.as_bytes()).is_err(), "{faulty}");
     }
-    // Not UTF-8: read as everything else of that kind is.
+    // Invalid UTF-8 is replaced as elsewhere.
     let broken = b"{\"metadata\":{\"managedFields\":[{\"fieldsV1\":{\"f:\xff\":{}}}]}}";
     assert_eq!(parse_stored(broken).unwrap(), parse(broken).unwrap());
 }

@@ -1,4 +1,4 @@
-//! The JSON reader: bytes to tokens, with the errors that Go's scanner finds, in its words.
+//! The JSON reader: bytes to tokens, with the errors of Go's scanner.
 
 use std::borrow::Cow;
 
@@ -11,29 +11,28 @@ use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
 use crate::value::{level, Encoded, Map, Value, MAX_DEPTH};
 
-/// A reader somewhere in a body.
+/// A reader at a position in a body.
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
-    /// The same where all of it is UTF-8, so that no string has to be looked at for that again.
+    /// The body as text if all of it is UTF-8, so that strings need no further validation.
     text: Option<&'a str>,
     at: usize,
     depth: usize,
-    /// Members and elements of the containers that are open, so that each finished one is allocated once, in its
-    /// size.
+    /// Members and elements of open containers, so that each is allocated once, in its final size.
     members: Vec<(SmolStr, Value)>,
     elements: Vec<Value>,
-    owners: Owners,
+    managed_fields: ManagedFieldsState,
 }
 
-/// Where a reader without a schema is, on its way to `metadata.managedFields[].fieldsV1`.
+/// The position of an untyped reader relative to `metadata.managedFields[].fieldsV1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owners {
-    /// It reads whatever comes.
-    Read,
-    /// It leaves what owners own as it is, and is not among them.
-    Elsewhere,
-    /// The same, and it is among them.
-    Here,
+enum ManagedFieldsState {
+    /// All values are parsed.
+    Ignored,
+    /// `fieldsV1` stays text; outside of `managedFields`.
+    Outside,
+    /// `fieldsV1` stays text; inside of `managedFields`.
+    Inside,
 }
 
 /// Reads a whole body without a schema.
@@ -44,15 +43,15 @@ pub(super) fn parse(body: &[u8], report: &mut Report<'_>) -> Result<Value, Decod
     Ok(value)
 }
 
-/// Reads a whole object that was stored. What its owners own stays text.
+/// Reads a stored object. The values of `fieldsV1` stay text.
 pub(super) fn parse_stored(body: &[u8]) -> Result<Value, DecodeError> {
-    let mut reader = Reader { owners: Owners::Elsewhere, ..Reader::new(body) };
+    let mut reader = Reader { managed_fields: ManagedFieldsState::Outside, ..Reader::new(body) };
     let value = reader.untyped(&mut Report::new(false))?;
     reader.end()?;
     Ok(value)
 }
 
-/// The first error in the syntax of a body, if it has one. Upstream looks for these before anything else.
+/// The first syntax error of a body, if any. Upstream checks for these first.
 pub(super) fn syntax_error(body: &[u8]) -> Option<DecodeError> {
     let mut reader = Reader::new(body);
     let check = reader.token().and_then(|token| reader.skip_rest(&token)).and_then(|()| reader.end());
@@ -63,10 +62,18 @@ impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         let text = std::str::from_utf8(bytes).ok();
         let (members, elements) = (Vec::new(), Vec::new());
-        Reader { bytes, text, at: 0, depth: 0, members, elements, owners: Owners::Read }
+        Reader {
+            bytes,
+            text,
+            at: 0,
+            depth: 0,
+            members,
+            elements,
+            managed_fields: ManagedFieldsState::Ignored,
+        }
     }
 
-    /// Checks that nothing but space is left.
+    /// Checks that only white space is left.
     pub(super) fn end(&mut self) -> Result<(), DecodeError> {
         match self.peek() {
             None => Ok(()),
@@ -74,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next byte that is no space, not taken yet.
+    /// The next byte that is not white space, not consumed.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         while let Some(&byte) = self.bytes.get(self.at) {
@@ -86,7 +93,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// The error of the byte at hand, inside of a word, number or escape. There Go sees a space at the end.
+    /// The error at the current byte, inside of a word, number or escape. There Go sees a space at the end.
     #[cold]
     fn inner_error(&self, context: &str) -> DecodeError {
         if self.at < self.bytes.len() {
@@ -98,7 +105,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The error of the byte at hand, or of there being none.
+    /// The error at the current byte, or at the end.
     #[cold]
     fn error(&self, context: &str) -> DecodeError {
         let Some(&byte) = self.bytes.get(self.at) else {
@@ -188,7 +195,7 @@ impl<'a> Reader<'a> {
         Ok(std::str::from_utf8(&self.bytes[start..self.at]).unwrap_or_default())
     }
 
-    /// The string whose opening quote is at hand.
+    /// The string at the current opening quote.
     #[inline]
     fn string(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         self.at += 1;
@@ -206,9 +213,9 @@ impl<'a> Reader<'a> {
         self.unusual_string().map(Cow::Owned)
     }
 
-    /// Goes to the next key of an object, whose quote is at hand then; `false` at its end.
+    /// Advances to the opening quote of the next key of an object; `false` at its end.
     #[inline]
-    fn goes_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+    fn advance_to_key(&mut self, first: bool) -> Result<bool, DecodeError> {
         match self.peek() {
             Some(b'}') => {
                 self.close();
@@ -224,7 +231,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The key whose quote is at hand, and the colon behind it.
+    /// The key at the current quote, and the colon after it.
     #[inline]
     fn key_at_hand(&mut self) -> Result<Cow<'a, str>, DecodeError> {
         let key = self.string()?;
@@ -235,7 +242,7 @@ impl<'a> Reader<'a> {
         Ok(key)
     }
 
-    /// Takes the key whose quote is at hand if it is this one, without a space before its colon.
+    /// Consumes the key at the current quote if it is this one, without white space before its colon.
     #[inline]
     fn takes_key(&mut self, name: &str) -> bool {
         let rest = &self.bytes[self.at + 1..];
@@ -246,12 +253,12 @@ impl<'a> Reader<'a> {
         is_it
     }
 
-    /// Goes past the next key and its colon; `false` at the object's end.
-    fn passes_key(&mut self, first: bool) -> Result<bool, DecodeError> {
-        if !self.goes_to_key(first)? {
+    /// Skips the next key and its colon; `false` at the object's end.
+    fn skip_key(&mut self, first: bool) -> Result<bool, DecodeError> {
+        if !self.advance_to_key(first)? {
             return Ok(false);
         }
-        self.pass_string()?;
+        self.skip_string()?;
         if self.peek() != Some(b':') {
             return Err(self.error("after object key"));
         }
@@ -259,8 +266,8 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Goes past the string whose opening quote is at hand.
-    fn pass_string(&mut self) -> Result<(), DecodeError> {
+    /// Skips the string at the current opening quote.
+    fn skip_string(&mut self) -> Result<(), DecodeError> {
         self.at += 1;
         loop {
             self.at += plain_prefix(&self.bytes[self.at..]);
@@ -278,10 +285,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string with escapes or invalid UTF-8 in it, from behind its opening quote.
+    /// A string with escapes or invalid UTF-8, after its opening quote.
     #[cold]
     fn unusual_string(&mut self) -> Result<String, DecodeError> {
-        // Room for the names of list elements among field paths, the most frequent ones.
+        // Capacity for the names of list elements in field paths, the most frequent ones.
         let mut text = String::with_capacity(64);
         loop {
             let rest = &self.bytes[self.at..];
@@ -328,7 +335,8 @@ impl<'a> Reader<'a> {
         if let Some(c) = char::from_u32(first) {
             return Ok(c);
         }
-        // Half of a surrogate pair. The other half counts only if it fits; else it is a character of its own.
+        // Half of a surrogate pair. The other half is used only if it matches; else it is a character of its
+        // own.
         if first < 0xdc00 && self.bytes[self.at..].starts_with(b"\\u") {
             let back = self.at;
             self.at += 2;
@@ -375,14 +383,14 @@ impl<'a> Reader<'a> {
             if report.strict {
                 report.path.push(Step::Key(key.clone()));
             }
-            let value = match self.owners {
-                Owners::Elsewhere if self.depth == 2 && key == "managedFields" => {
-                    self.owners = Owners::Here;
+            let value = match self.managed_fields {
+                ManagedFieldsState::Outside if self.depth == 2 && key == "managedFields" => {
+                    self.managed_fields = ManagedFieldsState::Inside;
                     let value = self.untyped(report)?;
-                    self.owners = Owners::Elsewhere;
+                    self.managed_fields = ManagedFieldsState::Outside;
                     value
                 }
-                Owners::Here if key == "fieldsV1" => self.unread()?,
+                ManagedFieldsState::Inside if key == "fieldsV1" => self.unread()?,
                 _ => self.untyped(report)?,
             };
             if report.strict {
@@ -398,8 +406,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes one for
-/// a whole broken sequence).
+/// Appends text, U+FFFD for each byte that is no valid UTF-8 (Go's rule; Rust's own lossy conversion writes
+/// one for a whole broken sequence).
 fn push_lossy(text: &mut String, mut bytes: &[u8]) {
     loop {
         match std::str::from_utf8(bytes) {
@@ -414,7 +422,7 @@ fn push_lossy(text: &mut String, mut bytes: &[u8]) {
     }
 }
 
-/// A number in a place without a type: an integer where its text has no point and fits, else a double.
+/// An untyped number: an integer if its text has no point and fits, else a double.
 pub(super) fn plain_number(text: &str) -> Option<Value> {
     if let Ok(n) = text.parse() {
         return Some(Value::Int(n));
@@ -457,7 +465,7 @@ impl<'a> Source<'a> for Reader<'a> {
 
     #[inline]
     fn key(&mut self, first: bool) -> Result<Option<Cow<'a, str>>, DecodeError> {
-        match self.goes_to_key(first)? {
+        match self.advance_to_key(first)? {
             true => self.key_at_hand().map(Some),
             false => Ok(None),
         }
@@ -470,7 +478,7 @@ impl<'a> Source<'a> for Reader<'a> {
         after: usize,
         s: &StructType,
     ) -> Result<Option<Key<Cow<'a, str>>>, DecodeError> {
-        if !self.goes_to_key(first)? {
+        if !self.advance_to_key(first)? {
             return Ok(None);
         }
         if let Some(rank) = s.successors.expected(after).filter(|rank| self.takes_key(&s.names[*rank])) {
@@ -503,14 +511,14 @@ impl<'a> Source<'a> for Reader<'a> {
         };
         let mut first = true;
         while let Some(&object) = open.last() {
-            let more = if object { self.passes_key(first)? } else { self.element(first)? };
+            let more = if object { self.skip_key(first)? } else { self.element(first)? };
             first = false;
             if !more {
                 open.pop();
                 continue;
             }
             if self.peek() == Some(b'"') {
-                self.pass_string()?;
+                self.skip_string()?;
                 continue;
             }
             match self.token()? {

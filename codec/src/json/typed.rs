@@ -1,12 +1,13 @@
-//! The typed decoder: checks a value against the schema and makes of it what upstream would hold.
+//! The typed decoder: checks a value against the schema and normalizes it to what upstream would hold.
 
 use smol_str::SmolStr;
 
+use super::go_type::go_type;
+use super::number::{double, integer, number_text};
 use super::peek::name;
 use super::report::{Report, Step};
-use super::source::{Key, Number, Source, Token, Tree};
+use super::source::{Key, Source, Token, Tree};
 use super::text::{syntax_error, Reader};
-use super::writer::write_number;
 use super::{DecodeOptions, Decoded};
 use crate::base64_text;
 use crate::error::{DecodeError, TypeError};
@@ -17,8 +18,8 @@ use crate::value::{level, Map, Value};
 
 /// Reads JSON as a value of a type.
 ///
-/// One pass over the bytes; unknown parts are passed over without being built. Errors of syntax come before
-/// everything else, then malformed scalars (quantities, times), then the first wrong type.
+/// One pass over the bytes; unknown parts are skipped without being built. Syntax errors take precedence,
+/// then malformed scalars (quantities, times), then the first wrong type.
 pub fn decode(
     body: &[u8],
     schema: &Schema,
@@ -45,8 +46,8 @@ pub fn conform(
     decoder.finish(value)
 }
 
-/// As [`conform`], for a tree that was made of one that conforms by changing a part of it: lists and objects that are as they
-/// were are looked at no further.
+/// As [`conform`], for a tree that was made by changing a part of one that conforms: unchanged lists and
+/// objects are not checked again.
 pub fn conform_changed(
     tree: Value,
     before: &Value,
@@ -63,17 +64,16 @@ struct Decoder<'s, S> {
     schema: &'s Schema,
     source: S,
     report: Report<'s>,
-    /// The first value of a wrong type; the walk goes on, since a worse error may follow.
+    /// The first value of a wrong type; the walk continues, since a more important error may follow.
     wrong: Option<DecodeError>,
-    /// What is collected of the containers that are open, so that each finished one is allocated once, in its size.
-    /// Values are made in their place here and moved once more: handing them from function to function costs
-    /// more than reading them.
+    /// Values of open containers, so that each is allocated once, in its final size. Values are built in
+    /// place here and moved once: returning them from function to function costs more than reading them.
     values: Vec<Value>,
-    /// Ranks of the fields of open structs whose values are kept.
+    /// Ranks of the collected fields of open structs.
     ranks: Vec<u16>,
     /// Keys of open maps.
     keys: Vec<SmolStr>,
-    /// Used while a struct is closed whose fields came in another order than that of their names.
+    /// Used to close a struct whose fields are not in the order of their names.
     order: Vec<(u16, u16)>,
 }
 
@@ -104,7 +104,7 @@ impl<'s, S> Decoder<'s, S> {
         DecodeError::Type(Box::new(TypeError { found, structure, path, expected }))
     }
 
-    /// Notes a value of a wrong type, unless one was noted before.
+    /// Records a value of a wrong type, unless one was recorded before.
     #[cold]
     fn note(&mut self, found: String, id: TypeId) {
         if self.wrong.is_none() {
@@ -113,51 +113,10 @@ impl<'s, S> Decoder<'s, S> {
     }
 }
 
-/// How Go calls a type.
-pub(crate) fn go_type(schema: &Schema, id: TypeId) -> String {
-    match schema.get(id) {
-        Type::Struct(s) => {
-            let mut parts = s.name.rsplit('.');
-            let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            format!("{package}.{name}")
-        }
-        Type::List { element, .. } => format!("[]{}", go_type(schema, *element)),
-        // Amounts by resource are all of one type.
-        Type::Map { value, .. } if matches!(schema.get(*value), Type::Scalar(Scalar::Quantity)) => {
-            "v1.ResourceList".to_owned()
-        }
-        Type::Map { value, .. } => format!("map[string]{}", go_type(schema, *value)),
-        Type::Scalar(scalar) => match scalar {
-            Scalar::Bool => "bool",
-            Scalar::Int32 => "int32",
-            Scalar::Int64 => "int64",
-            Scalar::Double => "float64",
-            Scalar::String { .. } => match schema.go_strings.get(&id) {
-                Some((package, name)) => return format!("{package}.{name}"),
-                None => "string",
-            },
-            Scalar::Bytes => "[]uint8",
-            Scalar::Quantity => "resource.Quantity",
-            Scalar::IntOrString => "intstr.IntOrString",
-            Scalar::Time => "v1.Time",
-            Scalar::MicroTime => "v1.MicroTime",
-            Scalar::Duration => "v1.Duration",
-            Scalar::RawExtension => "runtime.RawExtension",
-            Scalar::Json => "v1.JSON",
-            Scalar::FieldsV1 => "v1.FieldsV1",
-            Scalar::SchemaOr(SchemaOr::Array, _) => "v1.JSONSchemaPropsOrArray",
-            Scalar::SchemaOr(SchemaOr::Bool, _) => "v1.JSONSchemaPropsOrBool",
-            Scalar::SchemaOr(SchemaOr::StringArray, _) => "v1.JSONSchemaPropsOrStringArray",
-            Scalar::Any => "interface {}",
-        }
-        .to_string(),
-    }
-}
-
 impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn root(&mut self, id: TypeId) -> Result<Value, DecodeError> {
         self.value(id)?;
-        // A `null` leaves Go's target as it was: empty.
+        // A `null` leaves Go's target unchanged: empty.
         Ok(or_else(self.take(), || self.schema.zero(id)))
     }
 
@@ -166,7 +125,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         self.values.pop().unwrap_or_default()
     }
 
-    /// Reads the next value onto the stack; `Null` also for a wrong type, which is noted.
+    /// Reads the next value onto the stack; `Null` also for a wrong type, which is recorded.
     #[inline]
     fn value(&mut self, id: TypeId) -> Result<(), DecodeError> {
         let schema = self.schema;
@@ -202,7 +161,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         Ok(())
     }
 
-    /// Takes the next value as it is where that is known to be right.
+    /// Takes the next value unchanged if it is known to conform.
     #[inline]
     fn take_settled(&mut self) -> bool {
         match self.source.settled() {
@@ -225,7 +184,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     fn structure(&mut self, s: &'s StructType) -> Result<(), DecodeError> {
         let (base, ranks) = (self.values.len(), self.ranks.len());
         let (mut first, mut after) = (true, 0);
-        let mut seen = Seen::default();
+        let mut seen = SeenFields::default();
         while let Some(key) = self.source.field(first, after, s)? {
             first = false;
             let rank = match key {
@@ -249,7 +208,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             if again {
                 self.forget(base, ranks, rank as u16);
             }
-            match self.values.last().is_some_and(|value| self.is_kept(field, value)) {
+            match self.values.last().is_some_and(|value| self.is_written(field, value)) {
                 true => self.ranks.push(rank as u16),
                 false => drop(self.values.pop()),
             }
@@ -259,7 +218,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         Ok(())
     }
 
-    /// Takes out what the struct that is open since `base` and `ranks` had in a field before the last value.
+    /// Removes the previous value of a field from the struct that is open since `base` and `ranks`.
     #[cold]
     fn forget(&mut self, base: usize, ranks: usize, rank: u16) {
         let fields = self.ranks.get(ranks..).unwrap_or_default();
@@ -269,8 +228,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         }
     }
 
-    /// Makes the object of the fields collected since `base` and `ranks`, in the order of their names, those filled
-    /// in that upstream always writes.
+    /// Makes the object of the fields collected since `base` and `ranks`, in the order of their names, with
+    /// those filled in that upstream always writes.
     fn close(&mut self, s: &StructType, base: usize, ranks: usize) -> Map {
         let fields = &self.ranks[ranks..];
         let mut members = Vec::with_capacity(fields.len() + s.always.len());
@@ -305,12 +264,12 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
 
     /// Whether upstream writes a field that has this value.
     #[inline]
-    fn is_kept(&self, field: &Field, value: &Value) -> bool {
+    fn is_written(&self, field: &Field, value: &Value) -> bool {
         match value {
-            // Filled in again where upstream writes something for it.
+            // Filled in again if upstream writes a value for it.
             Value::Null => false,
-            // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a message; the items of a list
-            // of objects are not stored.
+            // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a
+            // message; the items of a list of objects are not stored.
             Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {
                 field.name == "items"
                     || matches!(self.schema.get(field.type_id), Type::List { message: true, .. })
@@ -326,8 +285,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         }
     }
 
-    /// Whether upstream writes a field, which may be left out, that has this zero: where that is no number in Go but a struct with
-    /// one in it, and where it is bytes, whatever they say.
+    /// Whether upstream writes an omittable field with this zero value: if its Go type is a struct with a
+    /// number, and for bytes.
     fn keeps_zero(&self, field: &Field, zero: &Value) -> bool {
         match self.schema.get(field.type_id) {
             Type::Scalar(Scalar::IntOrString) => matches!(zero, Value::Int(_)),
@@ -351,7 +310,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         Ok(())
     }
 
-    /// Puts something in the place of the value that was read last if that is nothing.
+    /// Replaces the last value if it is null.
     fn fill(&mut self, empty: impl FnOnce(&Schema) -> Value) {
         let schema = self.schema;
         if let Some(value @ Value::Null) = self.values.last_mut() {
@@ -437,7 +396,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 time => Ok(Value::String(time.to_rfc3339_micro())),
             }),
             Scalar::Duration => self.time(|text| Ok(Value::String(format_duration(parse_duration(text)?)))),
-            // Kept as sent: upstream does not look inside, so nothing there is reported either.
+            // Kept as sent: upstream does not decode it, so nothing in it is reported.
             Scalar::RawExtension | Scalar::Json => self.source.untyped(&mut Report::new(false)),
             Scalar::FieldsV1 => self.source.unread(),
             Scalar::Any => self.source.untyped(&mut self.report),
@@ -489,7 +448,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             Token::Null => return Ok(Value::Null),
             Token::String(text) => Quantity::canonicalize(text.as_ref().trim()),
             Token::Number(number) => Quantity::canonicalize(&number_text(number)),
-            // Upstream reads the bytes of whatever is there.
+            // Upstream reads the raw bytes of any value.
             Token::Bool(_) | Token::Array | Token::Object => Err(QuantityError::Format),
         };
         Ok(Value::String(canonical?))
@@ -507,7 +466,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
     }
 
     fn schema_or(&mut self, alternative: SchemaOr, id: TypeId) -> Result<Value, DecodeError> {
-        // Upstream decodes these by themselves and without strictness.
+        // Upstream decodes these separately and without strictness.
         let strict = std::mem::replace(&mut self.report.strict, false);
         let value = level(|| self.schema_or_inner(alternative, id));
         self.report.strict = strict;
@@ -548,7 +507,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 }
                 Ok(none_if_empty(Value::Array(texts)))
             }
-            // Upstream takes anything else for nothing.
+            // Upstream treats anything else as null.
             (_, other) => self.source.skip_rest(&other).map(|()| Value::Null),
         }
     }
@@ -562,7 +521,7 @@ fn or_else(value: Value, other: impl FnOnce() -> Value) -> Value {
     }
 }
 
-/// Of an empty alternative upstream writes `null`.
+/// Upstream writes `null` for an empty alternative.
 fn none_if_empty(value: Value) -> Value {
     match value {
         Value::Array(list) if list.is_empty() => Value::Null,
@@ -570,7 +529,7 @@ fn none_if_empty(value: Value) -> Value {
     }
 }
 
-/// Whether a struct's object holds no more than upstream writes for an empty one.
+/// Whether a struct's object equals what upstream writes for an empty one.
 fn is_empty(s: &StructType, map: &Map) -> bool {
     map.len() == s.always.len()
         && map
@@ -593,15 +552,15 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Which fields of a struct were seen.
+/// The fields of a struct that were seen.
 #[derive(Default)]
-struct Seen {
+struct SeenFields {
     low: u64,
     high: Vec<usize>,
 }
 
-impl Seen {
-    /// Whether it was there before.
+impl SeenFields {
+    /// Adds a field; returns whether it was there before.
     #[inline]
     fn insert(&mut self, rank: usize) -> bool {
         if rank < 64 {
@@ -615,36 +574,5 @@ impl Seen {
             self.high.push(rank);
         }
         before
-    }
-}
-
-/// The text of a number, as Go would have it before decoding.
-fn number_text(number: Number<'_>) -> String {
-    match number {
-        Number::Text(text) => text.to_string(),
-        Number::Int(n) => n.to_string(),
-        Number::Float(n) => {
-            let mut out = Vec::new();
-            write_number(n, &mut out);
-            String::from_utf8(out).unwrap_or_default()
-        }
-    }
-}
-
-#[inline]
-fn integer(number: Number<'_>) -> Option<i64> {
-    match number {
-        Number::Text(text) => text.parse().ok(),
-        Number::Int(n) => Some(n),
-        // A tree from YAML has 1e3 as a float; on its way to the decoder upstream writes it as 1000.
-        Number::Float(_) => number_text(number).parse().ok(),
-    }
-}
-
-fn double(number: Number<'_>) -> Option<f64> {
-    match number {
-        Number::Text(text) => text.parse().ok(),
-        Number::Int(n) => Some(n as f64),
-        Number::Float(n) => Some(n),
     }
 }

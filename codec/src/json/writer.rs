@@ -1,15 +1,15 @@
-//! JSON out: bytes equal to those of Go's `encoding/json`.
+//! JSON encoding: bytes equal to those of Go's `encoding/json`.
 
 use std::io::Write;
 
 use crate::schema::{Scalar, Schema, StructType, Type, TypeId};
 use crate::value::{level, Map, Value};
 
-/// Writes a value of a type in upstream's order: the fields of structs as they are declared (`kind`, `apiVersion`,
-/// `metadata`, …), the keys of maps sorted. Members that the type does not know follow, sorted. No line break at
+/// Writes a value of a type in upstream's order: the fields of structs as they are declared (`kind`,
+/// `apiVersion`, `metadata`, …), the keys of maps sorted. Unknown members follow, sorted. No line break at
 /// the end.
 ///
-/// The tree is written as it is; zero values were left out or filled in by [`decode`](super::decode).
+/// The tree is written unchanged; zero values were omitted or filled in by [`decode`](super::decode).
 pub fn write(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8>) {
     match (value, schema.get(id)) {
         (Value::Object(map), Type::Struct(s)) => level(|| write_struct(map, schema, s, out)),
@@ -38,7 +38,8 @@ pub fn write_pretty(value: &Value, schema: &Schema, id: TypeId, out: &mut Vec<u8
     Indenter::default().push(&compact, out);
 }
 
-/// Writes a value without a schema: all keys sorted. Recursive in the depth of the tree, safely so.
+/// Writes a value without a schema: all keys sorted. Recursive in the depth of the tree, which is safe (see
+/// [`crate::value::level`]).
 pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
@@ -54,7 +55,7 @@ pub fn write_untyped(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_struct(map: &Map, schema: &Schema, s: &StructType, out: &mut Vec<u8>) {
-    // Both sides are sorted by name, so one walk along them finds the place of each member.
+    // Both sides are sorted by name, so one merge of both finds each member.
     let mut order: Vec<(u16, &Value)> = Vec::with_capacity(map.len());
     let mut unknown = Vec::new();
     let mut rank = 0;
@@ -125,7 +126,8 @@ fn write_integer(n: i64, out: &mut Vec<u8>) {
     drop(write!(out, "{n}"));
 }
 
-/// Writes a double as Go does: the shortest digits that read back equal, with an exponent below 1e-6 and from 1e21 on.
+/// Writes a double as Go does: the shortest digits that read back equal, with an exponent below 1e-6 and from
+/// 1e21 on.
 pub fn write_number(n: f64, out: &mut Vec<u8>) {
     let size = n.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
@@ -140,8 +142,8 @@ pub fn write_number(n: f64, out: &mut Vec<u8>) {
     drop(write!(out, "{n}"));
 }
 
-/// Writes a string in quotes, escaped as Go's encoder does: control characters, and also `<`, `>`, `&`, U+2028 and
-/// U+2029, so that the text can stand in HTML.
+/// Writes a string in quotes, escaped as Go's encoder does: control characters, and also `<`, `>`, `&`,
+/// U+2028 and U+2029, so that the text can be embedded in HTML.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
@@ -174,7 +176,7 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Bytes that are, or may begin, something escaped.
+/// Bytes that are escaped, or may begin an escaped character.
 const ESCAPED: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0;

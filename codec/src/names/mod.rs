@@ -1,7 +1,7 @@
 //! Name rules: DNS labels and subdomains, label keys and values.
 //!
-//! Each function lists what is wrong with a text, in upstream's words (k8s.io/apimachinery
-//! `pkg/util/validation` and `pkg/api/validate/content`); an empty list means it is good.
+//! Each function returns the errors of a text, with upstream's messages (k8s.io/apimachinery
+//! `pkg/util/validation` and `pkg/api/validate/content`); an empty list means that it is valid.
 
 /// Longest DNS label and label value, in bytes.
 const LABEL_MAX: usize = 63;
@@ -24,7 +24,7 @@ fn broken(rule: &str, format: &str, examples: &[&str]) -> String {
     format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join(" or "))
 }
 
-/// Whether the text is not empty, starts and ends with `edge` and has nothing but `inner` between.
+/// Whether the text is not empty, starts and ends with `edge` and has only `inner` between.
 fn is_made_of(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -89,7 +89,7 @@ pub fn dns1123_subdomain_errors(text: &str) -> Vec<String> {
     errors
 }
 
-/// As [`dns1123_subdomain_errors`], with underscores: names that resolvers look up.
+/// As [`dns1123_subdomain_errors`], with underscores: names for DNS lookups.
 pub fn underscored_subdomain_errors(text: &str) -> Vec<String> {
     const LABEL: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
     let is_label = |label: &str| {

@@ -1,14 +1,13 @@
-//! `Accept` and `Accept-Encoding`: what the answer looks like.
+//! `Accept` and `Accept-Encoding`: the representation of a response.
 
 use super::{media, Accepted, Encoding, MetaVersion, NotAcceptable, Offer, Shape, Transform};
 
-/// Picks the representation of an answer. `header` is the value of `Accept`; without one, or with an
-/// empty one, the answer is JSON. Cost: one pass over the header.
+/// Chooses the representation of a response. `header` is the value of `Accept`; without one, or with an empty
+/// one, the response is JSON. Cost: one pass over the header.
 ///
 /// Of the media types that the endpoint can serve, the one with the highest weight wins, then the most
-/// specific one, then the first. A watch that would be answered in YAML is refused even when
-/// another media type follows, and so is a list asked for as one object: upstream decides
-/// these after it has chosen.
+/// specific one, then the first. A watch in YAML is refused even when another media type follows, and so is a
+/// list requested as one object: upstream checks these after it has chosen.
 pub fn accept(header: Option<&str>, offer: &Offer) -> Result<Accepted, NotAcceptable> {
     let header = match header.map(media::trim) {
         None | Some("") | Some("application/json") | Some("*/*") => return Ok(Accepted::JSON),
@@ -25,14 +24,14 @@ pub fn accept(header: Option<&str>, offer: &Offer) -> Result<Accepted, NotAccept
     }
 }
 
-/// Picks the representation of an error: the accepted encoding, and indented JSON where no media type
-/// without a transformation is accepted. An error always has an answer.
+/// Chooses the representation of an error: the accepted encoding, and indented JSON where no media type
+/// without a transformation is accepted. Never fails.
 pub fn accept_for_error(header: Option<&str>) -> Accepted {
     accept(header, &Offer::builtin(Shape::Plain)).unwrap_or(Accepted { pretty: true, ..Accepted::JSON })
 }
 
-/// Whether JSON is to be indented: as the value of the query's parameter `pretty` says; without one, when the media type had
-/// `pretty=1` or the User-Agent is a tool of people (curl, Wget, browsers).
+/// Whether JSON is to be indented: by the query parameter `pretty`; without it, when the media type had
+/// `pretty=1` or the User-Agent is interactive (curl, Wget, browsers).
 pub fn wants_pretty(accepted: &Accepted, parameter: Option<&str>, user_agent: Option<&str>) -> bool {
     const PEOPLE: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];
     if accepted.encoding != Encoding::Json {
@@ -46,8 +45,8 @@ pub fn wants_pretty(accepted: &Accepted, parameter: Option<&str>, user_agent: Op
         }
 }
 
-/// Whether the client takes gzip: `Accept-Encoding` names it with a weight above 0 that is not below
-/// the one of `identity`. A bare `*` is no wish for compression, as upstream has it.
+/// Whether the client takes gzip: `Accept-Encoding` names it with a weight above 0 that is not below the one
+/// of `identity`. A bare `*` does not request compression, as upstream.
 pub fn gzip(header: Option<&str>) -> bool {
     let (mut gzip, mut identity) = (0, 0);
     for item in header.into_iter().flat_map(media::list) {
@@ -82,7 +81,7 @@ pub fn choose(header: Option<&str>, offered: &[&str]) -> Option<usize> {
     best.map(|(_, i)| i)
 }
 
-/// How much a media range is wanted; greater is better.
+/// The preference of a media range; greater is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     weight: u16,
@@ -107,7 +106,7 @@ fn weight_of<'a>(parameters: impl Iterator<Item = &'a str>) -> u16 {
         .map_or(1000, |(_, value)| media::weight(value))
 }
 
-/// The parameters of a media range that mean something to the API.
+/// The parameters of a media range that are used by the API.
 struct Clause<'a> {
     rank: Rank,
     range: (&'a str, &'a str),
@@ -148,7 +147,7 @@ impl<'a> Clause<'a> {
         Some(clause)
     }
 
-    /// The transformation that is asked for; `Err` when there is none of that name.
+    /// The requested transformation; `Err` when it is unknown.
     fn transform(&self) -> Result<Transform, ()> {
         if self.kind.is_none() && self.group.is_none() && self.version.is_none() {
             return Ok(Transform::None);
@@ -169,8 +168,8 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// Whether this range covers the encoding. A watch may also be asked for by the media type that CBOR
-    /// watches are answered with.
+    /// Whether this range covers the encoding. A watch may also be requested by the media type of CBOR watch
+    /// responses.
     fn covers(&self, encoding: Encoding, shape: Shape) -> bool {
         media::range(encoding.media_type()).is_some_and(|m| covers(self.range, m))
             || (encoding == Encoding::Cbor
@@ -196,7 +195,7 @@ fn best(header: &str, offer: &Offer) -> Option<Accepted> {
     let mut best: Option<((bool, Rank), Accepted)> = None;
     for clause in media::list(header).filter_map(Clause::parse) {
         let Ok(transform) = clause.transform() else { continue };
-        // Discovery looks for a media type that asks for the aggregated document before all others.
+        // Discovery prefers a media type that requests the aggregated document.
         let rank = (transform == Transform::AggregatedDiscovery, clause.rank);
         if clause.rank.weight == 0 || best.is_some_and(|(b, _)| rank <= b) {
             continue;
@@ -217,8 +216,8 @@ fn best(header: &str, offer: &Offer) -> Option<Accepted> {
     best.map(|(_, accepted)| accepted)
 }
 
-/// Why nothing could be served. Upstream's router looks at the bare media types before the handlers look at
-/// the parameters; custom resources do not pass through it.
+/// The error when nothing can be served. Upstream's router checks the bare media types before the handlers
+/// check the parameters; custom resources do not pass through the router.
 fn refusal(header: &str, offer: &Offer) -> NotAcceptable {
     let known = |clause: Clause<'_>| Encoding::ALL.iter().any(|&e| clause.covers(e, offer.shape));
     if !offer.protobuf || media::list(header).filter_map(Clause::parse).any(known) {
@@ -237,11 +236,11 @@ fn serves_version(offer: &Offer, version: Option<&str>) -> bool {
     }
 }
 
-/// The encodings that the client names with `q=0` and without a transformation: a wildcard does not
-/// bring them back. Indexed by [`Encoding`].
+/// The encodings that the client names with `q=0` and without a transformation: a wildcard does not include
+/// them. Indexed by [`Encoding`].
 fn refused_encodings(header: &str) -> [bool; 4] {
     let mut refused = [false; 4];
-    // Hardly any client sends a weight of zero; do not read the header twice for the others.
+    // Hardly any client sends a weight of zero; for the others the header is not read twice.
     if !header.contains("=0") {
         return refused;
     }

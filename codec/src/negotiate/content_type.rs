@@ -1,9 +1,9 @@
-//! `Content-Type`: what the body of a request is.
+//! `Content-Type`: the type of a request body.
 
 use super::{media, write_joined, Encoding};
 use std::fmt;
 
-/// What the body of a request is.
+/// The type of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContentType {
     /// An object in this encoding.
@@ -20,7 +20,7 @@ pub enum ContentType {
     ApplyCbor,
 }
 
-/// The bodies that an endpoint takes.
+/// The body types that an endpoint accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepts {
     /// An object of a built-in kind, or options: POST, PUT, DELETE.
@@ -62,8 +62,8 @@ impl Accepts {
     }
 }
 
-/// The body has no media type that the endpoint takes: 415, reason `UnsupportedMediaType`. The text is
-/// the message of the Status.
+/// The media type of the body is not accepted by the endpoint: 415, reason `UnsupportedMediaType`. The text
+/// is the message of the Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body of the request was in an unknown format - accepted media types include: {}", Names(.0))]
 pub struct UnsupportedMediaType(pub Accepts);
@@ -77,8 +77,8 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// Reads `Content-Type`. An object without one is taken for JSON; a patch must say what it is. Parameters
-/// (`charset=utf-8`) are allowed and mean nothing, but an object's must be well formed.
+/// Reads `Content-Type`. An object without one is treated as JSON; for a patch it is required. Parameters
+/// (`charset=utf-8`) are ignored, but an object's must be well formed.
 pub fn content_type(header: Option<&str>, accepts: Accepts) -> Result<ContentType, UnsupportedMediaType> {
     let header = header.map(media::trim).unwrap_or_default();
     let patch = matches!(accepts, Accepts::Patch | Accepts::CustomPatch);
@@ -88,7 +88,7 @@ pub fn content_type(header: Option<&str>, accepts: Accepts) -> Result<ContentTyp
     let (name, mut parameters) = media::with_parameters(header);
     let found = accepts.types().find(|(known, _)| known.eq_ignore_ascii_case(name));
     match found {
-        // A last `;` with nothing behind it is no error.
+        // A trailing `;` is not an error.
         Some((_, content_type)) if patch || parameters.all(|p| p.is_empty() || p.contains('=')) => {
             Ok(*content_type)
         }

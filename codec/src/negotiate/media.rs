@@ -1,6 +1,6 @@
-//! Reading header fields that are lists of media ranges with parameters (RFC 9110, sections 5.6 and 12.4).
+//! Parsing header fields that are lists of media ranges with parameters (RFC 9110, sections 5.6 and 12.4).
 
-/// Cuts a header at a separator that stands outside quoted strings. One pass, no allocation.
+/// Splits a header at a separator outside of quoted strings. One pass, no allocation.
 fn split_outside_quotes(header: &str, separator: u8) -> impl Iterator<Item = &str> {
     let mut rest = Some(header);
     std::iter::from_fn(move || {
@@ -28,13 +28,13 @@ pub(super) fn list(header: &str) -> impl Iterator<Item = &str> {
     split_outside_quotes(header, b',').map(trim).filter(|item| !item.is_empty())
 }
 
-/// What precedes the first `;`, and the parameters after it.
+/// The value before the first `;`, and the parameters after it.
 pub(super) fn with_parameters(item: &str) -> (&str, impl Iterator<Item = &str>) {
     let mut parts = split_outside_quotes(item, b';');
     (trim(parts.next().unwrap_or_default()), parts.map(trim))
 }
 
-/// A parameter as name and value, quotes taken off. `None` for anything without a value.
+/// A parameter as name and value, unquoted. `None` for anything without a value.
 pub(super) fn parameter(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once('=')?;
     let value = trim(value);
@@ -53,8 +53,8 @@ pub(super) fn range(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// A weight in thousandths, as RFC 9110 has it: 0 to 1 with at most three decimals. Anything else weighs
-/// least without being a refusal, as upstream reads it.
+/// A weight in thousandths, as RFC 9110 has it: 0 to 1 with at most three decimals. Anything else has the
+/// least weight without being refused, as upstream.
 pub(super) fn weight(text: &str) -> u16 {
     const LEAST: u16 = 1;
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));

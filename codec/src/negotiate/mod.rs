@@ -1,16 +1,16 @@
-//! Content negotiation: which representation a request is answered in, and which one its body has.
+//! Content negotiation: the representation of responses and of request bodies.
 //!
-//! Rules of RFC 9110 (section 12) and of upstream's `k8s.io/apiserver/pkg/endpoints/handlers/negotiation`.
-//! A media type of `Accept` may ask for a transformation (`as=Table;g=meta.k8s.io;v=v1`) besides the encoding;
-//! a media type that the endpoint cannot serve is passed over, and only when none is left is the
-//! answer 406. So `application/vnd.kubernetes.protobuf, application/json` on a custom resource, which has no
-//! protobuf, is answered in JSON.
+//! Rules of RFC 9110 (section 12) and of upstream's `k8s.io/apiserver/pkg/endpoints/handlers/negotiation`. A
+//! media type of `Accept` may request a transformation (`as=Table;g=meta.k8s.io;v=v1`) besides the encoding;
+//! a media type that the endpoint cannot serve is skipped, and only when none is left the response is 406. So
+//! `application/vnd.kubernetes.protobuf, application/json` on a custom resource, which has no protobuf, gets
+//! JSON.
 //!
-//! Where this differs from upstream, on purpose: `q=0` refuses a media type (upstream serves it last),
-//! type names compare without regard to case, and a higher `q` always comes before a more specific
-//! range. These are what RFC 9110 says.
+//! Where this differs from upstream, on purpose: `q=0` refuses a media type (upstream serves it last), type
+//! names compare without regard to case, and a higher `q` always comes before a more specific range. These
+//! follow RFC 9110.
 //!
-//! Nothing here allocates, except the message of an error when it is asked for.
+//! Nothing here allocates, except when an error is formatted.
 //!
 //! ```
 //! use plinth_codec::negotiate::{accept, Encoding, MetaVersion, Offer, Shape, Transform};
@@ -49,7 +49,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Every encoding, in the order in which the server prefers them where the client does not care.
+    /// Every encoding, in the server's order of preference.
     pub const ALL: [Encoding; 4] = [Encoding::Json, Encoding::Yaml, Encoding::Protobuf, Encoding::Cbor];
 
     /// The media type, without parameters.
@@ -73,7 +73,7 @@ impl Encoding {
     }
 }
 
-/// What the endpoint answers with.
+/// The kind of response of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One object: get, create, update, patch, delete.
@@ -82,37 +82,37 @@ pub enum Shape {
     List,
     /// A stream of watch events.
     Watch,
-    /// `/api` and `/apis`: a group list, or the aggregated document when asked for.
+    /// `/api` and `/apis`: a group list, or the aggregated document on request.
     Discovery,
-    /// Something that has no transformations: Status, resource lists of a version.
+    /// Objects without transformations: Status, resource lists of a version.
     Plain,
 }
 
-/// What the server can answer a request with.
+/// The representations that an endpoint offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// What the endpoint answers with.
+    /// The kind of response of an endpoint.
     pub shape: Shape,
     /// Whether the objects themselves exist in protobuf. Custom resources do not; their
     /// PartialObjectMetadata and errors do.
     pub protobuf: bool,
-    /// Whether the resource can be shown as a Table. Reviews (`tokenreviews` and the like) cannot.
+    /// Whether the resource has a Table form. Reviews (`tokenreviews` and the like) do not.
     pub tables: bool,
 }
 
 impl Offer {
-    /// What a built-in resource offers.
+    /// The offer of a built-in resource.
     pub const fn builtin(shape: Shape) -> Offer {
         Offer { shape, protobuf: true, tables: true }
     }
 
-    /// What a custom resource offers.
+    /// The offer of a custom resource.
     pub const fn custom(shape: Shape) -> Offer {
         Offer { shape, protobuf: false, tables: true }
     }
 }
 
-/// The version of `meta.k8s.io` of a transformed answer.
+/// The version of `meta.k8s.io` of a transformed response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `meta.k8s.io/v1`
@@ -122,7 +122,7 @@ pub enum MetaVersion {
 }
 
 impl MetaVersion {
-    /// The apiVersion of the answer.
+    /// The apiVersion of the response.
     pub fn api_version(self) -> &'static str {
         match self {
             MetaVersion::V1 => "meta.k8s.io/v1",
@@ -131,7 +131,7 @@ impl MetaVersion {
     }
 }
 
-/// What is made of the objects before they are encoded.
+/// The transformation of objects before they are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transform {
     /// Nothing: the objects as they are.
@@ -149,21 +149,21 @@ pub enum Transform {
 /// The outcome of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The encoding of the answer; in a watch never YAML.
+    /// The encoding of the response; in a watch never YAML.
     pub encoding: Encoding,
-    /// What is made of the objects first.
+    /// The transformation of the objects.
     pub transform: Transform,
-    /// Whether the media type had `pretty=1`. The query and the User-Agent have their say too: see
-    /// [`wants_pretty`]. Only JSON knows a pretty form.
+    /// Whether the media type had `pretty=1`. The query and the User-Agent are considered, too: see
+    /// [`wants_pretty`]. Only JSON has an indented form.
     pub pretty: bool,
 }
 
 impl Accepted {
-    /// JSON, untransformed: the answer to a request without `Accept`.
+    /// JSON, untransformed: the response to a request without `Accept`.
     pub const JSON: Accepted =
         Accepted { encoding: Encoding::Json, transform: Transform::None, pretty: false };
 
-    /// The Content-Type of the answer to an endpoint of this shape.
+    /// The Content-Type of the response of an endpoint of this shape.
     pub fn content_type(&self, shape: Shape) -> &'static str {
         match (self.transform, shape) {
             (Transform::AggregatedDiscovery, _) => match self.encoding {
@@ -181,31 +181,31 @@ impl Accepted {
 }
 
 /// No media type of `Accept` can be served: 406, reason `NotAcceptable`. The text is the message of the
-/// Status, which is written in plain JSON. Upstream refuses in two places, its router and its handlers, and
-/// each has a wording of its own.
+/// Status, which is written in plain JSON. Upstream refuses in two places, its router and its handlers, each
+/// with its own message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAcceptable {
-    /// No media type that is named exists for this endpoint.
-    #[error("406: Not Acceptable\n\nAvailable representations: {}", Joined(self.supported()))]
+    /// None of the media types exists for this endpoint.
+    #[error("406: Not Acceptable\n\nAvailable representations: {}", CommaSeparated(self.supported()))]
     Unknown {
-        /// Whether the endpoint can be watched too, and so names the media types of watches.
+        /// Whether the endpoint supports watch, so that the message lists the media types of watches.
         watchable: bool,
     },
-    /// What is named exists, but not with these parameters; or a custom resource was asked for.
-    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
+    /// A media type exists, but not with these parameters; or not for custom resources.
+    #[error("only the following media types are accepted: {}", CommaSeparated(self.supported()))]
     MediaType,
-    /// What is named exists, but not for watches.
-    #[error("only the following media types are accepted: {}", Joined(self.supported()))]
+    /// A media type exists, but not for watches.
+    #[error("only the following media types are accepted: {}", CommaSeparated(self.supported()))]
     WatchMediaType,
-    /// A list was asked for as one object.
+    /// A list was requested as one object.
     #[error("you requested PartialObjectMetadata, but the requested object is a list")]
     ListAsObject,
-    /// One object, or a watch, was asked for as a list.
+    /// One object, or a watch, was requested as a list.
     #[error("you requested PartialObjectMetadataList, but the requested object is not a list")]
     ObjectAsList,
 }
 
-/// What is spoken, in upstream's order: objects first, then watches.
+/// All media types, in upstream's order: objects first, then watches.
 pub(crate) const MEDIA_TYPES: &[&str] = &[
     "application/json",
     "application/yaml",
@@ -215,12 +215,12 @@ pub(crate) const MEDIA_TYPES: &[&str] = &[
     "application/vnd.kubernetes.protobuf;stream=watch",
     "application/cbor-seq",
 ];
-/// How many of them are of objects.
+/// Number of media types of objects.
 pub(crate) const OBJECT_MEDIA_TYPES: usize = 4;
 
 impl NotAcceptable {
     /// The media types that would have been accepted, in upstream's order; empty where the transformation was
-    /// at error. Custom resources name protobuf too, because their metadata and errors exist in it.
+    /// wrong. Custom resources list protobuf, too, because their metadata and errors have that form.
     pub fn supported(&self) -> &'static [&'static str] {
         let (objects, watches) = MEDIA_TYPES.split_at(OBJECT_MEDIA_TYPES);
         match self {
@@ -233,9 +233,9 @@ impl NotAcceptable {
 }
 
 /// Writes a list with `, ` between its items.
-struct Joined<'a>(&'a [&'a str]);
+struct CommaSeparated<'a>(&'a [&'a str]);
 
-impl fmt::Display for Joined<'_> {
+impl fmt::Display for CommaSeparated<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_joined(f, self.0)
     }

@@ -40,7 +40,7 @@ fn accept_picks() {
         // A refusal, also against a wildcard.
         ("application/json;q=0,*/*", OBJECT, Yaml, None),
         ("application/json;q=0.000, application/yaml;q=0.001", OBJECT, Yaml, None),
-        // What cannot be served is passed over.
+        // Media types that cannot be served are skipped.
         ("application/vnd.kubernetes.protobuf,application/json", CUSTOM, Json, None),
         ("application/vnd.kubernetes.protobuf, application/yaml;q=0.1", CUSTOM_LIST, Yaml, None),
         ("text/plain,application/yaml", OBJECT, Yaml, None),
@@ -271,7 +271,7 @@ fn content_type_of_bodies() {
 
 #[test]
 fn long_headers_cost_one_pass() {
-    // 20,000 clauses would take minutes if each looked at all others.
+    // 20,000 clauses would take minutes in quadratic time.
     let header = "application/x;q=0.5;as=Table,".repeat(20_000) + "application/yaml";
     assert_eq!(accept(Some(&header), &OBJECT).unwrap().encoding, Yaml);
 }

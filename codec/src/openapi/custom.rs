@@ -1,11 +1,11 @@
-//! Definitions of custom resources: what their CustomResourceDefinition says, made part of the Kubernetes
+//! Definitions of custom resources: the schema of their CustomResourceDefinition, made part of the Kubernetes
 //! documents (k8s.io/apiextensions-apiserver, `pkg/controller/openapi`).
 
 use smol_str::SmolStr;
 
 use super::schemas::{kind_object, Definitions};
 use super::writer::JsonWriter;
-use super::{custom_name, CustomSchema, Edition, Published};
+use super::{custom_name, CustomSchema, Edition, PublishedResource};
 use crate::schema::GVK;
 use crate::tree;
 use crate::value::{Map, Value};
@@ -14,7 +14,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// Writes the object and list definitions of a custom resource as members; nothing for a built-in one.
-pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, published: &Published) {
+pub(super) fn definitions(w: &mut JsonWriter, definitions: &mut Definitions, published: &PublishedResource) {
     let Some(custom) = &published.custom else {
         return;
     };
@@ -78,7 +78,7 @@ impl Common {
     fn new(definitions: &Definitions) -> Common {
         let edition = definitions.edition();
         let described = |field, mut members: Map| {
-            // They explain these fields of all kinds alike.
+            // These fields have the same description in all kinds.
             if let Some(text) = definitions.descriptions().of("io.k8s.api.core.v1.Pod", Some(field)) {
                 members.insert("description", text.into_owned());
             }
@@ -92,7 +92,7 @@ impl Common {
         let target = format!("{}{META}.ObjectMeta", edition.definitions());
         let mut metadata = described("metadata", Map::new());
         match (edition, metadata.is_empty()) {
-            // Before OpenAPI 3.1 nothing may stand beside a reference.
+            // Before OpenAPI 3.1 a reference may have no sibling keywords.
             (Edition::V3, false) => metadata.insert("allOf", vec![tree!({ "$ref": target })]),
             _ => metadata.insert("$ref", target),
         };
@@ -106,7 +106,7 @@ fn object_schema(common: &Common, custom: &CustomSchema) -> Map {
     let given = custom.schema.and_then(Value::as_object);
     let preserves = |schema: &Map| schema.get(PRESERVE).and_then(Value::as_bool) == Some(true);
     let schema = match (given, edition) {
-        // With any field listed, kubectl would take the listed ones for all there are.
+        // If any field is listed, kubectl assumes that the list is complete.
         (None, _) => None,
         (Some(given), Edition::V2) if custom.preserve_unknown_fields || preserves(given) => None,
         (Some(given), _) => Some(given),
@@ -128,7 +128,7 @@ fn object_schema(common: &Common, custom: &CustomSchema) -> Map {
     schema
 }
 
-/// Sets `apiVersion`, `kind` and `metadata`, which a definition describes at most in part.
+/// Sets `apiVersion`, `kind` and `metadata`, which a definition may describe partly.
 fn add_object_properties(common: &Common, schema: &mut Map) {
     let properties = schema.entry("properties");
     if properties.as_object().is_none() {
@@ -141,12 +141,15 @@ fn add_object_properties(common: &Common, schema: &mut Map) {
     }
 }
 
-/// Spells out what two extensions mean: integers or strings, and embedded objects.
+/// Expands two extensions to plain keywords: integers or strings, and embedded objects.
 fn expand(common: &Common, schema: &mut Map) {
     let edition = common.edition;
     for_each_child(schema, &mut |child| expand(common, child));
     let is = |schema: &Map, key: &str| schema.get(key).and_then(Value::as_bool) == Some(true);
-    if is(schema, "x-kubernetes-int-or-string") && edition == Edition::V3 && !says_int_or_string(schema) {
+    if is(schema, "x-kubernetes-int-or-string")
+        && edition == Edition::V3
+        && !has_int_or_string_alternatives(schema)
+    {
         let either = int_or_string();
         match schema.contains("anyOf") {
             false => {
@@ -181,8 +184,8 @@ fn int_or_string() -> Vec<Value> {
     vec![tree!({ "type": "integer" }), tree!({ "type": "string" })]
 }
 
-/// Whether the definition spells the alternatives out itself, as `anyOf` or first in `allOf`.
-fn says_int_or_string(schema: &Map) -> bool {
+/// Whether the definition has the alternatives itself, as `anyOf` or first in `allOf`.
+fn has_int_or_string_alternatives(schema: &Map) -> bool {
     let is_pattern = |any_of: Option<&Value>| any_of.and_then(Value::as_array) == Some(&int_or_string()[..]);
     is_pattern(schema.get("anyOf"))
         || schema
@@ -192,7 +195,7 @@ fn says_int_or_string(schema: &Map) -> bool {
             .is_some_and(|first| is_pattern(first.get("anyOf")))
 }
 
-/// Leaves out what the second edition cannot say, and what kubectl's reading of it stumbles over.
+/// Removes keywords that OpenAPI 2.0 does not have, or that kubectl's parser of it does not handle.
 fn as_edition_2(schema: &Map) -> Map {
     let mut schema = schema.clone();
     to_edition_2(&mut schema);
@@ -220,7 +223,7 @@ fn to_edition_2(schema: &mut Map) {
         Some("object") if preserves => drop(schema.remove("type")),
         _ => {}
     }
-    // A field that may be null cannot be required where null cannot be said.
+    // A nullable field cannot be required where `nullable` cannot be expressed.
     let nullable: Vec<SmolStr> = match schema.get("properties").and_then(Value::as_object) {
         Some(properties) => {
             let nullable = properties.iter().filter(|(_, p)| p.get("nullable") == Some(&Value::Bool(true)));

@@ -1,6 +1,6 @@
 //! Descriptions of the built-in types and fields, for `kubectl explain`.
 //!
-//! The texts are not part of the source: the build script takes them from the k8s-openapi crate and
+//! The descriptions are not part of the source: the build script takes them from the k8s-openapi crate and
 //! compresses them into the program (see `docs/openapi.md`).
 
 use std::borrow::Cow;
@@ -12,38 +12,39 @@ use parking_lot::Mutex;
 
 use super::Descriptions;
 
-/// Sorted lines: one for each type, then one for each of its fields: tab, name, tab, text. The type's own text
-/// has the empty name; `\u{1}` stands for a line break.
+/// Sorted lines: one for each type, then one for each of its fields: tab, name, tab, text. The type's own
+/// text has the empty name; `\u{1}` stands for a line break.
 static COMPRESSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.deflate"));
 
-/// Where every kind explains `kind` and `apiVersion` alike, this one does.
+/// The kind whose descriptions of `kind` and `apiVersion` are used for all.
 const ANY_KIND: &str = "io.k8s.api.core.v1.Pod";
 
 /// The texts, unpacked.
 #[derive(Debug)]
-pub struct Bundled {
+pub struct BundledDescriptions {
     texts: String,
-    /// Where the line of each type begins, in the order of their names.
+    /// The offset of each type's line, in the order of names.
     types: Vec<u32>,
 }
 
-/// The texts that the program carries; empty when it was built without. They take two thirds of a megabyte and two
-/// milliseconds to unpack, and are dropped with the last `Arc`, so keep one only while documents are made.
-pub fn bundled() -> Arc<Bundled> {
-    static SHARED: Mutex<Weak<Bundled>> = Mutex::new(Weak::new());
+/// The texts that the program carries; empty when it was built without. They take two thirds of a megabyte
+/// and two milliseconds to unpack, and are dropped with the last `Arc`, so it should be held only while
+/// documents are built.
+pub fn bundled() -> Arc<BundledDescriptions> {
+    static SHARED: Mutex<Weak<BundledDescriptions>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(bundled) = shared.upgrade() {
         return bundled;
     }
-    let bundled = Arc::new(Bundled::unpack(COMPRESSED));
+    let bundled = Arc::new(BundledDescriptions::unpack(COMPRESSED));
     *shared = Arc::downgrade(&bundled);
     bundled
 }
 
-impl Bundled {
-    fn unpack(compressed: &[u8]) -> Bundled {
+impl BundledDescriptions {
+    fn unpack(compressed: &[u8]) -> BundledDescriptions {
         let mut texts = String::new();
-        // The build script wrote it. Should that be damaged, documents lack their texts, no more.
+        // The build script wrote it. If it is damaged, documents merely lack descriptions.
         if DeflateDecoder::new(compressed).read_to_string(&mut texts).is_err() {
             texts.clear();
         }
@@ -55,7 +56,7 @@ impl Bundled {
             }
             start += line.len();
         }
-        Bundled { texts, types }
+        BundledDescriptions { texts, types }
     }
 
     fn line(&self, start: usize) -> &str {
@@ -70,7 +71,7 @@ impl Bundled {
     }
 }
 
-impl Descriptions for Bundled {
+impl Descriptions for BundledDescriptions {
     fn of(&self, type_name: &str, field: Option<&str>) -> Option<Cow<'_, str>> {
         let found = self.find(type_name, field.unwrap_or_default());
         let text = match field {
@@ -90,10 +91,10 @@ mod tests {
 
     use super::*;
 
-    fn packed(texts: &str) -> Bundled {
+    fn packed(texts: &str) -> BundledDescriptions {
         let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(texts.as_bytes()).unwrap();
-        Bundled::unpack(&encoder.finish().unwrap())
+        BundledDescriptions::unpack(&encoder.finish().unwrap())
     }
 
     #[test]
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn damaged_or_missing_texts_are_none() {
-        assert_eq!(Bundled::unpack(b"\xff\xff\xff").of("a.A", None), None);
+        assert_eq!(BundledDescriptions::unpack(b"\xff\xff\xff").of("a.A", None), None);
         assert_eq!(packed("").of("a.A", Some("kind")), None);
     }
 

@@ -15,29 +15,29 @@ pub(super) fn tag(group: &str, version: Option<&str>) -> String {
 
 /// Group and version within an operation id: `CoreV1`, `RbacAuthorizationV1`.
 pub(super) fn operation_version(group: &str, version: &str) -> String {
-    capitalised(&tag(group, None)) + &identifier(version, true)
+    capitalized(&tag(group, None)) + &identifier(version, true)
 }
 
-/// Letters, digits and `_` of a name; what follows anything else is capitalised
-/// (k8s.io/apiserver, `endpoints/openapi`).
-fn identifier(name: &str, mut capitalise: bool) -> String {
+/// Letters, digits and `_` of a name; what follows anything else is capitalized (k8s.io/apiserver,
+/// `endpoints/openapi`).
+fn identifier(name: &str, mut capitalize: bool) -> String {
     let mut result = String::with_capacity(name.len());
     for (i, c) in name.char_indices() {
         if c.is_alphabetic() || c == '_' || (i > 0 && c.is_numeric()) {
-            match capitalise {
+            match capitalize {
                 true => result.extend(c.to_uppercase()),
                 false => result.push(c),
             }
-            capitalise = false;
+            capitalize = false;
         } else {
-            capitalise = true;
+            capitalize = true;
         }
     }
     result
 }
 
 /// The name with its first letter in upper case.
-pub(super) fn capitalised(name: &str) -> String {
+pub(super) fn capitalized(name: &str) -> String {
     let mut chars = name.chars();
     match chars.next() {
         Some(first) => first.to_uppercase().chain(chars).collect(),

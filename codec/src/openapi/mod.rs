@@ -1,6 +1,6 @@
-//! OpenAPI documents, editions 3 and 2, made from the schema model and the resource table.
+//! OpenAPI documents, versions 3 and 2, generated from the schema model and the resource table.
 //!
-//! Clients read them to explain fields (`kubectl explain`), to merge (`kubectl apply`, `diff`), to see
+//! Clients read them to explain fields (`kubectl explain`), to merge (`kubectl apply`, `diff`), to determine
 //! which query parameters a resource takes and to generate code.
 //!
 //! | path | function |
@@ -11,19 +11,19 @@
 //! | `/openapi/v2` | [`v2::document`] |
 //! | either in protobuf | [`gnostic`] |
 //!
-//! Documents are written straight to JSON text; no tree of them ever exists. Writing core/v1 takes some
-//! milliseconds, so a server makes documents when they are asked for and keeps them compressed.
+//! Documents are written directly as JSON text, without a tree. Writing core/v1 takes some milliseconds, so a
+//! server builds documents on request and caches them compressed.
 //!
-//! Beside what the model says, the documents carry what upstream's do: kinds, actions, merge markers,
-//! unions. The descriptions of fields come from outside ([`Descriptions`]): none is part of this source, the build
-//! puts them into the program ([`descriptions`]).
+//! In addition to the model, the documents carry what upstream's do: kinds, actions, merge markers, unions.
+//! The descriptions of fields are supplied separately ([`Descriptions`]): none is part of this source, the
+//! build includes them in the program ([`descriptions`]).
 //!
 //! ```
-//! use plinth_codec::openapi::{v3, NoDescriptions, Published};
+//! use plinth_codec::openapi::{v3, NoDescriptions, PublishedResource};
 //! use plinth_codec::{resources, schema};
 //!
 //! let rows = resources::builtin().resources.iter().filter(|r| r.group == "policy");
-//! let published: Vec<Published> = rows.map(Published::builtin).collect();
+//! let published: Vec<PublishedResource> = rows.map(PublishedResource::builtin).collect();
 //! let json = v3::version(schema::builtin(), "policy", "v1", &published, &NoDescriptions);
 //! let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
 //! let patch = &document["paths"]["/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"]["patch"];
@@ -52,12 +52,12 @@ use crate::resources::Resource;
 use crate::schema::Schema;
 use crate::value::Value;
 
-/// Definition of what `/version` answers.
+/// The definition of the response of `/version`.
 const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
-/// The release whose API this is.
+/// The Kubernetes release of the API.
 const API_VERSION: &str = "1.36";
 
-/// Which edition of OpenAPI a document is written in.
+/// The OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Edition {
     V2,
@@ -65,7 +65,7 @@ enum Edition {
 }
 
 impl Edition {
-    /// What references to definitions begin with.
+    /// The prefix of references to definitions.
     fn definitions(self) -> &'static str {
         match self {
             Edition::V2 => "#/definitions/",
@@ -74,13 +74,13 @@ impl Edition {
     }
 }
 
-/// Texts that explain types and fields.
+/// Descriptions of types and fields.
 pub trait Descriptions {
-    /// The text for a type, by its OpenAPI name, or for one of its fields.
+    /// The description of a type, by its OpenAPI name, or of one of its fields.
     fn of(&self, type_name: &str, field: Option<&str>) -> Option<Cow<'_, str>>;
 }
 
-/// No texts.
+/// No descriptions.
 #[derive(Clone, Copy, Debug)]
 pub struct NoDescriptions;
 
@@ -92,14 +92,14 @@ impl Descriptions for NoDescriptions {
 
 /// A resource to be published.
 #[derive(Clone, Copy, Debug)]
-pub struct Published<'a> {
+pub struct PublishedResource<'a> {
     /// Its row.
     pub resource: &'a Resource,
-    /// What its CustomResourceDefinition says; `None` for built-in resources.
+    /// The schema of its CustomResourceDefinition; `None` for built-in resources.
     pub custom: Option<CustomSchema<'a>>,
 }
 
-/// What one version of a CustomResourceDefinition says about its objects.
+/// The schema of one version of a CustomResourceDefinition.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomSchema<'a> {
     /// `openAPIV3Schema`, as given.
@@ -110,15 +110,15 @@ pub struct CustomSchema<'a> {
     pub selectable_fields: &'a [SmolStr],
 }
 
-impl<'a> Published<'a> {
+impl<'a> PublishedResource<'a> {
     /// A resource of the built-in table.
-    pub fn builtin(resource: &'a Resource) -> Published<'a> {
-        Published { resource, custom: None }
+    pub fn builtin(resource: &'a Resource) -> PublishedResource<'a> {
+        PublishedResource { resource, custom: None }
     }
 
     /// A resource that a CustomResourceDefinition makes.
-    pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> Published<'a> {
-        Published { resource, custom: Some(schema) }
+    pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> PublishedResource<'a> {
+        PublishedResource { resource, custom: Some(schema) }
     }
 
     fn names(&self, schema: &Schema) -> operations::Names {
@@ -140,14 +140,14 @@ impl<'a> Published<'a> {
     }
 }
 
-/// The definition of a custom kind: the group's labels backwards, `com.example.v1.CronTab`.
+/// The definition of a custom kind: the group's labels in reverse order, `com.example.v1.CronTab`.
 fn custom_name(group: &str, version: &str, kind: &str) -> SmolStr {
     let labels: Vec<&str> = group.rsplit('.').collect();
     format_smolstr!("{}.{version}.{kind}", labels.join("."))
 }
 
 /// The group versions of some resources, each once.
-fn versions_of(resources: &[Published]) -> Vec<(SmolStr, SmolStr)> {
+fn versions_of(resources: &[PublishedResource]) -> Vec<(SmolStr, SmolStr)> {
     let mut versions: Vec<_> =
         resources.iter().map(|p| (p.resource.group.clone(), p.resource.version.clone())).collect();
     versions.sort();

@@ -1,22 +1,21 @@
-//! Which paths a resource has, and what can be done at each: what both editions of OpenAPI say in
-//! their own form.
+//! The paths and operations of a resource, common to both versions of OpenAPI.
 
 use std::collections::BTreeMap;
 
 use smol_str::{format_smolstr, SmolStr};
 
-use super::ids::{capitalised, operation_version, tag};
+use super::ids::{capitalized, operation_version, tag};
 use crate::negotiate::{MEDIA_TYPES, OBJECT_MEDIA_TYPES};
 use crate::resources::{Resource, Subresource};
 use crate::schema::{Scalar, Schema, StructType, Type, GVK};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// What objects are read and written in.
+/// The media types of objects.
 const OBJECT_TYPES: &[&str] = MEDIA_TYPES.split_at(OBJECT_MEDIA_TYPES).0;
-/// What lists and watches come in.
+/// The media types of lists and watches.
 const STREAM_TYPES: &[&str] = MEDIA_TYPES;
-/// The same of what has no protobuf form.
+/// The same for objects without a protobuf form.
 const CUSTOM_TYPES: &[&str] = &["application/json", "application/yaml"];
 const PATCH_TYPES: &[&str] = &[
     "application/json-patch+json",
@@ -39,8 +38,8 @@ const LEGACY_TYPES: &[&str] =
 const ANY_TYPE: &[&str] = &["*/*"];
 const JSON_TYPE: &[&str] = &["application/json"];
 
-/// Resources whose deletion is answered with the object, not with a Status (upstream's
-/// `ReturnDeletedObject`): group and plural name.
+/// Resources whose deletion returns the object, not a Status (upstream's `ReturnDeletedObject`): group and
+/// plural name.
 const DELETION_ANSWERS_OBJECT: &[(&str, &str)] = &[
     ("", "persistentvolumeclaims"),
     ("", "persistentvolumes"),
@@ -69,7 +68,7 @@ pub(super) struct PathItem {
     pub operations: Vec<Operation>,
 }
 
-/// What a method does at a path.
+/// The operation of a method at a path.
 #[derive(Debug)]
 pub(super) struct Operation {
     /// HTTP method in lower case.
@@ -85,7 +84,7 @@ pub(super) struct Operation {
     pub body: Option<Body>,
     pub consumes: &'static [&'static str],
     pub produces: &'static [&'static str],
-    /// Status codes of success and what comes with them.
+    /// Status codes of success with their content.
     pub responses: Vec<(u16, Content)>,
 }
 
@@ -97,7 +96,7 @@ pub(super) struct Body {
     pub required: bool,
 }
 
-/// What an answer holds.
+/// The content of a response.
 #[derive(Clone, Debug)]
 pub(super) enum Content {
     /// The definition of that name.
@@ -125,7 +124,7 @@ impl Parameter {
     }
 }
 
-/// The names that a resource's objects have among the definitions.
+/// The definition names of a resource's objects.
 pub(super) struct Names {
     pub object: SmolStr,
     pub list: SmolStr,
@@ -144,11 +143,11 @@ struct Builder<'a> {
     names: &'a Names,
 }
 
-/// Where an operation stands.
+/// The path of an operation.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct OperationPath<'a> {
     path: &'a str,
-    /// Comes after the kind in operation ids: the subresource, capitalised.
+    /// Suffix of the kind in operation ids: the subresource, capitalized.
     suffix: &'a str,
 }
 
@@ -163,7 +162,7 @@ impl Builder<'_> {
         };
         let mut paths = Vec::new();
         if r.namespaced && r.has_verb("list") {
-            let place = Place { path: &across, suffix: "ForAllNamespaces" };
+            let place = OperationPath { path: &across, suffix: "ForAllNamespaces" };
             paths.push(item(&across, vec![self.list(place, "list", "list")]));
         }
         self.collection(&collection, &mut paths);
@@ -180,7 +179,7 @@ impl Builder<'_> {
 
     fn collection(&self, path: &str, paths: &mut Vec<PathItem>) {
         let r = self.resource;
-        let place = Place { path, suffix: "" };
+        let place = OperationPath { path, suffix: "" };
         let mut operations = Vec::new();
         if r.has_verb("list") {
             operations.push(self.list(place, "list", "list"));
@@ -196,7 +195,7 @@ impl Builder<'_> {
 
     fn object(&self, path: &str, paths: &mut Vec<PathItem>) {
         let r = self.resource;
-        let place = Place { path, suffix: "" };
+        let place = OperationPath { path, suffix: "" };
         let mut operations = Vec::new();
         if r.has_verb("get") {
             operations.push(self.read(place, r.gvk(), &self.names.object));
@@ -214,8 +213,8 @@ impl Builder<'_> {
     }
 
     fn subresource(&self, path: &str, subresource: &Subresource, paths: &mut Vec<PathItem>) {
-        let suffix = capitalised(&subresource.name);
-        let place = Place { path, suffix: &suffix };
+        let suffix = capitalized(&subresource.name);
+        let place = OperationPath { path, suffix: &suffix };
         let gvk = &subresource.gvk;
         // A connection takes its options from the query, so its kind is one of options.
         if gvk.kind.ends_with("Options") {
@@ -246,21 +245,21 @@ impl Builder<'_> {
             true => ("ListForAllNamespaces", format!("{base}/watch/namespaces/{{namespace}}/{}", r.plural)),
             false => ("List", across.clone()),
         };
-        let place = Place { path: &across, suffix };
+        let place = OperationPath { path: &across, suffix };
         paths.push(item(&across, vec![self.list(place, "watch", "watchlist")]));
         if r.namespaced {
-            let place = Place { path: &collection, suffix: "List" };
+            let place = OperationPath { path: &collection, suffix: "List" };
             paths.push(item(&collection, vec![self.list(place, "watch", "watchlist")]));
         }
         if r.has_verb("get") {
             let path = format!("{collection}/{{name}}");
-            let place = Place { path: &path, suffix: "" };
+            let place = OperationPath { path: &path, suffix: "" };
             paths.push(item(&path, vec![self.list(place, "watch", "watch")]));
         }
     }
 
-    /// An operation without parameters of its own, a body or answers.
-    fn operation(&self, method: &'static str, verb: &str, place: Place, kind: GVK) -> Operation {
+    /// An operation without parameters, body or responses.
+    fn operation(&self, method: &'static str, verb: &str, place: OperationPath, kind: GVK) -> Operation {
         let r = self.resource;
         // Across all namespaces, "Namespaced" is left out.
         let scope = match place.path.contains("{namespace}") {
@@ -271,7 +270,7 @@ impl Builder<'_> {
         let (verb, rest) = match verb {
             "deletecollection" => ("delete", "Collection".to_owned()),
             _ => match verb.strip_prefix("connect") {
-                Some(method) => ("connect", capitalised(method)),
+                Some(method) => ("connect", capitalized(method)),
                 None => (verb, String::new()),
             },
         };
@@ -300,7 +299,7 @@ impl Builder<'_> {
         }
     }
 
-    fn list(&self, place: Place, verb: &str, action: &'static str) -> Operation {
+    fn list(&self, place: OperationPath, verb: &str, action: &'static str) -> Operation {
         let mut operation = self.operation("get", verb, place, self.resource.gvk());
         operation.action = Some(action);
         self.options(&mut operation, &["ListOptions"], &[]);
@@ -315,7 +314,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn read(&self, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn read(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let mut operation = self.operation("get", "read", place, kind);
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -326,7 +325,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn log(&self, place: Place) -> Operation {
+    fn log(&self, place: OperationPath) -> Operation {
         let mut operation = self.operation("get", "read", place, self.resource.gvk());
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -337,7 +336,7 @@ impl Builder<'_> {
     }
 
     /// Create and replace.
-    fn write(&self, method: &'static str, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn write(&self, method: &'static str, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let (verb, options, codes): (_, _, &[u16]) = match method {
             "post" => ("create", "CreateOptions", &[200, 201, 202]),
             _ => ("replace", "UpdateOptions", &[200, 201]),
@@ -350,7 +349,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn patch(&self, place: Place, kind: GVK, content: &SmolStr) -> Operation {
+    fn patch(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
         let mut operation = self.operation("patch", "patch", place, kind);
         operation.action = Some("patch");
         self.options(&mut operation, &["PatchOptions"], &[]);
@@ -361,7 +360,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn delete(&self, place: Place, collection: bool) -> Operation {
+    fn delete(&self, place: OperationPath, collection: bool) -> Operation {
         let (verb, codes): (_, &[u16]) = match collection {
             true => ("deletecollection", &[200]),
             false => ("delete", &[200, 202]),
@@ -390,7 +389,7 @@ impl Builder<'_> {
         operation
     }
 
-    /// Subresources that turn the request into a connection to something else.
+    /// Subresources that proxy the request to another server.
     fn connections(&self, path: &str, sub: &Subresource, suffix: &str, paths: &mut Vec<PathItem>) {
         let mut methods: Vec<&'static str> = Vec::new();
         for verb in &sub.verbs {
@@ -410,7 +409,8 @@ impl Builder<'_> {
         let mut add = |path: &str, suffix: &str| {
             let operations = methods.iter().map(|method| {
                 let verb = format!("connect{method}");
-                let mut operation = self.operation(method, &verb, Place { path, suffix }, sub.gvk.clone());
+                let mut operation =
+                    self.operation(method, &verb, OperationPath { path, suffix }, sub.gvk.clone());
                 operation.action = Some("connect");
                 self.query_of(&mut operation, self.schema.kind(&sub.gvk), &[]);
                 operation.produces = ANY_TYPE;
@@ -443,7 +443,7 @@ impl Builder<'_> {
         let known: Vec<SmolStr> = operation.parameters.iter().map(|p| p.name.clone()).collect();
         let new = query_parameters(self.schema, options)
             .filter(|p| !without.contains(&p.name.as_str()))
-            // `{path}` and the option `path` differ in where they stand.
+            // `{path}` is a path parameter, the option `path` a query parameter.
             .filter(|p| p.name == "path" || !known.contains(&p.name));
         operation.parameters.extend(new);
     }
@@ -483,7 +483,7 @@ fn non_empty(path: &str, operations: Vec<Operation>) -> Option<PathItem> {
 
 /// Moves the parameters that all operations share to the path.
 fn item(path: &str, mut operations: Vec<Operation>) -> PathItem {
-    // Of one name, the one in the path comes first.
+    // Of parameters with one name, the one in the path comes first.
     let key = |p: &Parameter| (p.name.clone(), !p.in_path);
     let mut uses: BTreeMap<(SmolStr, bool), (usize, Parameter)> = BTreeMap::new();
     for parameter in operations.iter().flat_map(|o| &o.parameters) {
@@ -537,7 +537,7 @@ pub(super) fn of_version(group: &str, version: &str) -> PathItem {
 pub(super) fn of_group(group: &str) -> PathItem {
     fixed(
         format!("/apis/{group}/"),
-        format!("get{}APIGroup", capitalised(&tag(group, None))),
+        format!("get{}APIGroup", capitalized(&tag(group, None))),
         tag(group, None),
         format_smolstr!("{META}.APIGroup"),
         LEGACY_TYPES,

@@ -13,13 +13,12 @@ use crate::value::{Map, Value};
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1";
 
-/// The kinds that every group version has, each in its own name: the ones that clients send options with
-/// and read watches by.
+/// The kinds that every group version has under its own name: delete options and watch events.
 const COMMON_KINDS: [&str; 2] =
     ["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"];
 
-/// Discriminated unions (`+union` in upstream's types): struct, discriminator or nothing, members. The schema
-/// model has no use for them, since the validation of each kind covers them.
+/// Discriminated unions (`+union` in upstream's types): struct, discriminator or nothing, members. They are
+/// not in the schema model, since the validation of each kind covers them.
 const UNIONS: [(&str, Option<&str>, &[&str]); 6] = [
     ("io.k8s.api.core.v1.AppArmorProfile", Some("type"), &["localhostProfile"]),
     ("io.k8s.api.core.v1.PodSchedulingGroup", None, &["podGroupName"]),
@@ -29,7 +28,7 @@ const UNIONS: [(&str, Option<&str>, &[&str]); 6] = [
     ("io.k8s.api.flowcontrol.v1.Subject", Some("kind"), &["group", "serviceAccount", "user"]),
 ];
 
-/// A scalar that OpenAPI knows by a name of its own.
+/// The OpenAPI name of a scalar, if it has one.
 fn scalar_name(scalar: &Scalar) -> Option<SmolStr> {
     let (package, name) = match scalar {
         Scalar::Quantity => return Some("io.k8s.apimachinery.pkg.api.resource.Quantity".into()),
@@ -48,7 +47,7 @@ fn scalar_name(scalar: &Scalar) -> Option<SmolStr> {
     Some(smol_str::format_smolstr!("{package}.{name}"))
 }
 
-/// Writes definitions and remembers what they refer to, so that a document can be made complete.
+/// Writes definitions and records their references, so that the document can be completed.
 pub(super) struct Definitions<'a> {
     edition: Edition,
     schema: &'a Schema,
@@ -85,7 +84,7 @@ impl<'a> Definitions<'a> {
         self.descriptions
     }
 
-    /// Has the definitions written that a tree refers to.
+    /// Requests the definitions that a tree refers to.
     pub(super) fn want_referenced(&mut self, tree: &Map) {
         for (key, member) in tree.iter() {
             match member {
@@ -103,7 +102,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Writes `{"$ref": …}` and makes sure that the definition comes.
+    /// Writes `{"$ref": …}` and requests the definition.
     pub(super) fn reference(&mut self, w: &mut JsonWriter, name: &str) {
         w.object(|w| self.reference_member(w, name));
     }
@@ -116,14 +115,14 @@ impl<'a> Definitions<'a> {
         w.key("$ref").string(&target);
     }
 
-    /// Has a definition written that no reference names yet.
+    /// Requests a definition.
     pub(super) fn want(&mut self, name: &str) {
         if !self.written.contains(name) {
             self.wanted.insert(name.into());
         }
     }
 
-    /// Says that the caller has written the definition of that name itself.
+    /// Marks a definition as written by the caller.
     pub(super) fn provided(&mut self, name: &str) {
         self.wanted.remove(name);
         self.written.insert(name.into());
@@ -199,7 +198,7 @@ impl<'a> Definitions<'a> {
         let Some(kind) = structure.kinds.first().map(|gvk| &gvk.kind) else {
             return Vec::new();
         };
-        // Core is where the kind itself lives, so it is always among them.
+        // Core has the kind itself, so it is always among them.
         let mut versions: BTreeSet<(SmolStr, SmolStr)> = self.versions.iter().cloned().collect();
         versions.insert(("".into(), "v1".into()));
         versions.into_iter().map(|(group, version)| GVK::new(group, version, kind.clone())).collect()
@@ -233,7 +232,7 @@ impl<'a> Definitions<'a> {
         w.object(|w| {
             let beside = described || default.is_some() || markers;
             match (self.reference_name(field.type_id), self.edition) {
-                // Before OpenAPI 3.1 nothing may stand beside a reference.
+                // Before OpenAPI 3.1 a reference may have no sibling keywords.
                 (Some(name), Edition::V3) if beside => {
                     w.key("allOf").array(|w| self.reference(w, &name));
                 }
@@ -250,7 +249,7 @@ impl<'a> Definitions<'a> {
         });
     }
 
-    /// The default to publish: the declared one, else the zero value of what Go cannot leave out.
+    /// The default to publish: the declared one, else the zero value of a field that Go cannot omit.
     fn default(&self, field: &Field) -> Option<Value> {
         if field.default.is_some() || field.pointer {
             return field.default.clone();
@@ -261,7 +260,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// The value that Go has for what is absent, where OpenAPI has one.
+    /// Go's zero value of a type, if OpenAPI has it.
     fn zero(&self, id: TypeId) -> Option<Value> {
         match self.schema.get(id) {
             Type::Struct(_) => Some(Value::object()),
@@ -299,7 +298,7 @@ impl<'a> Definitions<'a> {
         });
     }
 
-    /// The members that say a type without a name.
+    /// The members of an unnamed type.
     fn type_members(&mut self, w: &mut JsonWriter, id: TypeId) {
         let schema = self.schema;
         match schema.get(id) {
@@ -380,7 +379,7 @@ impl<'a> Definitions<'a> {
     }
 }
 
-/// What `/version` answers; not an API object, so the schema does not know it.
+/// The response of `/version`; not an API object, so it is not in the schema.
 fn version_info(w: &mut JsonWriter, edition: Edition) {
     const REQUIRED: [&str; 9] = [
         "major",
@@ -419,7 +418,7 @@ fn alternatives(w: &mut JsonWriter, types: [&str; 2]) {
     });
 }
 
-/// The strategy words of a field, as upstream joins them.
+/// The patch strategies of a field, joined as upstream does.
 fn strategy(field: &Field) -> Option<String> {
     let patch = &field.patch;
     let words = [("merge", patch.merge), ("replace", patch.replace), ("retainKeys", patch.retain_keys)];

@@ -1,4 +1,4 @@
-//! Documents as a whole: complete, and beside what upstream publishes.
+//! Whole documents: complete, and compared with upstream's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use serde_json::Value as Json;
 use super::*;
 use crate::{resources, schema};
 
-fn builtin(group: &str, version: &str) -> Vec<Published<'static>> {
+fn builtin(group: &str, version: &str) -> Vec<PublishedResource<'static>> {
     let rows = resources::builtin().resources.iter();
-    rows.filter(|r| r.group == group && r.version == version).map(Published::builtin).collect()
+    rows.filter(|r| r.group == group && r.version == version).map(PublishedResource::builtin).collect()
 }
 
 fn version(group: &str, version: &str) -> Json {
@@ -19,7 +19,8 @@ fn version(group: &str, version: &str) -> Json {
 }
 
 fn swagger() -> Json {
-    let all: Vec<Published> = resources::builtin().resources.iter().map(Published::builtin).collect();
+    let all: Vec<PublishedResource> =
+        resources::builtin().resources.iter().map(PublishedResource::builtin).collect();
     serde_json::from_slice(&v2::document(schema::builtin(), &all, &NoDescriptions)).unwrap()
 }
 
@@ -172,7 +173,7 @@ fn compare_reduced(folder: &Path, file: &str, ours: &[u8], differences: &mut Vec
     compare(file, &ours, &theirs, differences);
 }
 
-/// Takes out what is not compared: descriptions; enums, which upstream switches off for the published
+/// Removes what is not compared: descriptions; enums, which upstream switches off for the published
 /// documents; the version that the document is of; the order of lists of media types and kinds.
 fn reduce(json: &mut Json) {
     match json {
@@ -306,7 +307,7 @@ fn custom_resources_join_with_metadata_and_expanded_extensions() {
     let fields = [SmolStr::from(".spec.note")];
     let custom =
         CustomSchema { schema: Some(&schema), preserve_unknown_fields: false, selectable_fields: &fields };
-    let published = [Published::custom(&resource, custom)];
+    let published = [PublishedResource::custom(&resource, custom)];
 
     let json = v3::version(schema::builtin(), "stable.example.com", "v1", &published, &NoDescriptions);
     let document: Json = serde_json::from_slice(&json).unwrap();
@@ -384,7 +385,7 @@ fn fields(mut message: &[u8]) -> Vec<(u64, Vec<u8>)> {
     found
 }
 
-/// Everything that lies at a path of field numbers.
+/// All values at a path of field numbers.
 fn all_at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
     match path {
         [] => vec![message.to_vec()],
@@ -397,13 +398,14 @@ fn all_at(message: &[u8], path: &[u64]) -> Vec<Vec<u8>> {
 
 #[test]
 fn protobuf_has_what_older_clients_read_of_it() {
-    let all: Vec<Published> = resources::builtin().resources.iter().map(Published::builtin).collect();
+    let all: Vec<PublishedResource> =
+        resources::builtin().resources.iter().map(PublishedResource::builtin).collect();
     let json = v2::document(schema::builtin(), &all, &NoDescriptions);
     let document = gnostic::v2(&json).unwrap();
     assert_eq!(all_at(&document, &[1]), [b"2.0"]);
     // paths.path.value.patch.parameters.parameter.non_body_parameter.query_parameter_sub_schema.name
     let names = all_at(&document, &[8, 2, 2, 8, 8, 1, 2, 3, 4]);
-    // The others connect to something behind a proxy.
+    // The others are connections through a proxy.
     let ids = all_at(&document, &[8, 2, 2, 8, 5]);
     let patches = ids.iter().filter(|id| id.starts_with(b"patch")).count();
     assert_eq!(names.iter().filter(|name| *name == b"fieldValidation").count(), patches);

@@ -1,5 +1,5 @@
-//! OpenAPI 2.0 (Swagger): one document for everything. kubectl up to 1.26 reads it for all that it does,
-//! later ones where the third edition is missing.
+//! OpenAPI 2.0 (Swagger): one document for everything. kubectl up to 1.26 uses it for everything, later
+//! versions only if OpenAPI 3.0 is not available.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,18 @@ use super::operations::{self, Content, Operation, Parameter, PathItem};
 use super::schemas::{kind_object, Definitions};
 use super::v3::reason;
 use super::writer::JsonWriter;
-use super::{custom, versions_of, Descriptions, Edition, Published, API_VERSION};
+use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
 
-/// Parameters that older clients look for in the operation itself, not behind a reference.
+/// Parameters that older clients expect in the operation itself, not as a reference.
 const NEVER_SHARED: [&str; 2] = ["dryRun", "fieldValidation"];
 
 /// The document of all `resources`. `schema` is the one of the built-in kinds.
-pub fn document(schema: &Schema, resources: &[Published], descriptions: &dyn Descriptions) -> Vec<u8> {
+pub fn document(
+    schema: &Schema,
+    resources: &[PublishedResource],
+    descriptions: &dyn Descriptions,
+) -> Vec<u8> {
     let versions = versions_of(resources);
     let definitions = Definitions::new(Edition::V2, schema, descriptions, &versions);
     let mut writer = Paths { definitions, shared: BTreeMap::new() };

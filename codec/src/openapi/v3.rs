@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use super::operations::{self, Content, Operation, Parameter, PathItem};
 use super::schemas::{kind_object, Definitions};
 use super::writer::JsonWriter;
-use super::{custom, versions_of, Descriptions, Edition, Published, API_VERSION};
+use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
 
 /// The document of a group version: its `resources`, with every definition that they refer to. `schema` is
@@ -14,7 +14,7 @@ pub fn version(
     schema: &Schema,
     group: &str,
     version: &str,
-    resources: &[Published],
+    resources: &[PublishedResource],
     descriptions: &dyn Descriptions,
 ) -> Vec<u8> {
     let mut versions = versions_of(resources);
@@ -25,7 +25,7 @@ pub fn version(
     document(
         &mut definitions,
         |definitions, w| {
-            // Upstream's documents of custom resources lack it.
+            // Upstream's documents of custom resources do not have it.
             if resources.iter().all(|published| published.custom.is_none()) {
                 path_item(w, definitions, &operations::of_version(group, version));
             }
@@ -56,8 +56,8 @@ pub fn root(schema: &Schema, path: &str, descriptions: &dyn Descriptions) -> Opt
     Some(small(schema, item, descriptions))
 }
 
-/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and the hash of its content. Clients ask for
-/// it by both and keep the answer for as long as the hash stays.
+/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and the hash of its content. Clients request
+/// documents by both and cache them until the hash changes.
 pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut w = JsonWriter::new();
     w.object(|w| {
@@ -122,7 +122,7 @@ fn operation(w: &mut JsonWriter, definitions: &mut Definitions, operation: &Oper
     w.key("operationId").string(&operation.id);
     parameters(w, &operation.parameters);
     if let Some(body) = &operation.body {
-        // A body is decoded by its Content-Type, so only patches, where the type says more, list theirs.
+        // A body is decoded by its Content-Type; only patches, whose type depends on it, list media types.
         w.key("requestBody").object(|w| {
             content(w, definitions, operation.consumes, &Content::Named(body.content.clone()));
             if body.required {
@@ -183,7 +183,7 @@ fn parameters(w: &mut JsonWriter, parameters: &[Parameter]) {
     });
 }
 
-/// The reason phrase of a status code that operations answer with.
+/// The reason phrase of a status code of an operation.
 pub(super) fn reason(code: u16) -> &'static str {
     match code {
         201 => "Created",

@@ -1,13 +1,12 @@
-//! JSON text written piece by piece, so that a document of a megabyte needs no tree of ten.
+//! A streaming JSON writer, so that a document of a megabyte needs no tree of ten.
 
 use crate::value::Value;
 
-/// A growing JSON text. Commas and colons come by themselves; the caller opens and closes what belongs
-/// together.
+/// A growing JSON text. Commas and colons are inserted automatically.
 #[derive(Debug, Default)]
 pub(super) struct JsonWriter {
     out: Vec<u8>,
-    /// Whether a value stands before the next one in the same list or object.
+    /// Whether the next value in the list or object needs a comma.
     comma: bool,
 }
 
@@ -46,7 +45,7 @@ impl JsonWriter {
         self.comma = true;
     }
 
-    /// A key, its value to follow: `w.key("type").string("object")`.
+    /// A key, to be followed by its value: `w.key("type").string("object")`.
     pub(super) fn key(&mut self, key: &str) -> &mut Self {
         self.before_value();
         self.text(key);

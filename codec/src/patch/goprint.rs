@@ -1,11 +1,11 @@
-//! Values and type names as Go's `fmt` prints them, for error texts that clients know.
+//! Values and type names as Go's `fmt` prints them, for upstream's error messages.
 
 use std::fmt::Write;
 
 use crate::value::level;
 use crate::{field, Map, Value};
 
-/// A longer print is cut here: error texts end up in statuses and logs.
+/// Maximum length of a print in bytes: error messages end up in statuses and logs.
 const MAX_PRINT: usize = 4096;
 
 /// The value as `%v` prints it: `map[a:1 b:[x y]]`, cut after `MAX_PRINT` bytes.
@@ -18,12 +18,14 @@ pub fn value_within(v: &Value, most: usize) -> String {
     Printer::printed(most, |printer| printer.print(v))
 }
 
-/// The value in Go's own syntax, as `%#v` prints it: `map[string]interface {}{"a":1}`, cut after `MAX_PRINT` bytes.
+/// The value in Go's own syntax, as `%#v` prints it: `map[string]interface {}{"a":1}`, cut after `MAX_PRINT`
+/// bytes.
 pub fn syntax(v: &Value) -> String {
     Printer::printed(MAX_PRINT, |printer| printer.syntax(v))
 }
 
-/// The value as `%s` prints it: what is no text is marked (`%!s(int64=1)`), cut after `MAX_PRINT` bytes.
+/// The value as `%s` prints it: values other than strings are marked (`%!s(int64=1)`), cut after `MAX_PRINT`
+/// bytes.
 pub fn text(v: &Value) -> String {
     Printer::printed(MAX_PRINT, |printer| {
         printer.texts = true;
@@ -39,7 +41,7 @@ pub fn list(items: &[Value]) -> String {
 struct Printer {
     out: String,
     most: usize,
-    /// Whether scalars are asked for as texts.
+    /// Whether scalars are printed with `%s`.
     texts: bool,
 }
 
@@ -55,7 +57,7 @@ impl Printer {
         out
     }
 
-    /// Whether what is left will be cut.
+    /// Whether further output would be cut off.
     fn is_full(&self) -> bool {
         self.out.len() > self.most
     }

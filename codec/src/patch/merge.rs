@@ -6,12 +6,11 @@ use crate::value::{Map, Value};
 /// Merges a patch into an object: members of the patch win, `null` removes, objects are merged, everything
 /// else replaces.
 ///
-/// Where it goes beyond the RFC's letter it does as upstream: `null` members are dropped from objects that
-/// are new in `target`, inside lists too, but stay in lists that replace an object. `O(n log n)`, no
-/// recursion.
+/// Where the RFC is silent it follows upstream: `null` members are dropped from objects that are new in
+/// `target`, inside lists too, but stay in lists that replace an object. `O(n log n)`, no recursion.
 ///
 /// # Errors
-/// 400 when the patch is neither an object nor a list, which takes the object's place.
+/// 400 when the patch is neither an object nor a list; a list replaces the object.
 pub fn merge_patch(mut target: Value, patch: Value) -> Result<Value, PatchError> {
     let patch = match patch {
         Value::Object(patch) => patch,
@@ -29,7 +28,7 @@ pub fn merge_patch(mut target: Value, patch: Value) -> Result<Value, PatchError>
         work.push((map, patch));
     }
     while let Some((map, patch)) = work.pop() {
-        // Members first, then the pairs of objects below them: so the list of work borrows disjoint parts.
+        // Members first, then the pairs of objects below them, so that the work list borrows disjoint parts.
         let mut below = merge_members(map, patch).into_iter().peekable();
         for (i, (_, value)) in map.iter_mut().enumerate() {
             if let (Value::Object(inner), Some((_, inner_patch))) = (value, below.next_if(|(at, _)| *at == i))
@@ -55,7 +54,7 @@ pub fn check_merge_patch(patch: &Value) -> Result<(), PatchError> {
     }
 }
 
-/// Merges one level; gives back the objects still to be merged, by the index of the member they belong to.
+/// Merges one level; returns the objects still to be merged, by the index of the member they belong to.
 fn merge_members(map: &mut Map, patch: Map) -> Vec<(usize, Map)> {
     let mut below = Vec::new();
     let mut merged = Vec::with_capacity(map.len() + patch.len());
@@ -106,7 +105,7 @@ mod tests {
     #[test]
     fn merges_by_table() {
         let null = || Value::Null;
-        // What the row shows, target, patch, outcome.
+        // Description, target, patch, result.
         let rows = [
             ("a member is set", tree!({ "a": 1 }), tree!({ "b": 2 }), tree!({ "a": 1, "b": 2 })),
             ("a member is replaced", tree!({ "a": 1 }), tree!({ "a": "x" }), tree!({ "a": "x" })),

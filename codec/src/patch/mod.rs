@@ -8,13 +8,13 @@
 //! | [`strategic`] | `application/strategic-merge-patch+json` (built-in kinds only) |
 //!
 //! All three work on [`Value`](crate::Value) and take the patch as a decoded tree: syntax, depth and
-//! duplicate keys are the decoder's business. They are written here and not taken from a crate, since
-//! clients meet the quirks of the libraries that kube-apiserver uses (evanphx/json-patch v4 and
-//! apimachinery's `strategicpatch`), and since a crate would bring a second tree type and a copy of every
-//! object with it. Where those libraries crash on odd input, these answer with an error.
+//! duplicate keys are checked by the decoder. They are implemented here rather than taken from a crate, since
+//! clients depend on the quirks of the libraries that kube-apiserver uses (evanphx/json-patch v4 and
+//! apimachinery's `strategicpatch`), and since a crate would require a second tree type and a copy of every
+//! object. Where those libraries crash on odd input, these return an error.
 //!
-//! Every one costs time proportional to the sizes of object and patch (times a logarithm), whatever they
-//! hold; what could cost more (thousands of insertions at the front of a long list) is bounded.
+//! Each takes time proportional to the sizes of object and patch (times a logarithm); operations that could
+//! cost more (thousands of insertions at the front of a long list) are bounded.
 //!
 //! ```
 //! use plinth_codec::{patch, tree, Value};
@@ -36,7 +36,7 @@ pub use json::{check_json_patch, json_patch, json_patch_unknown_fields};
 pub use merge::{check_merge_patch, merge_patch};
 pub use strategic::{restore, strategic_merge};
 
-/// Why a patch was refused. The text is what upstream says.
+/// Why a patch was refused, with upstream's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// The document is not a patch of its type.
@@ -56,14 +56,14 @@ pub enum PatchError {
     /// A well-formed patch that cannot be applied to this object.
     #[error("{0}")]
     NotApplicable(String),
-    /// A strategic merge patch that does not fit the types: a missing merge key, an unknown directive. Upstream's server takes it
-    /// for a error of its own.
+    /// A strategic merge patch that does not fit the types: a missing merge key, an unknown directive.
+    /// Upstream treats it as an internal error.
     #[error("{0}")]
     Unmergeable(String),
 }
 
 impl PatchError {
-    /// The HTTP status code of upstream's answer.
+    /// Upstream's HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             PatchError::Malformed(_) => 400,

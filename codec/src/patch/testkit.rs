@@ -40,7 +40,7 @@ impl Builder {
                     embedded_in: 0,
                     type_id: *type_id,
                     omit: Omit::Empty,
-                    // As in custom resources: nothing is there that was not set.
+                    // As in custom resources: unset fields are absent.
                     pointer: true,
                     required: false,
                     default: None,
@@ -71,7 +71,7 @@ impl Builder {
         self.add(Type::Struct(structure))
     }
 
-    /// Names a type as the body of a kind, gives back the schema.
+    /// Names a type as the body of a kind, returns the schema.
     pub(crate) fn finish(mut self, kind: GVK, root: TypeId) -> (Schema, TypeId) {
         self.schema.kinds.insert(kind, root);
         self.schema.index();

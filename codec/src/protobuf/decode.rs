@@ -1,19 +1,19 @@
-//! From wire bytes to whatever a [`Sink`] makes of them: an object tree or canonical JSON.
+//! Decodes wire bytes to a [`Sink`]: an object tree or canonical JSON.
 //!
-//! A message is read in two steps, because its fields may come in any order while JSON wants them in
-//! that of the schema. A scan notes for each field where its value is, without looking inside; then the
-//! fields are emitted in JSON order with upstream's rules of omission. Nested messages are looked into
-//! only as they are emitted, so each byte is visited about twice, however deep it lies.
+//! A message is read in two steps, because its fields may be in any order while JSON has them in that of the
+//! schema. A scan records where the value of each field is, without decoding it; then the fields are emitted
+//! in JSON order with upstream's omission rules. Nested messages are scanned only as they are emitted, so
+//! each byte is visited about twice, at any depth.
 //!
-//! A message that comes twice in a field that holds one is merged, as protobuf demands: its pieces
-//! are put one after the other, which means the same, and the whole is scanned again.
+//! A duplicate message in a singular field is merged, as protobuf requires: its pieces are concatenated,
+//! which is equivalent, and scanned again.
 
 use std::borrow::Cow;
 
 use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
 use super::scan::{
     entry, is_null, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items,
-    Entry, Seen,
+    Entry, ScannedField,
 };
 use super::sink::{wire_text, Sink};
 use super::tape::Tape;
@@ -28,8 +28,8 @@ use crate::time::format_duration;
 pub(crate) struct Decoder<'s, 'a> {
     schema: &'s Schema,
     layouts: &'s Layouts,
-    /// A stack: what the scans of the messages that are being emitted noted.
-    seen: Vec<Seen<'a>>,
+    /// A stack of the scanned fields of the messages that are being emitted.
+    seen: Vec<ScannedField<'a>>,
 }
 
 impl<'s, 'a> Decoder<'s, 'a> {
@@ -72,7 +72,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
             return Err(DecodeError::TooDeep);
         }
         let base = self.seen.len();
-        self.seen.resize(base + message.fields.len(), Seen::default());
+        self.seen.resize(base + message.fields.len(), ScannedField::default());
         let mut found = message.always;
         if !scan(bytes, message, 0, &mut self.seen[base..], &mut found)? {
             self.seen.truncate(base);
@@ -95,7 +95,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
     fn field<S: Sink>(
         &mut self,
         field: &'s FieldLayout,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -143,8 +143,8 @@ impl<'s, 'a> Decoder<'s, 'a> {
         }
     }
 
-    /// Whether Go's struct tag leaves out the value of a field that is no pointer.
-    fn left_out(&self, field: &FieldLayout, seen: Seen<'_>) -> Result<bool, DecodeError> {
+    /// Whether Go's struct tag omits the value of a field that is not a pointer.
+    fn left_out(&self, field: &FieldLayout, seen: ScannedField<'_>) -> Result<bool, DecodeError> {
         Ok(match (field.omit, field.shape) {
             (Omit::Never, _) => false,
             (_, Shape::Bool | Shape::Int64) => seen.scalar == 0,
@@ -157,7 +157,12 @@ impl<'s, 'a> Decoder<'s, 'a> {
     }
 
     /// Whether a field holds its zero value, as `omitzero` asks.
-    fn is_zero(&self, field: &FieldLayout, seen: Seen<'_>, depth: usize) -> Result<bool, DecodeError> {
+    fn is_zero(
+        &self,
+        field: &FieldLayout,
+        seen: ScannedField<'_>,
+        depth: usize,
+    ) -> Result<bool, DecodeError> {
         if seen.count == 0 {
             return Ok(true);
         }
@@ -192,10 +197,10 @@ impl<'s, 'a> Decoder<'s, 'a> {
                 if depth > MAX_DEPTH {
                     return Err(DecodeError::TooDeep);
                 }
-                let mut inner = vec![Seen::default(); message.fields.len()];
+                let mut inner = vec![ScannedField::default(); message.fields.len()];
                 if !scan(seen.bytes, message, 0, &mut inner, &mut FieldSet::default())? {
                     let merged = merge(seen.bytes, message, 0)?;
-                    return self.is_zero(field, Seen { bytes: &merged, ..seen }, depth + 1);
+                    return self.is_zero(field, ScannedField { bytes: &merged, ..seen }, depth + 1);
                 }
                 for (field, seen) in message.fields.iter().zip(inner) {
                     if !self.is_zero(field, seen, depth + 1)? {
@@ -212,7 +217,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         &mut self,
         field: &'s FieldLayout,
         number: u32,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -238,7 +243,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
                     let bytes = reader.bytes()?;
                     match wire_type(field.shape) {
                         WireType::Bytes => self.value(field, bytes, 0, sink, depth)?,
-                        // Numbers may also come packed.
+                        // Numbers may also be packed.
                         packed => {
                             let mut inner = Reader::new(bytes);
                             while !inner.is_empty() {
@@ -259,7 +264,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
     fn map<S: Sink>(
         &mut self,
         field: &'s FieldLayout,
-        seen: Seen<'a>,
+        seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
     ) -> Result<(), DecodeError> {
@@ -358,7 +363,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         Ok(())
     }
 
-    /// An embedded object: JSON as a rule; in a watch event or `v1.List` protobuf, of a dynamic client CBOR.
+    /// An embedded object: usually JSON; in a watch event or `v1.List` protobuf, from a dynamic client CBOR.
     fn raw<S: Sink>(
         &mut self,
         field: &FieldLayout,
@@ -397,10 +402,10 @@ impl<'s, 'a> Decoder<'s, 'a> {
         }
         let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
         let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
-        // Pieces of the one schema, merged by putting them together.
+        // Pieces of one schema, merged by concatenation.
         let mut schema: Option<Cow<'a, [u8]>> = None;
         let mut allows = false;
-        let mut alternatives = Seen::default();
+        let mut alternatives = ScannedField::default();
         let mut reader = Reader::new(bytes);
         while !reader.is_empty() {
             let rest = reader.rest();

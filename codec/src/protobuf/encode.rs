@@ -1,8 +1,8 @@
-//! From a [`Tape`] to wire bytes, written from the end to the start.
+//! Encodes a [`Tape`] to wire bytes, from the end to the start.
 //!
-//! The presence rules are those of the code that gogo-proto generates for upstream: a Go field that is no
-//! pointer is always written, zero or not; a pointer when it is set; lists and maps element by element,
-//! map entries by ascending key. Unknown members are left out, as Go leaves them out when it decodes.
+//! The presence rules are those of the code that gogo-proto generates for upstream: a Go field that is not a
+//! pointer is always written, even if zero; a pointer when it is set; lists and maps element by element, map
+//! entries by ascending key. Unknown members are dropped, as by Go's decoder.
 
 use super::layout::{FieldLayout, Form, Layouts, Message, Shape, Step};
 use super::leaf::mismatch;
@@ -11,7 +11,7 @@ use super::wire::ReverseBuffer;
 use super::{EncodeError, MAX_DEPTH};
 use crate::schema::{SchemaOr, TypeId};
 
-/// In a slot: the member is absent or `null`.
+/// Slot value of a member that is absent or `null`.
 const ABSENT: u32 = u32::MAX;
 
 /// Encodes a tape as the message of a struct, without an envelope.
@@ -30,7 +30,7 @@ pub(crate) fn encode_tape(
     Ok(encoder.out)
 }
 
-/// What the zero value of a struct is on the wire. The messages that it holds by value must have theirs.
+/// The wire form of a struct's zero value. Those of messages that it holds by value must be known.
 pub(super) fn empty_message(layouts: &Layouts, message: &Message) -> Vec<u8> {
     let Ok(tape) = Tape::from_json(b"{}") else { return Vec::new() };
     let out = ReverseBuffer::with_capacity(64);

@@ -1,4 +1,4 @@
-//! What stands around a message: the `k8s\0` envelope of objects, the frame of lists, watch frames.
+//! Framing of messages: the `k8s\0` envelope of objects, the frame of lists, watch frames.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::wire::{push_varint, varint, Reader, WireType};
 use super::DecodeError;
 use crate::schema::{Schema, TypeId, GVK};
 
-/// The four bytes before every object; the last one is the style of encoding, of which there is one.
+/// The four bytes before every object; the last one is the encoding style, of which only one exists.
 pub const MAGIC: &[u8] = b"k8s\0";
 
 // Tags of runtime.Unknown and its TypeMeta, of lists and of WatchEvent: number << 3 | 2.
@@ -42,7 +42,7 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Takes an envelope apart; copies nothing.
+    /// Parses an envelope without copying.
     pub fn parse(bytes: &'a [u8]) -> Result<Envelope<'a>, DecodeError> {
         if bytes.is_empty() {
             return Err(DecodeError::Empty);
@@ -119,7 +119,7 @@ impl<'a> Envelope<'a> {
 /// Content encoding and content type, both empty.
 const TAIL: &[u8] = &[CONTENT_ENCODING, 0, CONTENT_TYPE, 0];
 
-/// Everything of an envelope before its message.
+/// The part of an envelope before its message.
 fn head(api_version: &str, kind: &str, raw_len: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(MAGIC);
     out.push(TYPE_META);
@@ -136,7 +136,7 @@ fn push_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// How long a length-delimited field with a one-byte tag is.
+/// The length of a length-delimited field with a one-byte tag.
 fn field_len(len: usize) -> usize {
     1 + varint(len as u64).1 + len
 }
@@ -162,8 +162,8 @@ fn for_each_field<'a>(
     Ok(())
 }
 
-/// The bytes around the items of a list, for a list that is streamed: first [`ListFrame::head`], then for each
-/// item [`ListFrame::item_prefix`] and its bare message, then [`ListFrame::tail`].
+/// The bytes around the items of a list, for a list that is streamed: first [`ListFrame::head`], then for
+/// each item [`ListFrame::item_prefix`] and its bare message, then [`ListFrame::tail`].
 ///
 /// The envelope states the length of the whole list before the first item, so the lengths of all items
 /// must be known when the frame is made: from a first pass, or from a cache of transcoded items.
@@ -187,17 +187,17 @@ impl ListFrame {
         ListFrame { head: out }
     }
 
-    /// What comes before the items.
+    /// The bytes before the items.
     pub fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// What an item with a bare message of that length takes, prefix included.
+    /// The length of an item with a bare message of that length, prefix included.
     pub fn item_len(len: usize) -> usize {
         field_len(len)
     }
 
-    /// What comes before an item of that length, and how many of the bytes count.
+    /// The prefix of an item of that length, and how many of the bytes are used.
     pub fn item_prefix(len: usize) -> ([u8; 11], usize) {
         let (bytes, used) = varint(len as u64);
         let mut prefix = [ITEM; 11];
@@ -205,7 +205,7 @@ impl ListFrame {
         (prefix, used + 1)
     }
 
-    /// What comes after the items.
+    /// The bytes after the items.
     pub fn tail() -> &'static [u8] {
         TAIL
     }
@@ -235,8 +235,8 @@ impl<'a> WatchEvent<'a> {
         push_field(out, RAW_EXTENSION_RAW, object);
     }
 
-    /// Takes the first frame off a stream. `None` when it is not all there yet. The second result is how many
-    /// bytes the frame took. Frames longer than `max` bytes are refused.
+    /// Reads the first frame of a stream. `None` when it is incomplete. The second result is how many bytes
+    /// the frame took. Frames longer than `max` bytes are refused.
     pub fn read(bytes: &'a [u8], max: usize) -> Result<Option<(WatchEvent<'a>, usize)>, DecodeError> {
         let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_be_bytes(*len) as usize;

@@ -1,10 +1,10 @@
-//! What protobuf needs to know of the schema, compiled once: fields in wire order, embedded messages as a
-//! tree, the bytes of each empty message.
+//! The protobuf layout of a schema, compiled once: fields in wire order, embedded messages as a tree, the
+//! bytes of each empty message.
 //!
-//! The schema model lists fields in JSON order with embedded structs flattened; the wire wants them in
-//! the order of their numbers, embedded messages nested. A [`Message`] holds both views of one struct: `fields`
-//! in JSON order, which the decoder emits by, and `parts`, which the encoder writes by and the decoder
-//! finds fields by.
+//! The schema model lists fields in JSON order with embedded structs flattened; the wire format has them in
+//! the order of their numbers, embedded messages nested. A [`Message`] holds both views of one struct:
+//! `fields` in JSON order, which the decoder emits by, and `parts`, which the encoder writes by and the
+//! decoder finds fields by.
 
 use smol_str::SmolStr;
 
@@ -28,12 +28,12 @@ pub(crate) struct Message {
     pub fields: Box<[FieldLayout]>,
     /// The struct's own message first, then the messages embedded in it.
     pub parts: Box<[Part]>,
-    /// What the struct's zero value is on the wire: upstream writes fields that are no pointers always.
+    /// The wire form of the struct's zero value: upstream always writes fields that are not pointers.
     pub empty: Box<[u8]>,
-    /// The fields that JSON shows even when the wire does not.
+    /// The fields that JSON has even when they are absent on the wire.
     pub always: FieldSet,
     names: NameTable,
-    /// Which field comes after which in stored JSON.
+    /// The usual successor of each field in stored JSON.
     pub successors: Successors,
     /// The index of `resourceVersion` in an object's metadata, which stored JSON lacks.
     pub revision: Option<u16>,
@@ -42,7 +42,8 @@ pub(crate) struct Message {
 /// The name of the type of an object's metadata.
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// A set of indices into [`Message::fields`], [`Message::parts`] or [`Part::steps`], iterated in ascending order.
+/// A set of indices into [`Message::fields`], [`Message::parts`] or [`Part::steps`], iterated in ascending
+/// order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FieldSet(u64);
 
@@ -50,7 +51,7 @@ impl FieldSet {
     /// How many fields and embedded messages a struct may have. Upstream's largest has fewer than fifty.
     pub const MAX: usize = u64::BITS as usize;
 
-    /// Adds an index; tells whether it is new.
+    /// Adds an index; returns whether it is new.
     #[inline]
     pub fn add(&mut self, index: usize) -> bool {
         let bit = 1u64.checked_shl(index as u32).unwrap_or(0);
@@ -59,7 +60,7 @@ impl FieldSet {
         new
     }
 
-    /// Those of the indices from one to before another.
+    /// The indices in a range.
     #[inline]
     pub fn between(self, from: usize, to: usize) -> FieldSet {
         let below = |index: usize| 1u64.checked_shl(index as u32).map_or(u64::MAX, |bit| bit - 1);
@@ -94,25 +95,25 @@ pub(crate) struct FieldLayout {
     pub form: Form,
     pub omit: Omit,
     pub pointer: bool,
-    /// Where it stands among the steps of its part.
+    /// Its index among the steps of its part.
     pub place: u8,
-    /// What the wire has where the field is not set.
+    /// The wire form of an unset field.
     pub zero: Box<[u8]>,
 }
 
 impl FieldLayout {
-    /// Whether the wire has the field even when it is not set: Go holds it by value.
+    /// Whether the wire has the field even if unset, because Go holds it by value.
     #[inline]
     pub fn is_filled(&self) -> bool {
         self.form == Form::One && !self.pointer
     }
 
     /// Whether Go's JSON has the field when it is not set.
-    fn shown_when_absent(&self) -> bool {
+    fn written_when_absent(&self) -> bool {
         match self.omit {
             Omit::Never => true,
             Omit::Zero => false,
-            // `omitempty` knows no empty struct.
+            // `omitempty` never omits a struct.
             Omit::Empty => self.is_filled() && !self.shape.is_go_scalar(),
         }
     }
@@ -149,7 +150,7 @@ pub(crate) enum Form {
     MapOfWrapped,
 }
 
-/// What one value is.
+/// The type of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Bool,
@@ -177,13 +178,13 @@ pub(crate) enum Shape {
 pub(crate) struct Part {
     /// By ascending number.
     pub steps: Box<[Step]>,
-    /// The steps that are fields which the wire has whether they are set or not.
+    /// The fields that are always on the wire.
     pub filled: FieldSet,
     /// Index into `steps` plus one, by number; 0 where there is no such field.
     by_number: Box<[u16]>,
 }
 
-/// What stands at one number.
+/// What a field number refers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// An index into [`Message::fields`].
@@ -233,7 +234,7 @@ impl Layouts {
         layouts
     }
 
-    /// Works out what stands for each field that is not set, now that the empty messages are known.
+    /// Computes the wire form of unset fields, once the empty messages are known.
     fn fill_zeros(&mut self) {
         for id in 0..self.messages.len() {
             let Some(message) = &self.messages[id] else { continue };
@@ -258,8 +259,8 @@ impl Layouts {
         self.messages.get(id.0 as usize)?.as_ref()
     }
 
-    /// Works out the empty form of a message, those that it holds by value first. Go allows no type to
-    /// hold itself by value, so the descent ends; `done` makes sure of it.
+    /// Computes the empty form of a message, after those that it holds by value. Go types cannot contain
+    /// themselves by value, so the recursion ends; `done` ensures it.
     fn fill_empty(&mut self, id: TypeId, done: &mut [bool]) {
         match done.get_mut(id.0 as usize) {
             Some(done) if !*done => *done = true,
@@ -319,7 +320,7 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
     let names = NameTable::new(&fields);
     let mut always = FieldSet::default();
     for (i, field) in fields.iter().enumerate() {
-        if field.number != 0 && field.shown_when_absent() {
+        if field.number != 0 && field.written_when_absent() {
             always.add(i);
         }
     }

@@ -1,4 +1,4 @@
-//! Single values on the wire, and what stands for absent ones.
+//! Single values on the wire, and zero values.
 
 use super::layout::{Layouts, Shape};
 use super::tape::Node;
@@ -17,7 +17,7 @@ fn invalid(what: &'static str, text: &str) -> EncodeError {
 }
 
 impl ReverseBuffer {
-    /// One value that is no message, list, map or JSON text, and not `null`.
+    /// One value that is not a message, list, map or JSON text, and not `null`.
     pub fn put_leaf(&mut self, number: u32, shape: Shape, value: Node<'_>) -> Result<(), EncodeError> {
         match shape {
             Shape::String => match value {
@@ -117,7 +117,7 @@ impl ReverseBuffer {
         self.put_message_prefix(number, end);
     }
 
-    /// A zero value that is no pointer.
+    /// A zero value that is not a pointer.
     pub fn put_zero(&mut self, number: u32, shape: Shape, layouts: &Layouts) {
         match shape {
             Shape::Bool | Shape::Int32 | Shape::Int64 => self.put_varint_field(number, 0),

@@ -1,13 +1,13 @@
-//! JSON text to tokens, for what reads stored JSON: no values are made, text stays where it is.
+//! A JSON tokenizer for stored JSON: no values are built, text is borrowed.
 
 use super::tape::Node;
 use super::EncodeError;
 use crate::blocks::{container_len, plain_prefix};
 
-/// A place in a JSON text.
+/// A position in a JSON text.
 pub(super) struct Lexer<'a> {
     pub text: &'a str,
-    /// Bytes that were read.
+    /// Bytes consumed.
     pub at: usize,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Checks that nothing but white space is left.
+    /// Checks that only white space is left.
     pub fn end(&mut self) -> Result<(), EncodeError> {
         match self.peek() {
             0 if self.at == self.text.len() => Ok(()),
@@ -47,7 +47,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A value that is no container.
+    /// A scalar.
     #[inline]
     pub fn leaf(&mut self) -> Result<Node<'a>, EncodeError> {
         match self.peek() {
@@ -73,7 +73,7 @@ impl<'a> Lexer<'a> {
         Ok(key)
     }
 
-    /// Steps over a container; the next byte is its opening bracket. It is looked at for where it ends, no more.
+    /// Skips a container; the next byte is its opening bracket. Only its end is searched for.
     pub fn container(&mut self) -> Result<&'a str, EncodeError> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let Some(container) = container_len(rest.as_bytes()).and_then(|len| rest.get(..len)) else {
@@ -83,7 +83,7 @@ impl<'a> Lexer<'a> {
         Ok(container)
     }
 
-    /// Steps over a value, as [`Lexer::container`] does.
+    /// Skips a value, as [`Lexer::container`] does.
     pub fn value(&mut self) -> Result<&'a str, EncodeError> {
         match self.peek() {
             b'{' | b'[' => self.container(),

@@ -1,12 +1,12 @@
 //! Kubernetes protobuf: envelope, objects, lists, watch frames.
 //!
-//! Everything is driven by the schema: its fields carry protobuf numbers, so no kind has code of its own.
+//! All code is driven by the schema: its fields carry protobuf numbers, so no kind has code of its own.
 //! Output is upstream's byte for byte. Sources: `k8s.io/apimachinery/pkg/runtime/serializer/protobuf`, the
 //! `generated.proto` files of `k8s.io/api`, and the presence rules of gogo-proto.
 //!
-//! Wire primitives are our own rather than `prost`'s: the encoder writes from the end to the start,
-//! which saves the sizing pass but which `prost::encoding`, made for `BufMut`, cannot do; and the decoder keeps
-//! to the tolerance of upstream's generated code, which is not prost's (padded varints, groups, merging).
+//! Wire primitives are not `prost`'s: the encoder writes from the end to the start, which saves the sizing
+//! pass but is not possible with `prost::encoding`; and the decoder has the tolerance of upstream's generated
+//! code, which differs from prost's (padded varints, groups, merging).
 //!
 //! ```
 //! use plinth_codec::protobuf::Envelope;
@@ -61,17 +61,17 @@ pub enum EncodeError {
     Type {
         /// Where: `spec.containers[0].name`.
         path: String,
-        /// What the schema says.
+        /// The type in the schema.
         expected: &'static str,
         /// The JSON type that was found.
         found: &'static str,
     },
-    /// A string does not read as what the schema says.
+    /// A string does not have the form that the schema requires.
     #[error("{path}: invalid {what} {text:?}")]
     Value {
         /// Where.
         path: String,
-        /// What it should be: `time`, `base64`.
+        /// What was expected: `time`, `base64`.
         what: &'static str,
         /// The start of the string.
         text: String,
@@ -95,7 +95,7 @@ impl EncodeError {
         }
     }
 
-    /// Puts a field's name before the path, on the way out of the object.
+    /// Prepends a field's name to the path.
     fn in_field(mut self, name: &str) -> EncodeError {
         if let Some(path) = self.path_mut() {
             let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -143,12 +143,12 @@ pub enum DecodeError {
     /// The end of a group that was not opened.
     #[error("proto: unexpected end of group")]
     EndGroup,
-    /// A known field comes in the wrong wire type.
+    /// A known field has the wrong wire type.
     #[error("proto: wrong wireType = {wire} for field {field}")]
     FieldType {
         /// The field's JSON name.
         field: SmolStr,
-        /// The wire type that came.
+        /// The wire type found.
         wire: u8,
     },
     /// Nested deeper than [`MAX_DEPTH`].
@@ -179,8 +179,8 @@ pub enum DecodeError {
 
 /// Appends an object with its envelope: the body of a request or response, or a value of etcd.
 ///
-/// `object` is normalised (quantities and times canonical); its `apiVersion` and `kind` are not
-/// looked at, the envelope says what `gvk` says. Leaves `out` as it was when it fails.
+/// `object` is normalized (quantities and times canonical); its `apiVersion` and `kind` are ignored, the
+/// envelope has those of `gvk`. Leaves `out` as it was when it fails.
 pub fn encode(
     value: &Value,
     gvk: &GVK,
@@ -241,9 +241,9 @@ pub fn transcode_json_message(
     transcode::message(json, schema.layouts(), id, out)
 }
 
-/// Appends an object as an item of a list (see [`ListFrame`]), with what stands before it, straight from stored JSON; see
-/// [`transcode_json`]. `revision` becomes the `resourceVersion` of its metadata if the text has none: stored
-/// objects are not copied only to say theirs.
+/// Appends an object as an item of a list (see [`ListFrame`]), with its prefix, straight from stored JSON;
+/// see [`transcode_json`]. `revision` becomes the `resourceVersion` of its metadata if the text has none, so
+/// that stored objects need not be copied to add it.
 pub fn transcode_json_item(
     json: &[u8],
     revision: Option<&str>,
@@ -259,13 +259,13 @@ pub fn supports(schema: &Schema, id: TypeId) -> bool {
     schema.layouts().message(id).is_some()
 }
 
-/// Takes the envelope off.
+/// Parses the envelope.
 pub fn decode(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     Envelope::parse(bytes)
 }
 
-/// The object tree of a bare message, the same that [`crate::json`] makes of the object's canonical JSON.
-/// `type_meta` gives it `apiVersion` and `kind`; items of lists have none.
+/// The object tree of a bare message, equal to the tree of the object's canonical JSON. `type_meta` adds
+/// `apiVersion` and `kind`; items of lists have none.
 pub fn decode_object(
     raw: &[u8],
     type_meta: Option<&GVK>,

@@ -1,5 +1,5 @@
-//! Looking through a message without looking into its fields: where each one is, and the contents of the small
-//! messages that stand for scalars.
+//! Scanning a message without decoding its fields: the position of each field, and the contents of small
+//! messages that represent scalars.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ use crate::cbor;
 use crate::schema::SchemaOr;
 use crate::time::Timestamp;
 
-/// What the scan noted of one field.
+/// A field as found by a scan.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen<'a> {
+pub(super) struct ScannedField<'a> {
     /// The value of a length-delimited field; of a list or map the message from its first element on.
     pub bytes: &'a [u8],
     /// The value of a numeric field.
     pub scalar: u64,
-    /// How often the field came.
+    /// Number of occurrences of the field.
     pub count: u32,
 }
 
@@ -34,8 +34,8 @@ pub(super) fn wire_type(shape: Shape) -> WireType {
     }
 }
 
-/// Whether a second occurrence is merged into the first. Times and quantities have decoders of their
-/// own upstream; of theirs, and of numbers and strings, the last one counts.
+/// Whether a second occurrence is merged into the first. Times and quantities have decoders of their own
+/// upstream; for those, and for numbers and strings, the last one counts.
 pub(super) fn merges(field: &FieldLayout) -> bool {
     match field.form {
         Form::One => {
@@ -49,12 +49,12 @@ pub(super) fn merges(field: &FieldLayout) -> bool {
     }
 }
 
-/// Notes where the fields of one part of a message are. False when something must be merged first.
+/// Records the positions of the fields of one part of a message. False when duplicates must be merged first.
 pub(super) fn scan<'a>(
     bytes: &'a [u8],
     message: &Message,
     part: usize,
-    seen: &mut [Seen<'a>],
+    seen: &mut [ScannedField<'a>],
     found: &mut FieldSet,
 ) -> Result<bool, DecodeError> {
     let layout = &message.parts[part];
@@ -111,7 +111,7 @@ pub(super) fn scan<'a>(
     Ok(true)
 }
 
-/// The same message with each field that holds one message there once: the pieces of each put together.
+/// The message with the pieces of each singular message field concatenated.
 pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<u8>, DecodeError> {
     let layout = &message.parts[part];
     let mut out = Vec::with_capacity(bytes.len());
@@ -156,7 +156,7 @@ pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<
 /// Key, value and numeric value of a map entry.
 pub(super) type Entry<'a> = (Cow<'a, str>, Option<&'a [u8]>, u64);
 
-/// Takes a map entry apart.
+/// Parses a map entry.
 pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a>, DecodeError> {
     let (mut key, mut value, mut scalar) = (Cow::Borrowed(""), None, 0);
     let mut reader = Reader::new(bytes);
@@ -175,9 +175,9 @@ pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a
     Ok((key, value, scalar))
 }
 
-/// Where the items of a wrapped list are.
-pub(super) fn wrapped_items(bytes: &[u8]) -> Result<Seen<'_>, DecodeError> {
-    let mut items = Seen::default();
+/// The items of a wrapped list.
+pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, DecodeError> {
+    let mut items = ScannedField::default();
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
         let rest = reader.rest();
@@ -231,7 +231,7 @@ pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, D
     Ok(found)
 }
 
-/// What a raw message holds; `None` when nothing, which `null` is too: Go's JSON decoder leaves such a field unset.
+/// The content of a raw message; `None` when empty or `null`: Go's JSON decoder leaves such a field unset.
 pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
     let null = |raw: &[u8]| match raw.starts_with(cbor::SELF_DESCRIBED) {
         true => cbor::decode(raw).is_ok_and(|value| value.is_null()),
@@ -240,8 +240,8 @@ pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
     Ok(string_field(bytes, 1)?.filter(|raw| !null(raw)))
 }
 
-/// Whether a value behind a pointer is one that JSON shows as `null`. Upstream loses the pointer when it reads
-/// that JSON again, so the object tree has no such fields.
+/// Whether a value behind a pointer is `null` in JSON. Upstream drops the pointer when it decodes that JSON
+/// again, so the object tree has no such fields.
 pub(super) fn is_null(shape: Shape, bytes: &[u8]) -> Result<bool, DecodeError> {
     Ok(match shape {
         Shape::Raw => raw_content(bytes)?.is_none(),
@@ -261,8 +261,8 @@ pub(super) fn is_null(shape: Shape, bytes: &[u8]) -> Result<bool, DecodeError> {
     })
 }
 
-/// The time of a `Timestamp` message; `None` for Go's zero time, which an empty message stands for too. Times outside the
-/// years 1 to 9999, which RFC 3339 cannot write, are an error.
+/// The time of a `Timestamp` message; `None` for Go's zero time, which is also that of an empty message.
+/// Times outside the years 1 to 9999, which RFC 3339 cannot write, are an error.
 pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
     if bytes.is_empty() {
         return Ok(None);

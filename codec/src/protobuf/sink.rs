@@ -1,4 +1,4 @@
-//! What the decoder's walk turns into: an object tree or JSON text.
+//! Outputs of the decoder: an object tree or JSON text.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::tape::{push_int, Node, Tape};
 use crate::json;
 use crate::value::{Map, Value};
 
-/// Takes an object in document order. Each member is a [`Sink::field`] or [`Sink::key`], then one value.
+/// Receives an object in document order. Each member is a [`Sink::field`] or [`Sink::key`], then one value.
 pub(crate) trait Sink {
     fn begin_object(&mut self);
     fn end_object(&mut self);
@@ -27,7 +27,7 @@ pub(crate) trait Sink {
     /// Neither NaN nor infinite.
     fn float(&mut self, x: f64);
     fn string(&mut self, text: &str);
-    /// Text of the wire, which may be no UTF-8: see [`wire_text`].
+    /// Text of the wire, which may be invalid UTF-8: see [`wire_text`].
     fn wire_string(&mut self, bytes: &[u8]);
     /// Bytes, which JSON and the tree hold as base64 text.
     fn base64(&mut self, bytes: &[u8]);
@@ -35,7 +35,7 @@ pub(crate) trait Sink {
     fn tape(&mut self, tape: &Tape<'_>);
 }
 
-/// Text, each byte that is no UTF-8 replaced by U+FFFD, as Go's JSON encoder does with such strings.
+/// Text with each invalid byte replaced by U+FFFD, as Go's JSON encoder does.
 pub(crate) fn wire_text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -50,7 +50,7 @@ pub(crate) fn wire_text(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Whether text can stand in JSON as it is: ASCII without control characters, quote, backslash, `<`, `>` and
+/// Whether text needs no escapes in JSON: ASCII without control characters, quote, backslash, `<`, `>` and
 /// `&`. Eight bytes at a time; two characters that differ in one bit share a test.
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
@@ -70,7 +70,7 @@ fn is_plain(bytes: &[u8]) -> bool {
     words.iter().all(|word| special(u64::from_le_bytes(*word)) == 0) && special(u64::from_le_bytes(last)) == 0
 }
 
-/// Writes compact JSON. A comma follows each value and is taken back where a container ends.
+/// Writes compact JSON. A comma follows each value and is removed at the end of a container.
 pub(crate) struct JsonSink<'o> {
     out: &'o mut Vec<u8>,
 }
@@ -80,7 +80,7 @@ impl<'o> JsonSink<'o> {
         JsonSink { out }
     }
 
-    /// Takes the last comma back.
+    /// Removes the last comma.
     pub fn finish(self) {
         if self.out.last() == Some(&b',') {
             self.out.pop();
@@ -172,7 +172,7 @@ impl Sink for JsonSink<'_> {
         self.out.push(b'"');
         let start = self.out.len();
         self.out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-        // The slice is as long as the text, so this cannot fail.
+        // The slice has the length of the text, so this cannot fail.
         let written = BASE64.encode_slice(bytes, &mut self.out[start..]).unwrap_or(0);
         self.out.truncate(start + written);
         self.out.extend_from_slice(b"\",");
@@ -187,7 +187,7 @@ impl Sink for JsonSink<'_> {
 /// Builds an object tree.
 #[derive(Default)]
 pub(crate) struct TreeSink {
-    /// Containers that are open, each with the key under which it will stand in the one around it.
+    /// Containers that are open, each with its key in the enclosing one.
     open: Vec<(SmolStr, Container)>,
     key: SmolStr,
     root: Value,

@@ -1,9 +1,8 @@
-//! A parse tree laid flat: what the encoder reads, whether the object came as JSON text or as a [`Value`].
+//! A flat parse tree: the input of the encoder, made from JSON text or a [`Value`].
 //!
-//! Nodes stand in document order in one vector and borrow their text from the source; a container
-//! knows where its last descendant ends, so that stepping over it is one addition. The members of an
-//! object are pairs of nodes, key and value. Making a tape of JSON costs one pass over the bytes
-//! and one allocation.
+//! Nodes are in document order in one vector and borrow their text from the source; a container stores where
+//! its last descendant ends, so that skipping it is one addition. The members of an object are pairs of
+//! nodes, key and value. Parsing JSON to a tape costs one pass over the bytes and one allocation.
 
 use std::borrow::Cow;
 
@@ -18,7 +17,7 @@ pub(crate) enum Node<'a> {
     Bool(bool),
     Int(i64),
     Float(f64),
-    /// A number of JSON text that is no 64-bit integer, as it was written.
+    /// A number that is not a 64-bit integer, as text.
     Number(&'a str),
     /// Text without escapes.
     Text(&'a str),
@@ -45,7 +44,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The number if it is an integer. So is `-0` for Go's integers, though as a double it keeps its sign.
+    /// The number if it is an integer. `-0` is one for Go's integers, though as a double it keeps its sign.
     #[inline]
     pub fn integer(&self) -> Option<i64> {
         match *self {
@@ -75,14 +74,14 @@ pub(crate) struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// Lays an object tree flat.
+    /// Flattens an object tree.
     pub fn from_value(value: &'a Value) -> Result<Tape<'a>, EncodeError> {
         let mut nodes = Vec::with_capacity(256);
         flatten(value, &mut nodes, 0)?;
         Ok(Tape { nodes })
     }
 
-    /// Parses JSON. Checks everything that JSON demands of a text, save that keys come once.
+    /// Parses JSON. Validates everything but the uniqueness of keys.
     pub fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
         parse(Lexer::new(json)?)
     }
@@ -92,7 +91,7 @@ impl<'a> Tape<'a> {
         self.nodes[index as usize]
     }
 
-    /// The index after a node and all that is in it.
+    /// The index after a node and its descendants.
     #[inline]
     pub fn after(&self, index: u32) -> u32 {
         match self.node(index) {
@@ -101,7 +100,7 @@ impl<'a> Tape<'a> {
         }
     }
 
-    /// Appends a node as compact JSON. Text that came from JSON is copied as it stood there.
+    /// Appends a node as compact JSON. Text from JSON is copied unchanged.
     pub fn write_json(&self, index: u32, out: &mut Vec<u8>) {
         // Open containers: where each ends and what closes it.
         let mut open: Vec<(u32, u8)> = Vec::new();
@@ -241,7 +240,7 @@ fn parse<'a>(mut lexer: Lexer<'a>) -> Result<Tape<'a>, EncodeError> {
             }
             _ => nodes.push(lexer.leaf()?),
         }
-        // A value is complete: close what ends here, then go on to the next one.
+        // A value is complete: close the containers that end here, then continue with the next value.
         loop {
             let Some(&container) = open.last() else {
                 return lexer.end().map(|()| Tape { nodes });
@@ -268,8 +267,8 @@ fn parse<'a>(mut lexer: Lexer<'a>) -> Result<Tape<'a>, EncodeError> {
     }
 }
 
-/// The text that the inside of a JSON string stands for. Half of a surrogate pair becomes U+FFFD, as in
-/// Go. The escapes were checked when the tape was made.
+/// The unescaped text of a JSON string. Half of a surrogate pair becomes U+FFFD, as in Go. The escapes were
+/// checked when the tape was made.
 fn unescape(inside: &str) -> String {
     let mut text = String::with_capacity(inside.len());
     let mut rest = inside;

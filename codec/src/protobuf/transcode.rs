@@ -1,9 +1,9 @@
 //! Stored JSON to wire bytes in one pass, without a tree or a tape.
 //!
-//! Stored JSON has the fields of a struct in declaration order, which is nearly always that of their numbers. So bytes
-//! are written as text is read, fields that the wire has though they are not set put in between; the length of a message is
-//! put before it when it is known. What does not come in order, and structs with embedded messages, are put right
-//! when the struct ends. Presence rules are those of the [encoder](super::encode).
+//! Stored JSON has the fields of a struct in declaration order, which is nearly always that of their numbers.
+//! So bytes are written as text is read, with unset fields that are always on the wire inserted; the length
+//! of a message is inserted before it when it is known. Fields out of order, and structs with embedded
+//! messages, are rearranged when the struct ends. Presence rules are those of the [encoder](super::encode).
 
 use super::encode::encode_value;
 use super::envelope::ITEMS;
@@ -16,7 +16,7 @@ use super::{EncodeError, MAX_DEPTH};
 use crate::blocks::begins_with;
 use crate::schema::TypeId;
 
-/// The member whose object goes onto the wire as the text that it is (`metav1.FieldsV1`): half of a typical object.
+/// The member whose object is written to the wire as JSON text (`metav1.FieldsV1`): half of a typical object.
 const RAW_MEMBER: &str = "fieldsV1";
 
 /// Appends the bare message of an object. Leaves `out` as it was when it fails.
@@ -29,7 +29,7 @@ pub(super) fn message(
     write(json, layouts, None, out, |transcoder| transcoder.root(id))
 }
 
-/// Appends an object as an item of a list; `revision` is what its metadata says there if the text does not.
+/// Appends an object as an item of a list; `revision` is the `resourceVersion` if the text has none.
 pub(super) fn item(
     json: &[u8],
     revision: Option<&str>,
@@ -63,10 +63,10 @@ fn write<'e>(
     done
 }
 
-/// Where something that may have to move lies in `out`.
+/// The position in `out` of a piece that may have to be moved.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Of a struct's member the index of its field, of a map's entry where its key begins in the text.
+    /// The field index of a struct's member, or the offset of a map entry's key in the text.
     what: u32,
     start: usize,
     end: usize,
@@ -76,11 +76,11 @@ struct Transcoder<'e, 'o> {
     layouts: &'e Layouts,
     lexer: Lexer<'e>,
     out: &'o mut Vec<u8>,
-    /// What the object's metadata says in `resourceVersion` if the text does not.
+    /// The `resourceVersion` of the object's metadata if the text has none.
     revision: Option<&'e [u8]>,
-    /// A stack: what is written of the structs and maps that are open.
+    /// A stack of the pieces of open structs and maps.
     pieces: Vec<Piece>,
-    /// For what is put in order.
+    /// For reordering.
     scratch: Vec<u8>,
     /// For values that are small messages.
     leaf: ReverseBuffer,
@@ -92,7 +92,7 @@ impl<'e> Transcoder<'e, '_> {
         self.message(message, 0)
     }
 
-    /// What is wrong with the value at hand.
+    /// The error of the current value.
     #[cold]
     fn mismatch(&mut self, expected: &'static str) -> EncodeError {
         match self.lexer.peek() {
@@ -105,16 +105,16 @@ impl<'e> Transcoder<'e, '_> {
         }
     }
 
-    /// Begins a message; gives what [`Transcoder::close`] wants.
+    /// Begins a message; returns the argument of [`Transcoder::close`].
     #[inline]
     fn open(&mut self, number: u32) -> usize {
         self.tag(number, WireType::Bytes);
-        // Room for the length of most messages.
+        // One byte suffices for the length of most messages.
         self.out.push(0);
         self.out.len()
     }
 
-    /// Ends a message: puts its length before it.
+    /// Ends a message: inserts its length before it.
     #[inline]
     fn close(&mut self, begin: usize) {
         let len = self.out.len() - begin;
@@ -148,7 +148,7 @@ impl<'e> Transcoder<'e, '_> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Whether the container that is being read has another member or element, and goes there.
+    /// Advances to the next member or element of the current container; false at its end.
     #[inline]
     fn more(&mut self, first: bool, closing: u8) -> Result<bool, EncodeError> {
         match self.lexer.peek() {
@@ -163,7 +163,7 @@ impl<'e> Transcoder<'e, '_> {
         Ok(true)
     }
 
-    /// The body of a message from the object at hand.
+    /// The body of a message from the current object.
     fn message(&mut self, message: &'e Message, depth: usize) -> Result<(), EncodeError> {
         if self.lexer.peek() != b'{' {
             return Err(self.mismatch("object"));
@@ -174,10 +174,10 @@ impl<'e> Transcoder<'e, '_> {
         self.lexer.at += 1;
         let (start, base) = (self.out.len(), self.pieces.len());
         let part = &message.parts[0];
-        // An object's own metadata lies one level deep; deeper ones are of templates.
+        // An object's own metadata is at depth one; deeper ones belong to templates.
         let revision = self.revision.filter(|_| depth == 1);
         let mut in_order = message.parts.len() == 1;
-        // The first step that is not written yet, and the field before plus one.
+        // The first step that is not written yet, and the previous field plus one.
         let (mut next, mut after) = (0, 0);
         let mut first = true;
         while self.more(first, b'}')? {
@@ -210,7 +210,7 @@ impl<'e> Transcoder<'e, '_> {
         Ok(())
     }
 
-    /// The key at hand, as the index of a field; `None` for others.
+    /// The field index of the current key; `None` for unknown keys.
     #[inline]
     fn field_at_hand(&mut self, message: &Message, after: usize) -> Result<Option<usize>, EncodeError> {
         if self.lexer.peek() != b'"' {
@@ -243,10 +243,10 @@ impl<'e> Transcoder<'e, '_> {
         }
     }
 
-    /// Puts the pieces of a message, which begins at `start`, in order, what is missing between them and those of embedded
-    /// messages into these.
+    /// Orders the pieces of a message that begins at `start`, inserts missing fields, and moves the fields of
+    /// embedded messages into those.
     fn arrange(&mut self, message: &Message, start: usize, base: usize, revision: Option<&[u8]>) {
-        // Of each field the last piece, which is the one that counts.
+        // The last piece of each field, which is the one that counts.
         let mut last = [u32::MAX; FieldSet::MAX];
         for (i, piece) in self.pieces[base..].iter().enumerate() {
             last[piece.what as usize] = (base + i) as u32;
@@ -338,7 +338,7 @@ impl<'e> Transcoder<'e, '_> {
         Ok(())
     }
 
-    /// Appends what was put into `leaf`.
+    /// Appends the contents of `leaf`.
     #[inline]
     fn take_leaf(&mut self) {
         self.out.extend_from_slice(self.leaf.as_slice());
@@ -387,7 +387,7 @@ impl<'e> Transcoder<'e, '_> {
         let text = self.lexer.text;
         let key = |piece: &Piece| {
             let mut lexer = Lexer { text, at: piece.what as usize };
-            // It was read before.
+            // The key was parsed before, so it is valid.
             lexer.key().ok().and_then(|key| key.text()).unwrap_or_default()
         };
         let mut entries: Vec<_> = self.pieces[base..].iter().map(|piece| (key(piece), *piece)).collect();
@@ -422,7 +422,7 @@ impl<'e> Transcoder<'e, '_> {
                 self.message(message, depth + 1)?;
                 self.close(begin);
             }
-            // Rare, and written by what writes trees.
+            // Rare, and encoded by way of a tree.
             Shape::Raw | Shape::SchemaOr(..) => {
                 let tape = Tape::from_json(self.lexer.value()?.as_bytes())?;
                 let written = encode_value(self.layouts, &tape, number, shape, depth)?;
@@ -442,7 +442,7 @@ impl<'e> Transcoder<'e, '_> {
     }
 }
 
-/// Appends what the wire has for a field that is not set.
+/// Appends the wire form of an unset field.
 #[inline]
 fn push_absent(message: &Message, field: u16, revision: Option<&[u8]>, out: &mut Vec<u8>) {
     let layout = &message.fields[usize::from(field)];
@@ -467,7 +467,7 @@ mod tests {
         (schema, schema.kind(&GVK::new("", "v1", "Pod")).unwrap())
     }
 
-    /// What the way through a tree makes of it.
+    /// The result by way of a tree.
     fn by_tree(json: &str) -> Vec<u8> {
         let (schema, id) = pod();
         let options = crate::json::DecodeOptions { strict: false };

@@ -1,12 +1,12 @@
 //! The primitives of the protobuf wire format: variable-length integers, tags, length-delimited values.
 //!
-//! Source: protobuf.dev, "Encoding". Reading follows the decoders that gogo-proto generates for
-//! upstream, since clients may send what those accept: a varint may be padded up to ten bytes, and a
-//! field that nobody knows is skipped, groups included.
+//! Source: protobuf.dev, "Encoding". Decoding follows the code that gogo-proto generates for upstream, since
+//! clients may send what that accepts: a varint may be padded up to ten bytes, and unknown fields are
+//! skipped, groups included.
 
 use super::DecodeError;
 
-/// How a value is laid out, the low three bits of a tag.
+/// The wire type, the low three bits of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WireType {
     Varint = 0,
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// What is still unread.
+    /// The unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn tag(&mut self) -> Result<(u32, WireType), DecodeError> {
         let tag = self.varint()?;
-        // Upstream takes the number as an i32, so what lies above is cut off and a negative one refused.
+        // Upstream takes the number as an i32, so higher bits are cut off and negative numbers are refused.
         let number = (tag >> 3) as u32;
         if number == 0 || number > i32::MAX as u32 {
             return Err(DecodeError::Tag(tag));
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         Err(if self.rest.len() < 10 { DecodeError::UnexpectedEnd } else { DecodeError::Overflow })
     }
 
-    /// A length-delimited value. The claimed length is checked against what is there before it is used.
+    /// A length-delimited value. The claimed length is checked against the remaining bytes before it is used.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.varint()?;
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(*value))
     }
 
-    /// Steps over the value of a field whose tag was just read. Groups nest without recursion.
+    /// Skips the value of a field whose tag was just read. Groups nest without recursion.
     pub fn skip(&mut self, wire: WireType) -> Result<(), DecodeError> {
         let mut wire = wire;
         let mut open_groups = 0usize;
@@ -139,8 +139,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A buffer that is written from its end to its start, so that the length of a message is known by the
-/// time its prefix is due: one pass, no sizing pass before it, as in upstream's `MarshalToSizedBuffer`.
+/// A buffer that is written from its end to its start, so that the length of a message is known when its
+/// prefix is written: one pass, no sizing pass before it, as in upstream's `MarshalToSizedBuffer`.
 #[derive(Debug)]
 pub(crate) struct ReverseBuffer {
     buffer: Vec<u8>,
@@ -148,7 +148,7 @@ pub(crate) struct ReverseBuffer {
 }
 
 impl ReverseBuffer {
-    /// Makes one with room for `capacity` bytes; it grows by doubling.
+    /// A buffer with room for `capacity` bytes; it grows by doubling.
     pub fn with_capacity(capacity: usize) -> ReverseBuffer {
         ReverseBuffer { buffer: vec![0; capacity], start: capacity }
     }
@@ -159,12 +159,12 @@ impl ReverseBuffer {
         self.buffer.len() - self.start
     }
 
-    /// What was written, first byte first.
+    /// The written bytes, in order.
     pub fn as_slice(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
-    /// Forgets what was written.
+    /// Clears the buffer.
     #[inline]
     pub fn clear(&mut self) {
         self.start = self.buffer.len();
@@ -180,7 +180,7 @@ impl ReverseBuffer {
         self.buffer = buffer;
     }
 
-    /// Puts bytes before everything written so far.
+    /// Prepends bytes.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         if self.start < bytes.len() {
@@ -229,8 +229,8 @@ impl ReverseBuffer {
         self.put_tag(number, WireType::Varint);
     }
 
-    /// Closes a message whose last byte was at length `end` (see [`ReverseBuffer::len`]): puts the length
-    /// and tag before what was written since.
+    /// Closes a message whose last byte was at length `end` (see [`ReverseBuffer::len`]): prepends the length
+    /// and tag.
     #[inline]
     pub fn put_message_prefix(&mut self, number: u32, end: usize) {
         self.put_varint((self.len() - end) as u64);
@@ -238,7 +238,7 @@ impl ReverseBuffer {
     }
 }
 
-/// The varint of a value: ten bytes and how many of them count.
+/// The varint of a value: ten bytes and how many of them are used.
 #[inline]
 pub(crate) fn varint(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];

@@ -1,9 +1,9 @@
 //! `resource.Quantity`: a fixed-point number with an SI or binary suffix, and its canonical form.
 //!
-//! The rules are those of k8s.io/apimachinery `pkg/api/resource`: a value has at most nine decimal
-//! places (smaller parts are rounded away from zero), binary amounts are capped at 2^63-1, and the canonical form
-//! has no fraction, the largest possible suffix and the format in which the value was written. Text that upstream's
-//! fast path takes for canonical already is kept as it is, even where it is not (`+1`, `1.500`).
+//! The rules are those of k8s.io/apimachinery `pkg/api/resource`: a value has at most nine decimal places
+//! (smaller parts are rounded away from zero), binary amounts are capped at 2^63-1, and the canonical form
+//! has no fraction, the largest possible suffix and the format in which the value was written. Text that
+//! upstream's fast path accepts as canonical is kept unchanged, even where it is not (`+1`, `1.500`).
 //!
 //! ```
 //! use plinth_codec::quantity::Quantity;
@@ -17,13 +17,13 @@ use std::cmp::Ordering;
 
 use smol_str::{format_smolstr, SmolStr};
 
-/// Why a text is no quantity.
+/// Why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a number with a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// The number cannot be read; ours also says it of more than 38 significant digits.
+    /// The number cannot be parsed; here also for more than 38 significant digits.
     #[error("unable to parse numeric part of quantity")]
     Numeric,
     /// No such suffix.
@@ -31,7 +31,7 @@ pub enum QuantityError {
     Suffix,
 }
 
-/// How the value is written.
+/// The format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `12e6`
@@ -42,7 +42,7 @@ pub enum Format {
     DecimalSI,
 }
 
-/// A number `mantissa * 10^exponent` and the format that it came in.
+/// A number `mantissa * 10^exponent` and the format in which it was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     mantissa: i128,
@@ -93,7 +93,7 @@ fn digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
 
-/// What a suffix stands for: a power of ten, or of two when the format is binary.
+/// The meaning of a suffix: a power of ten, or of two when the format is binary.
 fn suffix(text: &str) -> Result<(i32, Format), QuantityError> {
     if let Some(&(_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(name, _)| *name == text) {
         return Ok((exponent, Format::DecimalSI));
@@ -102,7 +102,7 @@ fn suffix(text: &str) -> Result<(i32, Format), QuantityError> {
         return Ok((power as i32 * 10, Format::BinarySI));
     }
     match text.strip_prefix(['e', 'E']) {
-        // Upstream cuts larger exponents to 32 bits, which makes other numbers of them.
+        // Upstream truncates larger exponents to 32 bits, which changes the number.
         Some(exponent) if !exponent.is_empty() => {
             exponent.parse().map(|e| (e, Format::DecimalExponent)).map_err(|_| QuantityError::Suffix)
         }
@@ -122,7 +122,7 @@ impl Quantity {
     }
 
     fn from_parts(parts: &Parts<'_>, power: i32, mut format: Format) -> Result<Quantity, QuantityError> {
-        // Zeros at either end are no significant digits.
+        // Zeros at either end are not significant.
         let fraction = parts.fraction.trim_end_matches('0');
         let mut mantissa: i128 = 0;
         for digit in parts.whole.bytes().chain(fraction.bytes()) {
@@ -158,14 +158,14 @@ impl Quantity {
         Ok(value)
     }
 
-    /// The canonical text of a quantity's text: what upstream makes of it in JSON.
+    /// The canonical form of a quantity's text, as in upstream's JSON.
     pub fn canonicalize(text: &str) -> Result<SmolStr, QuantityError> {
         if text.is_empty() {
             return Err(QuantityError::Format);
         }
         let parts = split(text)?;
         let (power, format) = suffix(parts.suffix)?;
-        if is_kept(&parts, power, format) {
+        if is_canonical_as_is(&parts, power, format) {
             return Ok(SmolStr::new(text));
         }
         Ok(Quantity::from_parts(&parts, power, format)?.canonical())
@@ -204,7 +204,7 @@ impl Quantity {
         }
     }
 
-    /// How the value was written.
+    /// The format in which the value was written.
     pub fn format(&self) -> Format {
         self.format
     }
@@ -276,7 +276,7 @@ impl Quantity {
         i64::try_from(self.whole()?).ok()
     }
 
-    /// About the value.
+    /// The approximate value.
     pub fn to_f64(&self) -> f64 {
         self.mantissa as f64 * 10f64.powi(self.exponent)
     }
@@ -301,7 +301,7 @@ fn divide_up(value: i128, power: u32) -> i128 {
 }
 
 /// Whether upstream takes the text as canonical without looking closer (the fast path of its parser).
-fn is_kept(parts: &Parts<'_>, power: i32, format: Format) -> bool {
+fn is_canonical_as_is(parts: &Parts<'_>, power: i32, format: Format) -> bool {
     let (whole, fraction) = (parts.whole, parts.fraction);
     let length = whole.len() + fraction.len();
     match format {
@@ -343,7 +343,7 @@ impl PartialOrd for Quantity {
 }
 
 impl Ord for Quantity {
-    /// By value; the format does not count.
+    /// By value; the format is ignored.
     fn cmp(&self, other: &Quantity) -> Ordering {
         let signs = self.mantissa.signum().cmp(&other.mantissa.signum());
         if signs != Ordering::Equal || self.mantissa == 0 {
@@ -358,7 +358,7 @@ impl Ord for Quantity {
             .and_then(|factor| coarse.mantissa.checked_mul(factor));
         let order = match scaled {
             Some(coarse) => fine.mantissa.cmp(&coarse),
-            // The coarse one is beyond 128 bits, the fine one is not.
+            // The coarse one exceeds 128 bits, the fine one does not.
             None if coarse.mantissa > 0 => Ordering::Less,
             None => Ordering::Greater,
         };
@@ -429,7 +429,7 @@ mod tests {
             ("1E", "1E"),
             ("1.", "1."),
             (".5", "500m"),
-            // A suffix without a number is none of it, as upstream's scanner reads it.
+            // A suffix without a number is zero, as in upstream's scanner.
             ("Gi", "0"),
         ] {
             canonical(text, expected);

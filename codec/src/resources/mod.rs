@@ -1,4 +1,4 @@
-//! The resource table: what is served under which group, version and name.
+//! The resource table: group, version and name of every resource.
 //!
 //! Built-in rows come from `builtin.table`; a CustomResourceDefinition makes rows of the same type at
 //! run time.
@@ -48,7 +48,7 @@ pub struct Resource {
     /// Verbs in alphabetical order.
     pub verbs: Vec<SmolStr>,
     /// Group and version that objects are stored in; `None` for kinds that are never stored. Two rows with
-    /// the same storage and kind are two faces of the same objects.
+    /// the same storage and kind are two representations of the same objects.
     pub storage: Option<(SmolStr, SmolStr)>,
     /// Subresources in alphabetical order.
     pub subresources: Vec<Subresource>,

@@ -1,4 +1,4 @@
-//! Reads `builtin.table`; the format is described at its head.
+//! Reads `builtin.table`; its header describes the format.
 
 use smol_str::SmolStr;
 

@@ -1,4 +1,4 @@
-//! The built-in types: reads `builtin.table`, whose format its header tells.
+//! The built-in types: reads `builtin.table`, whose header describes the format.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -19,15 +19,15 @@ static BUILTIN: LazyLock<Schema> = LazyLock::new(|| match parse(TABLE) {
     Err(error) => panic!("builtin.table: {error}"),
 });
 
-/// The schema of every built-in kind, made on first use (about a millisecond and a half).
+/// The schema of every built-in kind, built on first use (about a millisecond and a half).
 pub fn builtin() -> &'static Schema {
     &BUILTIN
 }
 
-/// What is wrong with a line of the table.
+/// An error in a line of the table.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
-struct Fault {
+struct TableLineError {
     line: usize,
     what: &'static str,
 }
@@ -46,20 +46,20 @@ struct Reader {
     maps: HashMap<TypeId, TypeId>,
 }
 
-fn parse(table: &'static str) -> Result<Schema, Fault> {
+fn parse(table: &'static str) -> Result<Schema, TableLineError> {
     let mut reader = Reader::new();
     let lines = || {
         let numbered = table.lines().enumerate().map(|(i, line)| (i + 1, line));
         numbered.filter(|(_, line)| !line.starts_with('#'))
     };
-    // Types refer to later ones, so the first pass gives every name its id.
+    // Types refer to later ones, so the first pass assigns every name its id.
     let mut package = "";
     for (line, text) in lines() {
-        reader.declare(&mut package, text).map_err(|what| Fault { line, what })?;
+        reader.declare(&mut package, text).map_err(|what| TableLineError { line, what })?;
     }
     let mut current = None;
     for (line, text) in lines() {
-        reader.define(&mut package, &mut current, text).map_err(|what| Fault { line, what })?;
+        reader.define(&mut package, &mut current, text).map_err(|what| TableLineError { line, what })?;
     }
     reader.schema.index();
     Ok(reader.schema)
@@ -269,7 +269,7 @@ impl Reader {
             };
             let schema =
                 *self.names.get(&(package, "JSONSchemaProps")).ok_or("no JSONSchemaProps in this package")?;
-            // One package has these, so the word alone identifies the type.
+            // Only one package has these, so the keyword identifies the type.
             let id = self.add(Type::Scalar(Scalar::SchemaOr(alternative, schema)));
             self.scalars.insert(text, id);
             return Ok(id);

@@ -21,12 +21,12 @@ pub struct GVK {
 }
 
 impl GVK {
-    /// Puts one together.
+    /// Creates a GVK.
     pub fn new(group: impl Into<SmolStr>, version: impl Into<SmolStr>, kind: impl Into<SmolStr>) -> GVK {
         GVK { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
-    /// What `apiVersion` says for it: `v1`, `apps/v1`.
+    /// Its `apiVersion`: `v1`, `apps/v1`.
     pub fn api_version(&self) -> SmolStr {
         match self.group.is_empty() {
             true => self.version.clone(),
@@ -35,7 +35,7 @@ impl GVK {
     }
 }
 
-/// A type's place in the arena of its [`Schema`].
+/// The index of a type in the arena of its [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
@@ -51,10 +51,10 @@ pub struct Schema {
     pub kinds: HashMap<GVK, TypeId>,
     /// Each named struct by its OpenAPI name.
     pub named: HashMap<SmolStr, TypeId>,
-    /// Go's names of strings with a type of their own, as package and name (`v1`, `RestartPolicy`): for the errors of
-    /// decoding.
+    /// Go's names of strings with a type of their own, as package and name (`v1`, `RestartPolicy`): for the
+    /// errors of decoding.
     pub go_strings: HashMap<TypeId, (SmolStr, SmolStr)>,
-    /// What protobuf needs, compiled when it is first asked for; the types must be complete by then.
+    /// The protobuf layouts, compiled on first use; the types must be complete by then.
     layouts: OnceLock<Layouts>,
 }
 
@@ -64,8 +64,8 @@ impl Schema {
         &self.types[id.0 as usize]
     }
 
-    /// Fills in what is derived from the fields of each struct (`by_name`, `always`). To be called once, when all types
-    /// are there and before anything is decoded.
+    /// Computes the derived fields of each struct (`by_name`, `always`). To be called once, when all types
+    /// have been added and before anything is decoded.
     pub fn index(&mut self) {
         for t in &mut self.types {
             if let Type::Struct(s) = t {
@@ -83,7 +83,7 @@ impl Schema {
             return;
         }
         let Type::Struct(s) = self.get(id) else { return };
-        // Structs held by value come first; such nesting has an end, since each level is a type of its own.
+        // Structs held by value come first; such nesting is finite, since each level is a type of its own.
         let inner: Vec<TypeId> = s.fields.iter().filter(|f| !f.pointer).map(|f| f.type_id).collect();
         for id in inner {
             self.index_always(id, done);
@@ -98,13 +98,13 @@ impl Schema {
         }
     }
 
-    /// What upstream writes for a field that is not set; `None` when it leaves it out.
+    /// The value that upstream writes for an unset field; `None` when it is omitted.
     fn when_absent(&self, field: &Field) -> Option<Value> {
         match (field.pointer, field.omit) {
             (_, Omit::Zero) | (true, Omit::Empty) => None,
             (true, Omit::Never) => Some(Value::Null),
             (false, Omit::Never) => Some(self.zero(field.type_id)),
-            // `omitempty` knows no empty struct, and these scalars are structs in Go.
+            // `omitempty` never omits a struct, and these scalars are structs in Go.
             (false, Omit::Empty) => match self.get(field.type_id) {
                 Type::Struct(_) => Some(self.zero(field.type_id)),
                 Type::Scalar(scalar) if scalar.is_go_struct() => Some(self.zero(field.type_id)),
@@ -113,7 +113,7 @@ impl Schema {
         }
     }
 
-    /// What upstream writes for the zero value of a type. A list or map that is not there is `null`.
+    /// The value that upstream writes for the zero value of a type. A nil list or map is `null`.
     pub fn zero(&self, id: TypeId) -> Value {
         match self.get(id) {
             Type::Struct(s) => Value::Object(s.empty()),
@@ -161,23 +161,22 @@ impl Schema {
     }
 }
 
-/// What a value is.
+/// A type.
 #[derive(Debug)]
 pub enum Type {
     /// A leaf.
     Scalar(Scalar),
     /// Fields by name.
     Struct(StructType),
-    /// A list; how elements are merged is told by the [`Field`] that holds it, since upstream puts the
-    /// markers there.
+    /// A list; how elements are merged is specified by its [`Field`], since upstream puts the markers there.
     List {
         /// The type of each element.
         element: TypeId,
         /// Whether protobuf holds the list in a message of its own, as field 1 (upstream's `ExtraValue`
         /// and `Verbs`). Then the field's number is that of the message, and a map may have such values.
         message: bool,
-        /// How elements are merged, where the type says it: in custom resources, whose markers stand at the list itself, so
-        /// that nested lists have theirs. A marker of the field counts more.
+        /// How elements are merged, where the type says it: in custom resources, whose markers are on the
+        /// list itself, so that nested lists have their own. A marker of the field takes precedence.
         merge: ListType,
     },
     /// String keys, one type of value.
@@ -189,7 +188,7 @@ pub enum Type {
     },
 }
 
-/// Leaves. The second word of each line says what the JSON form is.
+/// Scalar types, each with its JSON form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
     /// Boolean.
@@ -208,7 +207,7 @@ pub enum Scalar {
     },
     /// String, base64.
     Bytes,
-    /// String or number, canonicalised as `resource.Quantity` does (`1000m` -> `1`).
+    /// String or number, canonicalized as `resource.Quantity` does (`1000m` -> `1`).
     Quantity,
     /// String or 32-bit number, kept as sent (`intstr.IntOrString`).
     IntOrString,
@@ -270,29 +269,29 @@ pub struct StructType {
     /// Fields in JSON order. `apiVersion` and `kind` come first in types that have them (upstream
     /// writes `kind` before `apiVersion`) and have number 0: protobuf keeps them in the envelope.
     pub fields: Vec<Field>,
-    /// Field indices sorted by name, for lookups; made by [`Schema::index`]. The place of a field in this list is
-    /// its rank: members of an object's `Map` come in order of rank.
+    /// Field indices sorted by name, for lookups; made by [`Schema::index`]. The index of a field in this
+    /// list is its rank: members of an object's `Map` come in order of rank.
     pub by_name: Vec<u16>,
-    /// What upstream writes for fields that an object lacks (`status: {}`, `rules: null`): rank and value, in order
-    /// of rank; made by [`Schema::index`].
+    /// The values that upstream writes for absent fields (`status: {}`, `rules: null`): rank and value, in
+    /// order of rank; made by [`Schema::index`].
     pub always: Vec<(u16, Value)>,
     /// The embedded messages, which protobuf always writes, even when empty. A message comes after the
     /// one that holds it.
     pub embedded: Vec<Embedded>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
-    /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`); server-side apply deduces
-    /// their types.
+    /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`);
+    /// server-side apply deduces their types.
     pub preserves_unknown: bool,
     /// The names of the fields, sorted: by rank. Made by [`StructType::index_fields`].
     pub names: Box<[SmolStr]>,
     /// A hash table of ranks plus one; 0 where free. Made by [`StructType::index_fields`].
     pub slots: Box<[u16]>,
-    /// Which field comes after which, by rank.
+    /// The usual successor of each field, by rank.
     pub successors: Successors,
 }
 
-/// A hash of a field's name from what mostly tells names apart: the length and three of the bytes.
+/// A hash of a field's name from its length and three of its bytes.
 #[inline]
 fn hash(name: &str) -> usize {
     let bytes = name.as_bytes();
@@ -318,7 +317,7 @@ impl StructType {
             self.fields[usize::from(a)].name.cmp(&self.fields[usize::from(b)].name)
         });
         self.by_name = order;
-        // At most half full, so that a search for a free place ends soon.
+        // At most half full, so that probing is short.
         let size = (2 * self.fields.len()).next_power_of_two();
         self.slots = vec![0; size].into_boxed_slice();
         self.names = (0..self.by_name.len()).map(|rank| self.by_rank(rank).name.clone()).collect();
@@ -332,13 +331,13 @@ impl StructType {
         }
     }
 
-    /// The place of a field in the order of names.
+    /// The rank of a field in the order of names.
     #[inline]
     pub fn rank(&self, name: &str) -> Option<usize> {
         self.lookup(name).map(|(rank, _)| rank)
     }
 
-    /// The field of that JSON name and its place in the order of names.
+    /// The field of that JSON name and its rank.
     #[inline]
     pub fn lookup(&self, name: &str) -> Option<(usize, &Field)> {
         let mask = self.slots.len().checked_sub(1)?;
@@ -352,13 +351,13 @@ impl StructType {
         }
     }
 
-    /// The field at a place in the order of names.
+    /// The field of a rank.
     #[inline]
     pub fn by_rank(&self, rank: usize) -> &Field {
         &self.fields[self.by_name[rank] as usize]
     }
 
-    /// What upstream writes for a struct of which nothing is set.
+    /// The object that upstream writes for a struct without set fields.
     pub fn empty(&self) -> Map {
         let members = self
             .always
@@ -375,7 +374,7 @@ pub struct Embedded {
     pub name: SmolStr,
     /// Its protobuf number in the message that holds it.
     pub number: u32,
-    /// Which embedded message holds it, counted as in [`Field::embedded_in`]; 0 for the struct's own.
+    /// The embedded message that holds it, numbered as in [`Field::embedded_in`]; 0 for the struct's own.
     pub within: u8,
 }
 
@@ -386,15 +385,15 @@ pub struct Field {
     pub name: SmolStr,
     /// Protobuf number in its message; 0 when protobuf does not carry the field.
     pub number: u32,
-    /// Which embedded message holds the field: `n` stands for `StructType::embedded[n - 1]`, 0 for the
+    /// The embedded message that holds the field: `n` stands for `StructType::embedded[n - 1]`, 0 for the
     /// struct's own message.
     pub embedded_in: u8,
-    /// What the value is.
+    /// The type of the value.
     pub type_id: TypeId,
-    /// When upstream leaves the field out of JSON.
+    /// When upstream omits the field from JSON.
     pub omit: Omit,
-    /// Whether upstream holds it behind a pointer: then an explicit zero is kept and protobuf writes it. Of a list: whether
-    /// upstream's defaults tell an empty one from none.
+    /// Whether upstream's field is a pointer: then an explicit zero is kept and protobuf writes it. For a
+    /// list: whether upstream's defaults distinguish an empty one from nil.
     pub pointer: bool,
     /// Whether OpenAPI lists it as required.
     pub required: bool,
@@ -408,12 +407,12 @@ pub struct Field {
     pub map: MapType,
 }
 
-/// When a field is left out of JSON (Go's struct tag).
+/// When a field is omitted from JSON (Go's struct tag).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omit {
     /// Always written: an absent string is `""`, a nil list or pointer `null`, a struct `{}`.
     Never,
-    /// `omitempty`: false, 0, `""`, nil pointers, empty lists and maps are left out; structs never are.
+    /// `omitempty`: false, 0, `""`, nil pointers, empty lists and maps are omitted; structs never are.
     Empty,
     /// `omitzero` (with `omitempty` or not): structs and times too, when they are zero.
     Zero,

@@ -39,12 +39,12 @@ impl FieldSelector {
         }
     }
 
-    /// Parses the query parameter `fieldSelector`: terms `field=value`, `field==value` or `field!=value` with commas
-    /// between them; in a value `\`, `,` and `=` have a backslash before them. Empty terms are
+    /// Parses the query parameter `fieldSelector`: terms `field=value`, `field==value` or `field!=value` with
+    /// commas between them; in a value `\`, `,` and `=` have a backslash before them. Empty terms are
     /// skipped. Time and memory are proportional to the length (times its logarithm).
     pub fn parse(text: &str) -> Result<FieldSelector, SelectorError> {
         let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-        // Upstream sorts before it looks at any, so the first faulty one in this order is reported.
+        // Upstream sorts before it validates, so the first invalid term in this order is reported.
         terms.sort_unstable();
         let requirements = terms
             .into_iter()
@@ -59,9 +59,9 @@ impl FieldSelector {
         Ok(FieldSelector { requirements })
     }
 
-    /// Checks that a built-in resource can be selected by these fields, and gives them the names under
-    /// which they are stored: `spec.host` of pods becomes `spec.nodeName`, `regarding.name` of
-    /// events.k8s.io becomes `involvedObject.name`.
+    /// Checks that a built-in resource can be selected by these fields, and maps them to the names under
+    /// which they are stored: `spec.host` of pods becomes `spec.nodeName`, `regarding.name` of events.k8s.io
+    /// becomes `involvedObject.name`.
     pub fn resolve(mut self, group: &str, resource: &str) -> Result<FieldSelector, SelectorError> {
         let fields = selectable::of(group, resource);
         for requirement in &mut self.requirements {
@@ -98,8 +98,8 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// The one value that a field must have, where the selector says so. Lets a list of `metadata.name=x`
-    /// read one key.
+    /// The value that a field must equal, if the selector requires one. Lets a list of `metadata.name=x` read
+    /// one key.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
@@ -111,7 +111,7 @@ impl FieldSelector {
     }
 }
 
-/// Cuts at commas that no backslash precedes.
+/// Splits at commas that are not escaped.
 fn terms(text: &str) -> impl Iterator<Item = &str> {
     let mut escaped = false;
     text.split(move |c| {
@@ -121,7 +121,7 @@ fn terms(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Cuts a term at its first operator.
+/// Splits a term at its first operator.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let bytes = term.as_bytes();
     let at = (0..bytes.len()).find(|&i| bytes[i] == b'=' || bytes[i..].starts_with(b"!="))?;

@@ -1,6 +1,6 @@
 //! Label selectors: requirements and how they match.
 
-use super::{parser, Fault, RequirementError, SelectorError};
+use super::{parser, LabelError, RequirementError, SelectorError};
 use crate::error::quoted;
 use crate::{names, Value};
 use smol_str::SmolStr;
@@ -39,9 +39,9 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Checks key and values against the rules of labels and of the operator: `in` and `notin` take one value or
-    /// more, `=`, `==`, `!=`, `<` and `>` exactly one, the others none; what `<` and `>` compare with is
-    /// a 64-bit integer.
+    /// Checks key and values against the rules of labels and of the operator: `in` and `notin` take one value
+    /// or more, `=`, `==`, `!=`, `<` and `>` exactly one, the others none; the operand of `<` and `>` is a
+    /// 64-bit integer.
     pub fn new(
         key: impl Into<SmolStr>,
         operator: Operator,
@@ -49,9 +49,9 @@ impl Requirement {
     ) -> Result<Requirement, RequirementError> {
         use Operator::*;
         let key = key.into();
-        // Errors name the place of a value as it came, the requirement keeps them sorted.
+        // Errors name the original index of a value, the requirement stores values sorted.
         let mut values: Vec<SmolStr> = values.into_iter().map(Into::into).collect();
-        let mut errors = Vec::from_iter(Fault::of("key", &key, &names::qualified_name_errors(&key)));
+        let mut errors = Vec::from_iter(LabelError::of("key", &key, &names::qualified_name_errors(&key)));
         let count_error = match operator {
             In | NotIn if values.is_empty() => Some("for 'in', 'notin' operators, values set can't be empty"),
             Equals | DoubleEquals | NotEquals if values.len() != 1 => {
@@ -66,17 +66,21 @@ impl Requirement {
             _ => None,
         };
         if let Some(detail) = count_error {
-            errors.push(Fault { path: "values".into(), value: json_list(&values), detail: detail.into() });
+            errors.push(LabelError {
+                path: "values".into(),
+                value: json_list(&values),
+                detail: detail.into(),
+            });
         }
         if matches!(operator, GreaterThan | LessThan) {
             for (i, value) in values.iter().enumerate().filter(|(_, v)| v.parse::<i64>().is_err()) {
                 let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
-                errors.push(Fault::new(format!("values[{i}]"), value, detail));
+                errors.push(LabelError::new(format!("values[{i}]"), value, detail));
             }
         }
         for (i, value) in values.iter().enumerate() {
             let broken = names::label_value_errors(value);
-            errors.extend(Fault::of(&format!("values[{i}][{key}]"), value, &broken));
+            errors.extend(LabelError::of(&format!("values[{i}][{key}]"), value, &broken));
         }
         if !errors.is_empty() {
             return Err(RequirementError::Invalid(errors));
@@ -160,7 +164,7 @@ impl fmt::Display for Requirement {
 pub struct LabelSelector {
     /// Sorted by key.
     requirements: Vec<Requirement>,
-    /// What an absent selector object means: no object at all.
+    /// Set for an absent selector object, which matches no object.
     nothing: bool,
 }
 
@@ -181,7 +185,7 @@ impl LabelSelector {
         parser::parse(text).map(LabelSelector::from_requirements)
     }
 
-    /// Makes a selector of requirements.
+    /// A selector of requirements.
     pub fn from_requirements(mut requirements: Vec<Requirement>) -> LabelSelector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         LabelSelector { requirements, nothing: false }
@@ -220,8 +224,8 @@ impl LabelSelector {
         Ok(LabelSelector::from_requirements(requirements))
     }
 
-    /// A selector of exact labels, as ReplicationControllers and Services have it (`{"app": "web"}`). It
-    /// is not checked; an empty map matches everything.
+    /// A selector of exact labels, as in ReplicationControllers and Services (`{"app": "web"}`). It is not
+    /// checked; an empty map matches everything.
     pub fn from_map<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> LabelSelector {
         LabelSelector::from_requirements(
             labels
@@ -250,7 +254,7 @@ impl LabelSelector {
         !self.nothing && self.requirements.iter().all(|r| r.matches(label(&r.key)))
     }
 
-    /// Whether labels match that come sorted by key: one pass over both. Allocates nothing.
+    /// Whether labels sorted by key match: one pass over both. Allocates nothing.
     pub fn matches_sorted<'a>(&self, labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
         let mut labels = labels.into_iter();
         let mut current = labels.next();
@@ -289,7 +293,7 @@ fn expression_of(expression: &Value) -> Result<Requirement, SelectorError> {
 }
 
 /// Writes the selector as upstream does; parsing that gives the selector back, except for the one that
-/// matches nothing, which has no text form and is written as nothing at all.
+/// matches nothing, which has no text form and is written as the empty string.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.requirements.iter().enumerate() {

@@ -39,21 +39,21 @@ use std::fmt::{self, Write};
 /// A selector that cannot be used: 400 BadRequest with this text as message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// A label selector has something else where this was expected.
+    /// A label selector has an unexpected token.
     #[error("found '{found}', expected: {expected}")]
     Unexpected {
-        /// What stands there.
+        /// The token found.
         found: String,
-        /// What may stand there.
+        /// The tokens expected.
         expected: &'static str,
     },
-    /// One requirement of a label selector is wrong.
+    /// A requirement of a label selector is invalid.
     #[error("unable to parse requirement: {0}")]
     Requirement(RequirementError),
-    /// A selector object holds a wrong requirement.
+    /// A selector object has an invalid requirement.
     #[error(transparent)]
     Object(RequirementError),
-    /// A selector object holds an unknown operator.
+    /// A selector object has an unknown operator.
     #[error("{} is not a valid label selector operator", quoted(.0))]
     Operator(String),
     /// A part of a selector object has the wrong type.
@@ -67,10 +67,10 @@ pub enum SelectorError {
         /// The term without an operator.
         term: String,
     },
-    /// A value of a field selector has a backslash before something that needs none.
+    /// A value of a field selector has an invalid escape.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    /// A value of a field selector has a bare `,` or `=`, given as its code point.
+    /// A value of a field selector has an unescaped `,` or `=`, given as its code point.
     #[error("invalid field selector: unescaped character in value: {0}")]
     Unescaped(u32),
     /// The resource cannot be selected by this field.
@@ -78,29 +78,29 @@ pub enum SelectorError {
     Field(UnsupportedField),
 }
 
-/// What is wrong with one requirement of a label selector.
+/// An error in one requirement of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// Something else stands where this was expected.
+    /// An unexpected token.
     #[error("found '{found}', expected: {expected}")]
     Unexpected {
-        /// What stands there.
+        /// The token found.
         found: String,
-        /// What may stand there.
+        /// The tokens expected.
         expected: &'static str,
     },
     /// `in` or `notin` is not followed by a list.
     #[error("found '{0}' expected: '('")]
     List(String),
     /// Keys or values break the rules of labels.
-    #[error("{}", Faults(.0))]
-    Invalid(Vec<Fault>),
+    #[error("{}", LabelErrors(.0))]
+    Invalid(Vec<LabelError>),
 }
 
 /// A key or value that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Where, as a field path: `values[0][app]`; `<nil>` for a key of the query parameter.
+pub struct LabelError {
+    /// The field path: `values[0][app]`; `<nil>` for a key of the query parameter.
     pub path: String,
     /// The value, quoted.
     pub value: String,
@@ -108,27 +108,27 @@ pub struct Fault {
     pub detail: String,
 }
 
-impl Fault {
-    fn new(path: impl Into<String>, value: &str, detail: &str) -> Fault {
-        Fault { path: path.into(), value: quoted(value), detail: detail.into() }
+impl LabelError {
+    fn new(path: impl Into<String>, value: &str, detail: &str) -> LabelError {
+        LabelError { path: path.into(), value: quoted(value), detail: detail.into() }
     }
 
-    /// A error with all that a rule of names says about the value, or none.
-    fn of(path: &str, value: &str, errors: &[String]) -> Option<Fault> {
-        (!errors.is_empty()).then(|| Fault::new(path, value, &errors.join("; ")))
+    /// An error with all messages of a name rule about the value, or none.
+    fn of(path: &str, value: &str, errors: &[String]) -> Option<LabelError> {
+        (!errors.is_empty()).then(|| LabelError::new(path, value, &errors.join("; ")))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LabelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: Invalid value: {}: {}", self.path, self.value, self.detail)
     }
 }
 
-/// One error as it is, several in brackets: Go's aggregate of errors.
-struct Faults<'a>(&'a [Fault]);
+/// Formats one error plainly, several in brackets, as Go's aggregate of errors.
+struct LabelErrors<'a>(&'a [LabelError]);
 
-impl fmt::Display for Faults<'_> {
+impl fmt::Display for LabelErrors<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             [one] => one.fmt(f),

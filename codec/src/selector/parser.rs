@@ -1,9 +1,9 @@
 //! The grammar of label selectors: `x in (a,,b), y, !z, w != v, n > 5`.
 //!
-//! The tokens are upstream's, with its oddities: `in` and `notin` are operators only behind a key, so
-//! `in in (in)` is a requirement; a NUL ends a word, and where none has begun it ends the selector.
+//! The tokens are upstream's, with its oddities: `in` and `notin` are operators only after a key, so
+//! `in in (in)` is a requirement; a NUL ends a word, and outside of a word it ends the selector.
 
-use super::{Fault, Operator, Requirement, RequirementError, SelectorError};
+use super::{LabelError, Operator, Requirement, RequirementError, SelectorError};
 use crate::names;
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ enum Token {
 }
 
 impl Token {
-    /// As it counts where keys and values stand: there the operators `in` and `notin` are words.
+    /// As a key or value: there the operators `in` and `notin` are words.
     fn as_value(self) -> Token {
         match self {
             Token::In | Token::NotIn => Token::Word,
@@ -113,7 +113,7 @@ impl<'a> Parser<'a> {
             return self.unexpected("identifier");
         }
         let key = self.literal;
-        if let Some(error) = Fault::of("<nil>", key, &names::qualified_name_errors(key)) {
+        if let Some(error) = LabelError::of("<nil>", key, &names::qualified_name_errors(key)) {
             return Err(RequirementError::Invalid(vec![error]));
         }
         self.advance();
@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, which may be left out: `x=` asks for the empty string.
+    /// One value, which may be omitted: `x=` is the empty string.
     fn single_value(&mut self) -> Result<&'a str, RequirementError> {
         match self.token.as_value() {
             Token::End | Token::Comma => Ok(""),
@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values in parentheses; each may be left out, and then means the empty string.
+    /// Values in parentheses; an omitted one is the empty string.
     fn value_list(&mut self) -> Result<BTreeSet<&'a str>, RequirementError> {
         if self.token != Token::Open {
             return Err(RequirementError::List(self.literal.to_owned()));

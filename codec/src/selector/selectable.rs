@@ -1,7 +1,7 @@
-//! Which fields each resource can be selected by, and where their values come from.
+//! The selectable fields of each resource, and the sources of their values.
 //!
-//! Facts of upstream's `pkg/registry/*/strategy.go` (values) and `pkg/apis/*/v1/conversion.go` (labels and the
-//! texts of refusals). Two rules differ, on purpose: ReplicaSets can be selected by `status.replicas`, as the
+//! Facts of upstream's `pkg/registry/*/strategy.go` (values) and `pkg/apis/*/v1/conversion.go` (labels and
+//! error messages). Two rules differ, on purpose: ReplicaSets can be selected by `status.replicas`, as the
 //! Kubernetes documentation says, though upstream refuses it in apps/v1.
 
 use crate::error::quoted;
@@ -13,11 +13,11 @@ use std::fmt;
 /// A field that a resource can be selected by.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SelectableField {
-    /// What clients write.
+    /// The label in selectors.
     pub label: &'static str,
     /// The name under which the value is stored; another label may share it.
     pub name: &'static str,
-    /// Where the value comes from: the first of these paths with a non-empty value. A number steps into a list.
+    /// The sources of the value: the first of these paths with a non-empty value. A number steps into a list.
     paths: &'static [&'static [&'static str]],
     /// The value when there is none.
     absent: &'static str,
@@ -34,7 +34,7 @@ impl SelectableField {
             .unwrap_or(Cow::Borrowed(self.absent))
     }
 
-    /// Whether this is `metadata.name` or `metadata.namespace`, which the key of the object holds already.
+    /// Whether this is `metadata.name` or `metadata.namespace`, which are part of the object's key.
     pub fn in_key(&self) -> bool {
         self.name.starts_with("metadata.")
     }
@@ -64,8 +64,8 @@ pub fn selectable_fields(group: &str, resource: &str) -> &'static [SelectableFie
     of(group, resource)
 }
 
-/// The fields whose values are stored beside an object: each name once, without those of the key. Both faces of
-/// events store the same ones, read from the core/v1 form.
+/// The fields whose values are stored in the object header: each name once, without those of the key. Both
+/// API versions of events store the same ones, read from the core/v1 form.
 pub fn stored_fields(group: &str, resource: &str) -> impl Iterator<Item = &'static SelectableField> {
     let fields = match (group, resource) {
         ("events.k8s.io", "events") => EVENT,
@@ -123,7 +123,7 @@ static POD: &[SelectableField] = fields! {
     "spec.hostNetwork": ["spec", "hostNetwork"], "false";
     "status.phase": ["status", "phase"];
     "status.podIP": ["status", "podIP"] | ["status", "podIPs", "0", "ip"];
-    // Upstream takes the label but has no value for it.
+    // Upstream accepts the label but has no value for it.
     "status.podIPs": [];
     "status.nominatedNodeName": ["status", "nominatedNodeName"];
 };
@@ -206,12 +206,12 @@ static RESOURCE_SLICE: &[SelectableField] = fields! {
     "spec.driver": ["spec", "driver"];
 };
 
-/// How a refusal is put, which differs between resources.
+/// The wording of an error, which differs between resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wording {
-    /// Of most resources that have a list of their own, and of custom resources.
+    /// For most resources with selectable fields, and for custom resources.
     Plain,
-    /// Of resources without a list of their own.
+    /// For resources without selectable fields of their own.
     Default,
     /// Of jobs.
     Job,
@@ -249,14 +249,14 @@ impl Wording {
 /// The fields that a custom resource can be selected by: `selectableFields` of one version of its definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CustomFields {
-    /// Whether `metadata.namespace` counts.
+    /// Whether `metadata.namespace` is selectable.
     pub namespaced: bool,
     /// The JSON paths without the leading dot, which are the labels too: `spec.color`.
     pub paths: Vec<SmolStr>,
 }
 
 impl CustomFields {
-    /// Takes the paths as the definition has them: `.spec.color`.
+    /// Creates the fields from the paths in a definition: `.spec.color`.
     pub fn new<'a>(namespaced: bool, json_paths: impl IntoIterator<Item = &'a str>) -> CustomFields {
         let paths = json_paths.into_iter().map(|p| p.strip_prefix('.').unwrap_or(p).to_smolstr()).collect();
         CustomFields { namespaced, paths }

@@ -247,7 +247,7 @@ fn labels_become_stored_names() {
     assert_eq!(names("", "secrets"), ["type"]);
     assert_eq!(names("", "events"), names("events.k8s.io", "events"));
     assert!(!names("", "pods").contains(&"spec.host") && names("", "pods").contains(&"spec.nodeName"));
-    // Whatever a label resolves to is stored, or is in the key.
+    // Every resolved field is stored in the header, or part of the key.
     for (group, resource) in [("", "pods"), ("", "events"), ("events.k8s.io", "events"), ("batch", "jobs")] {
         for field in selectable_fields(group, resource) {
             assert!(field.in_key() || names(group, resource).contains(&field.name), "{}", field.label);
@@ -333,7 +333,7 @@ fn requirement() -> impl Strategy<Value = Requirement> {
     )
 }
 
-/// What a requirement means, said once more in the words of the API documents.
+/// The semantics of a requirement, as a second implementation after the API documentation.
 fn satisfied(requirement: &Requirement, labels: &std::collections::BTreeMap<String, String>) -> bool {
     let label = labels.get(requirement.key());
     let listed = label.is_some_and(|l| requirement.values().iter().any(|v| v == l));
@@ -372,7 +372,7 @@ proptest! {
 
     #[test]
     fn printed_field_selectors_parse_back(terms in prop::collection::vec(("[a-c.]{1,5}", any::<bool>(), "[a,=\\\\!é]{0,4}"), 0..5)) {
-        // Printing sorts nothing, parsing does: start from what a parser has made.
+        // Printing sorts nothing, parsing does: start from a parsed selector.
         let text: Vec<_> = terms.iter().map(|(field, equal, value)| {
             let value = value.replace('\\', r"\\").replace(',', r"\,").replace('=', r"\=");
             format!("{field}{}{value}", if *equal { "=" } else { "!=" })

@@ -4,7 +4,7 @@ use crate::time::{human, Timestamp};
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// The moment that ages are counted to.
+/// The time relative to which ages are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now(Timestamp);
 
@@ -21,8 +21,8 @@ impl From<Timestamp> for Now {
 }
 
 impl Now {
-    /// How long ago a timestamp was; `<unknown>` for none, `<invalid>` for what is no timestamp or lies in
-    /// the future by more than the two seconds that clocks may differ.
+    /// How long ago a timestamp was; `<unknown>` for none, `<invalid>` for a malformed timestamp or one more
+    /// than two seconds in the future.
     pub fn age(self, timestamp: &str) -> Cow<'static, str> {
         match Timestamp::parse(timestamp) {
             Ok(then) => span(then, self.0),
@@ -45,7 +45,7 @@ pub(super) fn seconds(n: i64) -> Cow<'static, str> {
     Cow::Owned(human(n).into())
 }
 
-/// The whole seconds from one moment to another, cut towards zero as Go does.
+/// The whole seconds between two times, truncated towards zero as in Go.
 fn span(from: Timestamp, to: Timestamp) -> Cow<'static, str> {
     let whole = to.seconds.saturating_sub(from.seconds);
     seconds(match to.nanos.cmp(&from.nanos) {

@@ -1,4 +1,4 @@
-//! Cells: what stands in a column of a row, and where it comes from.
+//! Cells: the content of a column in a row, and its source.
 
 use super::age::Now;
 use super::compute::pod;
@@ -48,7 +48,7 @@ impl From<i64> for Cell<'_> {
     }
 }
 
-/// Where the cells of a built-in column come from. Paths are dotted keys from the root of the object.
+/// The source of the cells of a built-in column. Paths are dotted keys from the root of the object.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// The scalar at a path as text; another text when absent or empty.
@@ -65,13 +65,12 @@ pub(super) enum Source {
     Ratio(&'static str, &'static str),
     /// The number of elements of the list or map at a path.
     Count(&'static str),
-    /// The elements of a list of texts with commas between them, or one field of each element; a text when that
-    /// gives nothing.
+    /// The elements of a list of texts with commas between them, or one field of each element; a text when
+    /// that gives nothing.
     Join { list: &'static str, field: Option<&'static str>, absent: &'static str },
     /// The labels at a path: `a=1,b=2`, `<none>`.
     Labels(&'static str),
-    /// The selector object at a path, as text; the texts for one that selects without conditions and for a
-    /// faulty one.
+    /// The selector object at a path, as text; the texts for an empty and for an invalid one.
     Selector(&'static str, &'static str, &'static str),
     /// The status of a condition, the list and the type given; `?` when there is none.
     Condition(&'static str, &'static str),
@@ -83,17 +82,17 @@ pub(super) enum Source {
 
 /// A cell that takes more than a path.
 pub(super) struct Computation {
-    /// What it reads: paths as [`super::project::Paths`] takes them.
+    /// The paths that it reads, in the syntax of [`super::project::Paths`].
     pub reads: &'static [&'static str],
-    /// How it is computed. Whatever the object holds gives some cell.
+    /// Computes the cell; defined for any object.
     pub cell: for<'a> fn(&'a Value, Now) -> Cell<'a>,
 }
 
-/// The object that a row shows.
+/// The object of a row.
 pub(super) struct Row<'a> {
     pub object: &'a Value,
     pub now: Now,
-    /// Three columns of pods show parts of one summary; the first of them makes it.
+    /// Three columns of pods show parts of one summary, which is computed once.
     pub pod: OnceCell<pod::Summary<'a>>,
 }
 
@@ -104,7 +103,7 @@ impl<'a> Row<'a> {
 }
 
 impl Source {
-    /// What it reads of an object, for the projection.
+    /// The paths that it reads, for the projection.
     pub fn reads(&self, mut read: impl FnMut(&str)) {
         match *self {
             Source::Text(path, _)
@@ -191,7 +190,7 @@ fn labels(object: &Value, path: &str) -> String {
     pairs.join(",")
 }
 
-/// Where the cells of any column come from.
+/// The source of the cells of any column.
 pub(super) enum AnySource {
     /// A column of a built-in kind.
     Builtin(Source),

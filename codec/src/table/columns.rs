@@ -29,7 +29,7 @@ impl Spec {
         Spec { format: "name", ..self }
     }
 
-    /// Declared as another type than its cells have, as upstream does in places.
+    /// Declared with another type than its cells have, as in upstream.
     const fn declared(self, kind: &'static str) -> Spec {
         Spec { kind, ..self }
     }

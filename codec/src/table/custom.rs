@@ -1,16 +1,16 @@
-//! Columns of custom resources: `additionalPrinterColumns`, whose values a JSONPath names.
+//! Columns of custom resources: `additionalPrinterColumns`, with a JSONPath each.
 //!
-//! Of JSONPath (`k8s.io/client-go/util/jsonpath`) the parts that lead to one value: keys (`.a`, `['a.b']`, with
-//! `\.` for a dot in a key), indices and slices, wildcards, and filters that compare a path with a literal
-//! (`[?(@.type=="Ready")]`). Only the first result counts, as upstream takes no other. A column whose path uses
-//! anything else stays empty.
+//! Of JSONPath (`k8s.io/client-go/util/jsonpath`) the subset that selects one value: keys (`.a`, `['a.b']`,
+//! with `\.` for a dot in a key), indices and slices, wildcards, and filters that compare a path with a
+//! literal (`[?(@.type=="Ready")]`). Only the first result is used, as in upstream. A column whose path uses
+//! anything else is empty.
 
 use super::age::Now;
 use super::cell::Cell;
 use super::read::scalar;
 use crate::Value;
 
-/// How a column shows its value: the `type` of its definition.
+/// How a column formats its value: the `type` of its definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -32,7 +32,7 @@ pub(super) struct CustomColumn {
 enum Step {
     Key(String),
     Wildcard,
-    /// From, up to but without, and by how much; negative counts from the end.
+    /// Start, exclusive end, and step; negative counts from the end.
     Slice(Option<i64>, Option<i64>, i64),
     Filter(Vec<Step>, Comparison),
 }
@@ -59,7 +59,7 @@ impl CustomColumn {
         CustomColumn { kind, path }
     }
 
-    /// What it reads: the leading keys, and all below.
+    /// The path that it reads: the leading keys, with everything below.
     pub fn reads(&self) -> Option<String> {
         let steps = self.path.as_ref()?;
         let keys = steps.iter().map_while(|step| match step {
@@ -74,7 +74,7 @@ impl CustomColumn {
         let found = self.path.as_ref().and_then(|path| first(object, path));
         match (self.kind, found) {
             (_, None) => Cell::Null,
-            // Go prints a nil that the path leads to in this way.
+            // Go prints a nil result like this.
             (Kind::Text, Some(Value::Null)) => "<no value>".into(),
             (Kind::Text, Some(value @ (Value::Array(_) | Value::Object(_)))) => {
                 let mut json = Vec::new();
@@ -96,7 +96,7 @@ impl CustomColumn {
     }
 }
 
-/// The first value that a path leads to.
+/// The first result of a path.
 fn first<'a>(value: &'a Value, path: &[Step]) -> Option<&'a Value> {
     let Some((step, rest)) = path.split_first() else { return Some(value) };
     match (step, value) {
@@ -172,13 +172,13 @@ impl<'a> Parser<'a> {
         self.rest = self.rest.trim_start();
     }
 
-    /// A whole path; `None` when it is none of ours.
+    /// A whole path; `None` when it is not supported.
     fn steps(mut self) -> Option<Vec<Step>> {
         let steps = self.path()?;
         self.rest.trim().is_empty().then_some(steps)
     }
 
-    /// Steps up to something that is none.
+    /// Steps up to the first token that is not a step.
     fn path(&mut self) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
         loop {
@@ -213,7 +213,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands in brackets, up to and with the closing one.
+    /// The content of brackets, including the closing one.
     fn bracket(&mut self) -> Option<Step> {
         self.space();
         let step = if self.take("?(") {
@@ -232,7 +232,7 @@ impl<'a> Parser<'a> {
             match parts[..] {
                 [index] => {
                     let index = number(index)??;
-                    // From the last element on there is no end to name.
+                    // For the last element the end is open.
                     Step::Slice(Some(index), Some(index + 1).filter(|end| *end != 0), 1)
                 }
                 [from, to] => Step::Slice(number(from)?, number(to)?, 1),
@@ -244,7 +244,7 @@ impl<'a> Parser<'a> {
         self.take("]").then_some(step)
     }
 
-    /// A quoted text; `None` when no quote stands here, `Some(None)` when it does not end.
+    /// A quoted string; `None` when there is no quote, `Some(None)` when it is unterminated.
     fn quoted(&mut self) -> Option<Option<String>> {
         let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         let mut text = String::new();
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
         Some(None)
     }
 
-    /// A filter behind `?(`, up to and with the closing parenthesis.
+    /// A filter after `?(`, including the closing parenthesis.
     fn filter(&mut self) -> Option<Step> {
         self.space();
         if !self.take("@") {
@@ -370,7 +370,7 @@ mod tests {
             ("boolean", ".spec.size", Cell::Null),
             ("date", ".metadata.creationTimestamp", text("5m")),
             ("date", ".spec.color", text("<invalid>")),
-            // Not ours, or not well formed.
+            // Not supported, or malformed.
             ("string", "..color", Cell::Null),
             ("string", ".spec.list[", Cell::Null),
             ("string", ".spec.list[x]", Cell::Null),

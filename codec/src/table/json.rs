@@ -41,7 +41,7 @@ pub(super) fn cell(cell: &Cell<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A tree, with the members of objects in key order. Its depth is bounded by whoever parsed it.
+/// A tree, with the members of objects in key order. Its depth is bounded by the parser.
 pub(super) fn value(value_: &Value, out: &mut Vec<u8>) {
     match value_ {
         Value::Null => out.extend_from_slice(b"null"),

@@ -1,13 +1,14 @@
 //! Tables and PartialObjectMetadata: the representations of `meta.k8s.io`.
 //!
-//! A table is what kubectl prints. Which columns a resource has, and where their cells come from, is data
-//! ([`columns`](self) in `columns.rs`): a name, a type, a priority (0, or 1 for wide output), and a source, which is
-//! a path in most cases and a named computation (`pod status`, `service ports`) in the rest. The facts are those
-//! of upstream's `pkg/printers/internalversion` and of a running server; descriptions are left empty.
-//! Custom resources bring columns of their own.
+//! A table is what kubectl prints. The columns of a resource, and the sources of their cells, are data
+//! ([`columns`](self) in `columns.rs`): a name, a type, a priority (0, or 1 for wide output), and a source,
+//! which is a path in most cases and a named computation (`pod status`, `service ports`) in the rest. The
+//! facts are those of upstream's `pkg/printers/internalversion` and of a running server; descriptions are
+//! left empty. Custom resources have columns of their own.
 //!
-//! Rows are written one by one into a buffer, so a list streams. A row is made from the stored JSON body: the paths
-//! of all columns are compiled into a tree, the body is scanned once and only what the columns need is read.
+//! Rows are written one by one into a buffer, so a list streams. A row is made from the stored JSON body: the
+//! paths of all columns are compiled into a tree, the body is scanned once and only what the columns need is
+//! read.
 //!
 //! ```
 //! use plinth_codec::negotiate::MetaVersion;
@@ -39,7 +40,7 @@ mod writer;
 pub use age::Now;
 pub use cell::Cell;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
-pub use project::{Malformed, Paths};
+pub use project::{MalformedJson, Paths};
 pub use writer::{ListMeta, RowObject, Writer};
 
 use crate::Value;
@@ -48,30 +49,30 @@ use custom::CustomColumn;
 use smol_str::SmolStr;
 use std::sync::OnceLock;
 
-/// The head of a column.
+/// The definition of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// What stands above it.
+    /// The column's title.
     pub name: SmolStr,
-    /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource are
-    /// ages; some `string` columns of built-in kinds hold integers, as upstream has it.
+    /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource
+    /// are ages; some `string` columns of built-in kinds hold integers, as upstream has it.
     pub kind: SmolStr,
     /// `name` marks the column that identifies the row; mostly empty.
     pub format: SmolStr,
-    /// What it means; empty for built-in kinds.
+    /// The description; empty for built-in kinds.
     pub description: SmolStr,
     /// 0 for columns that are always shown, greater for those of wide output.
     pub priority: i64,
 }
 
-/// What a row is marked with; kubectl hides rows that are `Completed` when asked to.
+/// The condition of a row; kubectl can hide rows that are `Completed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCondition {
     /// The type of the condition; its status is always `True`.
     pub kind: &'static str,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: &'static str,
-    /// Why, in a sentence.
+    /// The message.
     pub message: &'static str,
 }
 
@@ -104,7 +105,8 @@ impl Definition {
     }
 
     /// The columns of a version of a custom resource: `Name`, then its `additionalPrinterColumns`, each an
-    /// object with `name`, `type`, `jsonPath` and perhaps `format`, `description`, `priority`; without any, `Age`.
+    /// object with `name`, `type`, `jsonPath` and perhaps `format`, `description`, `priority`; without any,
+    /// `Age`.
     pub fn custom(printer_columns: &[Value]) -> Definition {
         let mut definition = Definition::builtin(&[columns::NAME], None);
         for column in printer_columns {
@@ -147,37 +149,37 @@ impl Definition {
         self.sources.push(AnySource::Custom(source));
     }
 
-    /// The heads of the columns.
+    /// The column definitions.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The cells of an object, one per column. Absent fields give what upstream shows for them; whatever the
-    /// object holds, there are cells.
+    /// The cells of an object, one per column. Absent fields are shown as in upstream; defined for any
+    /// object.
     pub fn cells<'a>(&'a self, object: &'a Value, now: Now) -> impl ExactSizeIterator<Item = Cell<'a>> {
         let row = Row::new(object, now);
         self.sources.iter().map(move |source| source.cell(&row))
     }
 
-    /// What the row of an object is marked with.
+    /// The condition of an object's row.
     pub fn condition(&self, object: &Value) -> Option<RowCondition> {
         self.condition.and_then(|condition| condition(object))
     }
 
-    /// Whether a column shows `metadata.resourceVersion`, which stored bodies leave out.
+    /// Whether a column shows `metadata.resourceVersion`, which stored bodies do not contain.
     fn shows_resource_version(&self) -> bool {
         self.paths.covers(&["metadata", "resourceVersion"])
     }
 
-    /// What the columns read of an object.
+    /// The paths that the columns read.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
 }
 
-/// The columns of a built-in resource. The rows of events are made from the core/v1 form, those of autoscalers from
-/// autoscaling/v2, whichever version is asked for. Resources without columns of their own have `Name` and
-/// `Created At`.
+/// The columns of a built-in resource. The rows of events are made from the core/v1 form, those of
+/// autoscalers from autoscaling/v2, for any requested version. Resources without columns of their own have
+/// `Name` and `Created At`.
 pub fn definition(group: &str, resource: &str) -> &'static Definition {
     struct All {
         own: Vec<(&'static str, &'static str, Definition)>,
@@ -204,7 +206,7 @@ pub fn scale() -> &'static Definition {
     SCALE.get_or_init(|| Definition::builtin(columns::SCALE, None))
 }
 
-/// What the rows of a table carry besides their cells: the query parameter `includeObject`.
+/// The objects in the rows of a table: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.

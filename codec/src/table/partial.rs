@@ -5,9 +5,9 @@ use super::writer::ListMeta;
 use crate::negotiate::MetaVersion;
 use crate::{Map, Value};
 
-/// Appends a PartialObjectMetadata as JSON, made from the metadata object of a stored body: `{"name":…}`, braces
-/// included, without a resourceVersion. An empty `resource_version` puts none in (the metadata has its own, or
-/// none). A copy; nothing is parsed.
+/// Appends a PartialObjectMetadata as JSON, made from the metadata object of a stored body: `{"name":…}`,
+/// braces included, without a resourceVersion. An empty `resource_version` adds none (the metadata has its
+/// own, or none). A copy; nothing is parsed.
 pub fn write_partial_metadata(
     metadata: &[u8],
     resource_version: &str,
@@ -17,7 +17,7 @@ pub fn write_partial_metadata(
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":{");
-    // Whatever stands between the braces.
+    // The text between the braces.
     let members = metadata.get(1..).unwrap_or_default();
     if !resource_version.is_empty() {
         out.extend_from_slice(b"\"resourceVersion\":");

@@ -1,34 +1,33 @@
-//! Reading the few values that a table needs out of a JSON body, without building the rest.
+//! Reading only the values that a table needs from a JSON body.
 //!
-//! The paths of a table's columns form a tree ([`Paths`]). One pass over the body descends where a path
-//! goes on and skips everything else. Reading a pod of 3 KiB takes less time than copying its parsed
-//! tree would.
+//! The paths of a table's columns form a tree ([`Paths`]). One pass over the body descends along the paths
+//! and skips everything else. Reading a pod of 3 KiB takes less time than copying its parsed tree would.
 //!
-//! A path is a row of keys with dots between them. `[]` behind a key goes into each element of a list,
-//! `#` at the end asks for the number of elements only. Keys that hold dots are not reachable; ask for the
-//! map that has them.
+//! A path is a sequence of keys separated by dots. `[]` after a key descends into each element of a list, `#`
+//! at the end reads the number of elements only. Keys with dots cannot be addressed; read the map that has
+//! them.
 
 use crate::blocks::{container_len, quote_or_backslash};
 use crate::{Map, Value};
 use smol_str::SmolStr;
 
-/// How deep values are read; what lies deeper reads as `null`. No column looks that far, and the stack is
-/// not for input to fill.
+/// Maximum depth; deeper values are read as `null`. No column reads that deep, and the recursion must be
+/// bounded.
 const MAX_DEPTH: usize = 128;
 
-/// A body that is not JSON. It says where, in bytes from the start.
+/// A body that is not JSON, with the offset of the error in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON at byte {0}")]
-pub struct Malformed(pub usize);
+pub struct MalformedJson(pub usize);
 
-/// What to read of an object.
+/// The paths to read of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Paths {
-    /// Members to go into. A handful at most, so they are searched one by one.
+    /// Members to descend into. Few, so they are searched linearly.
     keys: Vec<(SmolStr, Paths)>,
-    /// What to read of each element of a list.
+    /// The paths to read of each element of a list.
     each: Option<Box<Paths>>,
-    /// Read all there is.
+    /// Read the whole value.
     whole: bool,
     /// Read the number of elements.
     count: bool,
@@ -66,16 +65,16 @@ impl Paths {
         }
     }
 
-    /// The parts of a JSON object that the paths lead to: objects with these members only, lists whose
-    /// elements are cut likewise, and numbers where only those were asked for. One pass over the body.
+    /// The selected parts of a JSON object: objects with these members only, lists with elements reduced
+    /// likewise, and numbers for counts. One pass over the body.
     ///
     /// # Errors
-    /// [`Malformed`] where the text is found not to be JSON. What is skipped is not checked in full.
-    pub fn read(&self, json: &[u8]) -> Result<Value, Malformed> {
+    /// [`MalformedJson`] where the text is found not to be JSON. Skipped parts are not fully validated.
+    pub fn read(&self, json: &[u8]) -> Result<Value, MalformedJson> {
         Reader { json, at: 0 }.value(self, MAX_DEPTH)
     }
 
-    /// Whether the value at a row of keys is read.
+    /// Whether the value at a sequence of keys is read.
     pub fn covers(&self, keys: &[&str]) -> bool {
         match keys.split_first() {
             _ if self.whole => true,
@@ -84,13 +83,13 @@ impl Paths {
         }
     }
 
-    /// Whether nothing but the number of elements was asked for; with anything else it can be counted.
+    /// Whether only the number of elements is read; otherwise it can be counted from the value.
     fn count_only(&self) -> bool {
         self.count && !self.whole && self.each.is_none() && self.keys.is_empty()
     }
 
     fn below(&self, key: &[u8]) -> Option<&(SmolStr, Paths)> {
-        // The last byte tells most keys of one length apart, without a call.
+        // Comparing the last byte first distinguishes most keys of one length, without a call.
         let last = key.last();
         self.keys.iter().find(|(k, _)| {
             let k = k.as_bytes();
@@ -99,7 +98,7 @@ impl Paths {
     }
 }
 
-/// What everything below a path that was asked for whole is read with.
+/// Reads everything; used below a path that is read whole.
 static WHOLE: Paths = Paths { keys: Vec::new(), each: None, whole: true, count: false };
 
 struct Reader<'a> {
@@ -108,11 +107,11 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn malformed<T>(&self) -> Result<T, Malformed> {
-        Err(Malformed(self.at))
+    fn malformed<T>(&self) -> Result<T, MalformedJson> {
+        Err(MalformedJson(self.at))
     }
 
-    /// The next byte that is no space, without stepping over it; NUL, which starts nothing, at the end.
+    /// The next byte that is not white space, without consuming it; NUL, which starts no value, at the end.
     #[inline]
     fn peek(&mut self) -> u8 {
         loop {
@@ -124,7 +123,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a byte if it comes next.
+    /// Consumes a byte if it is next.
     #[inline]
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == byte;
@@ -132,9 +131,9 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Steps over a byte that must come next.
+    /// Consumes a byte that must be next.
     #[inline]
-    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn expect(&mut self, byte: u8) -> Result<(), MalformedJson> {
         if self.take(byte) {
             Ok(())
         } else {
@@ -142,7 +141,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn value(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let Some(depth) = depth.checked_sub(1) else {
             self.skip()?;
             return Ok(Value::Null);
@@ -152,7 +151,7 @@ impl<'a> Reader<'a> {
             b'[' if paths.count_only() => self.count(b'[', b']'),
             b'{' => self.object(paths, depth),
             b'[' => self.array(paths, depth),
-            b'"' => Ok(Value::String(self.string()?.text().ok_or(Malformed(self.at))?)),
+            b'"' => Ok(Value::String(self.string()?.text().ok_or(MalformedJson(self.at))?)),
             b't' => self.word("true", Value::Bool(true)),
             b'f' => self.word("false", Value::Bool(false)),
             b'n' => self.word("null", Value::Null),
@@ -160,17 +159,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn object(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let mut members = Vec::with_capacity(paths.keys.len());
         self.expect(b'{')?;
         if !self.take(b'}') {
             loop {
                 let key = self.key()?;
                 if paths.whole {
-                    let key = key.text().ok_or(Malformed(self.at))?;
+                    let key = key.text().ok_or(MalformedJson(self.at))?;
                     members.push((key, self.value(&WHOLE, depth)?));
                 } else if let Some((key, below)) = paths.below(key.bytes) {
-                    // A few members, put where they belong, cost less than sorting them.
+                    // Inserting a few members in order costs less than sorting them.
                     let place = members.partition_point(|(k, _)| k < key);
                     members.insert(place, (key.clone(), self.value(below, depth)?));
                 } else {
@@ -185,7 +184,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Object(Map::from_members(members).0))
     }
 
-    fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, Malformed> {
+    fn array(&mut self, paths: &Paths, depth: usize) -> Result<Value, MalformedJson> {
         let mut items = Vec::new();
         let each = if paths.whole { Some(&WHOLE) } else { paths.each.as_deref() };
         let Some(each) = each else {
@@ -206,7 +205,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The number of elements of the list or object that begins here.
-    fn count(&mut self, open: u8, close: u8) -> Result<Value, Malformed> {
+    fn count(&mut self, open: u8, close: u8) -> Result<Value, MalformedJson> {
         let mut count = 0;
         self.expect(open)?;
         if !self.take(close) {
@@ -225,7 +224,7 @@ impl<'a> Reader<'a> {
         Ok(Value::Int(count))
     }
 
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, Malformed> {
+    fn word(&mut self, word: &str, value: Value) -> Result<Value, MalformedJson> {
         if !self.json[self.at..].starts_with(word.as_bytes()) {
             return self.malformed();
         }
@@ -233,7 +232,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    fn number(&mut self) -> Result<Value, Malformed> {
+    fn number(&mut self) -> Result<Value, MalformedJson> {
         let rest = &self.json[self.at..];
         let end = rest
             .iter()
@@ -252,17 +251,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a key and its colon.
+    /// Skips a key and its colon.
     #[inline]
-    fn key(&mut self) -> Result<Raw<'a>, Malformed> {
+    fn key(&mut self) -> Result<Raw<'a>, MalformedJson> {
         let key = self.string()?;
         self.expect(b':')?;
         Ok(key)
     }
 
-    /// Steps over a string.
+    /// Skips a string.
     #[inline]
-    fn string(&mut self) -> Result<Raw<'a>, Malformed> {
+    fn string(&mut self) -> Result<Raw<'a>, MalformedJson> {
         self.expect(b'"')?;
         let start = self.at;
         match string_end(self.json, start) {
@@ -274,8 +273,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Steps over a value without looking into it: to the `,`, `}` or `]` behind it.
-    fn skip(&mut self) -> Result<(), Malformed> {
+    /// Skips a value without parsing it, up to the `,`, `}` or `]` after it.
+    fn skip(&mut self) -> Result<(), MalformedJson> {
         match self.peek() {
             b'{' | b'[' => match container_len(&self.json[self.at..]) {
                 Some(len) => self.at += len,
@@ -308,7 +307,7 @@ fn string_end(json: &[u8], mut at: usize) -> Option<(usize, bool)> {
     }
 }
 
-/// What stands between the quotes of a string.
+/// The raw content of a string.
 #[derive(Clone, Copy)]
 struct Raw<'a> {
     bytes: &'a [u8],
@@ -366,7 +365,7 @@ mod tests {
     use crate::tree;
     use proptest::prelude::*;
 
-    fn read(paths: &[&str], json: &str) -> Result<Value, Malformed> {
+    fn read(paths: &[&str], json: &str) -> Result<Value, MalformedJson> {
         let mut all = Paths::default();
         paths.iter().for_each(|path| all.insert(path));
         all.read(json.as_bytes())
@@ -401,7 +400,7 @@ mod tests {
             ),
             (&["text"], tree!({ "text": "q\"\\é😀\n" })),
             (&["flags"], tree!({ "flags": tree!([true, false, Value::Null]) })),
-            // A path into something else than an object or list gives that.
+            // A path into a scalar gives the scalar.
             (&["text.deeper"], tree!({ "text": "q\"\\é😀\n" })),
         ];
         for (paths, expected) in cases {

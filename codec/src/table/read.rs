@@ -1,7 +1,7 @@
 //! Reading an object tree by dotted paths, with the zero values that Go's structs have for absent fields.
 //!
-//! The trees come whole, or as [`super::project`] left them: only what a table reads, and lists and maps of
-//! which only the length matters replaced by it.
+//! The trees are complete, or reduced by [`super::project`] to what a table reads, with lists and maps
+//! replaced by their length where only that is read.
 
 use crate::Value;
 use std::borrow::Cow;
@@ -65,7 +65,7 @@ pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// The text, or what stands for its absence.
+/// The text, or the text for an absent value.
 pub(super) fn or<'a>(text: &'a str, absent: &'a str) -> &'a str {
     if text.is_empty() {
         absent
@@ -74,7 +74,7 @@ pub(super) fn or<'a>(text: &'a str, absent: &'a str) -> &'a str {
     }
 }
 
-/// Texts with a separator between them.
+/// Texts joined by a separator.
 pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>, separator: &str) -> String {
     let mut out = String::new();
     for (i, text) in texts.enumerate() {

@@ -3,6 +3,7 @@ use crate::negotiate::MetaVersion;
 use crate::tree;
 use std::time::{Duration, SystemTime};
 
+mod cluster_rows;
 mod rows;
 
 /// 2026-01-02T00:00:00Z

@@ -2,7 +2,7 @@
 
 use super::age::Now;
 use super::partial::write_partial_metadata;
-use super::project::Malformed;
+use super::project::MalformedJson;
 use super::{json, Column, Definition};
 use crate::negotiate::MetaVersion;
 use crate::Value;
@@ -10,11 +10,11 @@ use crate::Value;
 /// The metadata of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// The revision that the list shows; left out when empty.
+    /// The revision of the list; omitted when empty.
     pub resource_version: &'a str,
-    /// Where the next page begins; left out when empty.
+    /// The token of the next page; omitted when empty.
     pub continue_token: &'a str,
-    /// How many objects follow; left out when not known.
+    /// Number of remaining objects; omitted when unknown.
     pub remaining_item_count: Option<u64>,
 }
 
@@ -46,12 +46,13 @@ impl ListMeta<'_> {
     }
 }
 
-/// What a row carries besides its cells.
+/// The object of a row.
 #[derive(Clone, Copy, Debug)]
 pub enum RowObject<'a> {
     /// `null`.
     None,
-    /// The metadata: the object `{…}` under `metadata` of the body, into which the row's resourceVersion is put.
+    /// The metadata: the object `{…}` under `metadata` of the body, to which the row's resourceVersion is
+    /// added.
     Metadata(&'a [u8]),
     /// The whole object as finished JSON, in pieces.
     Object(&'a [&'a [u8]]),
@@ -67,13 +68,13 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// A table of these columns. Ages are counted to `now`.
+    /// A table of these columns. Ages are relative to `now`.
     pub fn new(definition: &'a Definition, version: MetaVersion, now: Now) -> Writer<'a> {
         Writer { definition, version, now, first: true }
     }
 
-    /// Appends everything up to the first row. Without heads the columns are `null`, as in all events of a watch
-    /// but the first.
+    /// Appends everything up to the first row. Without headers the columns are `null`, as in all events of a
+    /// watch but the first.
     pub fn begin(&mut self, metadata: &ListMeta<'_>, heads: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":\"");
         out.extend_from_slice(self.version.api_version().as_bytes());
@@ -94,17 +95,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends the row of an object, given as its stored JSON body, with or without type metadata and
-    /// resourceVersion. One pass over the body, and no more than it takes to hold what the columns show.
+    /// resourceVersion. One pass over the body, with memory for the values of the columns only.
     ///
     /// # Errors
-    /// [`Malformed`] when the body is not JSON; then nothing is appended.
+    /// [`MalformedJson`] when the body is not JSON; then nothing is appended.
     pub fn row(
         &mut self,
         body: &[u8],
         resource_version: &str,
         object: RowObject<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Malformed> {
+    ) -> Result<(), MalformedJson> {
         let mut tree = self.definition.paths().read(body)?;
         if self.definition.shows_resource_version() {
             if let Some(metadata) = tree.object_at_mut(&["metadata"]) {

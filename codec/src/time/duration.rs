@@ -72,7 +72,7 @@ fn whole_part(whole: u64, scale: u64) -> Option<u64> {
 /// `.fraction` of a unit, cut to whole nanoseconds.
 fn fraction_part(fraction: &str, scale: u64) -> u64 {
     let (mut value, mut divisor) = (0u128, 1u128);
-    // More than eighteen digits are below a nanosecond in every unit.
+    // Digits after the eighteenth are below a nanosecond in every unit.
     for digit in fraction.bytes().take(18) {
         value = value * 10 + u128::from(digit - b'0');
         divisor *= 10;
@@ -114,7 +114,7 @@ fn with_fraction(n: u64, scale: u64) -> SmolStr {
 
 /// A span of seconds as kubectl's age column shows it: `45s`, `5m30s`, `3d4h`, `2y10d`.
 pub fn human(seconds: i64) -> SmolStr {
-    // Clocks differ a little, so an age just below zero is none.
+    // Clocks differ a little, so an age just below zero is zero.
     if seconds < -1 {
         return SmolStr::new_static("<invalid>");
     }

@@ -1,8 +1,8 @@
 //! Points in time and spans as the API writes them.
 //!
 //! `metav1.Time` is RFC 3339 in UTC with whole seconds, `metav1.MicroTime` with six digits of fraction,
-//! `metav1.Duration` is Go's `time.Duration` text (`1h0m0s`). Errors are told in the words of Go's `time` package.
-//! [`human`] is the age column of kubectl.
+//! `metav1.Duration` is Go's `time.Duration` text (`1h0m0s`). Errors have the messages of Go's `time`
+//! package. [`human`] is the age column of kubectl.
 
 mod duration;
 mod timestamp;
@@ -10,10 +10,10 @@ mod timestamp;
 pub use duration::{format_duration, human, parse_duration};
 pub use timestamp::{civil_from_days, days_from_civil, Timestamp};
 
-/// Why a text is no time or duration.
+/// Why a text is not a time or duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeError {
-    /// A part of a time that does not look as the layout wants it.
+    /// A part of a time that does not match the layout.
     #[error(
         "parsing time {} as {layout:?}: cannot parse {} as {part:?}",
         crate::error::quoted(text),
@@ -24,12 +24,12 @@ pub enum TimeError {
         text: String,
         /// Go's layout.
         layout: &'static str,
-        /// What was left to read.
+        /// The remaining text.
         rest: String,
         /// The part of the layout that does not fit.
         part: &'static str,
     },
-    /// A month 13 and the like.
+    /// A value out of range, such as month 13.
     #[error("parsing time {}: {what} out of range", crate::error::quoted(text))]
     Range {
         /// The whole text.
@@ -42,7 +42,7 @@ pub enum TimeError {
     Extra {
         /// The whole text.
         text: String,
-        /// What was left over.
+        /// The extra text.
         rest: String,
     },
     /// A malformed duration.

@@ -23,7 +23,7 @@ impl Timestamp {
     /// Go's zero time, 0001-01-01T00:00:00Z: what the API writes as `null`.
     pub const ZERO: Timestamp = Timestamp { seconds: -62_135_596_800, nanos: 0 };
 
-    /// The present moment.
+    /// The current time.
     pub fn now() -> Timestamp {
         SystemTime::now().into()
     }
@@ -57,7 +57,7 @@ impl Timestamp {
     fn write_seconds(self, out: &mut [u8; 28]) -> usize {
         let (year, month, day) = civil_from_days(self.seconds.div_euclid(DAY));
         let second = self.seconds.rem_euclid(DAY) as u64;
-        // Years beyond four digits exist only in protobuf bodies made to be odd.
+        // Years beyond four digits occur only in crafted protobuf bodies.
         put(out, 0, year.clamp(0, 9999) as u64, 4);
         out[4] = b'-';
         put(out, 5, month as u64, 2);
@@ -96,7 +96,7 @@ fn put(out: &mut [u8; 28], at: usize, mut value: u64, digits: usize) {
 
 fn finish(out: &mut [u8; 28], end: usize) -> SmolStr {
     out[end] = b'Z';
-    // All ASCII, so this cannot fail; an empty text would be seen at once.
+    // All ASCII, so this cannot fail.
     SmolStr::new(std::str::from_utf8(&out[..=end]).unwrap_or_default())
 }
 
@@ -131,7 +131,7 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Walks along a text and its layout.
+/// A parser of a text by its layout.
 struct Walk<'a> {
     text: &'a str,
     rest: &'a str,
@@ -216,7 +216,7 @@ fn read(text: &str, layout: &'static str) -> Result<Timestamp, TimeError> {
     walk.mark("-")?;
     let day = walk.number(2, "02")?;
     walk.mark("T")?;
-    // Go takes an hour of one digit here.
+    // Go accepts an hour of one digit here.
     let short = walk.rest.as_bytes().get(1) == Some(&b':');
     let hour = walk.number(if short { 1 } else { 2 }, "15")?;
     if hour > 23 {
@@ -237,7 +237,7 @@ fn read(text: &str, layout: &'static str) -> Result<Timestamp, TimeError> {
     if !walk.rest.is_empty() {
         return Err(TimeError::Extra { text: text.into(), rest: walk.rest.into() });
     }
-    // Go looks at the day last, when it knows the month and year.
+    // Go checks the day last, when month and year are known.
     if !(1..=days_in(year, month)).contains(&day) {
         return Err(walk.range("day"));
     }

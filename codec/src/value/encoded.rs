@@ -1,7 +1,8 @@
-//! Objects that stay JSON text until somebody looks inside.
+//! Objects that stay JSON text until their members are read.
 //!
-//! Half of a typical object's nodes are in `metadata.managedFields`, below `fieldsV1`. Most writes leave most of them as they are, and
-//! [`crate::apply`] reads the others from the text. So they are kept as what they are in the store.
+//! Half of a typical object's nodes are in `metadata.managedFields`, below `fieldsV1`. Most writes leave most
+//! of them unchanged, and [`crate::apply`] reads the others from the text. So they are kept in their stored
+//! form.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -15,12 +16,12 @@ pub struct Encoded(Arc<Inner>);
 
 struct Inner {
     text: Box<str>,
-    /// Made when it is asked for first.
+    /// Parsed on first use.
     members: OnceLock<Map>,
 }
 
 impl Encoded {
-    /// Of text that is known to be one JSON object. (If it is not, it counts as an empty one.)
+    /// Wraps text that must be one JSON object (otherwise it is treated as an empty one).
     pub(crate) fn new(text: impl Into<Box<str>>) -> Encoded {
         Encoded(Arc::new(Inner { text: text.into(), members: OnceLock::new() }))
     }
@@ -31,7 +32,7 @@ impl Encoded {
         &self.0.text
     }
 
-    /// The members. Reads the text when it is called first.
+    /// The members. Parses the text on the first call.
     pub fn members(&self) -> &Map {
         self.0.members.get_or_init(|| match json::parse(self.0.text.as_bytes()) {
             Ok(super::Value::Object(members)) => members,

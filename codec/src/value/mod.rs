@@ -1,13 +1,12 @@
-//! The object tree: what an API object is in memory between two representations.
+//! The object tree: the in-memory form of API objects.
 //!
-//! One tree for every kind. Keys of an object are kept sorted, so that equal objects have equal
-//! trees, a lookup costs `log n`, and a hostile body with half a million keys costs no more than
-//! its size times a logarithm. The order in which fields appear on the wire is the schema's
-//! business (see [`crate::json::write`]), as in upstream, where struct fields come in declaration
-//! order and map keys sorted.
+//! One tree for every kind. Keys of an object are kept sorted, so that equal objects have equal trees, a
+//! lookup costs `log n`, and a hostile body with half a million keys costs no more than its size times a
+//! logarithm. The order of fields on the wire is determined by the schema (see [`crate::json::write`]), as in
+//! upstream, where struct fields come in declaration order and map keys sorted.
 //!
-//! Numbers are what Go's `UnmarshalCaseSensitivePreserveInts` makes of them: an `i64` where the text is an
-//! integer that fits, else an `f64` (k8s.io/apimachinery, `pkg/util/json`).
+//! Numbers are decoded as by Go's `UnmarshalCaseSensitivePreserveInts`: an `i64` where the text is an integer
+//! that fits, else an `f64` (k8s.io/apimachinery, `pkg/util/json`).
 
 mod encoded;
 
@@ -27,13 +26,13 @@ pub enum Value {
     Int(i64),
     /// Any other number; never NaN or infinite.
     Float(f64),
-    /// Text. Bytes travel as base64 text in the tree, as in JSON.
+    /// Text. Bytes are base64 text in the tree, as in JSON.
     String(SmolStr),
     /// A list.
     Array(Vec<Value>),
     /// A struct or map.
     Object(Map),
-    /// The same, as text; there is no difference to who goes through the methods. Only found below `metadata.managedFields`.
+    /// An object as JSON text; the methods make no difference. Occurs only below `metadata.managedFields`.
     Encoded(Encoded),
 }
 
@@ -122,7 +121,7 @@ impl Value {
         self.as_object()?.get(key)
     }
 
-    /// A member of an object, to change it.
+    /// A mutable member of an object.
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.as_object_mut()?.get_mut(key)
@@ -138,8 +137,8 @@ impl Value {
         self.at(path)?.as_str()
     }
 
-    /// The object at a path of keys, made (with its parents) where absent or `null`. `None` when
-    /// something on the way is neither absent, `null` nor an object.
+    /// The object at a path of keys, created (with its parents) where absent or `null`. `None` when a value
+    /// on the path is neither absent, `null` nor an object.
     pub fn object_at_mut(&mut self, path: &[&str]) -> Option<&mut Map> {
         let mut v = self;
         for key in path {
@@ -151,7 +150,7 @@ impl Value {
         v.as_object_mut()
     }
 
-    /// Reads whatever is still text, so that no [`Value::Encoded`] is left.
+    /// Parses all [`Value::Encoded`] in the tree.
     pub fn read_all(&mut self) {
         match self {
             Value::Array(elements) => level(|| elements.iter_mut().for_each(Value::read_all)),
@@ -161,8 +160,7 @@ impl Value {
         }
     }
 
-    /// The name of the JSON type, as upstream's errors say it: `string`, `number`, `bool`,
-    /// `array`, `object`, `null`.
+    /// The name of the JSON type in upstream's errors: `string`, `number`, `bool`, `array`, `object`, `null`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -234,17 +232,17 @@ impl From<Vec<Value>> for Value {
     }
 }
 
-/// How many levels a tree may have; deeper input is refused (upstream's limit).
+/// Maximum depth of a tree; deeper input is refused (upstream's limit).
 pub const MAX_DEPTH: usize = 10_000;
 
-/// Runs one level of a recursion over a tree: with a new piece of stack when little is left of the present
-/// one. A tree of [`MAX_DEPTH`] levels overflows an ordinary stack, so every recursive walk of a tree goes through
+/// Runs one level of a recursion over a tree, on a new stack segment when little is left of the current one.
+/// A tree of [`MAX_DEPTH`] levels overflows an ordinary stack, so every recursive walk of a tree goes through
 /// this at each container (it costs a nanosecond or two).
 pub fn level<R>(walk: impl FnOnce() -> R) -> R {
     stacker::maybe_grow(96 * 1024, 2 * 1024 * 1024, walk)
 }
 
-/// Members up to which a key is looked for from the first to the last.
+/// Maximum number of members for a linear search.
 const FEW: usize = 16;
 
 /// The members of an object, sorted by key, each key once.
@@ -259,8 +257,8 @@ impl Map {
         Map::default()
     }
 
-    /// Makes a map of members in any order; of equal keys the last one wins. The second result
-    /// lists the keys that came more than once. `O(n log n)`.
+    /// A map of members in any order; of equal keys the last one wins. The second result lists the duplicate
+    /// keys. `O(n log n)`.
     pub fn from_members(mut members: Vec<(SmolStr, Value)>) -> (Map, Vec<SmolStr>) {
         let mut duplicates = Vec::new();
         if !members.is_sorted_by(|a, b| a.0 < b.0) {
@@ -278,7 +276,7 @@ impl Map {
         (Map { members }, duplicates)
     }
 
-    /// Makes a map of members that are sorted by key, each key once.
+    /// A map of members that are sorted by key, each key once.
     pub(crate) fn from_sorted(members: Vec<(SmolStr, Value)>) -> Map {
         debug_assert!(members.is_sorted_by(|a, b| a.0 < b.0));
         Map { members }
@@ -289,7 +287,8 @@ impl Map {
         self.members.binary_search_by(|(k, _)| k.as_str().cmp(key))
     }
 
-    /// Where a key is. Of few keys the length tells nearly all apart, which is quicker than to compare the bytes of some.
+    /// The position of a key. In small maps comparing lengths first distinguishes nearly all keys, which is
+    /// faster than comparing bytes.
     #[inline]
     fn place(&self, key: &str) -> Option<usize> {
         match self.members.len() <= FEW {
@@ -304,19 +303,19 @@ impl Map {
         self.place(key).map(|i| &self.members[i].1)
     }
 
-    /// The value of a key, to change it.
+    /// The mutable value of a key.
     #[inline]
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.place(key).map(|i| &mut self.members[i].1)
     }
 
-    /// Whether the key is there.
+    /// Whether the key is present.
     #[inline]
     pub fn contains(&self, key: &str) -> bool {
         self.place(key).is_some()
     }
 
-    /// Sets a key; gives back what it replaced. Moves the later members, so to build a large map use
+    /// Sets a key; returns the previous value. Moves the later members, so to build a large map use
     /// [`Map::from_members`].
     pub fn insert(&mut self, key: impl Into<SmolStr>, value: impl Into<Value>) -> Option<Value> {
         let key = key.into();
@@ -341,7 +340,7 @@ impl Map {
         &mut self.members[i].1
     }
 
-    /// Takes a key out.
+    /// Removes a key.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.find(key).ok().map(|i| self.members.remove(i).1)
     }
@@ -369,7 +368,7 @@ impl Map {
         self.members.iter().map(|(k, v)| (k, v))
     }
 
-    /// The members in key order, values open to change.
+    /// The members in key order, with mutable values.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = (&SmolStr, &mut Value)> {
         self.members.iter_mut().map(|(k, v)| (&*k, v))
     }

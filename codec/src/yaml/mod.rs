@@ -1,8 +1,9 @@
 //! YAML 1.1 as upstream reads and writes it (goyaml v2 behind sigs.k8s.io/yaml).
 //!
-//! Read: unquoted `yes`, `on`, `0644` and `1e3` are no strings; dates are; keys that are numbers or booleans become
-//! strings; `<<` merges maps; aliases are expanded, within bounds. One document only: upstream reads the first of several
-//! and silently drops the rest, ours refuses such a body. Written: keys sorted, strings quoted only where they must be.
+//! Reading: unquoted `yes`, `on`, `0644` and `1e3` are not strings; dates are; keys that are numbers or
+//! booleans become strings; `<<` merges maps; aliases are expanded, within bounds. One document only:
+//! upstream reads the first of several and silently drops the rest, this reader refuses such a body. Writing:
+//! keys sorted, strings quoted only where necessary.
 //!
 //! ```
 //! use plinth_codec::{tree, yaml};

@@ -1,4 +1,4 @@
-//! The nodes of a document, as its text has them: aliases and tags not yet followed.
+//! The nodes of a document, with aliases and tags unresolved.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use crate::error::DecodeError;
 use crate::value::MAX_DEPTH;
 
-/// A place in the arena of a [`Document`].
+/// An index into the arena of a [`Document`].
 pub(super) type NodeId = usize;
 
 /// One node.
@@ -40,8 +40,8 @@ pub(super) fn yaml_error(message: impl std::fmt::Display) -> DecodeError {
     DecodeError::Yaml { message: format!("yaml: {message}").into() }
 }
 
-/// Puts a scanner's error into goyaml's words: the problem alone, with its line. Goyaml names no line for the first one,
-/// and one line too few where its parser and not its scanner finds the error.
+/// Converts a scanner's error to goyaml's message: the problem with its line. Goyaml names no line for the
+/// first one, and one line too few where its parser and not its scanner finds the error.
 fn scan_error(error: &ScanError) -> DecodeError {
     let info = error.info();
     let problem = match info.split_once(", ") {
@@ -82,8 +82,8 @@ pub(super) fn compose(text: &str) -> Result<Document<'_>, DecodeError> {
         anchors: Vec::new(),
     };
     let mut documents = 0;
-    // A block scalar at the very end of a text that lacks its last line break: goyaml adds none. Spaces alone at the end
-    // are no line of it.
+    // A block scalar at the very end of a text that lacks its last line break: goyaml adds none. Trailing
+    // spaces are not a line of it.
     let text = match text.rsplit_once('\n') {
         Some((_, last)) if last.bytes().all(|b| b == b' ') => text.trim_end_matches(' '),
         _ => text,
@@ -95,7 +95,7 @@ pub(super) fn compose(text: &str) -> Result<Document<'_>, DecodeError> {
         if let Event::DocumentStart(_) = event {
             documents += 1;
         } else if documents > 1 {
-            // An empty document after the last separator is no second one.
+            // An empty document after the last separator does not count.
             let empty = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, 0, None) if matches!(&**text, "" | "~"));
             if !empty && !matches!(event, Event::DocumentEnd | Event::StreamEnd) {
                 return Err(yaml_error(format_args!("line {}: more than one document", span.start.line())));
@@ -122,7 +122,7 @@ pub(super) fn compose(text: &str) -> Result<Document<'_>, DecodeError> {
 struct Composer<'a> {
     document: Document<'a>,
     open: Vec<NodeId>,
-    /// Nodes by the number that the parser gives their anchor.
+    /// Nodes by the parser's anchor id.
     anchors: Vec<Option<NodeId>>,
 }
 

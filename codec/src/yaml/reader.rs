@@ -1,22 +1,22 @@
-//! YAML in.
+//! YAML reader.
 
 use std::collections::HashSet;
 
 use smol_str::{format_smolstr, SmolStr};
 
 use super::nodes::{compose, yaml_error, Document, Kind, Node, NodeId};
-use super::resolve::{resolve, Resolved};
+use super::resolve::{resolve, ResolvedScalar};
 use super::writer::go_general;
 use crate::base64_text;
 use crate::error::{quoted, DecodeError, StrictError, MAX_STRICT_ERRORS};
 use crate::json;
 use crate::value::{level, Map, Value, MAX_DEPTH};
 
-/// Reads a body of one YAML document as upstream does on its way to JSON. The second result tells of keys that are
-/// written twice (the last one counts); there is at most one such error, which names them all, as in upstream.
+/// Reads a body of one YAML document as upstream does on its way to JSON. The second result reports duplicate
+/// keys (the last one counts); there is at most one such error, which names them all, as in upstream.
 ///
-/// JSON is read by the JSON reader, which is ten times as fast and allows more levels of flow style. An empty body is
-/// `null`. Aliases may make at most 99% of a document (less of a very large one), as in goyaml.
+/// JSON is read by the JSON reader, which is ten times as fast and allows more levels of flow style. An empty
+/// body is `null`. Aliases may make at most 99% of a document (less of a very large one), as in goyaml.
 pub fn to_value(body: &[u8]) -> Result<(Value, Vec<StrictError>), DecodeError> {
     if body.first() == Some(&b'{') {
         if let Ok(decoded) = json::parse_reporting(body) {
@@ -70,13 +70,13 @@ struct Reader<'d, 'a> {
     /// The aliases that are being followed, innermost last.
     following: Vec<NodeId>,
     depth: usize,
-    /// How many nodes were read, and how many of them behind an alias.
+    /// Number of nodes read, and how many of them through an alias.
     decoded: u64,
     aliased: u64,
     repeated: Vec<SmolStr>,
 }
 
-/// A mapping while it is read; merges may come between its keys.
+/// A mapping while it is read; merges may occur between its keys.
 #[derive(Default)]
 struct Members {
     list: Vec<(SmolStr, Value)>,
@@ -89,7 +89,7 @@ impl<'d, 'a> Reader<'d, 'a> {
         &self.document.nodes[id]
     }
 
-    /// Counts a node; refuses documents that consist of aliases mostly.
+    /// Counts a node; refuses documents that consist mostly of aliases.
     fn count(&mut self) -> Result<(), DecodeError> {
         const FEW: u64 = 400_000;
         const MANY: u64 = 4_000_000;
@@ -98,7 +98,7 @@ impl<'d, 'a> Reader<'d, 'a> {
         if self.aliased <= 100 || self.decoded <= 1000 {
             return Ok(());
         }
-        // 99% of a small document, 10% of a large one, in between on a line.
+        // 99% of a small document, 10% of a large one, linear in between.
         let beyond = self.decoded.clamp(FEW, MANY) - FEW;
         let allowed = 0.99 - 0.89 * (beyond as f64 / (MANY - FEW) as f64);
         match self.aliased as f64 / self.decoded as f64 > allowed {
@@ -144,7 +144,7 @@ impl<'d, 'a> Reader<'d, 'a> {
         alias: NodeId,
         read: impl FnOnce(&mut Self) -> Result<R, DecodeError>,
     ) -> Result<R, DecodeError> {
-        // Each level of aliases is a recursion of its own, also where no container lies between.
+        // Each level of aliases is a recursion of its own, even without a container in between.
         if self.following.contains(&alias) {
             return Err(yaml_error("anchor value contains itself"));
         }
@@ -187,10 +187,11 @@ impl<'d, 'a> Reader<'d, 'a> {
         }
     }
 
-    /// Merges a mapping, an alias of one, or a list of those. As in goyaml, merged keys replace those before the `<<`.
+    /// Merges a mapping, an alias of one, or a list of those. As in goyaml, merged keys replace those before
+    /// the `<<`.
     fn merge(&mut self, id: NodeId, members: &mut Members) -> Result<(), DecodeError> {
         let sources = match &self.node(id).kind {
-            // Of several sources the earlier ones count more, so they come last.
+            // Of several sources the earlier ones take precedence, so they are applied last.
             Kind::Sequence(children) => children.iter().rev().copied().collect(),
             _ => vec![id],
         };
@@ -229,7 +230,7 @@ impl<'d, 'a> Reader<'d, 'a> {
             }
             Value::Bool(b) => SmolStr::new_static(if b { "true" } else { "false" }),
             Value::Int(n) => format_smolstr!("{n}"),
-            Value::Float(_) if matches!(resolve(text), Resolved::Big(_)) => {
+            Value::Float(_) if matches!(resolve(text), ResolvedScalar::Big(_)) => {
                 return Err(unsupported_key("uint64"))
             }
             Value::Float(n) => go_general(n, true),
@@ -266,23 +267,23 @@ fn scalar(node: &Node<'_>, text: &str, plain: bool) -> Result<Value, DecodeError
             Ok(Value::String(String::from_utf8_lossy(&bytes).into()))
         }
         "!!null" | "!!bool" | "!!int" | "!!float" | "!!timestamp" => match (tag, resolve(text)) {
-            ("!!float", Resolved::Int(n)) => Ok(Value::Float(n as f64)),
+            ("!!float", ResolvedScalar::Int(n)) => Ok(Value::Float(n as f64)),
             (_, found) if found.tag() == tag => meaning(found, text),
             (_, found) => Err(cannot(found.tag(), tag)),
         },
-        // Tags of applications say nothing here.
+        // Application tags are ignored.
         _ => Ok(Value::String(SmolStr::new(text))),
     }
 }
 
-fn meaning(resolved: Resolved, text: &str) -> Result<Value, DecodeError> {
+fn meaning(resolved: ResolvedScalar, text: &str) -> Result<Value, DecodeError> {
     Ok(match resolved {
-        Resolved::Null => Value::Null,
-        Resolved::Bool(b) => Value::Bool(b),
-        Resolved::Int(n) => Value::Int(n),
-        Resolved::Big(n) => Value::Float(n as f64),
-        Resolved::Float(n) if n.is_finite() => Value::Float(n),
-        Resolved::Float(n) => {
+        ResolvedScalar::Null => Value::Null,
+        ResolvedScalar::Bool(b) => Value::Bool(b),
+        ResolvedScalar::Int(n) => Value::Int(n),
+        ResolvedScalar::Big(n) => Value::Float(n as f64),
+        ResolvedScalar::Float(n) if n.is_finite() => Value::Float(n),
+        ResolvedScalar::Float(n) => {
             let shown = if n.is_nan() {
                 "NaN"
             } else if n > 0.0 {
@@ -292,6 +293,6 @@ fn meaning(resolved: Resolved, text: &str) -> Result<Value, DecodeError> {
             };
             return Err(DecodeError::Yaml { message: format!("json: unsupported value: {shown}").into() });
         }
-        Resolved::Timestamp | Resolved::String => Value::String(SmolStr::new(text)),
+        ResolvedScalar::Timestamp | ResolvedScalar::String => Value::String(SmolStr::new(text)),
     })
 }

@@ -1,10 +1,10 @@
-//! What a scalar's text means in YAML 1.1, by the rules of goyaml v2.
+//! The resolution of scalars in YAML 1.1, by the rules of goyaml v2.
 
 use smol_str::SmolStr;
 
-/// A scalar's meaning.
+/// The value of a scalar.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Resolved {
+pub(super) enum ResolvedScalar {
     Null,
     Bool(bool),
     Int(i64),
@@ -16,56 +16,56 @@ pub(super) enum Resolved {
     String,
 }
 
-impl Resolved {
-    /// The short form of the tag that the meaning has.
+impl ResolvedScalar {
+    /// The short form of the value's tag.
     pub(super) fn tag(&self) -> &'static str {
         match self {
-            Resolved::Null => "!!null",
-            Resolved::Bool(_) => "!!bool",
-            Resolved::Int(_) | Resolved::Big(_) => "!!int",
-            Resolved::Float(_) => "!!float",
-            Resolved::Timestamp => "!!timestamp",
-            Resolved::String => "!!str",
+            ResolvedScalar::Null => "!!null",
+            ResolvedScalar::Bool(_) => "!!bool",
+            ResolvedScalar::Int(_) | ResolvedScalar::Big(_) => "!!int",
+            ResolvedScalar::Float(_) => "!!float",
+            ResolvedScalar::Timestamp => "!!timestamp",
+            ResolvedScalar::String => "!!str",
         }
     }
 }
 
-/// What plain text stands for.
-pub(super) fn resolve(text: &str) -> Resolved {
+/// Resolves a plain scalar.
+pub(super) fn resolve(text: &str) -> ResolvedScalar {
     match text.as_bytes().first() {
-        None => Resolved::Null,
+        None => ResolvedScalar::Null,
         Some(b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~') => word(text),
         Some(b'.') => match text {
-            ".nan" | ".NaN" | ".NAN" => Resolved::Float(f64::NAN),
-            ".inf" | ".Inf" | ".INF" => Resolved::Float(f64::INFINITY),
-            _ => go_float(text).map_or(Resolved::String, Resolved::Float),
+            ".nan" | ".NaN" | ".NAN" => ResolvedScalar::Float(f64::NAN),
+            ".inf" | ".Inf" | ".INF" => ResolvedScalar::Float(f64::INFINITY),
+            _ => go_float(text).map_or(ResolvedScalar::String, ResolvedScalar::Float),
         },
         Some(b'+' | b'-' | b'0'..=b'9') => number(text),
-        Some(_) => Resolved::String,
+        Some(_) => ResolvedScalar::String,
     }
 }
 
-fn word(text: &str) -> Resolved {
+fn word(text: &str) -> ResolvedScalar {
     match text {
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            Resolved::Bool(true)
+            ResolvedScalar::Bool(true)
         }
         "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            Resolved::Bool(false)
+            ResolvedScalar::Bool(false)
         }
-        "~" | "null" | "Null" | "NULL" => Resolved::Null,
-        _ => Resolved::String,
+        "~" | "null" | "Null" | "NULL" => ResolvedScalar::Null,
+        _ => ResolvedScalar::String,
     }
 }
 
-fn number(text: &str) -> Resolved {
+fn number(text: &str) -> ResolvedScalar {
     match text {
-        "+.inf" | "+.Inf" | "+.INF" => return Resolved::Float(f64::INFINITY),
-        "-.inf" | "-.Inf" | "-.INF" => return Resolved::Float(f64::NEG_INFINITY),
+        "+.inf" | "+.Inf" | "+.INF" => return ResolvedScalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return ResolvedScalar::Float(f64::NEG_INFINITY),
         _ => {}
     }
     if is_timestamp(text) {
-        return Resolved::Timestamp;
+        return ResolvedScalar::Timestamp;
     }
     let plain: SmolStr = text.chars().filter(|&c| c != '_').collect();
     let (negative, digits) = match plain.as_bytes().first() {
@@ -81,15 +81,15 @@ fn number(text: &str) -> Resolved {
         _ => radix(digits, 10),
     };
     match (negative, magnitude) {
-        (false, Some(n)) => return i64::try_from(n).map_or(Resolved::Big(n), Resolved::Int),
-        (true, Some(n)) if n <= 1 << 63 => return Resolved::Int((n as i64).wrapping_neg()),
+        (false, Some(n)) => return i64::try_from(n).map_or(ResolvedScalar::Big(n), ResolvedScalar::Int),
+        (true, Some(n)) if n <= 1 << 63 => return ResolvedScalar::Int((n as i64).wrapping_neg()),
         _ => {}
     }
-    go_float(&plain).map_or(Resolved::String, Resolved::Float)
+    go_float(&plain).map_or(ResolvedScalar::String, ResolvedScalar::Float)
 }
 
 fn radix(digits: &str, radix: u32) -> Option<u64> {
-    // Rust's parser takes a sign, which has no place here.
+    // Rust's parser accepts a sign, which is not allowed here.
     if digits.starts_with(['+', '-']) {
         return None;
     }
@@ -122,7 +122,7 @@ fn go_float(text: &str) -> Option<f64> {
     text.parse().ok().filter(|n: &f64| n.is_finite())
 }
 
-/// Whether goyaml takes the text for a date or time: `2001-12-14`, `2001-12-14t21:59:43.10-05:00`,
+/// Whether goyaml resolves the text as a date or time: `2001-12-14`, `2001-12-14t21:59:43.10-05:00`,
 /// `2001-12-14 21:59:43`.
 fn is_timestamp(text: &str) -> bool {
     let Some((year, rest)) = text.split_once('-').filter(|(year, _)| year.len() == 4) else { return false };
@@ -178,7 +178,7 @@ fn is_zone(text: &str) -> bool {
     }
 }
 
-/// Whether text looks like a number of base 60, which other readers take it for: `1:20`, `190:20:30.15`.
+/// Whether text looks like a number of base 60, which other parsers resolve it as: `1:20`, `190:20:30.15`.
 pub(super) fn is_base60(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (rest, fraction) = rest.split_once('.').unwrap_or((rest, ""));
@@ -203,46 +203,46 @@ mod tests {
     #[test]
     fn plain_text_means_what_goyaml_says() {
         for (text, meaning) in [
-            ("", Resolved::Null),
-            ("~", Resolved::Null),
-            ("Null", Resolved::Null),
-            ("nULL", Resolved::String),
-            ("yes", Resolved::Bool(true)),
-            ("Off", Resolved::Bool(false)),
-            ("y", Resolved::Bool(true)),
-            ("yess", Resolved::String),
-            ("12", Resolved::Int(12)),
-            ("+12", Resolved::Int(12)),
-            ("-12", Resolved::Int(-12)),
-            ("1_000", Resolved::Int(1000)),
-            ("0644", Resolved::Int(420)),
-            ("0o17", Resolved::Int(15)),
-            ("0x1F", Resolved::Int(31)),
-            ("0b101", Resolved::Int(5)),
-            ("-0b101", Resolved::Int(-5)),
-            ("08", Resolved::Float(8.0)),
-            ("1e3", Resolved::Float(1000.0)),
-            ("1.", Resolved::Float(1.0)),
-            (".5", Resolved::Float(0.5)),
-            ("1e999", Resolved::String),
-            (".", Resolved::String),
-            ("-", Resolved::String),
-            ("1.2.3", Resolved::String),
-            ("0x", Resolved::String),
-            ("9223372036854775808", Resolved::Big(1 << 63)),
-            ("-9223372036854775808", Resolved::Int(i64::MIN)),
-            ("18446744073709551616", Resolved::Float(18446744073709551616.0)),
-            ("-.inf", Resolved::Float(f64::NEG_INFINITY)),
-            ("2001-12-14", Resolved::Timestamp),
-            ("2001-2-3", Resolved::Timestamp),
-            ("2001-02-30", Resolved::String),
-            ("2001-12-14t21:59:43.10-05:00", Resolved::Timestamp),
-            ("2001-12-14 21:59:43", Resolved::Timestamp),
-            ("2001-12-14T21:59:43Z", Resolved::Timestamp),
-            ("2001-12-14T21:59:43", Resolved::String),
-            ("10.0.0.1", Resolved::String),
-            ("100m", Resolved::String),
-            ("1:20", Resolved::String),
+            ("", ResolvedScalar::Null),
+            ("~", ResolvedScalar::Null),
+            ("Null", ResolvedScalar::Null),
+            ("nULL", ResolvedScalar::String),
+            ("yes", ResolvedScalar::Bool(true)),
+            ("Off", ResolvedScalar::Bool(false)),
+            ("y", ResolvedScalar::Bool(true)),
+            ("yess", ResolvedScalar::String),
+            ("12", ResolvedScalar::Int(12)),
+            ("+12", ResolvedScalar::Int(12)),
+            ("-12", ResolvedScalar::Int(-12)),
+            ("1_000", ResolvedScalar::Int(1000)),
+            ("0644", ResolvedScalar::Int(420)),
+            ("0o17", ResolvedScalar::Int(15)),
+            ("0x1F", ResolvedScalar::Int(31)),
+            ("0b101", ResolvedScalar::Int(5)),
+            ("-0b101", ResolvedScalar::Int(-5)),
+            ("08", ResolvedScalar::Float(8.0)),
+            ("1e3", ResolvedScalar::Float(1000.0)),
+            ("1.", ResolvedScalar::Float(1.0)),
+            (".5", ResolvedScalar::Float(0.5)),
+            ("1e999", ResolvedScalar::String),
+            (".", ResolvedScalar::String),
+            ("-", ResolvedScalar::String),
+            ("1.2.3", ResolvedScalar::String),
+            ("0x", ResolvedScalar::String),
+            ("9223372036854775808", ResolvedScalar::Big(1 << 63)),
+            ("-9223372036854775808", ResolvedScalar::Int(i64::MIN)),
+            ("18446744073709551616", ResolvedScalar::Float(18446744073709551616.0)),
+            ("-.inf", ResolvedScalar::Float(f64::NEG_INFINITY)),
+            ("2001-12-14", ResolvedScalar::Timestamp),
+            ("2001-2-3", ResolvedScalar::Timestamp),
+            ("2001-02-30", ResolvedScalar::String),
+            ("2001-12-14t21:59:43.10-05:00", ResolvedScalar::Timestamp),
+            ("2001-12-14 21:59:43", ResolvedScalar::Timestamp),
+            ("2001-12-14T21:59:43Z", ResolvedScalar::Timestamp),
+            ("2001-12-14T21:59:43", ResolvedScalar::String),
+            ("10.0.0.1", ResolvedScalar::String),
+            ("100m", ResolvedScalar::String),
+            ("1:20", ResolvedScalar::String),
         ] {
             assert_eq!(resolve(text), meaning, "{text}");
         }

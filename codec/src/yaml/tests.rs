@@ -40,7 +40,7 @@ fn aliases_and_merges() {
     let text = "base: &b {p: 1, q: 2}\nmore: &m {q: 3, r: 4}\none:\n  <<: *b\n  q: 9\ntwo:\n  q: 9\n  <<: [*b, *m]\nthree: *b\n";
     let value = read(text);
     assert_eq!(value.get("one"), Some(&tree!({ "p": 1i64, "q": 9i64 })));
-    // What is merged replaces what stands before it, and of several sources the first one counts.
+    // Merged keys replace those before them, and of several sources the first one takes precedence.
     assert_eq!(value.get("two"), Some(&tree!({ "p": 1i64, "q": 2i64, "r": 4i64 })));
     assert_eq!(value.get("three"), Some(&tree!({ "p": 1i64, "q": 2i64 })));
     assert!(error("a: &a [*a]\n").contains("contains itself"), "{}", error("a: &a [*a]\n"));

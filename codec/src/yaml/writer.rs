@@ -1,40 +1,40 @@
-//! YAML out: the layout of goyaml's emitter as sigs.k8s.io/yaml drives it (block style, lines of any length, lists not
-//! indented below their key).
+//! YAML writer: the layout of goyaml's emitter as sigs.k8s.io/yaml drives it (block style, lines of any
+//! length, lists not indented below their key).
 
 use std::cmp::Ordering;
 
 use smol_str::{format_smolstr, SmolStr};
 
-use super::resolve::{is_base60, resolve, Resolved};
+use super::resolve::{is_base60, resolve, ResolvedScalar};
 use crate::json;
 use crate::value::{level, Map, Value};
 
 /// Writes a tree as one document, keys in goyaml's order, a line break at the end.
 pub fn write(value: &Value, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
-    writer.node(value, Context { indent: 0, place: Place::Root });
+    writer.node(value, Context { indent: 0, place: Position::Root });
     writer.end_line();
 }
 
-/// Writes one element of a list that stands at the left edge, as the list of a key of the document does: for documents that
-/// are longer than memory should be.
+/// Writes one element of a list without indentation, as a top-level list: for documents that are too large
+/// for one tree.
 pub fn write_element(value: &Value, out: &mut Vec<u8>) {
     let mut writer = Writer { out };
     writer.push("- ");
-    writer.node(value, Context { indent: 0, place: Place::Item });
+    writer.node(value, Context { indent: 0, place: Position::Item });
     writer.end_line();
 }
 
-/// Where a node stands.
+/// The position of a node.
 #[derive(Clone, Copy)]
 struct Context {
     /// Columns before the lines of the container that holds the node.
     indent: usize,
-    place: Place,
+    place: Position,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Root,
     /// After `key:`.
     Value,
@@ -64,19 +64,20 @@ impl Writer<'_> {
     }
 
     fn node(&mut self, value: &Value, context: Context) {
-        let space = if context.place == Place::Value { " " } else { "" };
+        let space = if context.place == Position::Value { " " } else { "" };
         if let Some(map) = value.as_object().filter(|map| !map.is_empty()) {
             let indent = match context.place {
-                Place::Root => context.indent,
-                Place::Value | Place::Item => context.indent + 2,
+                Position::Root => context.indent,
+                Position::Value | Position::Item => context.indent + 2,
             };
-            return level(|| self.mapping(map, indent, context.place == Place::Item));
+            return level(|| self.mapping(map, indent, context.place == Position::Item));
         }
         match value {
             Value::Array(list) if !list.is_empty() => {
-                // The list of a key stands in the column of the key.
-                let indent = if context.place == Place::Item { context.indent + 2 } else { context.indent };
-                level(|| self.sequence(list, indent, context.place == Place::Item));
+                // The list of a key is in the column of the key.
+                let indent =
+                    if context.place == Position::Item { context.indent + 2 } else { context.indent };
+                level(|| self.sequence(list, indent, context.place == Position::Item));
             }
             scalar => {
                 self.push(space);
@@ -100,7 +101,7 @@ impl Writer<'_> {
                 self.begin_line(indent);
             }
             self.push("- ");
-            self.node(element, Context { indent, place: Place::Item });
+            self.node(element, Context { indent, place: Position::Item });
         }
     }
 
@@ -112,13 +113,13 @@ impl Writer<'_> {
             if key.len() <= 128 && !has_break(key) {
                 self.string(key, indent, true);
                 self.push(":");
-                self.node(value, Context { indent, place: Place::Value });
+                self.node(value, Context { indent, place: Position::Value });
             } else {
                 self.push("? ");
                 self.string(key, indent + 2, false);
                 self.begin_line(indent);
                 self.push(": ");
-                self.node(value, Context { indent, place: Place::Item });
+                self.node(value, Context { indent, place: Position::Item });
             }
         }
     }
@@ -126,7 +127,7 @@ impl Writer<'_> {
     /// A string; the lines of a literal block begin in the column `indent`.
     fn string(&mut self, text: &str, indent: usize, key: bool) {
         let shape = Shape::of(text);
-        let plain = resolve(text) == Resolved::String && !is_base60(text);
+        let plain = resolve(text) == ResolvedScalar::String && !is_base60(text);
         if text.contains('\n') {
             if shape.block && !key {
                 return self.literal(text, indent);
@@ -209,7 +210,7 @@ impl Writer<'_> {
     }
 }
 
-/// What libyaml thinks can be written without escapes: neither tabs nor characters beyond 16 bits.
+/// Characters that libyaml writes without escapes: neither tabs nor characters beyond 16 bits.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}') && c != '\u{feff}'
 }
@@ -233,7 +234,7 @@ impl Shape {
     fn of(text: &str) -> Shape {
         let mut chars = text.chars().peekable();
         let mut shape = Shape { plain: true, single_quoted: true, block: !text.is_empty() };
-        // The empty string is quoted where it is a string at all.
+        // The empty string is always quoted.
         if text.starts_with("---") || text.starts_with("...") {
             shape.plain = false;
         }
@@ -272,7 +273,8 @@ impl Shape {
                 (after_space, after_break) = (true, false);
             } else if is_break(c) {
                 shape.plain = false;
-                // Readers fold a break in quotes, so libyaml's own rule for U+2028 and U+2029 is not followed.
+                // Readers fold a break in quotes, so libyaml's own rule for U+2028 and U+2029 is not
+                // followed.
                 shape.single_quoted = false;
                 if after_space || c != '\n' {
                     shape.block = false;
@@ -288,13 +290,13 @@ impl Shape {
     }
 }
 
-/// A double by way of its JSON text, as upstream goes: an integer there is one here.
+/// A double by way of its JSON text, as upstream does: an integer in JSON is one in YAML.
 fn float(n: f64) -> SmolStr {
     let mut text = Vec::new();
     json::write_number(n, &mut text);
     let text = std::str::from_utf8(&text).unwrap_or_default();
     match resolve(text) {
-        Resolved::Float(n) => go_general(n, false),
+        ResolvedScalar::Float(n) => go_general(n, false),
         _ => SmolStr::new(text),
     }
 }
@@ -326,7 +328,7 @@ fn sorted(map: &Map) -> Vec<(&SmolStr, &Value)> {
     merge_sort(members)
 }
 
-/// Goyaml's order is no total one for all keys, which the sorting of the standard library may answer with a panic.
+/// Goyaml's order is not total, on which the standard library's sort may panic.
 fn merge_sort<'m>(members: Vec<(&'m SmolStr, &'m Value)>) -> Vec<(&'m SmolStr, &'m Value)> {
     if members.len() < 2 {
         return members;
@@ -355,7 +357,7 @@ fn less(a: &str, b: &str) -> bool {
     }
     let (mut x_number, mut y_number) = (0i64, 0i64);
     if x == '0' || y == '0' {
-        // Zeros inside a number count, in front of one they do not.
+        // Zeros inside of a number count, leading ones do not.
         let before = a[..i].iter().rev().take_while(|c| c.is_numeric());
         if before.into_iter().any(|&c| c != '0') {
             (x_number, y_number) = (1, 1);

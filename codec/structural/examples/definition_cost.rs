@@ -1,5 +1,6 @@
-//! What CustomResourceDefinitions cost in memory and time: of each version of every definition below a folder of
-//! manifests the bytes that its compiled form holds (without what the allocator adds) and the time to compile it.
+//! What CustomResourceDefinitions cost in memory and time: for each version of every definition below a
+//! folder of manifests, the bytes of its compiled form (without allocator overhead) and the time to compile
+//! it.
 //!
 //!     cargo run --release -p plinth-structural --example definition_cost -- ../shared/fixtures/manifests
 
@@ -11,7 +12,7 @@ use plinth_codec::schema::GVK;
 use plinth_codec::{json, yaml, Value};
 use plinth_structural::{definition, StructuralSchema};
 
-/// How often each is compiled for its time.
+/// Number of compilations per measurement.
 const TIMES: u32 = 20;
 
 /// The system's allocator, counting what is in use.
@@ -29,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: what comes here was given out by `alloc` above, and so by `System`, with this layout.
+        // SAFETY: the pointer was returned by `alloc` above, and so by `System`, with this layout.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -96,7 +97,7 @@ fn main() {
     println!("together: {} KiB, models {} KiB", sum >> 10, models >> 10);
 }
 
-/// Bytes and time of making one.
+/// Bytes and time of building a value.
 fn grown<T>(mut make: impl FnMut() -> T) -> (usize, Duration) {
     drop(make());
     let before = IN_USE.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! From JSONSchemaProps to nodes.
+//! Compilation of JSONSchemaProps to nodes.
 
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::collections::HashMap;
@@ -16,13 +16,13 @@ use super::node::{Additional, Bound, Constraint, Kind, ListKind, Node, NodeId};
 use super::props::{AdditionalProps, Items, Props};
 use super::prune;
 
-/// Levels of schemas in schemas. The deepest of published definitions have some thirty.
+/// Maximum nesting of schemas. The deepest published definitions have some thirty levels.
 pub(crate) const MAX_DEPTH: usize = 256;
-/// Schemas in one definition's version, before equal ones are made one.
+/// Maximum number of schemas in one version of a definition, before equal ones are merged.
 pub(crate) const MAX_SCHEMAS: usize = 100_000;
 
-/// Why a schema cannot be compiled. Definitions that passed [`definition::validate`](super::definition::validate)
-/// compile.
+/// Why a schema cannot be compiled. Definitions that passed
+/// [`definition::validate`](super::definition::validate) compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// A keyword that structural schemas do not have.
@@ -34,7 +34,7 @@ pub enum CompileError {
     /// `x-kubernetes-preserve-unknown-fields: false`
     #[error("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined")]
     PreserveFalse,
-    /// A type that is none.
+    /// An unknown type.
     #[error("unknown type {0:?}")]
     Type(String),
     /// More than 256 levels of schemas in schemas.
@@ -45,7 +45,7 @@ pub enum CompileError {
     TooMany,
 }
 
-/// Keywords that structural schemas do not have, in the order in which upstream tells of them.
+/// Keywords that structural schemas do not have, in the order in which upstream reports them.
 const UNSUPPORTED: &[&str] =
     &["id", "$schema", "$ref", "patternProperties", "dependencies", "additionalItems", "definitions"];
 
@@ -64,7 +64,7 @@ pub(super) fn unsupported(props: Props<'_>) -> Option<CompileError> {
     })
 }
 
-/// What else no structural schema has.
+/// Other constructs that structural schemas do not have.
 pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
     match props.items() {
         Some(Items::Many(list)) if !list.is_empty() => return Some(CompileError::ItemsArray),
@@ -74,10 +74,10 @@ pub(super) fn unconvertible(props: Props<'_>) -> Option<CompileError> {
         .then_some(CompileError::PreserveFalse)
 }
 
-/// Where the walk is, as far as pruning of defaults must know.
+/// The position of the walk, as needed for pruning of defaults.
 #[derive(Clone, Copy)]
-enum Around<'a> {
-    /// In no metadata.
+enum Enclosing<'a> {
+    /// Not in metadata.
     Nothing {
         /// Whether a list above keeps unknown fields of its elements.
         preserved: bool,
@@ -86,30 +86,30 @@ enum Around<'a> {
     Meta(&'a [SmolStr]),
 }
 
-/// Makes the nodes of a schema; gives back the root's place.
+/// Compiles a schema; returns the nodes and the id of the root.
 pub(super) fn compile(root: Props<'_>) -> Result<(Vec<Node>, NodeId), CompileError> {
     let mut builder = Builder::default();
-    let id = builder.node(root, 0, true, true, Around::Nothing { preserved: false })?;
+    let id = builder.node(root, 0, true, true, Enclosing::Nothing { preserved: false })?;
     Ok((builder.nodes, id))
 }
 
 #[derive(Default)]
 struct Builder {
     nodes: Vec<Node>,
-    /// Places of nodes by a hash of what they are.
+    /// Ids of nodes by their hash.
     known: HashMap<u64, Vec<u32>>,
     seen: usize,
 }
 
 impl Builder {
-    /// `structural` is false within junctors, where defaults mean nothing.
+    /// `structural` is false within junctors, where defaults are ignored.
     fn node(
         &mut self,
         props: Props<'_>,
         depth: usize,
         structural: bool,
         is_root: bool,
-        around: Around<'_>,
+        around: Enclosing<'_>,
     ) -> Result<NodeId, CompileError> {
         self.seen += 1;
         if depth > MAX_DEPTH {
@@ -127,7 +127,7 @@ impl Builder {
         depth: usize,
         structural: bool,
         is_root: bool,
-        around: Around<'_>,
+        around: Enclosing<'_>,
     ) -> Result<NodeId, CompileError> {
         if let Some(error) = unsupported(props).or_else(|| unconvertible(props)) {
             return Err(error);
@@ -136,8 +136,10 @@ impl Builder {
         let embeds = props.embeds() || is_root;
         let inside = |name: &SmolStr| -> Option<Vec<SmolStr>> {
             match around {
-                Around::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
-                Around::Nothing { .. } => (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()]),
+                Enclosing::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
+                Enclosing::Nothing { .. } => {
+                    (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()])
+                }
             }
         };
 
@@ -145,8 +147,8 @@ impl Builder {
             None | Some(Items::Many(_)) => None,
             Some(Items::One(item)) => {
                 let around = match around {
-                    Around::Nothing { preserved } => {
-                        Around::Nothing { preserved: preserved || props.preserves() }
+                    Enclosing::Nothing { preserved } => {
+                        Enclosing::Nothing { preserved: preserved || props.preserves() }
                     }
                     meta => meta,
                 };
@@ -157,8 +159,8 @@ impl Builder {
         for (name, schema) in props.named("properties") {
             let path = inside(name);
             let around = match &path {
-                Some(path) => Around::Meta(path),
-                None => Around::Nothing { preserved: false },
+                Some(path) => Enclosing::Meta(path),
+                None => Enclosing::Nothing { preserved: false },
             };
             properties.push((name.clone(), self.node(schema, depth + 1, structural, false, around)?));
         }
@@ -168,7 +170,7 @@ impl Builder {
             Some(AdditionalProps::Bool(false)) => Additional::Closed,
             Some(AdditionalProps::Schema(schema)) => {
                 let around = match around {
-                    Around::Nothing { .. } => Around::Nothing { preserved: false },
+                    Enclosing::Nothing { .. } => Enclosing::Nothing { preserved: false },
                     meta => meta,
                 };
                 Additional::Schema(self.node(schema, depth + 1, structural, false, around)?)
@@ -280,19 +282,19 @@ impl Builder {
     }
 
     fn nested(&mut self, schema: Props<'_>, depth: usize) -> Result<NodeId, CompileError> {
-        self.node(schema, depth + 1, false, false, Around::Nothing { preserved: false })
+        self.node(schema, depth + 1, false, false, Enclosing::Nothing { preserved: false })
     }
 
-    /// A default as objects get it: without what its schema does not know.
-    fn pruned_default(&self, mut default: Value, node: &Node, around: Around<'_>) -> Value {
+    /// A default as it is applied: without unknown fields.
+    fn pruned_default(&self, mut default: Value, node: &Node, around: Enclosing<'_>) -> Value {
         match around {
-            Around::Nothing { preserved } => {
+            Enclosing::Nothing { preserved } => {
                 prune::prune_default(&self.nodes, node, &mut default, preserved);
                 metadata::coerce_default(&self.nodes, node, &mut default);
                 default
             }
-            // Only what the fields of every object can hold stays.
-            Around::Meta(path) => {
+            // Only fields of the standard metadata are kept.
+            Enclosing::Meta(path) => {
                 let wrapped = path.iter().rev().fold(default.clone(), |inner, name| {
                     let mut outer = tree!({});
                     if let Some(map) = outer.as_object_mut() {
@@ -307,7 +309,7 @@ impl Builder {
         }
     }
 
-    /// The place of a node: that of an equal one, if there is one.
+    /// Interns a node: returns the id of an equal one, if there is one.
     fn intern(&mut self, node: Node) -> NodeId {
         let hash = fingerprint(&node);
         let places = match self.known.entry(hash) {
@@ -324,7 +326,7 @@ impl Builder {
     }
 }
 
-/// A hash of most of what a node is; equal nodes have equal ones.
+/// A hash of most of a node; equal nodes have equal hashes.
 fn fingerprint(node: &Node) -> u64 {
     let mut hasher = DefaultHasher::new();
     let flags = [node.nullable, node.preserves_unknown, node.embedded_resource, node.int_or_string];
@@ -348,7 +350,7 @@ fn fingerprint(node: &Node) -> u64 {
             }
             Constraint::Required(names) | Constraint::ListMapKeys(names) => names.hash(&mut hasher),
             Constraint::Rules(rules) => rules.iter().for_each(|rule| rule.rule.hash(&mut hasher)),
-            // Values have no hash; equality tells them apart.
+            // Values have no hash; equality distinguishes them.
             Constraint::Enum(values) => values.len().hash(&mut hasher),
             Constraint::Default(_) => {}
         }

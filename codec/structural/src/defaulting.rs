@@ -1,10 +1,10 @@
-//! Defaults, and what becomes of `null` (apiextensions-apiserver, `pkg/apiserver/schema/defaulting`).
+//! Defaulting, and the treatment of `null` (apiextensions-apiserver, `pkg/apiserver/schema/defaulting`).
 
 use plinth_codec::value::{level, Map, Value};
 
 use super::node::{Additional, Node, NodeId};
 
-/// Fills in defaults. Whether anything changed.
+/// Fills in defaults. Returns whether anything changed.
 pub(super) fn default(nodes: &[Node], id: NodeId, value: &mut Value) -> bool {
     let Some(node) = nodes.get(id.0 as usize).filter(|n| n.defaults_below) else { return false };
     level(|| match value {
@@ -47,7 +47,7 @@ fn members(nodes: &[Node], node: &Node, map: &mut Map) -> bool {
     changed
 }
 
-/// Puts the default in the place of a `null` that is not allowed.
+/// Replaces a `null` that is not allowed by the default.
 fn replace_null(nodes: &[Node], id: NodeId, value: &mut Value) -> bool {
     let node = nodes.get(id.0 as usize).filter(|n| value.is_null() && !n.nullable);
     let Some(default) = node.and_then(Node::default) else { return false };
@@ -55,8 +55,8 @@ fn replace_null(nodes: &[Node], id: NodeId, value: &mut Value) -> bool {
     true
 }
 
-/// Takes out members that are `null` where none is allowed and there is no default to take its place, if their schema is one
-/// `of` those that are asked for.
+/// Removes members that are `null` where that is not allowed and there is no default, if `of` selects their
+/// schema.
 pub(super) fn drop_nulls(nodes: &[Node], id: Option<NodeId>, value: &mut Value, of: fn(&Node) -> bool) {
     let node = id.and_then(|id| nodes.get(id.0 as usize));
     // Without a schema every null stays.

@@ -1,5 +1,6 @@
-//! Objects embedded in custom resources: `kind`, `apiVersion` and `metadata` as every object must have them
-//! (apiextensions-apiserver, `pkg/apiserver/schema/objectmeta`; apimachinery, `pkg/api/validation/objectmeta.go`).
+//! Objects embedded in custom resources: validation of `kind`, `apiVersion` and `metadata`
+//! (apiextensions-apiserver, `pkg/apiserver/schema/objectmeta`; apimachinery,
+//! `pkg/api/validation/objectmeta.go`).
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::names;
@@ -9,10 +10,10 @@ use super::metadata;
 use super::node::{Additional, Node, NodeId};
 use super::validate::MAX_ERRORS;
 
-/// The most that annotations may weigh, keys and values together, in bytes.
+/// Maximum total size of annotations in bytes, keys and values.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 
-/// What is wrong with embedded objects anywhere below a value; with the value itself if `embedded`.
+/// The errors of embedded objects anywhere below a value, and of the value itself if `embedded`.
 pub(super) fn errors(
     nodes: &[Node],
     id: NodeId,

@@ -1,4 +1,5 @@
-//! Structural schemas of CustomResourceDefinitions and what they do to custom resources. No storage, no sockets.
+//! Structural schemas of CustomResourceDefinitions, and their application to custom resources. No storage, no
+//! sockets.
 //!
 //! | item | what it is |
 //! |---|---|
@@ -7,19 +8,19 @@
 //! | [`Conform`] | the options of [`StructuralSchema::conform`] |
 //! | [`CompileError`], [`ConformError`] | why a schema does not compile; why an object cannot be decoded by it |
 //!
-//! A [`StructuralSchema`] is compiled from `spec.versions[*].schema.openAPIV3Schema` of an apiextensions.k8s.io/v1
-//! definition and is immutable from then on: share it behind an `Arc`. Objects are trees
-//! ([`Value`](plinth_codec::Value)), changed in place. Rules, paths, reasons and messages are those of
+//! A [`StructuralSchema`] is compiled from `spec.versions[*].schema.openAPIV3Schema` of an
+//! apiextensions.k8s.io/v1 definition and is immutable from then on: share it behind an `Arc`. Objects are
+//! trees ([`Value`](plinth_codec::Value)), changed in place. Rules, paths, reasons and messages are those of
 //! k8s.io/apiextensions-apiserver and k8s.io/kube-openapi.
 //!
-//! A write goes decode -> [`conform`](StructuralSchema::conform) -> [`default`](StructuralSchema::default) -> …
-//! -> [`validate`](StructuralSchema::validate) or [`validate_update`](StructuralSchema::validate_update); a read of a stored
-//! object goes the first two steps, conforming with `drop_invalid_metadata`.
+//! A write goes decode -> [`conform`](StructuralSchema::conform) -> [`default`](StructuralSchema::default) ->
+//! … -> [`validate`](StructuralSchema::validate) or [`validate_update`](StructuralSchema::validate_update); a
+//! read of a stored object takes the first two steps, conforming with `drop_invalid_metadata`.
 //!
 //! # Errors
-//! What a client wrote wrongly in valid JSON comes back as a list of [`FieldError`](plinth_codec::field::FieldError)s, in
-//! upstream's order: empty means valid. A schema that passed [`definition::validate`] compiles. Work is bounded for any
-//! schema and object; what would take too long is refused as a field error.
+//! Errors in valid JSON are returned as a list of [`FieldError`](plinth_codec::field::FieldError)s, in
+//! upstream's order: empty means valid. A schema that passed [`definition::validate`] compiles. Work is
+//! bounded for any schema and object; an object that would take too long is refused with a field error.
 //!
 //! # Example
 //! ```
@@ -50,12 +51,12 @@
 //! | module | subject | upstream |
 //! |---|---|---|
 //! | [`definition`] | whether a definition is valid | `pkg/apis/apiextensions/validation` |
-//! | `check` | what is structural, which keywords are allowed, defaults | `pkg/apiserver/schema` |
+//! | `check` | structural schemas, allowed keywords, defaults | `pkg/apiserver/schema` |
 //! | `props`, `compile`, `node` | reading a schema, and its compiled form | |
 //! | `structural_schema` | the steps of a write and a read | |
-//! | `prune`, `defaulting`, `metadata` | what a decoder does to an object | `pkg/apiserver/schema/{pruning,defaulting,objectmeta}` |
+//! | `prune`, `defaulting`, `metadata` | pruning, defaulting and decoding of metadata | `pkg/apiserver/schema/{pruning,defaulting,objectmeta}` |
 //! | `validate`, `format`, `list_type`, `embedded` | whether an object is valid | `pkg/apiserver/validation`, kube-openapi `validate`, `strfmt` |
-//! | `rules` | `x-kubernetes-validations`: where rules stand and when they are asked; the language is [`plinth_cel`] | `pkg/apiserver/schema/cel` |
+//! | `rules` | `x-kubernetes-validations`: the walk that evaluates rules; the language is [`plinth_cel`] | `pkg/apiserver/schema/cel` |
 //! | `model` | the schema model for server-side apply | `schemaconv` |
 
 #![warn(unreachable_pub)]

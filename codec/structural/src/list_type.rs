@@ -1,4 +1,5 @@
-//! Lists of type `set` and `map`: no element twice (apiextensions-apiserver, `pkg/apiserver/schema/listtype`).
+//! Lists of type `set` and `map`: no element twice (apiextensions-apiserver,
+//! `pkg/apiserver/schema/listtype`).
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use plinth_codec::value::{level, Map, Value};
 use super::node::{Additional, ListKind, Node, NodeId};
 use super::validate::MAX_ERRORS;
 
-/// The elements that are there more than once, each told at its second place.
+/// Duplicate elements, each reported at its second position.
 pub(super) fn errors(nodes: &[Node], id: NodeId, object: &Value) -> Vec<FieldError> {
     let mut walk = Walk { nodes, errors: Vec::new() };
     walk.value(id, object, &Path::Root);
@@ -79,7 +80,7 @@ impl Walk<'_> {
     }
 }
 
-/// The places at which a value is there for the second time.
+/// The indices of duplicate values.
 fn repeated(values: &[Value]) -> Vec<usize> {
     if values.len() <= 1 {
         return Vec::new();
@@ -87,7 +88,7 @@ fn repeated(values: &[Value]) -> Vec<usize> {
     let mut seen: HashMap<Vec<u8>, usize> = HashMap::with_capacity(values.len());
     let mut places = Vec::new();
     for (i, value) in values.iter().enumerate() {
-        // 1 and 1.0 are not the same, as in Go.
+        // 1 and 1.0 are different, as in Go.
         let mut key = vec![u8::from(matches!(value, Value::Float(_)))];
         json::write_untyped(value, &mut key);
         let times = seen.entry(key).or_default();

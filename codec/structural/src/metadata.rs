@@ -1,4 +1,4 @@
-//! The metadata of custom resources and of objects embedded in them: decoded as that of built-in kinds
+//! The metadata of custom resources and of objects embedded in them: decoded as for built-in kinds
 //! (apiextensions-apiserver, `pkg/apiserver/schema/objectmeta`).
 
 use std::sync::OnceLock;
@@ -18,13 +18,13 @@ pub(super) fn object_meta() -> TypeId {
     static ID: OnceLock<TypeId> = OnceLock::new();
     *ID.get_or_init(|| {
         let named = schema::builtin().named("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
-        // The built-in table has it, or no built-in kind would work either.
+        // The built-in table always has it.
         named.unwrap_or(TypeId(0))
     })
 }
 
-/// Decodes a `metadata` as upstream's types hold it. With `drop_invalid`, fields of wrong types are left out; only
-/// something that is no object is an error then.
+/// Decodes a `metadata` as upstream's types hold it. With `drop_invalid`, fields of wrong types are dropped;
+/// then only metadata that is not an object is an error.
 pub(super) fn decode(metadata: Value, strict: bool, drop_invalid: bool) -> Result<Decoded, DecodeError> {
     let options = DecodeOptions { strict };
     let conform = |value| json::conform(value, schema::builtin(), object_meta(), &options);
@@ -58,15 +58,15 @@ pub(super) struct Coercer<'a> {
 }
 
 impl<'a> Coercer<'a> {
-    /// One that refuses what has a wrong type.
+    /// A coercer that refuses wrong types.
     pub(crate) fn strict(nodes: &'a [Node]) -> Coercer<'a> {
         Coercer { nodes, drop_invalid: false, strict: false, unknown: Vec::new() }
     }
 
-    /// `embedded` says whether the value is itself such an object.
+    /// `embedded` is true if the value itself is an embedded object.
     ///
     /// # Errors
-    /// The first field of a wrong type, unless such are dropped.
+    /// The first field of a wrong type, unless these are dropped.
     pub(crate) fn value(
         &mut self,
         path: &Path<'_>,
@@ -126,21 +126,21 @@ impl<'a> Coercer<'a> {
                 object.insert("metadata", decoded.value);
                 Ok(())
             }
-            // What cannot be decoded at all is left as it is.
+            // Metadata that cannot be decoded is left unchanged.
             Err(_) if self.drop_invalid => Ok(()),
             Err(error) => Err(FieldError::invalid(path.child("metadata"), metadata, error)),
         }
     }
 }
 
-/// Decodes the metadata of objects in a default value; what is wrong there goes.
+/// Decodes the metadata of objects in a default value; invalid fields are dropped.
 pub(super) fn coerce_default(nodes: &[Node], node: &Node, value: &mut Value) {
     let mut coercer = Coercer { nodes, drop_invalid: true, strict: false, unknown: Vec::new() };
     // Nothing is refused where invalid fields are dropped.
     drop(coercer.value(&Path::Root, value, node, node.embedded_resource));
 }
 
-/// An object of which only fields of metadata are there, decoded; what is wrong goes.
+/// Decodes an object that has only metadata; invalid fields are dropped.
 pub(super) fn coerce_surrounding(mut object: Value) -> Value {
     let mut coercer = Coercer { nodes: &[], drop_invalid: true, strict: false, unknown: Vec::new() };
     if let Value::Object(map) = &mut object {

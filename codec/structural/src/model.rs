@@ -1,9 +1,9 @@
-//! The schema model of a custom resource, for server-side apply: what kube-openapi's `pkg/schemaconv` makes of the
-//! definition's OpenAPI document.
+//! The schema model of a custom resource, for server-side apply: equivalent to kube-openapi's
+//! `pkg/schemaconv` on the definition's OpenAPI document.
 //!
-//! Markers of lists and maps stand at the types here, where the definition has them, so that those of nested lists are
-//! told apart. Parts without a schema are [`Scalar::Any`]: their ownership is deduced from the values. Where a
-//! schema keeps unknown fields, so do those below it.
+//! Markers of lists and maps are on the types, as in the definition, so that nested lists have their own.
+//! Parts without a schema are [`Scalar::Any`]: their ownership is deduced from the values. Where a schema
+//! preserves unknown fields, so do its subschemas.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use smol_str::SmolStr;
 use super::metadata;
 use super::node::{Additional, Kind, ListKind, Node, NodeId};
 
-/// Makes the model; its one kind is `kind`.
+/// Builds the model; its one kind is `kind`.
 pub(super) fn build(nodes: &[Node], root: NodeId, kind: GVK) -> Schema {
     let mut builder = Builder {
         nodes,
@@ -39,9 +39,9 @@ struct Builder<'a> {
     nodes: &'a [Node],
     schema: Schema,
     scalars: Vec<(Scalar, TypeId)>,
-    /// Types of nodes, by whether unknown fields are kept there.
+    /// Types of nodes, by whether unknown fields are preserved.
     made: HashMap<(NodeId, bool), TypeId>,
-    /// Types of the built-in schema, by their place there.
+    /// Imported types of the built-in schema, by their id there.
     imported: HashMap<TypeId, TypeId>,
 }
 
@@ -64,7 +64,7 @@ impl Builder<'_> {
         self.scalar(Scalar::String { values: Vec::new() })
     }
 
-    /// The type of a node; `preserved` says that a schema above keeps unknown fields.
+    /// The type of a node; `preserved` is true if an enclosing schema preserves unknown fields.
     fn node(&mut self, id: NodeId, preserved: bool) -> TypeId {
         let Some(node) = self.nodes.get(id.index()) else { return self.scalar(Scalar::Any) };
         let preserved = preserved || node.preserves_unknown;
@@ -133,7 +133,7 @@ impl Builder<'_> {
         self.add(Type::Struct(StructType { fields, atomic, preserves_unknown, ..StructType::default() }))
     }
 
-    /// A type of the built-in schema with everything that it is made of.
+    /// Imports a type of the built-in schema with the types that it refers to.
     fn import(&mut self, id: TypeId) -> TypeId {
         if let Some(known) = self.imported.get(&id) {
             return *known;
@@ -181,7 +181,7 @@ impl Builder<'_> {
     }
 }
 
-/// A field that is there only when it is set.
+/// A field that is present only if set.
 fn field(name: SmolStr, type_id: TypeId, default: Option<Value>) -> Field {
     Field {
         name,

@@ -1,6 +1,6 @@
 //! The compiled form of a schema: nodes in an arena, equal ones once.
 //!
-//! A node takes some 60 bytes and 32 per property; what few nodes have (bounds, enums, rules) is a list of
+//! A node takes some 60 bytes and 32 per property; rare keywords (bounds, enums, rules) are a list of
 //! [`Constraint`]s. Titles, descriptions and examples are not kept.
 
 use plinth_cel::Rule;
@@ -8,12 +8,12 @@ use plinth_codec::schema::MapType;
 use plinth_codec::value::Value;
 use smol_str::SmolStr;
 
-/// A node's place in the arena of its schema.
+/// The index of a node in the arena of its schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NodeId(pub(super) u32);
 
 impl NodeId {
-    /// The place, to keep something beside each node.
+    /// The index, for side tables.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -22,7 +22,7 @@ impl NodeId {
 /// `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Not said: anything.
+    /// Unset: any type.
     Any,
     /// `object`
     Object,
@@ -69,22 +69,22 @@ impl Kind {
 /// `x-kubernetes-list-type`; [`Constraint::ListMapKeys`] has the keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ListKind {
-    /// One value; also when nothing is said.
+    /// Atomic; also the default.
     #[default]
     Atomic,
-    /// Elements are known by their value.
+    /// Elements are identified by their value.
     Set,
-    /// Elements are known by some of their fields.
+    /// Elements are identified by key fields.
     Map,
 }
 
 /// `additionalProperties`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Additional {
-    /// Not said.
+    /// Unset.
     #[default]
     Unsaid,
-    /// `true`: values of any form, kept by pruning, but what they hold is not.
+    /// `true`: values of any type, kept by pruning, but without their contents.
     Any,
     /// `false`.
     Closed,
@@ -109,11 +109,11 @@ pub(crate) struct Node {
     pub defaults_below: bool,
     /// Whether this or a node below has rules.
     pub rules_below: bool,
-    /// How a list is merged, and which elements of it are the same.
+    /// How a list is merged, and how its elements are identified.
     pub list: ListKind,
     /// How an object is merged.
     pub map: MapType,
-    /// What fields without a schema of their own are.
+    /// The schema of undeclared fields.
     pub additional: Additional,
     /// The elements of a list.
     pub items: Option<NodeId>,
@@ -128,7 +128,7 @@ pub(crate) struct Node {
 pub(crate) struct Bound {
     /// The bound.
     pub value: f64,
-    /// Whether the bound itself is out of bounds.
+    /// Whether the bound itself is excluded.
     pub exclusive: bool,
 }
 
@@ -168,18 +168,18 @@ pub(crate) enum Constraint {
     MinProperties(i64),
     /// Members of an object, at most.
     MaxProperties(i64),
-    /// Fields that must be there, in the order of the definition.
+    /// Required fields, in the order of the definition.
     Required(Box<[SmolStr]>),
     /// The value of the field when it is absent.
     Default(Value),
-    /// Which fields tell the elements of a list apart.
+    /// The key fields of a list's elements.
     ListMapKeys(Box<[SmolStr]>),
     /// `x-kubernetes-validations`
     Rules(Box<[Rule]>),
 }
 
 impl Constraint {
-    /// The place in the order of variants.
+    /// The index in the order of variants.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Constraint::AnyOf(_) => 0,
@@ -219,12 +219,12 @@ macro_rules! getters {
 }
 
 impl Node {
-    /// Whether the type is said, by `type` or by `x-kubernetes-int-or-string`.
+    /// Whether the type is set, by `type` or by `x-kubernetes-int-or-string`.
     pub(super) fn has_type(&self) -> bool {
         self.int_or_string || self.kind != Kind::Any
     }
 
-    /// The types as messages name them.
+    /// The types as shown in messages.
     pub(super) fn types(&self) -> &'static str {
         match self.int_or_string {
             true => "integer,string",
@@ -256,7 +256,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// Which fields tell the elements of a list apart.
+    /// The key fields of a list's elements.
     pub(crate) fn list_map_keys(&self) -> &[SmolStr] {
         self.constraints
             .iter()
@@ -267,7 +267,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// Fields that must be there.
+    /// Required fields.
     pub(crate) fn required(&self) -> &[SmolStr] {
         self.constraints
             .iter()

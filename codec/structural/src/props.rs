@@ -1,4 +1,5 @@
-//! Reading `JSONSchemaProps`: the object tree of a CustomResourceDefinition's schema, as its JSON names have it.
+//! Reading `JSONSchemaProps`: the object tree of a CustomResourceDefinition's schema, as its JSON names have
+//! it.
 
 use std::sync::LazyLock;
 
@@ -9,14 +10,14 @@ use smol_str::SmolStr;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Props<'a>(pub(super) &'a Map);
 
-/// What `additionalProperties` says.
+/// The value of `additionalProperties`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AdditionalProps<'a> {
     Bool(bool),
     Schema(Props<'a>),
 }
 
-/// What `items` says.
+/// The value of `items`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Items<'a> {
     One(Props<'a>),
@@ -27,7 +28,8 @@ pub(super) enum Items<'a> {
 static EMPTY: LazyLock<Map> = LazyLock::new(Map::new);
 
 impl<'a> Props<'a> {
-    /// The schema in a value; an empty one when it is no object, which the decoder of definitions does not let through.
+    /// The schema in a value; an empty one when it is not an object, which the decoder of definitions
+    /// refuses.
     pub(crate) fn of(value: &'a Value) -> Props<'a> {
         Props(value.as_object().unwrap_or(&EMPTY))
     }
@@ -139,8 +141,8 @@ impl<'a> Props<'a> {
         self.is("x-kubernetes-int-or-string")
     }
 
-    /// Whether `anyOf`, by itself, says no more than what `x-kubernetes-int-or-string` says.
-    pub(crate) fn says_int_or_string(self) -> bool {
+    /// Whether `anyOf` is exactly what `x-kubernetes-int-or-string` implies.
+    pub(crate) fn has_int_or_string_alternatives(self) -> bool {
         let mut schemas = self.schemas("anyOf");
         let says = |schema: Option<Props<'_>>, kind: &str| {
             schema.is_some_and(|s| s.0.len() == 1 && s.kind() == kind)
@@ -148,7 +150,8 @@ impl<'a> Props<'a> {
         schemas.len() == 2 && says(schemas.next(), "integer") && says(schemas.next(), "string")
     }
 
-    /// Whether this or a schema within fits. Walks everything: lists, junctors, fields, definitions, dependencies.
+    /// Whether this or a subschema satisfies a predicate. Walks everything: lists, junctors, fields,
+    /// definitions, dependencies.
     pub(crate) fn any(self, fits: &mut dyn FnMut(Props<'a>) -> bool) -> bool {
         if fits(self) {
             return true;
@@ -156,7 +159,7 @@ impl<'a> Props<'a> {
         plinth_codec::value::level(|| self.within().into_iter().any(|schema| schema.any(fits)))
     }
 
-    /// Every schema that this one holds.
+    /// Every direct subschema.
     fn within(self) -> Vec<Props<'a>> {
         let mut all: Vec<Props<'a>> = Vec::new();
         match self.items() {

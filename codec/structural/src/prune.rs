@@ -1,4 +1,4 @@
-//! Pruning: what the schema does not know goes (apiextensions-apiserver, `pkg/apiserver/schema/pruning`).
+//! Pruning: removal of unknown fields (apiextensions-apiserver, `pkg/apiserver/schema/pruning`).
 
 use std::fmt::Write;
 
@@ -7,15 +7,15 @@ use smol_str::SmolStr;
 
 use super::node::{Additional, Node, NodeId};
 
-/// Unknown fields that are remembered of one object, before they are sorted and cut.
+/// Maximum number of unknown fields recorded for one object, before they are sorted and truncated.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The fields that every object has; their content is decoded as that of built-in kinds.
+/// The fields that every object has; their content is decoded as for built-in kinds.
 pub(super) fn is_meta_field(name: &str) -> bool {
     matches!(name, "apiVersion" | "kind" | "metadata")
 }
 
-/// Paths of unknown fields, if somebody wants to know them.
+/// Paths of unknown fields, if they are recorded.
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     track: bool,
@@ -85,12 +85,12 @@ impl Unknown {
     }
 }
 
-/// Prunes a whole object: `apiVersion`, `kind` and `metadata` stay as they are.
+/// Prunes a whole object: `apiVersion`, `kind` and `metadata` are kept.
 pub(super) fn prune_object(nodes: &[Node], root: NodeId, object: &mut Value, unknown: &mut Unknown) {
     Pruner { nodes }.value(object, nodes.get(root.0 as usize), true, unknown);
 }
 
-/// Prunes a default value by the schema that has it. `preserved` says that a list above keeps unknown fields.
+/// Prunes a default value by its schema. `preserved` is true if an enclosing list preserves unknown fields.
 pub(super) fn prune_default(nodes: &[Node], node: &Node, value: &mut Value, preserved: bool) {
     let pruner = Pruner { nodes };
     let mut unknown = Unknown::default();
@@ -109,7 +109,7 @@ impl<'a> Pruner<'a> {
         self.nodes.get(id.0 as usize)
     }
 
-    /// `embedded` says whether the value is an object with metadata.
+    /// `embedded` is true if the value is an object with metadata.
     fn value(&self, value: &mut Value, node: Option<&Node>, embedded: bool, unknown: &mut Unknown) {
         if !matches!(value, Value::Array(_) | Value::Object(_)) {
             return;
@@ -136,7 +136,8 @@ impl<'a> Pruner<'a> {
         });
     }
 
-    /// A value whose unknown fields stay; those of known fields go nevertheless.
+    /// Prunes a value that preserves unknown fields; unknown fields below known fields are removed
+    /// nevertheless.
     fn skip(&self, value: &mut Value, node: Option<&Node>, embedded: bool, unknown: &mut Unknown) {
         let Some(node) = node else { return };
         level(|| match value {

@@ -1,16 +1,16 @@
-//! `x-kubernetes-validations`: where rules stand, and the walk that asks them of old and new values together
-//! (apiextensions-apiserver, `pkg/apiserver/schema/cel`). What a rule says is for [`plinth_cel`].
+//! `x-kubernetes-validations`: the walk that evaluates rules on old and new values (apiextensions-apiserver,
+//! `pkg/apiserver/schema/cel`). The language is [`plinth_cel`].
 
 use std::collections::HashMap;
 
-use plinth_cel::{child_cardinality, Budget, Declared, Rules, SchemaCost, SchemaNode};
+use plinth_cel::{child_cardinality, Budget, DeclType, Rules, SchemaCost, SchemaNode};
 use plinth_codec::field::{FieldError, Path, Reason};
 use plinth_codec::value::{level, Value};
 
 use super::node::{Additional, ListKind, Node, NodeId};
-use super::validate::Correlated;
+use super::validate::CorrelatedObject;
 
-/// A node with the arena that it lies in: what rules are compiled against.
+/// A node with its arena, against which rules are compiled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeRef<'a> {
     nodes: &'a [Node],
@@ -91,7 +91,7 @@ impl SchemaNode for NodeRef<'_> {
         match self.node.list {
             ListKind::Set => "set",
             ListKind::Map => "map",
-            // Nothing said means the same.
+            // Also the default.
             ListKind::Atomic => "atomic",
         }
     }
@@ -109,27 +109,27 @@ pub(super) struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles every rule. Errors of expressions are kept and told when a value is checked.
+    /// Compiles every rule. Compile errors are kept and reported when a value is checked.
     pub(crate) fn compile(nodes: &[Node], root: NodeId) -> RuleSet {
         let mut set = RuleSet::default();
         let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return set };
-        if let Some(declared) = Declared::of(at, true) {
+        if let Some(declared) = DeclType::of(at, true) {
             set.root = (!at.node.rules().is_empty()).then(|| Rules::compile(at.node.rules(), at, &declared));
             set.below(at, &declared);
         }
         set
     }
 
-    fn add(&mut self, id: NodeId, at: NodeRef<'_>, declared: Option<&Declared>) {
+    fn add(&mut self, id: NodeId, at: NodeRef<'_>, declared: Option<&DeclType>) {
         let Some(declared) = declared.filter(|_| at.node.rules_below && !self.nodes.contains_key(&id)) else {
             return;
         };
-        // Also of nodes without rules: that they were here is remembered.
+        // Also for nodes without rules, to mark them as visited.
         self.nodes.insert(id, Rules::compile(at.node.rules(), at, declared));
         level(|| self.below(at, declared));
     }
 
-    fn below(&mut self, at: NodeRef<'_>, declared: &Declared) {
+    fn below(&mut self, at: NodeRef<'_>, declared: &DeclType) {
         for (name, id) in &at.node.properties {
             if let Some(field) = at.at(*id) {
                 self.add(*id, field, declared.property(name));
@@ -150,7 +150,8 @@ fn additional(node: &Node) -> Option<NodeId> {
     }
 }
 
-/// What the rules of a schema say of an object. `old` is what it replaces. None when they take more units than `brief`.
+/// The errors of an object by the rules of a schema. `old` is the object that it replaces. None when the
+/// rules cost more units than `brief`.
 pub(super) fn errors(
     nodes: &[Node],
     root: NodeId,
@@ -163,7 +164,7 @@ pub(super) fn errors(
     budget.keep_brief(brief);
     let mut walk = Walk { nodes, rules, budget, errors: Vec::new() };
     let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Some(Vec::new()) };
-    let correlated = old.map(|old| Correlated::new(nodes, Some(node), new, old));
+    let correlated = old.map(|old| CorrelatedObject::new(nodes, Some(node), new, old));
     walk.ask(rules.root.as_ref(), &Path::Root, new, correlated);
     walk.below(node, &Path::Root, new, correlated);
     (!walk.budget.is_long()).then_some(walk.errors)
@@ -177,7 +178,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn value(&mut self, id: NodeId, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn value(&mut self, id: NodeId, path: &Path<'_>, value: &Value, old: Option<CorrelatedObject<'_>>) {
         let node = self.nodes.get(id.index()).filter(|node| node.rules_below);
         let Some(node) = node.filter(|_| !value.is_null() && !self.is_over()) else { return };
         let rules = self.rules;
@@ -185,19 +186,25 @@ impl<'a> Walk<'a> {
         self.below(node, path, value, old);
     }
 
-    /// Whether no further rule is to be asked.
+    /// Whether no further rule may be evaluated.
     fn is_over(&self) -> bool {
         self.budget.is_exhausted() || self.budget.is_long()
     }
 
-    fn ask(&mut self, rules: Option<&Rules>, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn ask(
+        &mut self,
+        rules: Option<&Rules>,
+        path: &Path<'_>,
+        value: &Value,
+        old: Option<CorrelatedObject<'_>>,
+    ) {
         let Some(rules) = rules.filter(|rules| !rules.is_empty()) else { return };
-        let mut unchanged = || old.is_some_and(Correlated::is_unchanged);
+        let mut unchanged = || old.is_some_and(CorrelatedObject::is_unchanged);
         let verdict = rules.evaluate(path, value, old.map(|old| old.old), &mut unchanged, &mut self.budget);
         self.errors.extend(verdict.errors);
     }
 
-    fn below(&mut self, node: &Node, path: &Path<'_>, value: &Value, old: Option<Correlated<'_>>) {
+    fn below(&mut self, node: &Node, path: &Path<'_>, value: &Value, old: Option<CorrelatedObject<'_>>) {
         level(|| match value {
             Value::Object(map) => {
                 for (name, value) in map.iter() {
@@ -211,7 +218,7 @@ impl<'a> Walk<'a> {
             }
             Value::Array(items) => {
                 let Some(id) = node.items else { return };
-                let before = old.and_then(Correlated::elements);
+                let before = old.and_then(CorrelatedObject::elements);
                 for (i, item) in items.iter().enumerate() {
                     let old = before.as_ref().and_then(|before| before.of(item));
                     self.value(id, &path.index(i), item, old);
@@ -222,7 +229,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a error keeps rules from being asked: they may rely on what it says is not so.
+/// Whether an error prevents the evaluation of rules, which may rely on the violated constraint.
 pub(super) fn is_blocking(error: &FieldError) -> bool {
     matches!(
         error.reason,
@@ -230,14 +237,14 @@ pub(super) fn is_blocking(error: &FieldError) -> bool {
     )
 }
 
-/// What is told when rules were not asked.
+/// The error when rules were not evaluated.
 pub(super) fn not_checked() -> FieldError {
     let why = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
     FieldError::invalid(Path::Root, &Value::Null, why)
 }
 
-/// What is wrong with the rules of a schema: their texts, then (if everything else is well) their expressions and costs, and
-/// defaults that break them. `path` leads to `openAPIV3Schema`.
+/// The errors of the rules of a schema: their fields, then (if everything else is valid) their expressions
+/// and costs, and defaults that violate them. `path` is that of `openAPIV3Schema`.
 pub(super) fn definition_errors(
     nodes: &[Node],
     root: NodeId,
@@ -249,7 +256,7 @@ pub(super) fn definition_errors(
     let Some(at) = NodeRef::new(nodes, root).filter(|at| at.node.rules_below) else { return Vec::new() };
     check.texts(at, path);
     if check.errors.is_empty() && all_else_is_well {
-        let declared = Declared::of(at, true);
+        let declared = DeclType::of(at, true);
         check.expressions(at, path, declared.as_ref(), Some(1), None);
         check.errors.extend(check.cost.errors(path));
     }
@@ -281,7 +288,7 @@ impl Check {
         &mut self,
         at: NodeRef<'_>,
         path: &Path<'_>,
-        declared: Option<&Declared>,
+        declared: Option<&DeclType>,
         cardinality: Option<u64>,
         uncorrelatable: Option<&str>,
     ) {
@@ -319,7 +326,7 @@ impl Check {
         if let Some(default) = at.node.default() {
             let mut walk = Walk { nodes: at.nodes, rules, budget: Budget::default(), errors: Vec::new() };
             let path = path.child("default");
-            // The node's own rules are asked where it is not the root, which has no default that matters.
+            // The node's own rules are evaluated unless it is the root, whose default is ignored.
             let own = at.nodes.iter().position(|node| std::ptr::eq(node, at.node));
             if let Some(own) = own {
                 walk.value(NodeId(own as u32), &path, default, None);

@@ -24,19 +24,19 @@ pub struct StructuralSchema {
     rules: OnceLock<RuleSet>,
 }
 
-/// How to bring an object to its schema.
+/// Options of [`StructuralSchema::conform`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conform {
-    /// Whether to tell of unknown fields (`fieldValidation` of `Warn` and `Strict`).
+    /// Whether to report unknown fields (`fieldValidation` of `Warn` and `Strict`).
     pub strict: bool,
-    /// Whether fields of metadata with a wrong type are left out instead of refused: for objects that are stored.
+    /// Whether fields of metadata with a wrong type are dropped instead of refused: for stored objects.
     pub drop_invalid_metadata: bool,
 }
 
-/// Why an object cannot be brought to its schema.
+/// Why an object cannot be decoded by its schema.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConformError {
-    /// `kind` or `apiVersion` is no text.
+    /// `kind` or `apiVersion` is not a string.
     #[error(".{field} accessor error: {value} is of the type {found}, expected string")]
     TypeMeta {
         /// `kind` or `apiVersion`.
@@ -49,13 +49,13 @@ pub enum ConformError {
     /// The metadata cannot be decoded.
     #[error(transparent)]
     Metadata(#[from] DecodeError),
-    /// Something in an embedded object has a wrong type.
+    /// A field of an embedded object has a wrong type.
     #[error("{0}")]
     Embedded(FieldError),
 }
 
 impl StructuralSchema {
-    /// Compiles `openAPIV3Schema`. Defaults are pruned, equal parts become one. `O(n log n)`.
+    /// Compiles `openAPIV3Schema`. Defaults are pruned, equal subschemas are merged. `O(n log n)`.
     ///
     /// # Errors
     /// For schemas that [`definition::validate`](crate::definition::validate) refuses.
@@ -69,12 +69,12 @@ impl StructuralSchema {
         &self.nodes[id.0 as usize]
     }
 
-    /// How many different schemas there are below and with the root, each counted once.
+    /// Number of distinct schemas, including the root.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there are none, which no schema has.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -84,9 +84,10 @@ impl StructuralSchema {
         self.node(self.root).defaults_below
     }
 
-    /// Does what decoding does to built-in kinds: decodes metadata, takes out unknown fields and `null`s that are neither
-    /// allowed nor defaulted, decodes the metadata of embedded objects. Gives back the unknown fields (only those that
-    /// `strict` asks for, at most [`MAX_STRICT_ERRORS`]). The object is changed in place; after an error it is in part.
+    /// Equivalent of decoding for built-in kinds: decodes metadata, removes unknown fields and `null`s that
+    /// are neither allowed nor defaulted, decodes the metadata of embedded objects. Returns the unknown
+    /// fields (only if `strict`, at most [`MAX_STRICT_ERRORS`]). The object is changed in place, after an
+    /// error partly.
     ///
     /// # Errors
     /// When metadata has a wrong type.
@@ -128,10 +129,10 @@ impl StructuralSchema {
         Ok(strict)
     }
 
-    /// Does to an object that was not decoded, because an apply has merged it, what decoding does where validation has nothing to
-    /// say: leaves out what is empty in metadata and in that of embedded objects, and takes out a `null` that no schema
-    /// with a type refuses. What has a wrong type stays for validation to tell of.
-    pub fn settle(&self, object: &mut Value) {
+    /// Normalizes an object that was merged by an apply and so not decoded: drops empty fields of metadata
+    /// and of the metadata of embedded objects, and removes a `null` that no schema with a type refuses.
+    /// Values of wrong types are left for validation.
+    pub fn normalize(&self, object: &mut Value) {
         self.drop_nulls(object, |node| node.kind == Kind::Any && !node.int_or_string);
         if let Some(metadata) = object.get_mut("metadata") {
             if let Ok(decoded) = metadata::decode(metadata.clone(), false, false) {
@@ -142,7 +143,7 @@ impl StructuralSchema {
         drop(metadata::Coercer::strict(&self.nodes).value(&Path::Root, object, self.node(self.root), false));
     }
 
-    /// Takes out members that are `null` where none is allowed and no default takes its place.
+    /// Removes members that are `null` where that is not allowed and there is no default.
     fn drop_nulls(&self, object: &mut Value, of: fn(&Node) -> bool) {
         let metadata = object.get_mut("metadata").map(std::mem::take);
         defaulting::drop_nulls(&self.nodes, Some(self.root), object, of);
@@ -151,34 +152,34 @@ impl StructuralSchema {
         }
     }
 
-    /// Fills in defaults where fields are absent, or `null` and not allowed to be. Whether anything changed. Costs
-    /// nothing without defaults.
+    /// Fills in defaults where fields are absent, or `null` and not allowed to be. Returns whether anything
+    /// changed. Free without defaults.
     pub fn default(&self, object: &mut Value) -> bool {
         defaulting::default(&self.nodes, self.root, object)
     }
 
-    /// What is wrong with a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then the
-    /// CEL rules unless one of these errors keeps them from being asked. The object is conformed and defaulted. The rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not part of
-    /// it. In upstream's order.
+    /// Validates a new object: types, bounds, formats, embedded objects, duplicates in sets and maps, then
+    /// the CEL rules unless one of these errors prevents that. The object is conformed and defaulted. The
+    /// rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not included. Errors are in
+    /// upstream's order.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         self.validate_briefly(object, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate`], but none when the rules take more units of cost than `brief`.
+    /// As [`StructuralSchema::validate`], but `None` when the rules cost more units than `brief`.
     pub fn validate_briefly(&self, object: &Value, brief: Option<u64>) -> Option<Vec<FieldError>> {
         let mut errors = validate::errors(&self.nodes, self.root, &Path::Root, object);
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, object, false));
         errors.extend(list_type::errors(&self.nodes, self.root, object));
-        self.ask_rules(errors, object, None, brief)
+        self.evaluate_rules(errors, object, None, brief)
     }
 
-    /// What is wrong with the new state of an object. What was wrong in the old one and has not changed passes
-    /// (CRDValidationRatcheting).
+    /// Validates an update of an object. Errors of unchanged values are ignored (CRDValidationRatcheting).
     pub fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         self.validate_update_briefly(new, old, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate_update`], but none when the rules take more units of cost than `brief`.
+    /// As [`StructuralSchema::validate_update`], but `None` when the rules cost more units than `brief`.
     pub fn validate_update_briefly(
         &self,
         new: &Value,
@@ -188,15 +189,17 @@ impl StructuralSchema {
         let mut errors = validate::update_errors(&self.nodes, self.root, &Path::Root, new, Some(old));
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, new, false));
         errors.extend(self.list_errors(new, old));
-        self.ask_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), brief)
     }
 
-    /// As [`StructuralSchema::validate_update`], for a write to `/status`: of the schema only what concerns `status` counts.
+    /// As [`StructuralSchema::validate_update`], for a write to `/status`: only the schema of `status` is
+    /// applied.
     pub fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         self.validate_status_update_briefly(new, old, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate_status_update`], but none when the rules take more units of cost than `brief`.
+    /// As [`StructuralSchema::validate_status_update`], but `None` when the rules cost more units than
+    /// `brief`.
     pub fn validate_status_update_briefly(
         &self,
         new: &Value,
@@ -210,11 +213,11 @@ impl StructuralSchema {
             errors = validate::update_errors(&self.nodes, id, &path, status, old.get("status"));
         }
         errors.extend(self.list_errors(new, old));
-        self.ask_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), brief)
     }
 
-    /// Adds what the rules say, unless something was found that they may rely on not to be.
-    fn ask_rules(
+    /// Adds the errors of the rules, unless a blocking error was found.
+    fn evaluate_rules(
         &self,
         mut errors: Vec<FieldError>,
         new: &Value,
@@ -242,8 +245,9 @@ impl StructuralSchema {
         }
     }
 
-    /// The schema model of this version, for server-side apply: its one kind is `kind`, with `apiVersion`, `kind` and
-    /// `metadata` as every object has them. Takes memory of its own, so make it when it is first needed and keep it.
+    /// The schema model of this version, for server-side apply: its one kind is `kind`, with `apiVersion`,
+    /// `kind` and `metadata` as every object has them. Takes memory of its own, so it should be built on
+    /// demand and cached.
     pub fn model(&self, kind: GVK) -> Schema {
         model::build(&self.nodes, self.root, kind)
     }

@@ -35,7 +35,8 @@ const WORDS: &[&str] = &[
     "true",
 ];
 
-/// A few changes: words of JSON replaced, pieces doubled, taken out, exchanged with those of other seeds, bytes set.
+/// A few changes: words of JSON replaced, pieces doubled, taken out, exchanged with those of other seeds,
+/// bytes set.
 fn mutate(seeds: &[&str], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(seeds).as_bytes().to_vec();
     for _ in 0..=random.below(4) {

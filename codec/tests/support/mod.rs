@@ -60,8 +60,8 @@ impl Random {
     }
 }
 
-/// An object of that type as upstream would hold it: about a third of the fields set, with nulls, zero values, and
-/// empty lists among them.
+/// An object of that type as upstream would hold it: about a third of the fields set, with nulls, zero
+/// values, and empty lists among them.
 pub fn object(random: &mut Random, schema: &Schema, id: TypeId) -> Value {
     let raw = value(random, schema, id, 0);
     json::conform(raw, schema, id, &DecodeOptions::default()).expect("an object that fits its schema").value

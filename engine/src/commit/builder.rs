@@ -1,4 +1,4 @@
-//! The thread that decides: checks conditions, gives out revisions, builds groups.
+//! The thread that checks conditions, assigns revisions and builds commit groups.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use rocksdb::WriteBatch;
 
 use crate::clock::Timeline;
-use crate::commit::desk::{Desk, Task, Work};
 use crate::commit::group::Group;
 use crate::commit::proposal::Committed;
-use crate::commit::recent::Recent;
+use crate::commit::queue::{CommitQueue, Task, Work};
+use crate::commit::recent::RecentWrites;
 use crate::commit::writer::Writer;
 use crate::error::{Error, Result};
 use crate::feed::event::{Commit, Event, EventKind};
@@ -24,24 +24,24 @@ use crate::stats::Metrics;
 use crate::store::{Family, Store};
 use crate::transaction::{Action, Operation, Transaction};
 
-/// Revisions that are reserved at a time for relaxed transactions.
+/// Revisions that are reserved at a time for transactions with relaxed durability.
 const RESERVE: u64 = 10_000;
 
-/// The state of the deciding thread; nobody else touches it.
+/// The state of the builder thread, owned by that thread alone.
 pub(crate) struct Builder {
     store: Arc<Store>,
     hub: Arc<Hub>,
-    desk: Arc<Desk>,
-    /// For groups that it writes itself.
+    queue: Arc<CommitQueue>,
+    /// For groups that the builder writes itself.
     writer: Arc<Mutex<Writer>>,
     metrics: Arc<Metrics>,
-    /// The last revision given out, durable or not.
-    head: Revision,
-    /// Newest versions of keys that groups in flight change; they hide what the database says.
+    /// The last revision assigned, durable or not.
+    last_assigned: Revision,
+    /// Newest versions of keys changed by groups in flight; they take precedence over the database.
     overlay: HashMap<Bytes, Pending>,
     /// Which keys may have been written since a caller read them.
-    recent: Recent,
-    /// Keys of groups in flight, to clear the overlay when they have landed.
+    recent: RecentWrites,
+    /// Keys of groups in flight, to clear the overlay once they are written.
     in_flight: VecDeque<(u64, Vec<Bytes>)>,
     open: Option<Group>,
     next_group: u64,
@@ -51,44 +51,44 @@ pub(crate) struct Builder {
     scratch: Scratch,
 }
 
-/// What the builder is told once.
+/// Configuration of the builder.
 pub(crate) struct Settings {
     pub group_limit: usize,
     pub relaxed: Relaxed,
     pub time: Arc<Timeline>,
 }
 
-/// What the builder knows of relaxed durability.
+/// State of relaxed durability.
 pub(crate) struct Relaxed {
-    /// Key prefixes that have it.
+    /// Key prefixes that are committed with relaxed durability.
     pub prefixes: Vec<Bytes>,
-    /// Revisions up to here are never given out again after a power cut.
+    /// Revisions up to this one are never assigned again after a power failure.
     pub reserved: Revision,
 }
 
-/// A version on its way to the database; none when the key is on its way out of it.
+/// A version that is not written yet; none when the key is being purged.
 struct Pending {
     stored: Option<Stored>,
     group: u64,
 }
 
-/// Says that there will be no more groups when it is dropped.
-struct Gone(Arc<Desk>);
+/// Signals on drop that there will be no more groups.
+struct BuilderExit(Arc<CommitQueue>);
 
-impl Drop for Gone {
+impl Drop for BuilderExit {
     fn drop(&mut self) {
-        self.0.builder_gone();
+        self.0.builder_ended();
     }
 }
 
-/// Buffers used again for every operation.
+/// Buffers reused for every operation.
 #[derive(Default)]
 struct Scratch {
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// What one operation will do.
+/// An operation with the version that it supersedes.
 struct Planned {
     operation: Operation,
     old: Option<Stored>,
@@ -98,18 +98,18 @@ impl Builder {
     pub(crate) fn new(
         store: Arc<Store>,
         hub: Arc<Hub>,
-        desk: Arc<Desk>,
+        queue: Arc<CommitQueue>,
         writer: Arc<Mutex<Writer>>,
         metrics: Arc<Metrics>,
         settings: Settings,
     ) -> Builder {
         let Settings { group_limit, relaxed, time } = settings;
         Builder {
-            head: hub.head(),
-            recent: Recent::new(hub.head()),
+            last_assigned: hub.latest(),
+            recent: RecentWrites::new(hub.latest()),
             store,
             hub,
-            desk,
+            queue,
             writer,
             metrics,
             overlay: HashMap::new(),
@@ -123,52 +123,52 @@ impl Builder {
         }
     }
 
-    /// Runs until the desk is closed and empty.
+    /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        // However this thread ends, the syncer's must not wait for it.
-        let _gone = Gone(Arc::clone(&self.desk));
+        // However this thread ends, the syncer must not wait for it forever.
+        let _exit = BuilderExit(Arc::clone(&self.queue));
         loop {
             let room = self.open.as_ref().is_none_or(|group| group.bytes < self.group_limit);
             let was_open = self.open.is_some();
             if let Some(group) = &mut self.open {
-                // The keys stay here: the overlay is cleared by them when the group has landed.
+                // The keys stay here: the overlay is cleared by them once the group is written.
                 let keys = std::mem::take(&mut group.keys);
                 match self.in_flight.back_mut().filter(|(number, _)| *number == group.number) {
                     Some((_, known)) => known.extend(keys),
                     None => self.in_flight.push_back((group.number, keys)),
                 }
             }
-            let look = self.desk.look(&mut self.open, room);
+            let next = self.queue.next_work(&mut self.open, room);
             debug_assert!(was_open || self.open.is_none());
-            if let Some(error) = look.failed {
-                self.start_over(&error);
+            if let Some(error) = next.failed {
+                self.reset_after_failure(&error);
                 continue;
             }
-            self.retire(look.finished);
-            if let Some(group) = look.write {
+            self.retire(next.finished);
+            if let Some(group) = next.write {
                 self.writer.lock().write(group);
             }
-            for work in look.work {
-                self.take(work, look.idle);
+            for work in next.work {
+                self.process(work, next.idle);
             }
-            if look.closing {
+            if next.closing {
                 break;
             }
         }
     }
 
-    /// A group failed: whatever was built on top of it fails too.
-    fn start_over(&mut self, error: &Error) {
+    /// A group failed: everything built on top of it fails too.
+    fn reset_after_failure(&mut self, error: &Error) {
         if let Some(group) = self.open.take() {
             group.fail(error);
         }
         self.overlay.clear();
         self.in_flight.clear();
-        self.head = self.hub.head();
+        self.last_assigned = self.hub.latest();
         self.relaxed.reserved = Revision::ZERO;
     }
 
-    /// Clears the overlay of groups that the database has.
+    /// Removes groups that are in the database from the overlay.
     fn retire(&mut self, finished: u64) {
         while self.in_flight.front().is_some_and(|(number, _)| *number <= finished) {
             let Some((number, keys)) = self.in_flight.pop_front() else { break };
@@ -181,7 +181,7 @@ impl Builder {
         }
     }
 
-    fn take(&mut self, work: Work, idle: bool) {
+    fn process(&mut self, work: Work, idle: bool) {
         let result = match work.task {
             Task::Transact(transaction) => self.transact(transaction),
             Task::Purge(tombstones) => self.purge(tombstones),
@@ -198,14 +198,14 @@ impl Builder {
                 group.bytes += work.size;
                 group.answers.push((work.reply, result));
             }
-            // Nothing unpublished that the answer could rest on.
-            None if idle && self.hub.head() == self.head => work.reply.send(result),
+            // The answer does not depend on anything unpublished.
+            None if idle && self.hub.latest() == self.last_assigned => work.reply.send(result),
             None => self.group().answers.push((work.reply, result)),
         }
     }
 
     fn unchanged(&self) -> Committed {
-        Committed { revision: self.head, commit: None }
+        Committed { revision: self.last_assigned, commit: None }
     }
 
     fn group(&mut self) -> &mut Group {
@@ -222,7 +222,7 @@ impl Builder {
         for operation in transaction.operations {
             let read = operation.read.as_ref();
             let old = match read.filter(|_| !self.overlay.contains_key(&operation.key)) {
-                Some(record) => match self.recent.vouch(record) {
+                Some(record) => match self.recent.verified(record) {
                     Some(stored) => Some(stored),
                     None => self.newest(&operation.key)?,
                 },
@@ -231,7 +231,7 @@ impl Builder {
             planned.push(Planned { operation, old });
         }
         self.check_conditions(&transaction.conditions, &planned)?;
-        // Deleting what is not there is nothing.
+        // Deleting an absent key is a no-op.
         planned.retain(|planned| match planned.operation.action {
             Action::Put { .. } => true,
             Action::Delete => is_live(planned.old.as_ref()),
@@ -247,7 +247,7 @@ impl Builder {
         conditions: &[crate::transaction::Condition],
         planned: &[Planned],
     ) -> Result<()> {
-        /// From this many pairs on, a map is cheaper than looking through the operations.
+        /// From this many pairs on, a map is cheaper than a linear search.
         const FEW: usize = 64;
         let by_key: Option<HashMap<&Bytes, &Planned>> = (conditions.len() * planned.len() > FEW)
             .then(|| planned.iter().map(|planned| (&planned.operation.key, planned)).collect());
@@ -271,7 +271,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The newest version of a key, with what is on its way to the database.
+    /// The newest version of a key, groups in flight included.
     fn newest(&self, key: &Bytes) -> Result<Option<Stored>> {
         if let Some(pending) = self.overlay.get(key) {
             return Ok(pending.stored.clone());
@@ -282,10 +282,10 @@ impl Builder {
         }
     }
 
-    /// Gives the transaction its revision and adds it to the open group.
+    /// Assigns the transaction its revision and adds it to the open group.
     fn apply(&mut self, planned: Vec<Planned>) -> Committed {
-        let revision = self.head.next();
-        self.head = revision;
+        let revision = self.last_assigned.next();
+        self.last_assigned = revision;
         let time_ms = self.time.now_ms();
         let relaxed = planned.iter().all(|planned| self.is_relaxed(&planned.operation.key));
         let number = self.group().number;
@@ -297,7 +297,7 @@ impl Builder {
         let mut deadline_ms = u64::MAX;
         for Planned { operation, old } in planned {
             let key = operation.key;
-            let (new, event_kind) = successor(&key, operation.action, old.as_ref(), revision, time_ms);
+            let (new, event_kind) = next_version(&key, operation.action, old.as_ref(), revision, time_ms);
             let superseded = old.as_ref().map_or(Revision::ZERO, |old| old.header.mod_revision);
             self.scratch.write(&store, &mut batch, &key, old.as_ref(), &new);
             self.recent.note(&key, revision);
@@ -357,8 +357,8 @@ fn is_live(stored: Option<&Stored>) -> bool {
     stored.is_some_and(|stored| stored.header.kind != Kind::Tombstone)
 }
 
-/// The version that follows `old`, and the event that tells of it.
-fn successor(
+/// The version that follows `old`, and the event for it.
+fn next_version(
     key: &[u8],
     action: Action,
     old: Option<&Stored>,
@@ -402,7 +402,7 @@ fn successor(
 }
 
 impl Scratch {
-    /// Adds to `batch` that `new` takes the place of `old`.
+    /// Adds to `batch` the writes by which `new` supersedes `old`.
     fn write(
         &mut self,
         store: &Store,

@@ -15,18 +15,18 @@ pub(crate) struct Group {
     pub number: u64,
     pub batch: WriteBatch,
     pub commits: Vec<Arc<Commit>>,
-    /// Given when the group is durable. Refusals are among them: they may rest on what the group, or
-    /// the one before it, writes.
+    /// Sent when the group is durable. Refusals are among them: they may depend on writes of this group or of
+    /// the one before it.
     pub answers: Vec<(Reply, Result<Committed>)>,
     /// Keys that the builder's overlay holds for this group.
     pub keys: Vec<Bytes>,
-    /// Whether anything in it must be on disk before it is acknowledged.
+    /// Whether the group must be on disk before it is acknowledged.
     pub sync: bool,
     /// Bytes of the transactions in it.
     pub bytes: usize,
-    /// Earliest deadline that it sets, `u64::MAX` when there is none.
+    /// Earliest deadline that the group sets, `u64::MAX` when there is none.
     pub deadline_ms: u64,
-    /// When the first transaction went in.
+    /// When the first transaction was added.
     pub started: Instant,
 }
 
@@ -45,7 +45,7 @@ impl Group {
         }
     }
 
-    /// Answers everybody in the group with the same error.
+    /// Answers every caller in the group with the same error.
     pub(crate) fn fail(self, error: &Error) {
         for (reply, _) in self.answers {
             reply.send(Err(error.clone()));

@@ -1,7 +1,7 @@
-//! The commit queue under loom: every order in which callers, builder, syncer, a failure and closing can
-//! take turns. Builder and writer are stand-ins without a database, which follow the protocol of
-//! [`Builder::run`](crate::commit::builder) and [`Writer::write`](crate::commit::writer) towards desk, hub and
-//! callers.
+//! The commit queue under loom: every interleaving of callers, builder, syncer, a failure and closing.
+//! Builder and writer are stand-ins without a database, which follow the protocol of
+//! [`Builder::run`](crate::commit::builder) and [`Writer::write`](crate::commit::writer) towards queue, hub
+//! and callers.
 //!
 //! A hand-over that is lost shows as a deadlock, an answer that is lost as a caller that waits forever.
 
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use loom::thread::JoinHandle;
 
-use crate::commit::desk::{Desk, Task};
 use crate::commit::group::Group;
 use crate::commit::proposal::{Committed, Proposal};
+use crate::commit::queue::{CommitQueue, Task};
 use crate::error::{Error, Result};
 use crate::feed::hub::Hub;
 use crate::feed::interleavings::{block_on, check, commit};
@@ -26,7 +26,7 @@ use crate::sync::{Condvar, Mutex};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Disk {
     Works,
-    /// The group with this number finds no room, the others do.
+    /// The group with this number fails for lack of space, the others succeed.
     FullAt(u64),
     /// The group with this number fails, and with it the engine.
     FailsAt(u64),
@@ -35,13 +35,13 @@ enum Disk {
 }
 
 struct Writer {
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     hub: Arc<Hub>,
     health: Arc<Health>,
     disk: Disk,
     /// Revisions on the disk.
     written: u64,
-    /// Revisions that the watermark knows.
+    /// Revisions that the watermark covers.
     marked: u64,
 }
 
@@ -55,68 +55,68 @@ impl Writer {
                 self.health.fail(Failure::Write { message: "fsync".into() });
                 Error::OutcomeUnknown { message: "fsync".into() }
             }
-            // As a thread whose panic is caught: what it held is dropped.
+            // As in a thread whose panic is caught: what it held is dropped.
             Disk::PanicsAt(at) if at == number => {
                 drop(group);
                 return self.health.fail(Failure::Panic { thread: "t".into(), message: "m".into() });
             }
             _ => {
                 self.written += group.commits.len() as u64;
-                self.desk.group_written(number, group.answers.len(), Duration::ZERO);
+                self.queue.group_written(number, group.answers.len(), Duration::ZERO);
                 let wakers = self.hub.publish(&group.commits);
                 for (reply, answer) in group.answers {
                     reply.send(answer);
                 }
                 wakers.into_iter().for_each(Waker::wake);
-                return self.desk.group_answered();
+                return self.queue.group_answered();
             }
         };
-        self.desk.group_failed(number, error.clone());
+        self.queue.group_failed(number, error.clone());
         group.fail(&error);
     }
 }
 
-fn build(desk: &Desk, hub: &Hub, writer: &Mutex<Writer>) {
+fn build(queue: &CommitQueue, hub: &Hub, writer: &Mutex<Writer>) {
     let mut open: Option<Group> = None;
-    let (mut head, mut next_group) = (hub.head(), 1);
+    let (mut last_assigned, mut next_group) = (hub.latest(), 1);
     loop {
-        let look = desk.look(&mut open, true);
-        if let Some(error) = look.failed {
+        let next = queue.next_work(&mut open, true);
+        if let Some(error) = next.failed {
             if let Some(group) = open.take() {
                 group.fail(&error);
             }
-            head = hub.head();
+            last_assigned = hub.latest();
             continue;
         }
-        if let Some(group) = look.write {
+        if let Some(group) = next.write {
             writer.lock().write(group);
         }
-        for work in look.work {
+        for work in next.work {
             let group = open.get_or_insert_with(|| {
                 next_group += 1;
                 Group::new(next_group - 1)
             });
-            head = head.next();
+            last_assigned = last_assigned.next();
             group.sync = true;
-            group.commits.push(commit(head.get(), "a/key"));
-            group.answers.push((work.reply, Ok(Committed { revision: head, commit: None })));
+            group.commits.push(commit(last_assigned.get(), "a/key"));
+            group.answers.push((work.reply, Ok(Committed { revision: last_assigned, commit: None })));
         }
-        if look.closing {
+        if next.closing {
             break;
         }
     }
-    desk.builder_gone();
+    queue.builder_ended();
 }
 
-fn sync(desk: &Desk, writer: &Mutex<Writer>, marked: &Condvar) {
+fn sync(queue: &CommitQueue, writer: &Mutex<Writer>, marked: &Condvar) {
     loop {
         {
-            // What is due is done at once, where the syncer would wait for its time first.
+            // Syncs that are due are done at once, where the syncer would wait for their time.
             let mut writer = writer.lock();
             writer.marked = writer.written;
             marked.notify_all();
         }
-        match desk.take_group(None) {
+        match queue.take_group(None) {
             Ok(Some(group)) => writer.lock().write(group),
             Ok(None) => {}
             Err(_finished) => break,
@@ -124,9 +124,9 @@ fn sync(desk: &Desk, writer: &Mutex<Writer>, marked: &Condvar) {
     }
 }
 
-/// A desk with its two threads.
+/// A queue with its two threads.
 struct Committer {
-    desk: Arc<Desk>,
+    queue: Arc<CommitQueue>,
     hub: Arc<Hub>,
     health: Arc<Health>,
     writer: Arc<Mutex<Writer>>,
@@ -135,16 +135,17 @@ struct Committer {
 }
 
 impl Committer {
-    fn start(disk: Disk, queue: usize) -> Committer {
-        let (desk, hub) = (Arc::new(Desk::new(queue)), Arc::new(Hub::new(Revision::ZERO, 1 << 20)));
+    fn start(disk: Disk, queue_bytes: usize) -> Committer {
+        let (queue, hub) =
+            (Arc::new(CommitQueue::new(queue_bytes)), Arc::new(Hub::new(Revision::ZERO, 1 << 20)));
         let health = Arc::new(Health::default());
-        let (failing, ending) = (Arc::clone(&desk), Arc::clone(&hub));
+        let (failing, ending) = (Arc::clone(&queue), Arc::clone(&hub));
         health.on_failure(move |failure| {
             failing.poison(&refusal(failure));
             ending.end(refusal(failure));
         });
         let writer = Writer {
-            desk: Arc::clone(&desk),
+            queue: Arc::clone(&queue),
             hub: Arc::clone(&hub),
             health: Arc::clone(&health),
             disk,
@@ -152,25 +153,25 @@ impl Committer {
             marked: 0,
         };
         let writer = Arc::new(Mutex::new(writer));
-        let (d, h, w) = (Arc::clone(&desk), Arc::clone(&hub), Arc::clone(&writer));
+        let (d, h, w) = (Arc::clone(&queue), Arc::clone(&hub), Arc::clone(&writer));
         let builder = loom::thread::spawn(move || build(&d, &h, &w));
         let marked = Arc::new(Condvar::new());
-        let (d, w, m) = (Arc::clone(&desk), Arc::clone(&writer), Arc::clone(&marked));
+        let (d, w, m) = (Arc::clone(&queue), Arc::clone(&writer), Arc::clone(&marked));
         let syncer = loom::thread::spawn(move || sync(&d, &w, &m));
-        Committer { desk, hub, health, writer, marked, threads: vec![builder, syncer] }
+        Committer { queue, hub, health, writer, marked, threads: vec![builder, syncer] }
     }
 
     fn propose(&self) -> Proposal {
-        Proposal::submit(&self.desk, Task::SetNumber(b"n", 1), 1)
+        Proposal::submit(&self.queue, Task::SetNumber(b"n", 1), 1)
     }
 
-    /// Closes, waits for the threads, and compares what was acknowledged with what is on the disk.
+    /// Closes, joins the threads, and compares what was acknowledged with what is on disk.
     fn close(self, acknowledged: u64) {
-        self.desk.close();
+        self.queue.close();
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());
         let written = self.writer.lock().written;
         assert!(acknowledged <= written, "{acknowledged} acknowledged, {written} written");
-        assert_eq!(self.hub.head().get(), written, "what is written is published");
+        assert_eq!(self.hub.latest().get(), written, "what is written is published");
     }
 }
 
@@ -189,7 +190,7 @@ fn every_caller_is_answered() {
     });
 }
 
-/// The syncer, which sleeps while nothing is due, hears of groups that the builder writes itself.
+/// The syncer, which sleeps while nothing is due, is notified of groups that the builder writes itself.
 #[test]
 fn the_watermark_follows_whoever_writes() {
     check(2, || {
@@ -205,14 +206,14 @@ fn the_watermark_follows_whoever_writes() {
     });
 }
 
-/// Whoever finds the queue full waits outside, and is let in.
+/// A caller blocked by a full queue is admitted when there is room.
 #[test]
 fn who_waits_before_a_full_queue_gets_in() {
     check(1, || {
         let committer = Committer::start(Disk::Works, 1);
-        let desk = Arc::clone(&committer.desk);
+        let queue = Arc::clone(&committer.queue);
         let other = loom::thread::spawn(move || {
-            block_on(Proposal::submit(&desk, Task::SetNumber(b"n", 1), 1)).unwrap();
+            block_on(Proposal::submit(&queue, Task::SetNumber(b"n", 1), 1)).unwrap();
         });
         block_on(committer.propose()).unwrap();
         other.join().unwrap();
@@ -225,22 +226,23 @@ fn closing_does_what_is_queued_and_refuses_the_rest() {
     check(2, || {
         let committer = Committer::start(Disk::Works, 1 << 10);
         let done = Arc::new(Count::new(0));
-        let (desk, count) = (Arc::clone(&committer.desk), Arc::clone(&done));
+        let (queue, count) = (Arc::clone(&committer.queue), Arc::clone(&done));
         let other = loom::thread::spawn(move || {
-            match block_on(Proposal::submit(&desk, Task::SetNumber(b"n", 1), 1)) {
+            match block_on(Proposal::submit(&queue, Task::SetNumber(b"n", 1), 1)) {
                 Ok(_) => drop(count.fetch_add(1, Ordering::Relaxed)),
                 Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
             }
         });
         let queued = committer.propose();
-        committer.desk.close();
+        committer.queue.close();
         block_on(queued).unwrap();
         other.join().unwrap();
         committer.close(1 + done.load(Ordering::Relaxed));
     });
 }
 
-/// A group without room fails with all that was built on it, and the next one goes on from there.
+/// A group that fails for lack of space fails with all that was built on it, and the next group continues
+/// from the last published revision.
 #[test]
 fn a_full_disk_fails_what_was_built_on_the_group_and_passes() {
     check(2, || {
@@ -256,8 +258,8 @@ fn a_full_disk_fails_what_was_built_on_the_group_and_passes() {
     });
 }
 
-/// After a failure everybody gets an error, at once or later, and both threads end when the desk is
-/// closed. The write that failed is of unknown outcome; what was not handed to the disk is refused.
+/// After a failure every caller gets an error, at once or later, and both threads end when the queue is
+/// closed. The write that failed is of unknown outcome; what was not written is refused.
 #[test]
 fn a_failure_answers_everybody_and_nothing_is_written_after_it() {
     check(2, || {
@@ -284,7 +286,7 @@ fn a_panic_of_the_writing_thread_answers_everybody() {
     });
 }
 
-/// A failure that comes from another thread, at any moment.
+/// A failure reported by another thread, at any moment.
 #[test]
 fn a_failure_elsewhere_leaves_nobody_waiting() {
     check(2, || {

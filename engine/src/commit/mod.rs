@@ -1,32 +1,32 @@
-//! The write path: from a proposal to an acknowledged, published transaction.
+//! The write path: from a proposed transaction to an acknowledged, published one.
 //!
 //! ```text
-//! callers ── Transaction ──> desk (bounded queue) ──> builder ── group ──> syncer ──> hub, answers
+//! callers ── Transaction ──> commit queue ──> builder ── group ──> syncer ──> hub, answers
 //! ```
 //!
-//! - [`proposal`]: what a caller holds while the transaction is under way.
-//! - [`desk`]: the queue, and the hand-over between the two threads.
-//! - [`builder`]: one thread that decides: checks conditions, gives out revisions, builds the batch.
-//! - [`recent`]: tells whether what a caller has read is still the newest.
-//! - [`syncer`]: one thread that waits for the disk, group by group.
+//! - [`proposal`]: the caller's handle of a transaction in flight.
+//! - [`queue`]: the commit queue, and the hand-over between the two threads.
+//! - [`builder`]: one thread that checks conditions, assigns revisions and builds the batch.
+//! - [`recent`]: whether a record that a caller has read is still the newest.
+//! - [`syncer`]: one thread that writes and syncs, group by group.
 //! - [`writer`]: one synced write for a group, then publication and answers.
-//! - [`linger`]: whether a group waits a moment for callers that were just answered.
-//! - [`group`]: what goes from one to the other.
+//! - [`group_delay`]: the group-commit delay.
+//! - [`group`]: transactions that are written together.
 //!
-//! When nothing is under way, the builder writes a group of a few transactions itself: waking the syncer would cost
-//! a lone caller more than it saves. While the syncer waits for the disk, the builder extends the next group with whatever arrives.
-//! Conditions of that group are checked against the database plus the groups that are still on
-//! their way to it (the builder's overlay). Nothing is visible before it is durable: RocksDB makes a synced write
-//! readable after the sync, and the head moves after that. When a group fails, everything built on
-//! top of it fails with it and the builder starts again from the last published revision.
+//! When nothing is in flight, the builder writes a group of a few transactions itself: waking the syncer
+//! would cost a lone caller more than it saves. While the syncer waits for the disk, the builder extends the
+//! next group with whatever arrives. Conditions of that group are checked against the database plus the
+//! groups in flight (the builder's overlay). Nothing is visible before it is durable: RocksDB makes a synced
+//! write readable after the sync, and the hub's latest revision advances after that. When a group fails,
+//! everything built on top of it fails with it and the builder restarts from the last published revision.
 
 pub(crate) mod builder;
-pub(crate) mod desk;
 pub(crate) mod group;
+pub(crate) mod group_delay;
 #[cfg(all(test, feature = "loom"))]
 mod interleavings;
-pub(crate) mod linger;
 pub(crate) mod proposal;
+pub(crate) mod queue;
 pub(crate) mod recent;
 pub(crate) mod syncer;
 pub(crate) mod writer;

@@ -1,4 +1,4 @@
-//! What a caller holds while a transaction is under way.
+//! The caller's handle of a transaction in flight.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::block::block_until;
-use crate::commit::desk::{Desk, Task, Work};
+use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::error::{Error, Result};
 use crate::feed::event::Commit;
 use crate::revision::Revision;
 use crate::sync::Mutex;
 
-/// The outcome of a transaction that happened.
+/// The outcome of a committed transaction.
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// The transaction's revision; when it changed nothing, the newest revision that it saw.
+    /// The transaction's revision; when it changed nothing, the newest revision at that time.
     pub revision: Revision,
-    /// What changed, the same objects that subscribers get; none when nothing did. The deleted or
-    /// replaced records are the events' previous values.
+    /// The changes, shared with subscribers; none when nothing changed. The deleted or replaced records are
+    /// the events' previous values.
     pub commit: Option<Arc<Commit>>,
 }
 
-/// Where the answer to one piece of work is put.
+/// Holds the answer to one task.
 pub(crate) struct Slot(Mutex<SlotState>);
 
 enum SlotState {
@@ -62,8 +62,8 @@ impl Slot {
     }
 }
 
-/// The committer's end of a [`Slot`]. Whoever holds it owes an answer; dropped without one, by a thread
-/// that panics, it gives the only true one.
+/// The committer's end of a [`Slot`]. When it is dropped without an answer, by a thread that panics, it
+/// answers with [`Error::OutcomeUnknown`].
 pub(crate) struct Reply(Option<Arc<Slot>>);
 
 impl Reply {
@@ -86,31 +86,31 @@ impl Drop for Reply {
     }
 }
 
-/// A transaction under way: a future for any runtime, or [`Proposal::wait`] for a plain thread.
+/// A transaction in flight: a future for any runtime, or [`Proposal::wait`] for a plain thread.
 ///
-/// The transaction was queued when the proposal was made, unless the queue was full: then it is queued
-/// as soon as there is room and the proposal is polled. Dropping a proposal gives up the answer, and
-/// cancels the transaction only when it was not queued yet.
+/// The transaction was queued when the proposal was made, unless the queue was full: then it is queued as
+/// soon as there is room and the proposal is polled. Dropping a proposal discards the answer, and cancels the
+/// transaction only when it was not queued yet.
 #[must_use = "the outcome is known only when the proposal is awaited"]
 pub struct Proposal(State);
 
 enum State {
     /// The queue is full.
-    Outside(Arc<Desk>, Option<Work>, Arc<Slot>),
+    Blocked(Arc<CommitQueue>, Option<Work>, Arc<Slot>),
     /// Queued, being committed, or answered.
-    Inside(Arc<Slot>),
+    Queued(Arc<Slot>),
     /// Refused before it was queued.
     Refused(Option<Error>),
 }
 
 impl Proposal {
-    /// Queues `task`, which counts for `size` bytes.
-    pub(crate) fn submit(desk: &Arc<Desk>, task: Task, size: usize) -> Proposal {
+    /// Queues `task`, which takes `size` bytes of the queue's limit.
+    pub(crate) fn submit(queue: &Arc<CommitQueue>, task: Task, size: usize) -> Proposal {
         let slot = Slot::new();
         let work = Work { task, reply: Reply::new(&slot), size };
-        Proposal(match desk.submit(work, None) {
-            None => State::Inside(slot),
-            Some(work) => State::Outside(Arc::clone(desk), Some(work), slot),
+        Proposal(match queue.submit(work, None) {
+            None => State::Queued(slot),
+            Some(work) => State::Blocked(Arc::clone(queue), Some(work), slot),
         })
     }
 
@@ -121,9 +121,10 @@ impl Proposal {
     /// Blocks the thread until the transaction is durable or has failed.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`] when
-    /// the transaction is refused; [`Error::OutOfSpace`] when there is no room; [`Error::OutcomeUnknown`] when
-    /// nobody knows whether it was written; [`Error::Closed`], [`Error::Poisoned`] when the engine takes no writes.
+    /// [`Error::Conflict`] when a condition does not hold; [`Error::TooLarge`], [`Error::InvalidTransaction`]
+    /// when the transaction is refused; [`Error::OutOfSpace`] when the disk is full;
+    /// [`Error::OutcomeUnknown`] when it is unknown whether it was written; [`Error::Closed`],
+    /// [`Error::Poisoned`] when the engine takes no writes.
     pub fn wait(self) -> Result<Committed> {
         block_until(self, None).unwrap_or(Err(Error::Closed))
     }
@@ -134,19 +135,19 @@ impl Future for Proposal {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let state = &mut self.get_mut().0;
-        if let State::Outside(desk, work, slot) = state {
+        if let State::Blocked(queue, work, slot) = state {
             if let Some(taken) = work.take() {
-                *work = desk.submit(taken, Some(cx.waker()));
+                *work = queue.submit(taken, Some(cx.waker()));
                 if work.is_some() {
                     return Poll::Pending;
                 }
             }
-            *state = State::Inside(Arc::clone(slot));
+            *state = State::Queued(Arc::clone(slot));
         }
         match state {
-            State::Inside(slot) => slot.poll(cx.waker()),
+            State::Queued(slot) => slot.poll(cx.waker()),
             State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or(Error::Closed))),
-            State::Outside(..) => Poll::Pending,
+            State::Blocked(..) => Poll::Pending,
         }
     }
 }

@@ -1,26 +1,26 @@
-//! Tells whether a key may have been written since a revision, without a look at the database.
+//! Whether a key may have been written since a revision, without reading the database.
 
 use crate::record::{value_crc, Header, Kind, Record, Stored};
 use crate::revision::Revision;
 
 /// For each of a fixed number of slots, the newest revision that wrote a key of that slot, or the revision at
-/// which the engine was opened. A slot may say too new, never too old: so a record whose revision is
-/// at least the slot's is the newest of its key. 512 KiB.
-pub(crate) struct Recent {
+/// which the engine was opened. A slot's revision may be too new, never too old, so a record whose revision
+/// is at least the slot's is the newest of its key. 512 KiB.
+pub(crate) struct RecentWrites {
     slots: Box<[Revision]>,
 }
 
-/// Number of slots, a power of two. With 65,536, a key that was read a thousand commits ago is still
-/// vouched for in 98 of 100 cases.
+/// Number of slots, a power of two. With 65,536, a record that was read a thousand commits ago is still
+/// recognized in 98 of 100 cases.
 const SLOTS: usize = 1 << 16;
 
-impl Recent {
-    /// Knows of nothing since `head`.
-    pub(crate) fn new(head: Revision) -> Recent {
-        Recent { slots: vec![head; SLOTS].into_boxed_slice() }
+impl RecentWrites {
+    /// A filter of a store at `latest`.
+    pub(crate) fn new(latest: Revision) -> RecentWrites {
+        RecentWrites { slots: vec![latest; SLOTS].into_boxed_slice() }
     }
 
-    /// The key is written at `revision`.
+    /// Records that the key is written at `revision`.
     pub(crate) fn note(&mut self, key: &[u8], revision: Revision) {
         if let Some(slot) = self.slots.get_mut(slot(key)) {
             *slot = revision.max(*slot);
@@ -28,7 +28,7 @@ impl Recent {
     }
 
     /// The record as a stored version, when it is certainly still the newest of its key.
-    pub(crate) fn vouch(&self, record: &Record) -> Option<Stored> {
+    pub(crate) fn verified(&self, record: &Record) -> Option<Stored> {
         let slot = self.slots.get(slot(&record.key))?;
         if record.mod_revision < *slot {
             return None;
@@ -62,12 +62,12 @@ mod tests {
             version: 2,
             expires_at_ms: None,
         };
-        let mut recent = Recent::new(Revision::new(5));
-        assert!(recent.vouch(&record(4)).is_none(), "written before the engine was opened");
+        let mut recent = RecentWrites::new(Revision::new(5));
+        assert!(recent.verified(&record(4)).is_none(), "written before the engine was opened");
         recent.note(b"key", Revision::new(7));
-        assert!(recent.vouch(&record(6)).is_none());
-        assert_eq!(recent.vouch(&record(7)).unwrap().header.mod_revision, Revision::new(7));
+        assert!(recent.verified(&record(6)).is_none());
+        assert_eq!(recent.verified(&record(7)).unwrap().header.mod_revision, Revision::new(7));
         recent.note(b"key", Revision::new(9));
-        assert!(recent.vouch(&record(7)).is_none());
+        assert!(recent.verified(&record(7)).is_none());
     }
 }

@@ -6,47 +6,47 @@ use std::time::{Duration, Instant};
 
 use rocksdb::WriteBatch;
 
-use crate::commit::desk::Desk;
 use crate::commit::group::Group;
+use crate::commit::queue::CommitQueue;
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
 use crate::feed::wake::Wakeup;
 use crate::health::Failure;
+use crate::maintenance::MaintenanceThread;
 use crate::stats::Metrics;
 use crate::store::Store;
-use crate::tender::Tender;
 use crate::watermark::Watermark;
 
-/// More subscribers than this are woken by the waking thread.
+/// More subscribers than this are woken by the wake-up thread.
 const WAKE_HERE: usize = 16;
 
-/// Writes groups, one after another in the order of their numbers. Behind a lock that is held for a whole group, by
-/// the syncer's thread or, for a few transactions when nothing else is under way, by the builder's (see
-/// [`Desk::look`]); the desk gives out one group at a time, so that neither waits for the other.
+/// Writes groups in the order of their numbers. Behind a lock that is held for a whole group, by the syncer's
+/// thread or, for a few transactions when nothing else is in flight, by the builder's (see
+/// [`CommitQueue::next_work`]); the queue hands out one group at a time, so that neither waits for the other.
 pub(crate) struct Writer {
     pub store: Arc<Store>,
     pub hub: Arc<Hub>,
-    pub desk: Arc<Desk>,
+    pub queue: Arc<CommitQueue>,
     pub wakeup: Wakeup,
-    pub tender: Arc<Tender>,
+    pub maintenance: Arc<MaintenanceThread>,
     pub metrics: Arc<Metrics>,
     /// Longest time for which relaxed groups stay unsynced.
     pub relaxed_sync_interval: Duration,
-    /// Since when there is something unsynced.
+    /// Since when there are unsynced writes.
     pub unsynced: Option<Instant>,
-    /// How far the store has certainly got.
+    /// The durable watermark.
     pub watermark: Watermark,
 }
 
 impl Writer {
-    /// How long [`Writer::catch_up`] can wait: none when everything is on disk.
+    /// Time until [`Writer::catch_up`] is due: none when everything is on disk.
     pub(crate) fn due(&self) -> Option<Duration> {
         let sync = self.unsynced.map(|since| self.relaxed_sync_interval.saturating_sub(since.elapsed()));
         [sync, self.watermark.due()].into_iter().flatten().min()
     }
 
-    /// Does what is due besides writing groups.
+    /// Syncs relaxed groups and writes the watermark, where that is due.
     pub(crate) fn catch_up(&mut self) {
         if self.unsynced.is_some_and(|since| since.elapsed() >= self.relaxed_sync_interval) {
             self.sync();
@@ -61,7 +61,7 @@ impl Writer {
         }
     }
 
-    /// Writes `group`, publishes what it did and answers its callers.
+    /// Writes `group`, publishes its commits and answers its callers.
     pub(crate) fn write(&mut self, mut group: Group) {
         let number = group.number;
         let batch = std::mem::take(&mut group.batch);
@@ -78,20 +78,20 @@ impl Writer {
                 } else {
                     self.unsynced.get_or_insert(started);
                 }
-                self.desk.group_written(number, group.answers.len(), took);
+                self.queue.group_written(number, group.answers.len(), took);
                 self.publish(group);
-                self.desk.group_answered();
+                self.queue.group_answered();
                 self.catch_up();
             }
             Err(error) => {
                 self.metrics.failed_groups.add(1);
                 if let Error::OutcomeUnknown { message } = &error {
-                    // Nobody knows how much of the group is on disk: no more writes on top of that.
+                    // It is unknown how much of the group is on disk: no more writes on top of that.
                     self.store.health().fail(Failure::Write { message: message.clone() });
                 }
-                // The builder is told first: a retry that follows the answer must not be built on the
+                // The builder is notified first: a retry that follows the answer must not be built on the
                 // group that failed.
-                self.desk.group_failed(number, error.clone());
+                self.queue.group_failed(number, error.clone());
                 group.fail(&error);
             }
         }
@@ -109,12 +109,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Before anybody is answered: the watermark must know the log that the group is in.
+    /// Before any caller is answered: the watermark must name the log that the group is in.
     fn note_synced(&mut self, group: &Group) -> Result<()> {
         if !group.sync {
             return Ok(());
         }
-        let revision = group.commits.last().map_or(self.hub.head(), |commit| commit.revision);
+        let revision = group.commits.last().map_or(self.hub.latest(), |commit| commit.revision);
         // The group is on disk, and its log may be unknown: as if the sync had failed.
         self.watermark.synced(revision, self.store.writes()).map_err(Error::into_unknown_outcome)
     }
@@ -129,7 +129,7 @@ impl Writer {
         for (reply, answer) in group.answers {
             reply.send(answer);
         }
-        self.tender.deadline_set(group.deadline_ms);
+        self.maintenance.deadline_set(group.deadline_ms);
         if wakers.len() > WAKE_HERE {
             self.wakeup.wake(wakers);
         } else {
@@ -137,7 +137,7 @@ impl Writer {
         }
     }
 
-    /// Syncs what relaxed groups have left unsynced.
+    /// Syncs the writes of relaxed groups.
     pub(crate) fn sync(&mut self) {
         if self.unsynced.take().is_some() {
             self.store.health().disk_wait_begins(Instant::now());

@@ -1,4 +1,4 @@
-//! Events: what subscribers get, shared by all of them.
+//! Events of the change feed, shared by all subscribers.
 
 use std::any::Any;
 use std::fmt;
@@ -15,13 +15,13 @@ pub struct Event {
     pub revision: Revision,
     /// The key.
     pub key: Bytes,
-    /// What happened to it.
+    /// The change.
     pub kind: EventKind,
-    /// What was there before; none when the key was absent. Events that a lagging subscriber reads
-    /// from disk carry it only when [`crate::Subscribe::previous`] was asked for.
+    /// The previous record; none when the key was absent. Events that a lagging subscriber reads from disk
+    /// carry it only when [`crate::Subscribe::previous`] was asked for.
     pub previous: Option<Record>,
-    /// Room for what a caller derives from the event, say its encoded form: made by the first
-    /// subscriber that needs it, seen by all, gone with the event.
+    /// Cache for a value that a caller derives from the event, such as its encoded form: made by the first
+    /// subscriber that needs it, shared by all, dropped with the event.
     pub extension: Extension,
 }
 
@@ -35,9 +35,9 @@ impl Event {
         matches!(self.kind, EventKind::Delete)
     }
 
-    /// Bytes that the event keeps in memory, for the bound of the ring.
+    /// Memory of the event in bytes, for the limit of the ring.
     pub(crate) fn size(&self) -> usize {
-        /// The allocations around the bytes, roughly.
+        /// Allocation overhead, approximately.
         const OVERHEAD: usize = 320;
         let value = match &self.kind {
             EventKind::Put { value, .. } => value.len(),
@@ -59,21 +59,21 @@ impl fmt::Debug for Event {
     }
 }
 
-/// What happened to a key.
+/// A change of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind {
-    /// It got a value.
+    /// A value was written.
     Put {
         /// The value.
         value: Bytes,
-        /// Revision at which the key came into being: equal to the event's when this put created it.
+        /// Revision at which the key was created: equal to the event's when this put created it.
         create_revision: Revision,
         /// Number of puts since then; 1 for the first.
         version: u64,
-        /// When the key expires by itself, in milliseconds since 1970; none when it stays.
+        /// When the key expires, in milliseconds since 1970; none for no expiry.
         expires_at_ms: Option<u64>,
     },
-    /// It was deleted, by a transaction or because its time had passed.
+    /// The key was deleted, by a transaction or because it expired.
     Delete,
 }
 
@@ -82,13 +82,13 @@ pub enum EventKind {
 pub struct Extension(OnceLock<Arc<dyn Any + Send + Sync>>);
 
 impl Extension {
-    /// The value in the slot, made by `make` when the slot is empty. None when another type was put
-    /// there before.
+    /// The value in the slot, made by `make` when the slot is empty. None when it holds a value of another
+    /// type.
     pub fn get_or_init<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.get_or_init(|| Arc::new(make())).downcast_ref()
     }
 
-    /// The value in the slot, if one of this type is there.
+    /// The value in the slot, if it is of this type.
     pub fn get<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.0.get()?.downcast_ref()
     }
@@ -101,7 +101,7 @@ pub struct Commit {
     pub revision: Revision,
     /// Its events; at least one.
     pub events: Vec<Arc<Event>>,
-    /// Bytes that it keeps in memory.
+    /// Memory in bytes.
     pub(crate) size: usize,
 }
 

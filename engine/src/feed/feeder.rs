@@ -1,9 +1,9 @@
-//! The thread that reads the log on disk for subscribers who are behind.
+//! The thread that reads the log on disk for subscribers that lag.
 //!
-//! Requests are served in turn, each a bounded piece, so subscribers that lag share the thread
-//! fairly; a subscriber asks for the next piece when it has taken the last one, so at most one piece for each is
-//! in memory. No lock is held while reading. Live subscribers are woken by another thread (see
-//! [`crate::feed::wake`]): a wake-up must not queue behind a read from disk.
+//! Requests are served in order, a bounded chunk each, so that lagging subscribers share the thread fairly; a
+//! subscriber requests the next chunk when it has taken the last one, so at most one chunk for each is in
+//! memory. No lock is held while reading. Live subscribers are woken by another thread (see
+//! [`crate::feed::wake`]): a wake-up must not wait for a read from disk.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,27 +15,27 @@ use crate::revision::Revision;
 use crate::sync::mpsc::{self, Receiver, Sender};
 use crate::sync::Mutex;
 
-/// Asks the feeder's thread for work. Cheap to clone.
+/// Sends requests to the feeder's thread. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Feeder {
     jobs: Sender<Job>,
 }
 
 enum Job {
-    Read(Owed),
+    Read(PendingRead),
     Stop,
 }
 
-/// A piece that the feeder's thread owes; dropped unread, the subscriber is woken nonetheless.
-struct Owed(Arc<CatchUp>);
+/// A requested chunk; when it is dropped unread, the subscriber is woken nonetheless.
+struct PendingRead(Arc<CatchUp>);
 
-impl Drop for Owed {
+impl Drop for PendingRead {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-/// A piece of the log that is being read for one subscriber.
+/// A chunk of the log that is being read for one subscriber.
 pub(crate) struct CatchUp {
     pub range: KeyRange,
     pub after: Revision,
@@ -50,15 +50,15 @@ struct Answer {
     waker: Waker,
 }
 
-/// A piece of history for one subscriber.
+/// A chunk of the log for one subscriber.
 pub(crate) struct Chunk {
     pub events: Vec<Arc<Event>>,
-    /// The events are all that happened in the range up to here.
+    /// The events cover the range completely up to this revision.
     pub through: Revision,
 }
 
 impl CatchUp {
-    /// The answer when it is there; otherwise `waker` is called when it is.
+    /// The chunk if it is ready; otherwise `waker` is called when it is.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<Chunk>> {
         let mut answer = self.answer.lock();
         if answer.chunk.is_none() {
@@ -67,7 +67,7 @@ impl CatchUp {
         answer.chunk.take()
     }
 
-    /// Answers that there is no more, unless there is an answer or it was taken.
+    /// Answers with [`Error::Closed`], unless a chunk was answered already.
     fn end(&self) {
         let mut answer = self.answer.lock();
         if answer.answered {
@@ -90,20 +90,20 @@ impl CatchUp {
     }
 }
 
-/// Where the feeder's thread reads from.
+/// The source that the feeder's thread reads from.
 pub(crate) trait History: Send + 'static {
-    /// A bounded piece of what happened in `catch_up.range` behind `catch_up.after`.
+    /// A bounded chunk of the changes in `catch_up.range` after `catch_up.after`.
     fn read(&self, catch_up: &CatchUp) -> Result<Chunk>;
 }
 
 impl Feeder {
-    /// A feeder and what its thread has to run.
+    /// A feeder and the body of its thread.
     pub(crate) fn new(history: impl History) -> (Feeder, impl FnOnce() + Send + 'static) {
         let (jobs, receiver) = mpsc::channel();
         (Feeder { jobs }, move || run(&history, &receiver))
     }
 
-    /// Has a piece of the log behind `after` read.
+    /// Requests a chunk of the log after `after`.
     pub(crate) fn read(
         &self,
         range: &KeyRange,
@@ -113,14 +113,14 @@ impl Feeder {
     ) -> Arc<CatchUp> {
         let answer = Mutex::new(Answer { chunk: None, answered: false, waker: waker.clone() });
         let catch_up = Arc::new(CatchUp { range: range.clone(), after, previous, answer });
-        // A job that no thread takes is dropped, and thereby answered.
-        let _ = self.jobs.send(Job::Read(Owed(Arc::clone(&catch_up))));
+        // A job that no thread receives is dropped, and thereby answered.
+        let _ = self.jobs.send(Job::Read(PendingRead(Arc::clone(&catch_up))));
         catch_up
     }
 
-    /// Ends the thread after what was asked for before.
+    /// Ends the thread after the requests that were sent before.
     pub(crate) fn stop(&self) {
-        // A thread that is gone already needs no stopping.
+        // The thread may have ended already.
         let _ = self.jobs.send(Job::Stop);
     }
 }
@@ -128,10 +128,10 @@ impl Feeder {
 fn run(history: &impl History, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         match job {
-            Job::Read(owed) => {
-                // The subscriber may have gone away while it waited for its turn.
-                if Arc::strong_count(&owed.0) > 1 {
-                    owed.0.answer(history.read(&owed.0));
+            Job::Read(pending) => {
+                // The subscriber may have been dropped while the request was queued.
+                if Arc::strong_count(&pending.0) > 1 {
+                    pending.0.answer(history.read(&pending.0));
                 }
             }
             Job::Stop => return,

@@ -1,4 +1,4 @@
-//! Reads pieces of the log on disk for the feeder's thread.
+//! Reads chunks of the log on disk for the feeder's thread.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::record::{Kind, Stored};
 use crate::revision::Revision;
 use crate::store::{Family, Pinned, Store};
 
-/// Most log entries that are looked at for one piece.
+/// Maximum number of log entries read for one chunk.
 const STEP_ENTRIES: usize = 4096;
-/// Bytes of events after which a piece ends.
+/// Bytes of events after which a chunk ends.
 const STEP_BYTES: usize = 512 << 10;
 
-/// The log of the store.
+/// Reads the log of the store.
 pub(crate) struct LogReader {
     pub store: Arc<Store>,
     pub hub: Arc<Hub>,
@@ -32,14 +32,14 @@ pub(crate) struct LogReader {
 
 impl History for LogReader {
     fn read(&self, request: &CatchUp) -> Result<Chunk> {
-        // The head before the pin: the pinned state holds all that the head covers.
-        let head = self.hub.head();
+        // The latest revision is read before pinning: the pinned state then holds everything up to it.
+        let latest = self.hub.latest();
         let pinned = self.store.pin();
         self.floor.check(request.after)?;
 
         let mut read = ReadOptions::default();
         read.set_iterate_lower_bound(layout::log_key(request.after.next()).to_vec());
-        read.set_iterate_upper_bound(layout::log_key(head.next()).to_vec());
+        read.set_iterate_upper_bound(layout::log_key(latest.next()).to_vec());
         read.fill_cache(false);
         let mut cursor = pinned.cursor(Family::Log, read);
         cursor.seek_to_first();
@@ -65,13 +65,13 @@ impl History for LogReader {
             cursor.next();
         }
         cursor.status()?;
-        check_gap(&pinned, expected, head.next())?;
-        Ok(Chunk { events, through: head.max(request.after) })
+        check_gap(&pinned, expected, latest.next())?;
+        Ok(Chunk { events, through: latest.max(request.after) })
     }
 }
 
-/// Refuses a log in which the entries from `expected` up to `found` are missing, unless they may be: revisions that relaxed
-/// durability reserved and a power cut took.
+/// Refuses a log in which the entries from `expected` up to `found` are missing, unless they may be revisions
+/// that relaxed durability reserved and that were lost in a power failure.
 fn check_gap(pinned: &Pinned, expected: Revision, found: Revision) -> Result<()> {
     if expected >= found || pinned.revision(meta::RESERVED)?.is_set() {
         return Ok(());
@@ -83,7 +83,7 @@ fn check_gap(pinned: &Pinned, expected: Revision, found: Revision) -> Result<()>
     })
 }
 
-/// Builds the event of a logged operation from the versions that it names.
+/// Builds the event of a logged operation from the versions that it refers to.
 fn read_event(
     pinned: &Pinned,
     revision: Revision,

@@ -1,9 +1,9 @@
-//! Where the committer publishes and subscribers look.
+//! The hub: where the committer publishes and subscribers read.
 //!
-//! Subscribers of the same key range share one [`RangeFeed`]. The committer finds the range feeds of a
-//! key by the prefixes of the key that have any, so its work depends on how many range feeds
-//! match, not on how many there are; for each match it appends one shared segment of events, however many
-//! subscribers there are.
+//! Subscribers of the same key range share one [`RangeFeed`]. The committer finds the range feeds of a key by
+//! those prefixes of the key that are subscribed to, so its cost depends on how many range feeds match, not
+//! on how many exist; for each match it appends one shared segment of events, however many subscribers there
+//! are.
 //!
 //! Locks, in the order in which they may be taken: `index`, then one range feed's `state` or `ring`.
 
@@ -21,21 +21,21 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 use crate::sync::{fence, AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock};
 
-/// Events of whole revisions, in order, shared by all who get them.
+/// Events of whole revisions, in order, shared by their subscribers.
 pub(crate) type Segment = Arc<[Arc<Event>]>;
 
 /// The publishing side of all change feeds, and the current revision.
 pub(crate) struct Hub {
-    /// The newest revision that is durable and that every range feed knows of.
-    head: AtomicU64,
+    /// The newest revision that is durable and visible in every range feed.
+    latest: AtomicU64,
     ring: RwLock<Ring>,
     index: Mutex<Index>,
-    /// Who waits for a revision.
+    /// Tasks that wait for a revision.
     waiting: Mutex<BTreeMap<(Revision, u64), Waker>>,
     waiting_count: AtomicUsize,
     next_waiter: AtomicU64,
     closed: AtomicBool,
-    /// Why it is closed.
+    /// The reason for closing.
     ending: Mutex<Option<Error>>,
     /// Subscriptions that exist, for statistics.
     pub(crate) subscribers: Statistic,
@@ -49,11 +49,11 @@ struct Index {
     feeds: HashMap<Bytes, Vec<Arc<RangeFeed>>>,
     /// How many prefixes of each length there are: the lengths worth looking up.
     lengths: BTreeMap<usize, usize>,
-    /// Segments in the order in which they were appended, to let go of them with the ring.
+    /// Segments in the order in which they were appended, to release them with the ring.
     segments: VecDeque<(Revision, Weak<RangeFeed>)>,
 }
 
-/// What subscribers of one key range share.
+/// The state shared by the subscribers of one key range.
 pub(crate) struct RangeFeed {
     range: KeyRange,
     state: Mutex<FeedState>,
@@ -61,10 +61,10 @@ pub(crate) struct RangeFeed {
 
 struct FeedState {
     segments: VecDeque<Segment>,
-    /// The segments hold every event of the range behind this revision.
+    /// The segments hold every event of the range after this revision.
     complete_from: Revision,
-    /// One place for each subscriber: its waker while it waits.
-    places: Vec<Option<Waker>>,
+    /// One slot per subscriber: its waker while it waits.
+    slots: Vec<Option<Waker>>,
     /// Places whose subscribers wait.
     parked: Vec<usize>,
     /// Places without a subscriber.
@@ -75,17 +75,17 @@ struct FeedState {
 pub(crate) enum Next {
     /// The next events.
     Segment(Segment),
-    /// There are none up to this head; the waker is registered.
+    /// There are none up to this revision, the latest; the waker is registered.
     Nothing(Revision),
     /// The subscriber is too far behind for the segments.
     Behind,
 }
 
 impl Hub {
-    pub(crate) fn new(head: Revision, ring_bytes: usize) -> Hub {
+    pub(crate) fn new(latest: Revision, ring_bytes: usize) -> Hub {
         Hub {
-            head: AtomicU64::new(head.get()),
-            ring: RwLock::new(Ring::new(head, ring_bytes)),
+            latest: AtomicU64::new(latest.get()),
+            ring: RwLock::new(Ring::new(latest, ring_bytes)),
             index: Mutex::default(),
             waiting: Mutex::default(),
             waiting_count: AtomicUsize::new(0),
@@ -98,16 +98,16 @@ impl Hub {
     }
 
     /// The newest published revision.
-    pub(crate) fn head(&self) -> Revision {
-        Revision::new(self.head.load(Ordering::Acquire))
+    pub(crate) fn latest(&self) -> Revision {
+        Revision::new(self.latest.load(Ordering::Acquire))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes durable commits visible, in order. Called by the committing thread alone. The wakers
-    /// that come back are the caller's to wake, after it has answered the writers.
+    /// Makes durable commits visible, in order. Called under the writer's lock only. The caller wakes the
+    /// returned wakers, after it has answered the transactions.
     pub(crate) fn publish(&self, commits: &[Arc<Commit>]) -> Vec<Waker> {
         let Some(last) = commits.last().map(|commit| commit.revision) else { return Vec::new() };
         let mut index = self.index.lock();
@@ -119,11 +119,11 @@ impl Hub {
             ring.complete_from()
         };
         let touched = index.append(commits);
-        // First all range feeds know of the events, then the head moves: a subscriber that finds
-        // nothing may go on to the head. Wakers are collected last: a subscriber that looks in
-        // between sees events beyond the head, leaves them, and is woken here.
-        self.head.store(last.get(), Ordering::Release);
-        // After the head: a subscriber who is told that it is behind finds a head to catch up to.
+        // Range feeds get the events first, then the latest revision advances: a subscriber that finds no
+        // events may advance to it. Wakers are collected last: a subscriber that polls in between sees events
+        // beyond the latest revision, leaves them, and is woken here.
+        self.latest.store(last.get(), Ordering::Release);
+        // After the latest revision: a subscriber that finds itself behind can catch up to it.
         index.release(complete_from);
         drop(index);
         let mut wakers = Vec::new();
@@ -134,12 +134,12 @@ impl Hub {
         wakers
     }
 
-    /// Why feeds and waits have ended.
+    /// The error with which feeds and waits have ended.
     pub(crate) fn ending(&self) -> Error {
         self.ending.lock().clone().unwrap_or(Error::Closed)
     }
 
-    /// Ends all feeds and waits with `error`, unless that has happened already.
+    /// Ends all feeds and waits with `error`, unless they have ended already.
     pub(crate) fn end(&self, error: Error) {
         self.ending.lock().get_or_insert(error);
         self.closed.store(true, Ordering::Release);
@@ -151,34 +151,34 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes a place among the subscribers of `range`.
+    /// Adds a subscriber of `range`, and returns its slot.
     pub(crate) fn join(&self, range: &KeyRange) -> (Arc<RangeFeed>, usize) {
         self.subscribers.fetch_add(1, Ordering::Relaxed);
         let mut index = self.index.lock();
-        // The ring cannot move on while the index is locked.
+        // The ring cannot advance while the index is locked.
         let last = self.ring.read().last();
         let feed = index.feed(range, last);
-        let place = feed.state.lock().take_place();
-        (feed, place)
+        let slot = feed.state.lock().take_slot();
+        (feed, slot)
     }
 
-    /// Gives a place back; the range feed goes with its last subscriber.
-    pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, place: usize) {
+    /// Frees a slot; the range feed is removed with its last subscriber.
+    pub(crate) fn leave(&self, feed: &Arc<RangeFeed>, slot: usize) {
         self.subscribers.fetch_sub(1, Ordering::Relaxed);
         let mut index = self.index.lock();
-        let empty = feed.state.lock().give_back(place);
+        let empty = feed.state.lock().give_back(slot);
         if empty {
             index.remove(feed);
         }
     }
 
-    /// Calls `visit` with the commits behind `after`, up to the head, until it answers false. Answers
+    /// Calls `visit` with the commits after `after`, up to the latest, until it returns false. Returns
     /// whether the ring reaches back that far.
     pub(crate) fn scan_ring(&self, after: Revision, mut visit: impl FnMut(&Arc<Commit>) -> bool) -> bool {
-        let head = self.head();
+        let latest = self.latest();
         let ring = self.ring.read();
         let Some(commits) = ring.since(after) else { return false };
-        for commit in commits.take_while(|commit| commit.revision <= head) {
+        for commit in commits.take_while(|commit| commit.revision <= latest) {
             if !visit(commit) {
                 break;
             }
@@ -194,21 +194,21 @@ impl Hub {
         self.ring.read().bytes()
     }
 
-    /// A number that tells one waiter for a revision from another.
+    /// A unique id of a waiter.
     pub(crate) fn waiter_id(&self) -> u64 {
         self.next_waiter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Registers a waiter. Answers false, without registering, when the revision is already there
-    /// or the hub is closed.
+    /// Registers a waiter. Returns false, without registering, when the revision is published already or the
+    /// hub is closed.
     pub(crate) fn wait(&self, revision: Revision, id: u64, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
         self.waiting_count.store(waiting.len() + 1, Ordering::SeqCst);
-        // Looked at again after the count was raised, or a publisher in between would see nobody. The
-        // fence is the other half of that in `take_waiting`: of "count, then head" here and "head, then
-        // count" there, at least one sees what the other has stored.
+        // Checked again after the count was raised, or a publisher in between would see no waiter. The fence
+        // pairs with that in `take_waiting`: of "count, then latest" here and "latest, then count" there, at
+        // least one sees what the other has stored.
         fence(Ordering::SeqCst);
-        if self.head() >= revision || self.is_closed() {
+        if self.latest() >= revision || self.is_closed() {
             waiting.remove(&(revision, id));
             self.waiting_count.store(waiting.len(), Ordering::SeqCst);
             return false;
@@ -240,7 +240,7 @@ impl Hub {
 }
 
 impl Index {
-    /// The range feed of `range`, made when there is none.
+    /// The range feed of `range`, created if there is none.
     fn feed(&mut self, range: &KeyRange, last: Revision) -> Arc<RangeFeed> {
         let prefix = range.shared_prefix();
         if let Some(feed) =
@@ -253,7 +253,7 @@ impl Index {
             state: Mutex::new(FeedState {
                 segments: VecDeque::new(),
                 complete_from: last,
-                places: Vec::new(),
+                slots: Vec::new(),
                 parked: Vec::new(),
                 free: Vec::new(),
             }),
@@ -282,24 +282,24 @@ impl Index {
         }
     }
 
-    /// Hands the events of `commits` to the range feeds that they match: one segment for each.
+    /// Appends the events of `commits` to the range feeds that they match: one segment for each.
     fn append(&mut self, commits: &[Arc<Commit>]) -> Vec<Arc<RangeFeed>> {
         if self.feeds.is_empty() {
             return Vec::new();
         }
-        // In the order of their first event, so that the order of locks does not depend on addresses.
+        // In the order of their first event, so that the lock order does not depend on addresses.
         let mut matched: Vec<(Arc<RangeFeed>, Vec<Arc<Event>>)> = Vec::new();
-        let mut places: HashMap<*const RangeFeed, usize> = HashMap::new();
+        let mut indices: HashMap<*const RangeFeed, usize> = HashMap::new();
         for event in commits.iter().flat_map(|commit| &commit.events) {
             for length in self.lengths.keys() {
                 let Some(prefix) = event.key.get(..*length) else { break };
                 for feed in self.feeds.get(prefix).into_iter().flatten() {
                     if feed.range.contains(&event.key) {
-                        let place = *places.entry(Arc::as_ptr(feed)).or_insert_with(|| {
+                        let index = *indices.entry(Arc::as_ptr(feed)).or_insert_with(|| {
                             matched.push((Arc::clone(feed), Vec::new()));
                             matched.len() - 1
                         });
-                        if let Some((_, events)) = matched.get_mut(place) {
+                        if let Some((_, events)) = matched.get_mut(index) {
                             events.push(Arc::clone(event));
                         }
                     }
@@ -316,7 +316,7 @@ impl Index {
         touched
     }
 
-    /// Lets go of the segments that the ring no longer holds, so that a range feed nobody reads keeps
+    /// Releases the segments that the ring no longer holds, so that a range feed that is not read keeps
     /// nothing in memory.
     fn release(&mut self, complete_from: Revision) {
         while let Some((last, feed)) = self.segments.front() {
@@ -335,26 +335,26 @@ impl Index {
 }
 
 impl RangeFeed {
-    /// The next events behind `position` and not beyond the hub's head, or the registered waker.
+    /// The next events after `position` and not beyond the hub's latest revision; registers the waker if
+    /// there are none.
     ///
-    /// `head` is read under the lock. Read before, it could be older than a publication that has
-    /// collected its wakers already: the subscriber would leave the events, park, and sleep until the
-    /// next ones. Under the lock, either the head is that of the publication, or its wakers are yet to
-    /// be collected.
+    /// `latest` is read under the lock. Read before, it could be older than a publication that has collected
+    /// its wakers already: the subscriber would leave the events, park, and sleep until the next ones. Under
+    /// the lock, either it is the revision of that publication, or its wakers are yet to be collected.
     pub(crate) fn next(
         &self,
         position: Revision,
-        head: impl FnOnce() -> Revision,
-        place: usize,
+        latest: impl FnOnce() -> Revision,
+        slot: usize,
         waker: &Waker,
     ) -> Next {
         let mut state = self.state.lock();
-        let head = head();
+        let latest = latest();
         if position < state.complete_from {
             return Next::Behind;
         }
         let passed = |segment: &Segment| segment.last().is_none_or(|event| event.revision <= position);
-        // Who keeps up has passed all segments, or all but the last.
+        // A subscriber that keeps up has passed all segments, or all but the last.
         let start = match (state.segments.back(), state.segments.len().checked_sub(2)) {
             (Some(last), _) if passed(last) => state.segments.len(),
             (Some(_), Some(before)) if state.segments.get(before).is_some_and(passed) => before + 1,
@@ -362,57 +362,57 @@ impl RangeFeed {
         };
         if let Some(segment) = state.segments.get(start) {
             let last = segment.last().map_or(Revision::ZERO, |event| event.revision);
-            if last <= head {
+            if last <= latest {
                 let seen = segment.partition_point(|event| event.revision <= position);
                 return Next::Segment(match segment.get(seen..) {
-                    // The position is inside the segment: the subscriber came out of a catch-up.
+                    // The position is inside the segment: the subscriber has just caught up from the log.
                     Some(rest) if seen > 0 => rest.into(),
                     _ => Arc::clone(segment),
                 });
             }
         }
-        state.park(place, waker);
-        Next::Nothing(head)
+        state.park(slot, waker);
+        Next::Nothing(latest)
     }
 
-    /// Whether the segments are complete behind `position`.
+    /// Whether the segments are complete after `position`.
     pub(crate) fn reaches(&self, position: Revision) -> bool {
         position >= self.state.lock().complete_from
     }
 }
 
 impl FeedState {
-    fn take_place(&mut self) -> usize {
+    fn take_slot(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            self.places.len() - 1
+            self.slots.push(None);
+            self.slots.len() - 1
         })
     }
 
-    /// Answers whether that was the last place taken.
-    fn give_back(&mut self, place: usize) -> bool {
-        if let Some(waker) = self.places.get_mut(place) {
+    /// Returns whether no slot is in use any more.
+    fn give_back(&mut self, slot: usize) -> bool {
+        if let Some(waker) = self.slots.get_mut(slot) {
             *waker = None;
-            self.parked.retain(|other| *other != place);
-            self.free.push(place);
+            self.parked.retain(|other| *other != slot);
+            self.free.push(slot);
         }
-        self.free.len() == self.places.len()
+        self.free.len() == self.slots.len()
     }
 
-    fn park(&mut self, place: usize, waker: &Waker) {
-        let Some(parked) = self.places.get_mut(place) else { return };
+    fn park(&mut self, slot: usize, waker: &Waker) {
+        let Some(parked) = self.slots.get_mut(slot) else { return };
         match parked {
             Some(old) => old.clone_from(waker),
             None => {
                 *parked = Some(waker.clone());
-                self.parked.push(place);
+                self.parked.push(slot);
             }
         }
     }
 
     fn unpark_into(&mut self, wakers: &mut Vec<Waker>) {
-        for place in self.parked.drain(..) {
-            wakers.extend(self.places.get_mut(place).and_then(Option::take));
+        for slot in self.parked.drain(..) {
+            wakers.extend(self.slots.get_mut(slot).and_then(Option::take));
         }
     }
 }

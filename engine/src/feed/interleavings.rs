@@ -1,4 +1,4 @@
-//! Feeds under loom: every order in which publisher, subscribers, feeder and closing can take turns.
+//! Feeds under loom: every interleaving of publisher, subscribers, feeder and closing.
 //!
 //! A wake-up that is lost shows as a deadlock: loom reports a model in which all threads wait. Bounds on
 //! preemptions and how to lift them: docs/reliability.md.
@@ -21,7 +21,7 @@ use crate::range::KeyRange;
 use crate::revision::Revision;
 
 /// Runs `model` in every interleaving with at most `preemptions` preemptions. The environment variable
-/// `LOOM_MAX_PREEMPTIONS` takes the place of the bound.
+/// `LOOM_MAX_PREEMPTIONS` overrides the bound.
 pub(crate) fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
@@ -63,14 +63,14 @@ pub(crate) fn commit(revision: u64, key: &'static str) -> Arc<Commit> {
     Arc::new(Commit::new(Revision::new(revision), vec![event(revision, key)]))
 }
 
-/// The log on disk: every revision up to the head changed `a/key`.
+/// The log on disk: every revision up to the latest changed `a/key`.
 struct Log(Arc<Hub>);
 
 impl History for Log {
     fn read(&self, catch_up: &CatchUp) -> Result<Chunk> {
-        let head = self.0.head();
-        let events = (catch_up.after.get() + 1..=head.get()).map(|revision| event(revision, "a/key"));
-        Ok(Chunk { events: events.collect(), through: head.max(catch_up.after) })
+        let latest = self.0.latest();
+        let events = (catch_up.after.get() + 1..=latest.get()).map(|revision| event(revision, "a/key"));
+        Ok(Chunk { events: events.collect(), through: latest.max(catch_up.after) })
     }
 }
 
@@ -83,19 +83,19 @@ struct Feeds {
 }
 
 impl Feeds {
-    /// Feeds of a store that is at revision 5; the feeder's thread has nothing to do.
+    /// Feeds of a store at revision 5, without a feeder thread.
     fn new() -> Feeds {
         Feeds::with_feeder(5, RING).0
     }
 
-    /// Feeds of a store that is at `head`, with a ring of so many bytes, and what the feeder's thread runs.
-    fn with_feeder(head: u64, ring: usize) -> (Feeds, impl FnOnce() + Send + 'static) {
-        let hub = Arc::new(Hub::new(Revision::new(head), ring));
+    /// Feeds of a store at `latest`, with a ring of `ring` bytes, and the body of the feeder's thread.
+    fn with_feeder(latest: u64, ring: usize) -> (Feeds, impl FnOnce() + Send + 'static) {
+        let hub = Arc::new(Hub::new(Revision::new(latest), ring));
         let (feeder, run) = Feeder::new(Log(Arc::clone(&hub)));
         (Feeds { hub, feeder }, run)
     }
 
-    /// Follows the keys below `a/` behind revision 5.
+    /// Subscribes to the keys below `a/` after revision 5.
     fn subscribe(&self) -> Subscription {
         self.subscription(Subscribe::new(KeyRange::prefix("a/")).after(Revision::new(5)))
     }
@@ -105,7 +105,7 @@ impl Feeds {
     }
 }
 
-/// Publishes a commit of `key` and wakes whom it concerns.
+/// Publishes a commit of `key` and wakes its subscribers.
 fn publish(hub: &Hub, revision: u64, key: &'static str) {
     hub.publish(&[commit(revision, key)]).into_iter().for_each(Waker::wake);
 }
@@ -190,7 +190,7 @@ fn who_joins_while_events_are_published_gets_those_behind_its_position() {
     });
 }
 
-/// A ring of one commit: whoever is behind is sent to the log, and comes back.
+/// With a ring of one commit, a subscriber that lags reads the log and returns to the ring.
 #[test]
 fn a_subscriber_who_falls_behind_catches_up_by_way_of_the_feeder() {
     check(2, || {

@@ -1,16 +1,16 @@
 //! Change feeds: from the committer to any number of subscribers.
 //!
-//! - [`event`]: what subscribers get.
-//! - [`ring`]: the commits of the last moments, in memory.
-//! - [`hub`]: where the committer publishes and subscribers look; the index by key prefix.
+//! - [`event`]: what subscribers receive.
+//! - [`ring`]: the most recent commits, in memory.
+//! - [`hub`]: where the committer publishes and subscribers read; the index by key prefix.
 //! - [`subscription`]: one subscriber's position and how it advances.
-//! - [`feeder`]: the thread that reads the log on disk for those who are behind, by way of [`history`].
+//! - [`feeder`]: the thread that reads the log on disk for subscribers that lag, through [`history`].
 //! - [`wait`]: waiting for a revision.
 //! - [`wake`]: the thread that wakes many subscribers.
 //!
-//! A subscriber is a position in the history: a revision up to which it has got everything. Where the
-//! next events come from follows from comparing that position with two others, never from moving
-//! the subscriber between sets:
+//! A subscriber is a position in the history: the revision up to which it has received everything. The source
+//! of the next events follows from comparing that position with two others, never from moving the subscriber
+//! between sets:
 //!
 //! ```text
 //! position >= complete_from of its range feed   take the next shared segment, or wait
@@ -19,7 +19,7 @@
 //! otherwise                                     Compacted
 //! ```
 //!
-//! Nothing here waits for a subscriber, so a slow one costs nobody anything.
+//! Nothing here waits for a subscriber, so a slow one does not affect others.
 
 pub(crate) mod event;
 pub(crate) mod feeder;

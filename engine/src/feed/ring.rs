@@ -1,4 +1,4 @@
-//! The commits of the last moments, in memory, bounded in bytes.
+//! The most recent commits, in memory, bounded in bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ impl Ring {
         self.last
     }
 
-    /// The ring holds every commit behind this revision.
+    /// The ring holds every commit after this revision.
     pub(crate) fn complete_from(&self) -> Revision {
         self.commits.front().map_or(self.last, |commit| commit.revision.previous())
     }
 
-    /// The commits behind `after`, oldest first; none when the ring does not reach back that far.
+    /// The commits after `after`, oldest first; none when the ring does not reach back that far.
     pub(crate) fn since(&self, after: Revision) -> Option<impl Iterator<Item = &Arc<Commit>>> {
         if after < self.complete_from() {
             return None;

@@ -26,20 +26,20 @@ use crate::revision::Revision;
 pub struct Subscribe {
     /// The keys.
     pub range: KeyRange,
-    /// Deliver what happens after this revision; none stands for the current one. A revision in the
-    /// future is waited for: nothing at or below it is delivered.
+    /// Deliver changes after this revision; none stands for the current one. For a revision in the future,
+    /// nothing at or below it is delivered.
     pub after: Option<Revision>,
     /// Whether events carry the previous value also when they are read back from disk.
     pub previous: bool,
 }
 
 impl Subscribe {
-    /// To changes of the keys in `range` from now on.
+    /// A subscription to changes of the keys in `range` from now on.
     pub fn new(range: KeyRange) -> Subscribe {
         Subscribe { range, after: None, previous: false }
     }
 
-    /// Starts behind `revision` instead of now.
+    /// Starts after `revision` instead of now.
     #[must_use]
     pub fn after(mut self, revision: Revision) -> Subscribe {
         self.after = Some(revision);
@@ -60,43 +60,42 @@ impl Subscribe {
 pub enum Feed {
     /// The next events, in order: one or more whole revisions, never empty.
     Events(Arc<[Arc<Event>]>),
-    /// Everything up to this revision has been delivered. Comes only when
-    /// [`Subscription::request_progress`] asked for it.
+    /// Everything up to this revision has been delivered. Delivered only after
+    /// [`Subscription::request_progress`].
     Progress(Revision),
 }
 
-/// A change feed: delivers every change of a key range behind a revision, once, in order.
+/// A change feed: delivers every change of a key range after a revision, once, in order.
 ///
-/// It holds a place in the index of its key range (under 1 KiB) and is pulled: nothing is queued for
-/// it alone, so it may stall for as long as history is retained. Owned by one task or thread; dropping
-/// it frees everything.
+/// It holds a slot of its key range (under 1 KiB) and is pulled: nothing is queued for it alone, so it may
+/// stall for as long as history is retained. Owned by one task or thread; dropping it frees everything.
 pub struct Subscription {
     hub: Arc<Hub>,
     feeder: Feeder,
     feed: Arc<RangeFeed>,
-    place: usize,
+    slot: usize,
     /// All events at or below it have been delivered.
     position: Revision,
     previous: bool,
     progress_wanted: bool,
-    /// A piece of the log that is being read for this subscriber.
+    /// A chunk of the log that is being read for this subscriber.
     catch_up: Option<Arc<CatchUp>>,
     range: KeyRange,
 }
 
-/// Most commits that one poll looks at in the ring, so that a poll stays short.
+/// Maximum number of commits that one poll scans in the ring, so that a poll stays short.
 const RING_STEP: usize = 1024;
-/// Most events that one poll takes from the ring.
+/// Maximum number of events that one poll takes from the ring.
 const RING_EVENTS: usize = 256;
 
 impl Subscription {
     pub(crate) fn new(hub: Arc<Hub>, feeder: Feeder, subscribe: Subscribe) -> Subscription {
-        // The position is read before the place is taken: then the segments hold all that follows.
-        let position = subscribe.after.unwrap_or_else(|| hub.head());
-        let (feed, place) = hub.join(&subscribe.range);
+        // The position is read before the slot is taken: then the segments hold all that follows.
+        let position = subscribe.after.unwrap_or_else(|| hub.latest());
+        let (feed, slot) = hub.join(&subscribe.range);
         Subscription {
             feed,
-            place,
+            slot,
             position,
             previous: subscribe.previous,
             progress_wanted: false,
@@ -114,11 +113,11 @@ impl Subscription {
 
     /// How many revisions the subscriber is behind the current one.
     pub fn lag(&self) -> u64 {
-        self.hub.head().get().saturating_sub(self.position.get())
+        self.hub.latest().get().saturating_sub(self.position.get())
     }
 
-    /// Asks for one [`Feed::Progress`] as soon as everything committed so far has been delivered. It
-    /// comes in order with the events: none at or below its revision comes later.
+    /// Asks for one [`Feed::Progress`] as soon as everything committed so far has been delivered. It is
+    /// delivered in order with the events: none at or below its revision follows.
     pub fn request_progress(&mut self) {
         self.progress_wanted = true;
     }
@@ -126,8 +125,9 @@ impl Subscription {
     /// Waits for the next events, on any async runtime.
     ///
     /// # Errors
-    /// `Compacted` when history was compacted beyond the position, `Closed` when the engine was closed, `Poisoned` when it
-    /// failed, `Corrupt` when a record on the way is damaged (of [`crate::Error`]). Each ends the feed.
+    /// `Compacted` when history was compacted beyond the position, `Closed` when the engine was closed,
+    /// `Poisoned` when it failed, `Corrupt` when a record on the way is damaged (of [`crate::Error`]). Each
+    /// of these ends the feed.
     pub async fn next(&mut self) -> Result<Feed> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -144,7 +144,7 @@ impl Subscription {
         }
     }
 
-    /// Blocks the thread until the next events are there or the time has passed.
+    /// Blocks the thread until the next events are available or the timeout has passed.
     ///
     /// # Errors
     /// As [`Subscription::next`].
@@ -161,8 +161,8 @@ impl Subscription {
         }
     }
 
-    /// The poll form of [`Subscription::next`]. Does not block and does not read from disk: what a
-    /// lagging subscriber needs from there is read by a thread of the engine.
+    /// The poll form of [`Subscription::next`]. Does not block and does not read from disk: what a lagging
+    /// subscriber needs from disk is read by a thread of the engine.
     ///
     /// # Errors
     /// As [`Subscription::next`].
@@ -187,18 +187,18 @@ impl Subscription {
                 }
                 return Poll::Ready(Ok(self.deliver(chunk.events.into())));
             }
-            match self.feed.next(self.position, || self.hub.head(), self.place, cx.waker()) {
+            match self.feed.next(self.position, || self.hub.latest(), self.slot, cx.waker()) {
                 Next::Segment(segment) => {
                     if let Some(last) = segment.last() {
                         self.position = last.revision;
                     }
                     return Poll::Ready(Ok(self.deliver(segment)));
                 }
-                Next::Nothing(head) => {
-                    self.position = self.position.max(head);
-                    if self.progress_wanted && self.position == head {
+                Next::Nothing(latest) => {
+                    self.position = self.position.max(latest);
+                    if self.progress_wanted && self.position == latest {
                         self.progress_wanted = false;
-                        return Poll::Ready(Ok(Feed::Progress(head)));
+                        return Poll::Ready(Ok(Feed::Progress(latest)));
                     }
                     return if self.hub.is_closed() {
                         Poll::Ready(Err(self.hub.ending()))
@@ -223,8 +223,8 @@ impl Subscription {
         }
     }
 
-    /// Takes a bounded piece from the ring and moves the position over it. None when the ring does
-    /// not reach back to the position.
+    /// Takes a bounded chunk from the ring and advances the position over it. None when the ring does not
+    /// reach back to the position.
     fn scan_ring(&mut self) -> Option<Vec<Arc<Event>>> {
         let mut events = Vec::new();
         let mut seen = 0;
@@ -248,6 +248,6 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.hub.leave(&self.feed, self.place);
+        self.hub.leave(&self.feed, self.slot);
     }
 }

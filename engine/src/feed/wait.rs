@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::feed::hub::Hub;
 use crate::revision::Revision;
 
-/// A future that ends when a revision is there. From [`crate::Engine::wait_for`].
+/// A future that resolves when a revision is published. Returned by [`crate::Engine::wait_for`].
 #[must_use = "futures do nothing unless awaited"]
 pub struct WaitFor {
     hub: Arc<Hub>,
@@ -37,8 +37,8 @@ impl Future for WaitFor {
             return Poll::Pending;
         }
         self.id = None;
-        let head = self.hub.head();
-        Poll::Ready(if head >= self.revision { Ok(head) } else { Err(self.hub.ending()) })
+        let latest = self.hub.latest();
+        Poll::Ready(if latest >= self.revision { Ok(latest) } else { Err(self.hub.ending()) })
     }
 }
 

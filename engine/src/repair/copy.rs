@@ -1,16 +1,16 @@
-//! What a repair keeps: the newest sound version of each key.
+//! Copies what a repair keeps: the newest sound version of each key.
 //!
-//! The column family `current` has one entry for each key, also for a deleted one. Where it can be read, that entry alone counts: an older
-//! version of a key that is not there is one of a key that was deleted. Where it cannot, there are point reads, which see
-//! newer tables although an older one is damaged; what the sound tables have; then history; and the change log names keys and
-//! what happened to them last.
+//! The column family `current` has one entry for each key, also for a deleted one. Where it can be read, that
+//! entry alone counts: an older version of a key without an entry belongs to a deleted key. Where it cannot,
+//! the sources are point reads, which see newer tables although an older one is damaged; the sound tables;
+//! then history; and the log, which names keys and their last changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rocksdb::{WriteBatch, DB};
 
 use super::salvage::{self, Gap, Reader};
-use super::Repaired;
+use super::RepairReport;
 use crate::archive::Progress;
 use crate::compact::decode_entry;
 use crate::error::{Error, Result};
@@ -23,18 +23,18 @@ use crate::store::Family;
 const BATCH: usize = 1 << 20;
 
 /// Copies the newest sound version of each key.
-pub(super) struct Copy<'a> {
-    /// None when nothing is to be written.
+pub(super) struct KeyCopier<'a> {
+    /// None in a dry run.
     pub new: Option<&'a DB>,
     pub batch: WriteBatch,
-    pub repaired: &'a mut Repaired,
-    /// What was done last to keys in logs that are dropped. Those that were looked at are taken out.
-    pub dropped: BTreeMap<Vec<u8>, Logged>,
-    /// The last revision that the change log does not tell of.
-    pub last_untold: Revision,
-    /// The highest revision that was met.
+    pub repaired: &'a mut RepairReport,
+    /// The last changes of keys in dropped logs. Keys that were processed are removed.
+    pub dropped: BTreeMap<Vec<u8>, LastChange>,
+    /// The last revision without an entry in the log.
+    pub last_unlogged: Revision,
+    /// The highest revision found.
     pub highest: Revision,
-    /// Keys that were looked at.
+    /// Number of keys processed.
     pub done: u64,
     pub progress: &'a mut dyn FnMut(Progress),
     pub note: &'a mut dyn FnMut(String),
@@ -43,7 +43,7 @@ pub(super) struct Copy<'a> {
 /// A version of a key.
 type Version = (Header, Vec<u8>);
 
-/// The keys of which `current` does not show a sound version.
+/// The keys without a sound version in `current`.
 struct Damaged {
     keys: BTreeSet<Vec<u8>>,
     gaps: Vec<Gap>,
@@ -59,25 +59,25 @@ impl Damaged {
     }
 }
 
-/// What the change log says of a key last.
+/// The last change of a key according to the log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Logged {
+pub(super) struct LastChange {
     pub revision: Revision,
     pub is_deleted: bool,
 }
 
 /// The newest sound version of each damaged key in a column family, in the order of keys.
-struct Versions<'a> {
+struct DamagedVersions<'a> {
     reader: Reader<'a>,
     family: Family,
     damaged: &'a Damaged,
     present: Option<(Vec<u8>, Version)>,
 }
 
-impl<'a> Versions<'a> {
-    fn new(db: &'a DB, family: Family, damaged: &'a Damaged) -> Result<Versions<'a>> {
+impl<'a> DamagedVersions<'a> {
+    fn new(db: &'a DB, family: Family, damaged: &'a Damaged) -> Result<DamagedVersions<'a>> {
         let reader = Reader::new(db, family)?;
-        let mut versions = Versions { reader, family, damaged, present: None };
+        let mut versions = DamagedVersions { reader, family, damaged, present: None };
         versions.advance();
         Ok(versions)
     }
@@ -113,8 +113,9 @@ impl<'a> Versions<'a> {
     }
 }
 
-impl Copy<'_> {
-    /// Copies from a database whose tables can all be opened; `sound` opens those of them in which nothing is damaged.
+impl KeyCopier<'_> {
+    /// Copies from a database whose tables can all be opened; `sound` opens those of them in which nothing is
+    /// damaged.
     pub(super) fn whole<T: AsRef<DB>>(&mut self, old: &DB, sound: impl FnOnce() -> Result<T>) -> Result<()> {
         let damaged = self.newest(old)?;
         if damaged.gaps.is_empty() && damaged.keys.is_empty() {
@@ -131,7 +132,7 @@ impl Copy<'_> {
         self.rescue_all(None, sound, &Damaged { keys: BTreeSet::new(), gaps: vec![everything] })
     }
 
-    /// Copies what `current` shows; answers what it does not.
+    /// Copies the sound versions of `current`; returns the keys that are damaged.
     fn newest(&mut self, old: &DB) -> Result<Damaged> {
         let mut current = Reader::new(old, Family::Current)?;
         let mut keys = BTreeSet::new();
@@ -148,7 +149,7 @@ impl Copy<'_> {
         for gap in current.gaps() {
             let before = gap.before.as_ref().map(|key| record::printable(key));
             (self.note)(format!(
-                "blocks of tables are damaged: not everything can be read behind key {} and before {}",
+                "blocks of tables are damaged: not everything can be read after key {} and before {}",
                 record::printable(&gap.after),
                 before.map_or_else(|| "the end".to_owned(), |key| format!("key {key}"))
             ));
@@ -163,8 +164,8 @@ impl Copy<'_> {
         }
     }
 
-    /// The damaged keys that the change log names.
-    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, Option<Logged>>> {
+    /// The damaged keys that the log names.
+    fn logged(&self, old: &DB, damaged: &Damaged) -> Result<BTreeMap<Vec<u8>, Option<LastChange>>> {
         let mut log = Reader::new(old, Family::Log)?;
         let mut named: BTreeMap<_, _> = damaged.keys.iter().map(|key| (key.clone(), None)).collect();
         while let Some((key, value)) = log.item() {
@@ -172,7 +173,7 @@ impl Copy<'_> {
                 for operation in entry.operations.iter().filter(|operation| damaged.contains(&operation.key))
                 {
                     let is_deleted = operation.kind == Kind::Tombstone;
-                    let logged = Logged { revision: entry.revision, is_deleted };
+                    let logged = LastChange { revision: entry.revision, is_deleted };
                     named.insert(operation.key.to_vec(), Some(logged));
                 }
             }
@@ -181,38 +182,39 @@ impl Copy<'_> {
         Ok(named)
     }
 
-    /// Keeps what there is of each damaged key, in sound tables, in history, and in `old` as far as it can be read.
+    /// Recovers each damaged key from sound tables, history, and `old` as far as it can be read.
     fn rescue_all(&mut self, old: Option<&DB>, sound: &DB, damaged: &Damaged) -> Result<()> {
         let readable = old.unwrap_or(sound);
         let mut named = self.logged(readable, damaged)?;
-        let mut current = Versions::new(sound, Family::Current, damaged)?;
-        let mut history = Versions::new(readable, Family::History, damaged)?;
+        let mut current = DamagedVersions::new(sound, Family::Current, damaged)?;
+        let mut history = DamagedVersions::new(readable, Family::History, damaged)?;
         loop {
             let keys = [current.key(), history.key(), named.first_key_value().map(|(key, _)| key)];
             let Some(key) = keys.into_iter().flatten().min().cloned() else { return Ok(()) };
-            let (beside, older) = (current.take(&key), history.take(&key));
+            let (from_tables, from_history) = (current.take(&key), history.take(&key));
             let logged = named.remove(&key).flatten();
-            // What was dropped is newer than what is not. It did not happen, deletions neither.
-            let dropped = self.dropped.remove(&key).map(|dropped| Logged { is_deleted: false, ..dropped });
+            // Dropped changes are newer than the others. They are undone, deletions included.
+            let dropped =
+                self.dropped.remove(&key).map(|dropped| LastChange { is_deleted: false, ..dropped });
             let logged = dropped.or(logged);
-            self.rescue(old, &key, beside, older, logged)?;
+            self.rescue(old, &key, from_tables, from_history, logged)?;
             self.progress();
         }
     }
 
-    /// Keeps what there is of a damaged key: the newest version where a point read finds it, else the newer one of what sound tables
-    /// have beside the damaged one, and of what history has.
+    /// Recovers a damaged key: the newest version if a point read finds it, else the newer one of the
+    /// versions in sound tables and in history.
     fn rescue(
         &mut self,
         old: Option<&DB>,
         key: &[u8],
-        beside: Option<Version>,
-        older: Option<Version>,
-        logged: Option<Logged>,
+        from_tables: Option<Version>,
+        from_history: Option<Version>,
+        logged: Option<LastChange>,
     ) -> Result<()> {
         if let Some(old) = old {
             match old.get_cf_opt(salvage::handle(old, Family::Current)?, key, &salvage::read_options()) {
-                // It is not there: it was deleted.
+                // Absent: it was deleted.
                 Ok(None) => return Ok(()),
                 Ok(Some(value)) => {
                     if let Ok((header, _)) = record::check(key, &value) {
@@ -222,10 +224,12 @@ impl Copy<'_> {
                 Err(_) => {}
             }
         }
-        let is_superseded = older.as_ref().is_some_and(|(older, _)| {
-            beside.as_ref().is_none_or(|(beside, _)| beside.mod_revision <= older.mod_revision)
+        let is_superseded = from_history.as_ref().is_some_and(|(from_history, _)| {
+            from_tables
+                .as_ref()
+                .is_none_or(|(from_tables, _)| from_tables.mod_revision <= from_history.mod_revision)
         });
-        let best = if is_superseded { older } else { beside };
+        let best = if is_superseded { from_history } else { from_tables };
         let found = best.as_ref().map_or(Revision::ZERO, |(header, _)| header.mod_revision);
         self.highest = self.highest.max(found);
         if logged.is_some_and(|logged| logged.is_deleted && logged.revision >= found) {
@@ -237,31 +241,34 @@ impl Copy<'_> {
                 if is_superseded {
                     self.repaired.reverted += 1;
                     (self.note)(format!(
-                        "key {}: the version of revision {found} stays",
+                        "key {}: reverted to the version of revision {found}",
                         record::printable(key)
                     ));
-                } else if logged.is_none() || found < self.last_untold {
+                } else if logged.is_none() || found < self.last_unlogged {
                     self.repaired.uncertain += 1;
                 }
                 self.keep(key, header, &value)
             }
-            // Deleted, as far as anything tells.
+            // Deleted, as far as is known.
             Some(_) if !is_superseded => Ok(()),
             _ => {
                 self.repaired.lost += 1;
-                (self.note)(format!("key {}: no version of it can be read", record::printable(key)));
+                (self.note)(format!(
+                    "key {}: lost, since no version of it can be read",
+                    record::printable(key)
+                ));
                 Ok(())
             }
         }
     }
 
-    /// Counts the keys of dropped logs of which nothing stays. For when everything is copied.
+    /// Counts the keys of dropped logs that are lost. To be called when everything is copied.
     pub(super) fn count_dropped(&mut self) {
         for (key, logged) in std::mem::take(&mut self.dropped) {
             if !logged.is_deleted {
                 self.repaired.lost += 1;
                 (self.note)(format!(
-                    "key {}: revision {} in a dropped log is the only one that is known of it",
+                    "key {}: lost, since its only known revision, {}, is in a dropped log",
                     record::printable(&key),
                     logged.revision
                 ));
@@ -281,12 +288,13 @@ impl Copy<'_> {
             self.repaired.reverted += 1;
             let change = if dropped.is_deleted { "deleted" } else { "changed" };
             (self.note)(format!(
-                "key {}: the version of revision {found} stays; it was {change} at revision {} in a dropped log",
+                "key {}: reverted to the version of revision {found}; it was {change} at revision {}, which is in a \
+                 dropped log",
                 record::printable(key),
                 dropped.revision
             ));
         }
-        // Nothing below the store's new revision can be read, so nobody misses a tombstone.
+        // Nothing below the store's new revision can be read, so tombstones are not needed.
         if header.kind == Kind::Tombstone {
             return Ok(());
         }
@@ -312,7 +320,7 @@ impl Copy<'_> {
         }
     }
 
-    /// Writes the numbers of the store itself, and everything to disk.
+    /// Writes the metadata numbers, and flushes.
     pub(super) fn finish(&mut self, revision: Revision) -> Result<()> {
         let Some(new) = self.new else { return Ok(()) };
         let numbers = [

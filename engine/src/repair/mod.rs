@@ -1,12 +1,15 @@
-//! Repair: from a store that is refused, or in which `verify` finds damage, to one that opens and in which it finds none.
+//! Repair: turns a store that is refused, or in which `verify` finds damage, into one that opens and
+//! verifies.
 //!
-//! What cannot be read, or does not follow what was before it, is dropped: logs from the first place on where they do not fit,
-//! blocks of tables and records whose checksums do not match. The newest sound version of each key stays. History and change log go as a whole,
-//! since parts of them may be missing, and the store continues at a revision above every one that was ever given out: whoever
-//! holds a revision from before is answered with [`Error::Compacted`] and reads again.
+//! Unreadable or inconsistent data is dropped: logs from the first inconsistency on, blocks of tables and
+//! records whose checksums do not match. The newest sound version of each key is kept. History and log are
+//! dropped completely, since parts of them may be missing, and the store continues at a revision above every
+//! one that was ever assigned: a client that holds an earlier revision gets [`Error::Compacted`] and has to
+//! list again.
 //!
-//! The repaired database is built beside the old one, which is then moved away as it was, so nothing is deleted. Killed at any
-//! point, either the old database is in its place, or the start is refused and the repair continues.
+//! The repaired database is built next to the old one, which is then moved aside unchanged, so nothing is
+//! deleted. If the repair is killed at any point, either the old database is still in place, or the start is
+//! refused until the repair has been run again.
 
 mod copy;
 mod replay;
@@ -20,7 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rocksdb::{WriteBatch, DB};
 
-use self::copy::{Copy, Logged};
+use self::copy::{KeyCopier, LastChange};
 use self::replay::SoundLog;
 use self::revisions::Revisions;
 use crate::archive::Progress;
@@ -30,73 +33,76 @@ use crate::layout::{self, meta};
 use crate::log::LogEntry;
 use crate::options::Options;
 use crate::record::Kind;
-use crate::recovery::{self, Known, Log};
+use crate::recovery::{self, FlushState, Log};
 use crate::revision::Revision;
 use crate::store::{self, Changes, Family};
 use crate::view::{Logs, View};
 use crate::wal::{self, Tail};
 use crate::watermark::{self, WATERMARK};
 
-/// What a repair does, or would do.
+/// The outcome of a repair or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Whether there is anything to repair.
     pub needed: bool,
     /// Bytes of write-ahead logs that are dropped.
     pub log_bytes: u64,
-    /// The first and the last revision that can be read in them.
+    /// The first and the last readable revision in them.
     pub log_revisions: Option<(Revision, Revision)>,
-    /// Runs of revisions, their first and their last, that were written and of which nothing is left. What they changed is in none of the
-    /// other figures: objects that they created are lost, those that they updated or deleted stay as they were before. The last run may
-    /// have been longer.
+    /// Ranges of revisions, first and last, that were written and of which nothing is left. Their changes are
+    /// not included in the other counts: objects that they created are lost, those that they updated or
+    /// deleted are kept as they were before. The last range may have been longer.
     pub missing: Vec<(Revision, Revision)>,
-    /// Keys that stay.
+    /// Keys that are kept.
     pub kept: u64,
-    /// Keys of which an older version stays, because the newest, or their deletion, is damaged or dropped.
+    /// Keys that are reverted to an older version, because the newest one, or their deletion, is damaged or
+    /// dropped.
     pub reverted: u64,
-    /// Keys of which no version can be read.
+    /// Keys without any readable version.
     pub lost: u64,
-    /// Keys that stay as sound tables have them, while a damaged one may have had a newer version, or their deletion.
+    /// Keys that are kept as found in sound tables, although a damaged table may have held a newer version,
+    /// or their deletion.
     pub uncertain: u64,
-    /// Ranges of keys that are hidden by damaged tables. Keys in them that nothing else names are lost, too, and are not counted, since
-    /// nothing knows of them.
+    /// Ranges of keys that are unreadable because of damaged tables. Keys in them that are named nowhere else
+    /// are lost, too, and cannot be counted.
     pub gaps: u64,
-    /// A repair that was killed has been continued by its last steps. What it had found is not known any more: the other figures
-    /// are zero.
+    /// A killed repair has been completed. What it had found is not known any more: the other counts are
+    /// zero.
     pub continued: bool,
     /// The revision at which the store continues.
     pub revision: Revision,
-    /// Where the old database is kept; none when nothing was changed.
+    /// Where the old database was moved to; none when nothing was changed.
     pub kept_in: Option<PathBuf>,
 }
 
-/// Repairs the data directory `dir`, which must not be open; without `apply` it says what it would do and changes nothing.
-/// `note` is called with each thing that is wrong.
+/// Repairs the data directory `dir`, which must not be open; without `apply` it is a dry run that changes
+/// nothing. `note` is called with each problem found.
 ///
 /// # Errors
-/// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there is no database to repair;
-/// [`Error::Io`] and others for which [`Error::is_system_failure`] holds, after which it can be called again;
-/// [`Error::Rocks`] when RocksDB cannot open it and neither tables nor logs have anything, and [`Error::LostCommits`] when nothing is left of
-/// a store that had something: then a backup is the way.
+/// [`Error::Locked`]; [`Error::UnfinishedRestore`], [`Error::Foreign`] and [`Error::Incomplete`] where there
+/// is no database to repair; [`Error::Io`] and others for which [`Error::is_system_failure`] holds, after
+/// which it can be retried; [`Error::Rocks`] when RocksDB cannot open it and neither tables nor logs hold
+/// anything, and [`Error::LostCommits`] when nothing is left of a store that was not empty: then a backup has
+/// to be restored.
 pub fn repair(
     dir: impl AsRef<Path>,
     apply: bool,
     mut progress: impl FnMut(Progress),
     mut note: impl FnMut(String),
-) -> Result<Repaired> {
+) -> Result<RepairReport> {
     let dir = dir.as_ref();
     let database = dir.join(DATABASE);
     if !directory::repairable(dir)? {
         return Err(Error::Foreign { dir: dir.to_owned() });
     }
-    let mut repaired = Repaired::default();
+    let mut repaired = RepairReport::default();
     if directory::kind(&database)?.is_some() && is_sound(dir, &mut progress, &mut note)? {
         return Ok(repaired);
     }
     repaired.needed = true;
     let lock = directory::lock(dir)?;
     if directory::kind(&database)?.is_none() {
-        note(format!("a repair of {} did not finish", dir.display()));
+        note(format!("an earlier repair of {} did not finish", dir.display()));
         repaired.continued = true;
         if apply {
             repaired.kept_in = Some(take_place(dir)?);
@@ -105,7 +111,7 @@ pub fn repair(
                 return Err(Error::Incomplete {
                     dir: dir.to_owned(),
                     path: database,
-                    reason: "what the repair that did not finish has made is damaged",
+                    reason: "the result of the unfinished repair is damaged",
                 });
             }
         }
@@ -114,18 +120,18 @@ pub fn repair(
     let _lock = lock.and_database(dir)?;
 
     let logs = recovery::read_logs(dir)?;
-    // One that has lost its end names tables that were replaced since, and not those that took their place.
+    // A truncated MANIFEST names tables that were replaced since, and not their replacements.
     let mark = watermark::read(dir).ok().flatten();
     let manifest = recovery::torn_manifest(dir, mark);
     let asked = match &manifest {
-        Ok(torn) => store::ask_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
+        Ok(torn) => store::query_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
         Err(error) => Err(error.clone()),
     };
     let flushed = match asked {
         Ok(known) => known,
         Err(error @ Error::Io { .. }) => return Err(error),
         Err(error) if error.is_failure_to_write() => return Err(error),
-        Err(_) => ask_tables(dir, &logs)?,
+        Err(_) => query_tables(dir, &logs)?,
     };
     let SoundLogs { kept, end, dropped, readable } = sound_logs(&logs, flushed, &mut repaired, &mut note)?;
     let (torn, lost) = match manifest {
@@ -145,7 +151,7 @@ pub fn repair(
     let old = match lost.map_or_else(|| store::open_untracked(view.path(), &options.memory), Err) {
         Ok(old) => Old::Whole(old),
         Err(error @ Error::Incomplete { .. }) => {
-            note(format!("{error}: the tables are taken as they are"));
+            note(format!("{error}: the tables are read without it"));
             Old::SoundTables(sound()?, error)
         }
         Err(error @ Error::Rocks { .. }) if !error.is_failure_to_write() => {
@@ -160,7 +166,7 @@ pub fn repair(
     // Dropped after the database in it.
     let _unfinished = Unfinished(part.clone());
     if apply {
-        // While the database is in its place, this is what a killed repair has left.
+        // While the database is in place, `db.repaired` is left over from a killed repair.
         directory::remove_unfinished(&dir.join(REPAIRED))?;
     }
     let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
@@ -169,42 +175,42 @@ pub fn repair(
     let last = repaired.log_revisions.map_or(Revision::ZERO, |(_, last)| last).max(highest).max(durable);
     let missing = revisions::missing(old.db(), &readable, last)?;
     for (first, last) in &missing.all {
-        note(format!("revisions {first} to {last} are missing as a whole"));
+        note(format!("revisions {first} to {last} are missing completely"));
     }
     repaired.missing = missing.all;
-    let mut copy = Copy {
+    let mut copier = KeyCopier {
         new: new.as_ref(),
         batch: WriteBatch::default(),
         repaired: &mut repaired,
         dropped,
-        last_untold: missing.last_untold,
+        last_unlogged: missing.last_unlogged,
         highest,
         done: 0,
         progress: &mut progress,
         note: &mut note,
     };
     match &old {
-        Old::Whole(db) => copy.whole(db, sound)?,
-        Old::SoundTables(tables, _) => copy.sound_tables(&tables.db)?,
+        Old::Whole(db) => copier.whole(db, sound)?,
+        Old::SoundTables(tables, _) => copier.sound_tables(&tables.db)?,
     }
-    copy.count_dropped();
-    if let Some((_, last)) = copy.repaired.log_revisions {
-        copy.highest = copy.highest.max(last);
+    copier.count_dropped();
+    if let Some((_, last)) = copier.repaired.log_revisions {
+        copier.highest = copier.highest.max(last);
     }
-    let found = copy.highest;
+    let found = copier.highest;
     let nothing = match &old {
-        _ if copy.repaired.kept > 0 => None,
+        _ if copier.repaired.kept > 0 => None,
         Old::SoundTables(_, error) => Some(error.clone()),
         Old::Whole(_) if durable > found => Some(Error::LostCommits { dir: dir.to_owned(), found, durable }),
         Old::Whole(_) => None,
     };
     if let Some(error) = nothing {
-        // An empty store would take the place of one that another program may still make something of.
+        // An empty store must not replace one that could still be recovered by other means.
         return Err(error);
     }
     let revision = found.max(durable).beyond(SystemTime::now());
-    copy.repaired.revision = revision;
-    copy.finish(revision)?;
+    copier.repaired.revision = revision;
+    copier.finish(revision)?;
     drop(old);
     drop(view);
     let Some(new) = new else { return Ok(repaired) };
@@ -213,14 +219,14 @@ pub fn repair(
     let finished = dir.join(REPAIRED);
     let placed = directory::rename(&part, &finished).and_then(|()| take_place(dir));
     if placed.is_err() && directory::has_entry(&database).unwrap_or(false) {
-        // The next repair begins from the start, and removes what is left of this.
+        // The next repair starts over, and removes what is left of this one.
         let _ = directory::remove_unfinished(&finished);
     }
     repaired.kept_in = Some(placed?);
     Ok(repaired)
 }
 
-/// A database that is being made. When it is dropped under this name, it is removed.
+/// A database that is being built. Removed on drop unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
@@ -230,16 +236,16 @@ impl Drop for Unfinished {
     }
 }
 
-/// Puts `db.repaired` in the place of the database. What was there before is moved to a directory of its own, which is returned.
-/// Killed at any point, it can be called again.
+/// Replaces the database by `db.repaired`. The old one is moved to a directory of its own, which is returned.
+/// If killed at any point, it can be called again.
 fn take_place(dir: &Path) -> Result<PathBuf> {
     let aside = match directory::kind(&dir.join(DATABASE))? {
         Some(_) => new_aside(dir)?,
-        // A repair that was killed has moved it already.
+        // A killed repair has moved it already.
         None => newest_aside(dir)?.map_or_else(|| new_aside(dir), Ok)?,
     };
     directory::create(&aside)?;
-    // The watermark is that of the old database.
+    // The watermark belongs to the old database.
     for name in [DATABASE, WATERMARK] {
         let from = dir.join(name);
         if directory::kind(&from)?.is_some() {
@@ -253,10 +259,10 @@ fn take_place(dir: &Path) -> Result<PathBuf> {
     Ok(aside)
 }
 
-/// What the names of directories begin with that old databases are moved to.
+/// Prefix of the directories to which old databases are moved.
 const ASIDE: &str = "repair-";
 
-/// A name that no repair has used.
+/// A directory name that no repair has used.
 fn new_aside(dir: &Path) -> Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut aside = dir.join(format!("{ASIDE}{seconds}"));
@@ -271,7 +277,7 @@ fn new_aside(dir: &Path) -> Result<PathBuf> {
     Ok(aside)
 }
 
-/// The directory to which a database was moved last.
+/// The directory to which a database was moved most recently.
 fn newest_aside(dir: &Path) -> Result<Option<PathBuf>> {
     let io = |e| Error::io(format!("reading {}", dir.display()), e);
     let mut newest = None;
@@ -288,7 +294,7 @@ fn newest_aside(dir: &Path) -> Result<Option<PathBuf>> {
     Ok(newest.map(|(_, _, path)| path))
 }
 
-/// Within a repair's view, another one whose damaged tables RocksDB takes away.
+/// Directory, within a repair's view, of a second view from which RocksDB removes damaged tables.
 const SOUND: &str = "sound";
 
 /// The sound tables of a database, in a view of their own.
@@ -323,9 +329,9 @@ impl Old {
 /// The repaired database while it is being written.
 const REPAIRED_PART: &str = "db.repaired.part";
 
-/// Whether the store opens and `verify` finds nothing.
+/// Whether the store opens and verifies without findings.
 fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnMut(String)) -> Result<bool> {
-    /// More are of no use to anybody.
+    /// Maximum number of findings that are reported one by one.
     const NOTES: u64 = 100;
     let mut findings = 0u64;
     let verified = crate::verify::verify(dir, progress, |finding| {
@@ -350,30 +356,30 @@ fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnM
     }
 }
 
-/// The logs up to the first place where they do not fit.
+/// The logs up to their first inconsistency.
 struct SoundLogs {
     /// Logs, and the bytes of each.
     kept: Vec<SoundLog>,
-    /// The sequence number behind their last operation; none when they hold nothing.
+    /// The sequence number after their last operation; none when they hold nothing.
     end: Option<u64>,
-    /// What can be read behind them: the last change of each key.
-    dropped: BTreeMap<Vec<u8>, Logged>,
-    /// The revisions that can be read there.
+    /// Readable changes after them: the last change of each key.
+    dropped: BTreeMap<Vec<u8>, LastChange>,
+    /// Their revisions.
     readable: Revisions,
 }
 
-/// The first log may begin within what is `flushed`, but not behind it.
+/// The first log may begin within what is `flushed`, but not after it.
 fn sound_logs(
     logs: &[Log],
-    flushed: Known,
-    repaired: &mut Repaired,
+    flushed: FlushState,
+    repaired: &mut RepairReport,
     note: &mut impl FnMut(String),
 ) -> Result<SoundLogs> {
     let (mut kept, mut end, mut dropped, mut readable) =
         (Vec::new(), None, BTreeMap::new(), Revisions::default());
     let mut next = None;
     let mut broken = false;
-    for log in logs.iter().filter(|log| log.number >= flushed.oldest) {
+    for log in logs.iter().filter(|log| log.number >= flushed.oldest_log) {
         broken |= match (next, log.contents.first) {
             (Some(next), Some(first)) => next != first,
             (None, Some(first)) => first > flushed.sequence.saturating_add(1),
@@ -416,28 +422,29 @@ fn sound_logs(
             .flat_map(|entry| entry.operations.iter().map(|operation| (entry.revision, operation)))
         {
             let is_deleted = operation.kind == Kind::Tombstone;
-            dropped.insert(operation.key.to_vec(), Logged { revision, is_deleted });
+            dropped.insert(operation.key.to_vec(), LastChange { revision, is_deleted });
         }
     }
     Ok(SoundLogs { kept, end, dropped, readable })
 }
 
-/// What the tables tell of the logs, where the MANIFEST cannot be asked: all families are flushed together, so whatever is older than
-/// their newest sequence number is in them. A log that a crash left over does not go on at the next.
-fn ask_tables(dir: &Path, logs: &[Log]) -> Result<Known> {
+/// The flush state according to the tables, for a MANIFEST that cannot be read: all families are flushed
+/// together, so everything up to their newest sequence number is in them. An obsolete log that was left over
+/// from a crash does not continue at the next number.
+fn query_tables(dir: &Path, logs: &[Log]) -> Result<FlushState> {
     let path = dir.join(REPAIRING);
     directory::remove_unfinished(&path)?;
     let view = View::at(path, &dir.join(DATABASE), &Logs::Cut(&[]), None)?;
     let sequence = store::open_sound_tables(view.path(), &Options::new(dir).memory)?.latest_sequence_number();
     if sequence == 0 {
-        // There are none to go on from: the logs are all that is left.
-        return Ok(Known { oldest: 0, sequence: u64::MAX });
+        // There are no tables: the logs are all that is left.
+        return Ok(FlushState { oldest_log: 0, sequence: u64::MAX });
     }
     let goes_on = |log: &&Log| log.contents.first.is_some_and(|first| first <= sequence.saturating_add(1));
-    Ok(Known { oldest: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
+    Ok(FlushState { oldest_log: logs.iter().rev().find(goes_on).map_or(0, |log| log.number), sequence })
 }
 
-/// The highest revision among the numbers of the store itself and in the log.
+/// The highest revision among the metadata numbers and in the log.
 fn highest_number(old: &DB) -> Revision {
     let numbers = [meta::FLOOR, meta::SWEPT, meta::RESERVED].into_iter();
     let number = numbers.filter_map(|name| salvage::number(old, name)).max();

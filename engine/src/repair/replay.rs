@@ -1,7 +1,7 @@
-//! The logs over the sound tables of a database that RocksDB cannot open.
+//! Replays the logs over the sound tables of a database that RocksDB cannot open.
 //!
-//! RocksDB's own repair knows a column family only by its tables: of a batch in a log it drops everything from the first operation on that
-//! is about another one. So it is shown no logs, and they are replayed here.
+//! RocksDB's own repair knows a column family only by its tables: from a batch in a log it drops everything
+//! after the first operation on any other family. So it gets a view without logs, and they are replayed here.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,9 +20,9 @@ pub(super) type SoundLog = (PathBuf, u64);
 
 /// Applies `logs`, which follow each other up to the sequence number `end`, to what the sound tables hold.
 ///
-/// Every key that they touch is then as their last operation left it, whatever the tables had, since nothing is newer than the logs.
-/// Where the tables are newer than the end of the logs (damaged logs were dropped), nothing is applied: it would turn back what the tables
-/// have.
+/// Every key that they touch then has the state of its last operation, whatever the tables held, since
+/// nothing is newer than the logs. If the tables are newer than the end of the logs (because damaged logs
+/// were dropped), nothing is applied: it would revert what the tables hold.
 ///
 /// # Errors
 /// When a log cannot be read or holds what the engine does not write, or the database cannot be written.

@@ -1,4 +1,4 @@
-//! Which revisions something is left of.
+//! Sets of revisions, and which revisions a repair cannot account for.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::record;
 use crate::revision::Revision;
 use crate::store::Family;
 
-/// A set of revisions; costs a few words for each run without a gap.
+/// A set of revisions; takes a few words per contiguous range.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Revisions {
-    /// The first of each run, and the one behind its last.
+    /// The first of each range, and the one after its last.
     runs: BTreeMap<u64, u64>,
 }
 
@@ -36,7 +36,8 @@ impl Revisions {
         self.runs.insert(first, end);
     }
 
-    /// The runs of revisions behind `after`, up to `last`, that are not in the set: the first and the last of each.
+    /// The ranges of revisions after `after`, up to `last`, that are not in the set: the first and the last
+    /// of each.
     fn missing(&self, after: Revision, last: Revision) -> Vec<(Revision, Revision)> {
         let mut missing = Vec::new();
         let mut next = after.next().get();
@@ -60,37 +61,39 @@ impl Revisions {
     }
 }
 
-/// What is missing of a database's revisions.
+/// The revisions that are missing from a database.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
-    /// Runs of revisions of which nothing is left: no entry of the change log, no version, nothing in a dropped log.
+    /// Ranges of revisions of which nothing is left: no log entry, no version, nothing in a dropped log.
     pub all: Vec<(Revision, Revision)>,
-    /// The last revision that the change log does not tell of; what it says last of a key is the last that happened to it only
-    /// from there on.
-    pub last_untold: Revision,
+    /// The last revision without a log entry; only after it is the last logged change of a key certainly its
+    /// last change.
+    pub last_unlogged: Revision,
 }
 
-/// Looks for the revisions up to `last` that are missing in `db`; `dropped` can be read in logs that are not replayed.
+/// Finds the revisions up to `last` that are missing in `db`; those in `dropped` are readable in logs that
+/// are not replayed.
 ///
-/// Revisions have no gaps above the floor, unless relaxed transactions were used: then nothing can be told, and only what is behind
-/// everything that was found counts. Costs a walk over the change log, and where that has gaps one over everything.
+/// Revisions have no gaps above the floor, unless relaxed transactions were used: then gaps mean nothing, and
+/// only revisions after all that were found count. Costs a scan of the log, and if that has gaps a scan of
+/// everything.
 pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Missing> {
     // A store that was never compacted has none; one that has lost its numbers has no format either.
     let floor = number(db, meta::FLOOR).or(number(db, meta::FORMAT).map(|_| Revision::ZERO));
     let is_dense = number(db, meta::RESERVED) <= floor;
-    let mut told = dropped.clone();
+    let mut logged = dropped.clone();
     let mut log = Reader::new(db, Family::Log)?;
     while let Some((key, value)) = log.item() {
         if let Ok(entry) = decode_entry(key, value) {
-            told.add(entry.revision);
+            logged.add(entry.revision);
         }
         log.next();
     }
-    // The change log goes back to the floor. Where that is lost, to wherever it begins.
-    let after = floor.or_else(|| told.first().map(Revision::previous)).unwrap_or(Revision::ZERO);
-    let untold = told.missing(after, last);
-    let Some(&(_, last_untold)) = untold.last() else { return Ok(Missing::default()) };
-    let mut known = told;
+    // The log reaches back to the floor. If the floor is lost, it is taken to begin at its first entry.
+    let after = floor.or_else(|| logged.first().map(Revision::previous)).unwrap_or(Revision::ZERO);
+    let unlogged = logged.missing(after, last);
+    let Some(&(_, last_unlogged)) = unlogged.last() else { return Ok(Missing::default()) };
+    let mut known = logged;
     for family in [Family::Current, Family::History] {
         let mut versions = Reader::new(db, family)?;
         while let Some((stored, value)) = versions.item() {
@@ -104,11 +107,11 @@ pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Mi
     }
     let mut all = known.missing(after, last);
     if !is_dense {
-        // What was reserved and not used is no loss.
+        // Revisions that were reserved and not used are not lost.
         let highest = known.runs.last_key_value().map_or(after.get(), |(_, end)| *end - 1);
         all.retain(|(first, _)| first.get() > highest);
     }
-    Ok(Missing { all, last_untold })
+    Ok(Missing { all, last_unlogged })
 }
 
 impl FromIterator<Revision> for Revisions {

@@ -1,9 +1,9 @@
 //! Reading a column family of which blocks are damaged.
 //!
-//! RocksDB's iterators end at a block whose checksum does not match. Reading without a look at checksums is no way out: it passes
-//! over entries without a word, and takes damaged lengths for true. So the place behind the block is sought: the
-//! approximate size of a range of keys, which RocksDB takes from the indexes alone, grows at the borders of blocks only, and
-//! the next border is found by bisection.
+//! RocksDB's iterators end at a block whose checksum does not match. Reading without checksum verification is
+//! no alternative: it skips entries silently, and trusts damaged lengths. So the start of the next block is
+//! searched for: the approximate size of a range of keys, which RocksDB takes from the indexes alone, grows
+//! at block boundaries only, and the next boundary is found by bisection.
 
 use rocksdb::{ColumnFamily, DBRawIterator, Range, ReadOptions, DB};
 
@@ -12,7 +12,7 @@ use crate::layout;
 use crate::revision::Revision;
 use crate::store::Family;
 
-/// Behind longer keys no border is looked for.
+/// No block boundary is searched for after longer keys.
 const LONGEST_KEY: usize = 1 << 12;
 
 /// A range of stored keys in which nothing can be read.
@@ -20,7 +20,7 @@ const LONGEST_KEY: usize = 1 << 12;
 pub(super) struct Gap {
     /// The last key that was read before it; empty when there is none.
     pub after: Vec<u8>,
-    /// The first key that could be read again; none when it goes on to the end.
+    /// The first key that could be read again; none when the gap reaches the end.
     pub before: Option<Vec<u8>>,
 }
 
@@ -31,8 +31,8 @@ impl Gap {
     }
 }
 
-/// A cursor over a column family that steps over what cannot be read. Every entry that it shows is in a block whose checksum
-/// matches.
+/// A cursor over a column family that skips unreadable blocks. Every entry that it returns is in a block
+/// whose checksum matches.
 pub(super) struct Reader<'a> {
     db: &'a DB,
     handle: &'a ColumnFamily,
@@ -51,7 +51,7 @@ pub(super) fn handle(db: &DB, family: Family) -> Result<&ColumnFamily> {
     })
 }
 
-/// One of the numbers of the store itself, as far as it can be read.
+/// One of the metadata numbers, if it can be read.
 pub(super) fn number(db: &DB, name: &[u8]) -> Option<Revision> {
     let bytes = db.get(name).ok().flatten()?;
     layout::decode_number(name, &bytes).map(Revision::new)
@@ -65,7 +65,7 @@ pub(super) fn user_key(family: Family, stored: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// How damaged tables are read.
+/// Read options for damaged tables.
 pub(super) fn read_options() -> ReadOptions {
     let mut read = ReadOptions::default();
     read.fill_cache(false);
@@ -80,31 +80,31 @@ impl<'a> Reader<'a> {
         let mut cursor = db.raw_iterator_cf_opt(handle, read_options());
         cursor.seek_to_first();
         let mut reader = Reader { db, handle, cursor, last: Vec::new(), gaps: Vec::new() };
-        reader.settle();
+        reader.skip_unreadable();
         Ok(reader)
     }
 
-    /// The entry at the cursor; none behind the last one.
+    /// The entry at the cursor; none after the last one.
     pub(super) fn item(&self) -> Option<(&[u8], &[u8])> {
         self.cursor.item()
     }
 
-    /// Goes to the next entry.
+    /// Advances to the next entry.
     pub(super) fn next(&mut self) {
         let Some(key) = self.cursor.key() else { return };
         self.last.clear();
         self.last.extend_from_slice(key);
         self.cursor.next();
-        self.settle();
+        self.skip_unreadable();
     }
 
-    /// What was stepped over so far.
+    /// The gaps skipped so far.
     pub(super) fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// Steps over blocks that cannot be read, up to an entry or to the end.
-    fn settle(&mut self) {
+    /// Skips unreadable blocks, up to a readable entry or to the end.
+    fn skip_unreadable(&mut self) {
         if self.cursor.valid() || self.cursor.status().is_ok() {
             return;
         }
@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
         self.gaps.push(Gap { after: self.last.clone(), before });
     }
 
-    /// The least key behind `from` at which another block begins in a table; none behind the last block.
+    /// The least key after `from` at which another block begins in a table; none after the last block.
     fn next_border(&self, from: &[u8]) -> Option<Vec<u8>> {
         let is_same_block = |key: &[u8]| {
             let range = Range::new(from, key);
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         while greatest.len() < LONGEST_KEY {
             greatest.push(0);
             if !is_same_block(&greatest) {
-                // With a zero at its end, it is the least key behind that one.
+                // With a zero at its end, it is the least key after that one.
                 return Some(greatest);
             }
             let (mut low, mut high) = (0u8, u8::MAX);

@@ -1,5 +1,5 @@
-//! What the tests of the engine share: a directory, and the engine's meaning as a few lines of plain
-//! data structures.
+//! Shared by the engine's tests: scratch directories, and a model of the engine made of plain data
+//! structures.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
+use plinth_engine::{
+    At, Engine, Event, EventKind, Feed, KeyRange, Options, Revision, Subscribe, Subscription, Transaction,
+};
 
-/// A directory that goes with the test; in memory where the system offers that, because most tests
-/// are about logic and not about the disk.
+/// A directory that is removed after the test; in memory where the system offers that, because most tests are
+/// about logic and not about the disk.
 pub fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -20,7 +22,7 @@ pub fn scratch() -> tempfile::TempDir {
     }
 }
 
-/// How much to do: `PLINTH_TEST_SCALE` multiplies the tests' own numbers, for long runs.
+/// Scales the amount of work: `PLINTH_TEST_SCALE` multiplies the tests' own numbers, for long runs.
 pub fn scaled(count: u64) -> u64 {
     let scale = std::env::var("PLINTH_TEST_SCALE").ok().and_then(|scale| scale.parse::<f64>().ok());
     (count as f64 * scale.unwrap_or(1.0)) as u64
@@ -31,7 +33,7 @@ pub fn is_there(engine: &Engine, key: &str) -> bool {
     engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
 }
 
-/// Waits for what a thread of the engine does when it finds the time.
+/// Waits until a condition holds that a thread of the engine brings about.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -41,7 +43,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A small generator of numbers that look random and are the same each time (splitmix64).
+/// A small deterministic random number generator (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -84,7 +86,7 @@ impl Default for Model {
 }
 
 impl Model {
-    pub fn head(&self) -> u64 {
+    pub fn latest_revision(&self) -> u64 {
         self.states.len() as u64 - 1
     }
 
@@ -92,10 +94,10 @@ impl Model {
         self.states.last().unwrap()
     }
 
-    /// Applies puts (with a value) and deletes; answers the revision, the old one when nothing changed.
+    /// Applies puts (with a value) and deletes; returns the revision, the old one when nothing changed.
     pub fn apply(&mut self, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> u64 {
         let mut state = self.latest().clone();
-        let revision = self.head() + 1;
+        let revision = self.latest_revision() + 1;
         let mut changes = Vec::new();
         for (key, value) in operations {
             let old = state.get(key).cloned();
@@ -118,20 +120,20 @@ impl Model {
             }
         }
         if changes.is_empty() {
-            return self.head();
+            return self.latest_revision();
         }
         self.states.push(state);
         self.changes.push(changes);
         revision
     }
 
-    /// Forgets what comes after a revision: what a crash may do to unacknowledged transactions.
-    pub fn truncate(&mut self, head: u64) {
-        self.states.truncate(head as usize + 1);
-        self.changes.truncate(head as usize + 1);
+    /// Drops everything after a revision, as a crash may do to unacknowledged transactions.
+    pub fn truncate(&mut self, latest: u64) {
+        self.states.truncate(latest as usize + 1);
+        self.changes.truncate(latest as usize + 1);
     }
 
-    /// The changes in `range` behind `after`, as a feed should tell them.
+    /// The changes in `range` after `after`, as a feed should deliver them.
     pub fn feed(&self, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
         let mut out = Vec::new();
         for (revision, changes) in self.changes.iter().enumerate().skip(after as usize + 1) {
@@ -183,18 +185,18 @@ pub fn change(event: &Event) -> (u64, Change) {
     (revision, (event.key.to_vec(), new, old))
 }
 
-/// Everything that a subscription delivers up to the present head, checking the promises on the way:
-/// ascending revisions, whole revisions, nothing at or below the start.
-pub fn drain(subscription: &mut Subscription, head: Revision) -> Vec<(u64, Change)> {
+/// Everything that a subscription delivers up to the latest revision. Checks the guarantees: ascending
+/// revisions, whole revisions, nothing at or below the start.
+pub fn drain(subscription: &mut Subscription, latest: Revision) -> Vec<(u64, Change)> {
     let mut out: Vec<(u64, Change)> = Vec::new();
     subscription.request_progress();
     loop {
         let position = subscription.position();
         match subscription.next_timeout(Duration::from_secs(60)).unwrap() {
-            None => panic!("the feed is stuck at {position} of {head}"),
+            None => panic!("the feed is stuck at {position} of {latest}"),
             Some(Feed::Progress(at)) => {
                 assert!(at >= position);
-                if at >= head {
+                if at >= latest {
                     return out;
                 }
                 subscription.request_progress();
@@ -211,13 +213,13 @@ pub fn drain(subscription: &mut Subscription, head: Revision) -> Vec<(u64, Chang
     }
 }
 
-/// Subscribes and reads what there is.
+/// Subscribes and reads everything up to now.
 pub fn replay(engine: &Engine, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
     let subscribe = Subscribe::new(range.clone()).after(Revision::new(after)).previous(true);
     drain(&mut engine.subscribe(subscribe).unwrap(), engine.current_revision())
 }
 
-/// Copies a directory as a power cut would leave it, given that all that was written was synced.
+/// Copies a directory as a power failure would leave it, given that everything written was synced.
 pub fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -256,4 +258,20 @@ pub fn assert_sound(dir: &Path) {
     let mut findings = Vec::new();
     plinth_engine::verify(dir, |_| {}, |finding| findings.push(finding.to_string())).unwrap();
     assert_eq!(findings, Vec::<String>::new());
+}
+
+/// Options with small buffers, so that new logs are begun often.
+pub fn options(dir: &Path) -> Options {
+    Options::new(dir).write_buffer_bytes(64 << 10)
+}
+
+/// Pseudo-random bytes without runs of zeros.
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    (0..length).map(|_| random.next() as u8 | 1).collect()
+}
+
+/// Puts one key, and returns the revision.
+pub fn put(engine: &Engine, key: &str, value: &[u8]) -> Revision {
+    engine.transact(Transaction::new().put(key.to_owned(), value.to_vec())).wait().unwrap().revision
 }

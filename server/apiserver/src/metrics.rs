@@ -1,5 +1,7 @@
 //! Prometheus metrics, under upstream's names where upstream has them.
 
+mod engine;
+
 use std::time::Instant;
 
 use prometheus::{
@@ -56,8 +58,6 @@ pub struct Metrics {
     in_flight: IntGaugeVec,
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
-    engine: IntGaugeVec,
-    family_bytes: IntGaugeVec,
 }
 
 impl Metrics {
@@ -88,10 +88,6 @@ impl Metrics {
         let watch_events = counter("apiserver_watch_events_total", "Watch events delivered.", &watch_labels)?;
         let in_flight =
             gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
-        let engine = gauge("plinth_engine", "Figures of the storage engine, by name.", &["figure"])?;
-        let family_labels = ["family", "where"];
-        let family_bytes =
-            gauge("plinth_engine_family_bytes", "Bytes of each column family.", &family_labels)?;
         let durations = HistogramVec::new(
             HistogramOpts::new(
                 "apiserver_request_duration_seconds",
@@ -101,7 +97,7 @@ impl Metrics {
             &["verb", "group", "resource"],
         )?;
         registry.register(Box::new(durations.clone()))?;
-        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events, engine, family_bytes })
+        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events })
     }
 
     /// The registry, for metrics of other modules.
@@ -129,78 +125,12 @@ impl Metrics {
 
     /// The text format, with the current statistics of the engine.
     pub fn render(&self, stats: &plinth_engine::Stats) -> Vec<u8> {
-        for (figure, value) in figures(stats) {
-            self.engine.with_label_values(&[figure]).set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
-        for family in &stats.families {
-            let bytes = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-            self.family_bytes.with_label_values(&[family.name, "files"]).set(bytes(family.file_bytes));
-            self.family_bytes.with_label_values(&[family.name, "memory"]).set(bytes(family.memory_bytes));
-        }
         let mut out = Vec::with_capacity(8192);
         // Writing to memory fails for no valid metric; a partial page is better than none.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
-        let micros = 1e-6;
-        histogram(
-            "plinth_engine_group_size",
-            "Transactions in a commit group.",
-            1.0,
-            &stats.group_size,
-            &mut out,
-        );
-        histogram(
-            "plinth_engine_sync_seconds",
-            "Time of a synced write.",
-            micros,
-            &stats.sync_micros,
-            &mut out,
-        );
-        let help = "Time from a group's first transaction to its publication.";
-        histogram("plinth_engine_commit_seconds", help, micros, &stats.commit_micros, &mut out);
+        engine::write(stats, &mut out);
         out
     }
-}
-
-/// A distribution that the engine maintains itself, as a Prometheus histogram; `unit` is the value of one of
-/// its units.
-fn histogram(name: &str, help: &str, unit: f64, values: &plinth_engine::Distribution, out: &mut Vec<u8>) {
-    use std::io::Write;
-    // Writing to memory does not fail.
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
-    let mut total = 0u64;
-    for (bound, count) in values.bounds() {
-        total += count;
-        if let Some(bound) = bound {
-            let _ = writeln!(out, "{name}_bucket{{le=\"{}\"}} {total}", bound as f64 * unit);
-        }
-    }
-    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {total}");
-    let _ = writeln!(out, "{name}_sum {}\n{name}_count {total}", values.sum as f64 * unit);
-}
-
-/// The engine's single figures by name.
-fn figures(stats: &plinth_engine::Stats) -> [(&'static str, u64); 19] {
-    [
-        ("current_revision", stats.current_revision),
-        ("compacted_revision", stats.compacted_revision),
-        ("compaction_debt_revisions", stats.compaction_debt),
-        ("commits", stats.commits),
-        ("conflicts", stats.conflicts),
-        ("failed_groups", stats.failed_groups),
-        ("written_bytes", stats.written_bytes),
-        ("expired_keys", stats.expired),
-        ("damaged_deadlines", stats.damaged_deadlines),
-        ("swept_versions", stats.swept_versions),
-        ("queued_transactions", stats.queued),
-        ("queued_bytes", stats.queued_bytes),
-        ("subscribers", stats.subscribers),
-        ("delivered_events", stats.delivered_events),
-        ("event_ring_bytes", stats.ring_bytes),
-        ("block_cache_hits", stats.cache_hits),
-        ("block_cache_misses", stats.cache_misses),
-        ("block_cache_bytes", stats.cache_bytes),
-        ("sync_microseconds", stats.sync_micros.sum),
-    ]
 }
 
 /// Increments a gauge while it lives.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use plinth_cel::{
-    Activation, Answer, Budget, Environment, Expression, Interruption, Output, Principal, Question,
-    QuestionTarget, ResourceQuestion, MATCH_CONDITIONS_BUDGET, OUT_OF_BUDGET,
+    Activation, AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, Budget, Environment,
+    Expression, Interruption, Output, Principal, ResourceAttributes, MATCH_CONDITIONS_BUDGET, OUT_OF_BUDGET,
 };
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 use plinth_codec::Value;
@@ -51,13 +51,13 @@ impl<'c> Subject<'c> {
     /// The variables, with the authorizers.
     pub fn activation_with_authorizer(&self, environment: &'c Environment) -> Activation<'c> {
         let info = &self.call.cx.info;
-        let resource = ResourceQuestion {
+        let resource = ResourceAttributes {
             group: info.group.as_str().into(),
             resource: info.resource.as_str().into(),
             subresource: info.subresource.as_str().into(),
             namespace: self.call.request_namespace(self.object).into(),
             name: self.call.object_name(self.object).into(),
-            ..ResourceQuestion::default()
+            ..ResourceAttributes::default()
         };
         let activation = self.activation(environment).with_authorizer("authorizer");
         activation.with_resource("authorizer.requestResource", resource)
@@ -68,7 +68,7 @@ impl<'c> Subject<'c> {
 /// request's expressions. The lock is held for a lookup or an insertion.
 pub(super) struct CelAuthorizer<'c> {
     cx: &'c Context,
-    answers: Mutex<HashMap<Question, Answer>>,
+    answers: Mutex<HashMap<AuthorizationRequest, AuthorizationDecision>>,
     /// What is left of [`INLINE_COST`].
     brief: AtomicU64,
 }
@@ -78,7 +78,7 @@ impl<'c> CelAuthorizer<'c> {
         CelAuthorizer { cx, answers: Mutex::default(), brief: AtomicU64::new(INLINE_COST) }
     }
 
-    async fn answer(&self, question: &Question) -> Answer {
+    async fn answer(&self, question: &AuthorizationRequest) -> AuthorizationDecision {
         if let Some(answer) = self.answers.lock().get(question) {
             return answer.clone();
         }
@@ -96,8 +96,8 @@ impl<'c> CelAuthorizer<'c> {
         };
         let selectors;
         let attributes = match &question.target {
-            QuestionTarget::Path(path) => Attributes::path(user, &question.verb, path),
-            QuestionTarget::Resource(resource) => {
+            AuthorizationTarget::Path(path) => Attributes::path(user, &question.verb, path),
+            AuthorizationTarget::Resource(resource) => {
                 selectors = selectors_of(resource);
                 let target = ResourceTarget {
                     group: &resource.group,
@@ -112,7 +112,7 @@ impl<'c> CelAuthorizer<'c> {
             }
         };
         let decision = self.cx.server.authorizer.authorize(&attributes).await;
-        let answer = Answer {
+        let answer = AuthorizationDecision {
             allowed: decision.allowed(),
             reason: decision.reason.to_string(),
             error: decision.error,
@@ -123,7 +123,7 @@ impl<'c> CelAuthorizer<'c> {
 }
 
 /// The selectors of a check; invalid ones are ignored.
-fn selectors_of(resource: &ResourceQuestion) -> Option<Selectors> {
+fn selectors_of(resource: &ResourceAttributes) -> Option<Selectors> {
     let fields = FieldSelector::parse(&resource.field_selector).ok();
     let labels = LabelSelector::parse(&resource.label_selector).ok();
     let selectors = Selectors {
@@ -166,7 +166,7 @@ pub(super) async fn evaluate<'a>(
         match value {
             Ok(outcome) => return Ok(outcome),
             Err(Interruption::OutOfBudget | Interruption::Long) => return Err(OutOfBudget),
-            Err(Interruption::Question(question)) => {
+            Err(Interruption::Authorization(question)) => {
                 let answer = cel_authorizer.answer(&question).await;
                 activation.answer(*question, answer);
             }

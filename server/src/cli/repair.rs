@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use plinth_engine::{Error, Repaired};
+use plinth_engine::{Error, RepairReport};
 
 use super::store::{Bar, StoreError};
 use crate::bootstrap::files::{create_durably, sync_parent};
@@ -82,8 +82,8 @@ fn failed(error: Error) -> StoreError {
 /// Maximum number of listed runs of missing revisions.
 const MOST_RUNS: usize = 20;
 
-fn report(repaired: &Repaired) {
-    let Repaired { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
+fn report(repaired: &RepairReport) {
+    let RepairReport { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
         println!("the result of an unfinished repair replaces the database");
         if let Some(path) = &repaired.kept_in {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use plinth_engine::{Archived, Continuation, Engine, Options, Progress};
+use plinth_engine::{ArchiveSummary, Continuation, Engine, Options, Progress};
 
 use super::archive_file::UnfinishedArchive;
 use super::client::{self, ClientError};
@@ -185,7 +185,7 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn summary(archived: Archived) -> String {
+fn summary(archived: ArchiveSummary) -> String {
     format!("revision {}, {} entries", archived.revision, archived.entries)
 }
 

@@ -136,7 +136,7 @@ enum Outcome {
 fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
     let Ok(engine) = Engine::open(options(dir).create(false)) else { return Ok(false) };
     let (latest, floor) = (engine.current_revision().get(), engine.compacted_revision().get());
-    if latest != model.head() || floor != 100 {
+    if latest != model.latest_revision() || floor != 100 {
         return Err(format!("opened at {floor}..{latest}"));
     }
     let mut whole = true;

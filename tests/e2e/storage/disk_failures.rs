@@ -310,8 +310,8 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let queued = |metrics: &str| {
-        let figure = "plinth_engine{figure=\"queued_bytes\"} ";
-        let value = metrics.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
+        let name = "plinth_engine_commit_queue_bytes ";
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)).expect("the metric");
         value.parse::<u64>().expect("a number")
     };
     let deadline = Instant::now() + HANG_SEEN_WITHIN;

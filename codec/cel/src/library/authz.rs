@@ -1,20 +1,20 @@
-//! What a user may do (k8s.io/apiserver `pkg/cel/library/authz.go`): questions that expressions put together, and their
-//! answers. Evaluation never waits: a question that nobody has answered yet ends it, and the caller asks and evaluates
-//! again.
+//! The authorizer library (k8s.io/apiserver `pkg/cel/library/authz.go`): authorization checks that
+//! expressions build, and their decisions. Evaluation never waits: a check without a decision ends it, and
+//! the caller calls the authorizer and evaluates again.
 
 use std::sync::Arc;
 
 use plinth_codec::names;
 use smol_str::SmolStr;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
-/// Who a question is about.
+/// The user of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// Whoever sent the request.
+    /// The user who sent the request.
     Requester,
     /// A service account.
     ServiceAccount {
@@ -25,29 +25,29 @@ pub enum Principal {
     },
 }
 
-/// A question to the authorizers.
+/// An authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
-    /// Who wants to do it.
+pub struct AuthorizationRequest {
+    /// The user.
     pub principal: Principal,
     /// The verb.
     pub verb: SmolStr,
-    /// What it is done to.
-    pub target: QuestionTarget,
+    /// The target.
+    pub target: AuthorizationTarget,
 }
 
-/// What a question is about.
+/// The target of an authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum QuestionTarget {
-    /// A path that is no resource.
+pub enum AuthorizationTarget {
+    /// A non-resource path.
     Path(SmolStr),
     /// A resource.
-    Resource(ResourceQuestion),
+    Resource(ResourceAttributes),
 }
 
-/// The resource that a question is about. Empty texts say nothing.
+/// The resource of an authorization check. Empty strings are unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ResourceQuestion {
+pub struct ResourceAttributes {
     /// API group.
     pub group: SmolStr,
     /// Plural resource.
@@ -64,14 +64,14 @@ pub struct ResourceQuestion {
     pub label_selector: SmolStr,
 }
 
-/// What the authorizers said.
+/// The authorizer's decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct AuthorizationDecision {
     /// Whether it is allowed.
     pub allowed: bool,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What went wrong while it was decided.
+    /// An error of the authorizer.
     pub error: Option<String>,
 }
 
@@ -86,8 +86,8 @@ fn fail<'a>(why: &str) -> Outcome<'a> {
 }
 
 fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
-        Some(Thing::Authorizer(principal)) => Ok(principal.clone()),
+    match args.first().and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::Authorizer(principal)) => Ok(principal.clone()),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
@@ -96,12 +96,12 @@ pub(super) fn path<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let (principal, path) = (principal(args)?, text(args.get(1))?);
     match path.trim() {
         "" => fail("path must not be empty"),
-        _ => Ok(Val::thing(Thing::PathCheck(principal, path))),
+        _ => Ok(Val::opaque(OpaqueValue::PathCheck(principal, path))),
     }
 }
 
 pub(super) fn group<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::thing(Thing::GroupCheck(principal(args)?, text(args.get(1))?)))
+    Ok(Val::opaque(OpaqueValue::GroupCheck(principal(args)?, text(args.get(1))?)))
 }
 
 pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -113,47 +113,50 @@ pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outc
     if !names::dns1123_label_errors(&namespace).is_empty() {
         return fail("Invalid service account namespace");
     }
-    Ok(Val::thing(Thing::Authorizer(Principal::ServiceAccount { namespace, name })))
+    Ok(Val::opaque(OpaqueValue::Authorizer(Principal::ServiceAccount { namespace, name })))
 }
 
 pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    let Some(Thing::GroupCheck(principal, group)) = args.first().and_then(|v| v.as_thing()) else {
+    let Some(OpaqueValue::GroupCheck(principal, group)) = args.first().and_then(|v| v.as_opaque()) else {
         return Err(EvalError::NoSuchOverload);
     };
     let resource = text(args.get(1))?;
     if resource.trim().is_empty() {
         return fail("resource must not be empty");
     }
-    let question = ResourceQuestion { group: group.clone(), resource, ..ResourceQuestion::default() };
-    Ok(Val::thing(Thing::ResourceCheck(principal.clone(), question)))
+    let question = ResourceAttributes { group: group.clone(), resource, ..ResourceAttributes::default() };
+    Ok(Val::opaque(OpaqueValue::ResourceCheck(principal.clone(), question)))
 }
 
-/// Sets one part of a question about a resource.
-pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceQuestion) -> &mut SmolStr) -> Outcome<'a> {
-    let Some(Thing::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_thing()) else {
+/// Sets one attribute of a resource check.
+pub(super) fn narrow<'a>(args: &[Val<'a>], part: fn(&mut ResourceAttributes) -> &mut SmolStr) -> Outcome<'a> {
+    let Some(OpaqueValue::ResourceCheck(principal, question)) = args.first().and_then(|v| v.as_opaque())
+    else {
         return Err(EvalError::NoSuchOverload);
     };
     let mut question = question.clone();
     *part(&mut question) = text(args.get(1))?;
-    Ok(Val::thing(Thing::ResourceCheck(principal.clone(), question)))
+    Ok(Val::opaque(OpaqueValue::ResourceCheck(principal.clone(), question)))
 }
 
 pub(super) fn check<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let verb = text(args.get(1))?;
-    let (principal, target) = match args.first().and_then(|v| v.as_thing()) {
-        Some(Thing::PathCheck(principal, path)) => (principal.clone(), QuestionTarget::Path(path.clone())),
-        Some(Thing::ResourceCheck(principal, question)) => {
-            (principal.clone(), QuestionTarget::Resource(question.clone()))
+    let (principal, target) = match args.first().and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::PathCheck(principal, path)) => {
+            (principal.clone(), AuthorizationTarget::Path(path.clone()))
+        }
+        Some(OpaqueValue::ResourceCheck(principal, question)) => {
+            (principal.clone(), AuthorizationTarget::Resource(question.clone()))
         }
         _ => return Err(EvalError::NoSuchOverload),
     };
-    let answer = context.answer(Question { principal, verb, target })?;
-    Ok(Val::thing(Thing::Decision(answer)))
+    let answer = context.answer(AuthorizationRequest { principal, verb, target })?;
+    Ok(Val::opaque(OpaqueValue::Decision(answer)))
 }
 
-fn decision<'v>(args: &'v [Val<'_>]) -> Result<&'v Arc<Answer>, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
-        Some(Thing::Decision(answer)) => Ok(answer),
+fn decision<'v>(args: &'v [Val<'_>]) -> Result<&'v Arc<AuthorizationDecision>, EvalError> {
+    match args.first().and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::Decision(answer)) => Ok(answer),
         _ => Err(EvalError::NoSuchOverload),
     }
 }

@@ -4,18 +4,18 @@ use plinth_codec::base64_text;
 use plinth_codec::names;
 use plinth_codec::time::Timestamp;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use super::url::Url;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
-/// A format: what it is called, how costly it is, and what is wrong with a text.
+/// A named format with its cost and its validation.
 #[derive(Debug)]
 pub(crate) struct NamedFormat {
     pub(crate) name: &'static str,
-    /// Length of upstream's regular expression, which the cost goes by.
+    /// Length of upstream's regular expression, which determines the cost.
     pub(crate) regex_size: u64,
     errors: fn(&str) -> Vec<String>,
 }
@@ -47,7 +47,7 @@ fn error(holds: bool, otherwise: &str) -> Vec<String> {
     }
 }
 
-/// A prefix may end in a dash: something will follow it.
+/// A name prefix may end in a dash.
 fn without_dash(text: &str) -> String {
     match text.len() > 1 && text.ends_with('-') {
         true => format!("{}a", &text[..text.len() - 2]),
@@ -71,19 +71,21 @@ fn find(name: &str) -> Option<&'static NamedFormat> {
 
 pub(super) fn get<'a>(name: &'static str) -> Outcome<'a> {
     let format = find(name).ok_or(EvalError::NoSuchOverload)?;
-    Ok(Val::thing(Thing::Format(format)))
+    Ok(Val::opaque(OpaqueValue::Format(format)))
 }
 
 pub(super) fn named<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
-        [Val::String(name)] => Ok(Val::optional(find(name.as_str()).map(|f| Val::thing(Thing::Format(f))))),
+        [Val::String(name)] => {
+            Ok(Val::optional(find(name.as_str()).map(|f| Val::opaque(OpaqueValue::Format(f)))))
+        }
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 pub(super) fn validate<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [format, Val::String(text)] = args else { return Err(EvalError::NoSuchOverload) };
-    let Some(Thing::Format(format)) = format.as_thing() else { return Err(EvalError::NoSuchOverload) };
+    let Some(OpaqueValue::Format(format)) = format.as_opaque() else { return Err(EvalError::NoSuchOverload) };
     let errors = (format.errors)(text.as_str());
     match errors.is_empty() {
         true => Ok(Val::Optional(None)),

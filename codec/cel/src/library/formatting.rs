@@ -42,8 +42,8 @@ pub(super) fn format<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
     Ok(Val::text(out))
 }
 
-/// What is wrong with a literal pattern and literal arguments, and which argument it is; upstream says so when an
-/// expression is compiled. `arguments` are the types, `None` where they are known only when it is evaluated.
+/// The error of a literal pattern with literal arguments, and the index of the argument, as upstream reports
+/// it at compilation. `arguments` are the types, `None` where they are known only at evaluation.
 pub(crate) fn check(pattern: &str, arguments: &[Option<&str>]) -> Result<(), (String, Option<usize>)> {
     let mut rest = pattern;
     let mut next = 0;
@@ -76,7 +76,7 @@ pub(crate) fn check(pattern: &str, arguments: &[Option<&str>]) -> Result<(), (St
     Ok(())
 }
 
-/// What a verb is called, what it takes in words, and the types.
+/// The name of a verb, its accepted types in words, and the types.
 fn clause_of(verb: char) -> (&'static str, &'static str, &'static [&'static str]) {
     match verb {
         'd' => ("decimal", "integers", &["int", "uint"]),
@@ -129,7 +129,7 @@ fn write<'a>(
 ) -> Result<(), EvalError> {
     let digits = precision.unwrap_or(6);
     let text = match (verb, value) {
-        ('s', value) => return shown(context, out, value, false),
+        ('s', value) => return format_value(context, out, value, false),
         ('d', Val::Int(n)) => n.to_string(),
         ('d', Val::Uint(n)) => n.to_string(),
         ('f', value) => fixed(double(value)?.ok_or_else(|| wrong(verb, value))?, digits),
@@ -190,7 +190,7 @@ fn special(n: f64) -> Option<String> {
     }
 }
 
-/// As the English locale has it: thousands apart.
+/// As in the English locale: with thousands separators.
 fn fixed(n: f64, digits: usize) -> String {
     if let Some(text) = special(n) {
         return text;
@@ -212,7 +212,7 @@ fn fixed(n: f64, digits: usize) -> String {
     out
 }
 
-/// As the English locale has it: a product with a power of ten. Upstream takes a precision for a width, so there
+/// As in the English locale: a product with a power of ten. Upstream takes a precision for a width, so there
 /// are always six digits.
 fn scientific(n: f64) -> String {
     if let Some(text) = special(n) {
@@ -232,7 +232,7 @@ fn scientific(n: f64) -> String {
 }
 
 /// A value as `%s` shows it; inside of lists and maps as it would be written.
-fn shown<'a>(
+fn format_value<'a>(
     context: &mut Context<'a>,
     out: &mut String,
     value: &Val<'a>,
@@ -270,13 +270,13 @@ fn shown<'a>(
                     if i > 0 {
                         out.push_str(", ");
                     }
-                    shown(context, out, &element, true)?;
+                    format_value(context, out, &element, true)?;
                     bounded(context, out)?;
                 }
                 out.push(']');
             }
-            Val::Map(map) => shown_map(context, out, map)?,
-            Val::Object(members, _) => shown_map(context, out, &Table::Data(members, None))?,
+            Val::Map(map) => format_map(context, out, map)?,
+            Val::Object(members, _) => format_map(context, out, &Table::Data(members, None))?,
             other => {
                 return Err(wrong('s', other));
             }
@@ -293,12 +293,12 @@ fn bounded(context: &mut Context<'_>, out: &str) -> Result<(), EvalError> {
     }
 }
 
-fn shown_map<'a>(context: &mut Context<'a>, out: &mut String, map: &Table<'a>) -> Result<(), EvalError> {
+fn format_map<'a>(context: &mut Context<'a>, out: &mut String, map: &Table<'a>) -> Result<(), EvalError> {
     let mut entries = Vec::with_capacity(map.len());
     for (key, value) in map.iter() {
         let (mut k, mut v) = (String::new(), String::new());
-        shown(context, &mut k, &key, true)?;
-        shown(context, &mut v, &value, true)?;
+        format_value(context, &mut k, &key, true)?;
+        format_value(context, &mut v, &value, true)?;
         entries.push((k, v));
     }
     entries.sort();

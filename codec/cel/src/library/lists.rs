@@ -36,7 +36,7 @@ pub(super) fn is_sorted<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
 
 pub(super) fn sum<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let mut elements = one(args)?.iter();
-    // Of an empty list: the type is known to the checker only; zero is equal to zero of any number.
+    // For an empty list the type is known to the checker only; zero is equal to zero of any number type.
     let Some(mut sum) = elements.next() else { return Ok(Val::Int(0)) };
     for element in elements {
         sum = standard::add(context, &[sum, element])?;
@@ -64,7 +64,7 @@ fn best<'a>(args: &[Val<'a>], name: &str, replace: Ordering) -> Outcome<'a> {
     Ok(best)
 }
 
-/// The place of an element, from the front or the back; -1 when there is none.
+/// The index of an element, from the front or the back; -1 when there is none.
 pub(super) fn position<'a>(
     context: &mut Context<'a>,
     list: &List<'a>,

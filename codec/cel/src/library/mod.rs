@@ -1,7 +1,8 @@
-//! The functions that expressions can call: a table of names, signatures and costs, and their implementations.
+//! The functions that expressions can call: a table of names, signatures and costs, and their
+//! implementations.
 //!
-//! A function is found by its name and decides by the values that it gets, as upstream's dispatcher does: the types
-//! were checked before, and what is `dyn` there is known only now.
+//! A function is found by its name and dispatches on the values of its arguments, as upstream's dispatcher
+//! does: types were checked before, but those of `dyn` values are known only at evaluation.
 //!
 //! | file | functions |
 //! |---|---|
@@ -11,8 +12,8 @@
 //! | `optional` | optional values |
 //! | `regex` | `matches`, `find`, `findAll` in RE2's syntax |
 //! | `net`, `url` | IP addresses, networks, URLs |
-//! | `quantity`, `semver`, `format` | the types of these names |
-//! | `authz` | what a user may do |
+//! | `quantity`, `semver`, `format` | the types of the same names |
+//! | `authz` | authorization checks |
 
 pub(crate) mod authz;
 mod format;
@@ -34,7 +35,7 @@ use std::sync::LazyLock;
 pub(crate) use self::standard::duration_text;
 use super::cost::Cost;
 use super::program::{Context, EvalError};
-use super::types::{Opaque, Type};
+use super::types::{OpaqueType, Type};
 use super::value::Val;
 
 /// An implementation. The arguments start with the receiver.
@@ -84,7 +85,7 @@ static FUNCTIONS: LazyLock<HashMap<&'static str, Function>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Reads `.id (args) result`, with a dot for a receiver, and `… for a b c`, which puts each for `@`.
+/// Parses `.id (args) result`, with a dot for a receiver, and `… for a b c`, which substitutes each for `@`.
 fn read_overloads(text: &'static str) -> Vec<Overload> {
     let (signature, names) = text.split_once(" for ").unwrap_or((text, ""));
     let names: Vec<&str> = match names {
@@ -157,17 +158,17 @@ fn simple_type(name: &str) -> Option<Type> {
         "duration" => Type::Duration,
         "timestamp" => Type::Timestamp,
         "type" => Type::Kind,
-        "quantity" => Type::Opaque(Opaque::Quantity),
-        "url" => Type::Opaque(Opaque::Url),
-        "ip" => Type::Opaque(Opaque::Ip),
-        "cidr" => Type::Opaque(Opaque::Cidr),
-        "format" => Type::Opaque(Opaque::Format),
-        "semver" => Type::Opaque(Opaque::Semver),
-        "authorizer" => Type::Opaque(Opaque::Authorizer),
-        "pathcheck" => Type::Opaque(Opaque::PathCheck),
-        "groupcheck" => Type::Opaque(Opaque::GroupCheck),
-        "resourcecheck" => Type::Opaque(Opaque::ResourceCheck),
-        "decision" => Type::Opaque(Opaque::Decision),
+        "quantity" => Type::Opaque(OpaqueType::Quantity),
+        "url" => Type::Opaque(OpaqueType::Url),
+        "ip" => Type::Opaque(OpaqueType::Ip),
+        "cidr" => Type::Opaque(OpaqueType::Cidr),
+        "format" => Type::Opaque(OpaqueType::Format),
+        "semver" => Type::Opaque(OpaqueType::Semver),
+        "authorizer" => Type::Opaque(OpaqueType::Authorizer),
+        "pathcheck" => Type::Opaque(OpaqueType::PathCheck),
+        "groupcheck" => Type::Opaque(OpaqueType::GroupCheck),
+        "resourcecheck" => Type::Opaque(OpaqueType::ResourceCheck),
+        "decision" => Type::Opaque(OpaqueType::Decision),
         _ => return None,
     })
 }
@@ -195,7 +196,7 @@ type Row = (&'static str, Cost, Implementation, &'static str);
 /// Name, cost, implementation, signatures.
 #[rustfmt::skip]
 static ROWS: &[Row] = &[
-    // Operators. Those with operands that may not be evaluated are evaluated by the program itself.
+    // Operators. Those with short-circuit evaluation are evaluated by the program itself.
     ("_?_:_", Cost::Conditional, standard::unreachable, "conditional (bool, A, A) A"),
     ("_&&_", Cost::Logical, standard::unreachable, "logical_and (bool, bool) bool"),
     ("_||_", Cost::Logical, standard::unreachable, "logical_or (bool, bool) bool"),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use plinth_codec::error::quoted;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
@@ -102,8 +102,8 @@ fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
 
 fn address(args: &[Val<'_>]) -> Result<IpAddr, EvalError> {
     match args {
-        [Val::Thing(thing)] => match &**thing {
-            Thing::Ip(ip) => Ok(*ip),
+        [Val::Opaque(thing)] => match &**thing {
+            OpaqueValue::Ip(ip) => Ok(*ip),
             _ => Err(EvalError::NoSuchOverload),
         },
         _ => Err(EvalError::NoSuchOverload),
@@ -111,16 +111,16 @@ fn address(args: &[Val<'_>]) -> Result<IpAddr, EvalError> {
 }
 
 fn network(value: Option<&Val<'_>>) -> Result<Network, EvalError> {
-    match value.and_then(|v| v.as_thing()) {
-        Some(Thing::Network(network)) => Ok(*network),
+    match value.and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::Network(network)) => Ok(*network),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 pub(super) fn ip<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
-        [Val::String(s)] => Ok(Val::thing(Thing::Ip(parse_ip(s.as_str())?))),
-        _ => Ok(Val::thing(Thing::Ip(network(args.first())?.address))),
+        [Val::String(s)] => Ok(Val::opaque(OpaqueValue::Ip(parse_ip(s.as_str())?))),
+        _ => Ok(Val::opaque(OpaqueValue::Ip(network(args.first())?.address))),
     }
 }
 
@@ -176,7 +176,7 @@ pub(super) fn is_global_unicast<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Ou
 }
 
 pub(super) fn cidr<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::thing(Thing::Network(parse_network(text(args)?)?)))
+    Ok(Val::opaque(OpaqueValue::Network(parse_network(text(args)?)?)))
 }
 
 pub(super) fn is_cidr<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -206,5 +206,5 @@ pub(super) fn prefix_length<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcom
 }
 
 pub(super) fn masked<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    Ok(Val::thing(Thing::Network(network(args.first())?.masked())))
+    Ok(Val::opaque(OpaqueValue::Network(network(args.first())?.masked())))
 }

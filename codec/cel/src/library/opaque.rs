@@ -1,4 +1,4 @@
-//! Values of the types that the libraries add.
+//! Values of the opaque types that the libraries add.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use plinth_codec::quantity::Quantity;
 use smol_str::SmolStr;
 
-use super::authz::{Answer, Principal, ResourceQuestion};
+use super::authz::{AuthorizationDecision, Principal, ResourceAttributes};
 use super::format::NamedFormat;
 use super::net::Network;
 use super::semver::Version;
 use super::url::Url;
-use crate::types::Opaque;
+use crate::types::OpaqueType;
 
-/// A value of a library's own type.
+/// A value of an opaque type.
 #[derive(Clone, Debug)]
-pub(crate) enum Thing {
+pub(crate) enum OpaqueValue {
     Quantity(Quantity),
     Url(Url),
     Ip(IpAddr),
@@ -25,51 +25,53 @@ pub(crate) enum Thing {
     Authorizer(Principal),
     PathCheck(Principal, SmolStr),
     GroupCheck(Principal, SmolStr),
-    ResourceCheck(Principal, ResourceQuestion),
-    Decision(Arc<Answer>),
+    ResourceCheck(Principal, ResourceAttributes),
+    Decision(Arc<AuthorizationDecision>),
 }
 
-impl Thing {
-    pub(crate) fn kind(&self) -> Opaque {
+impl OpaqueValue {
+    pub(crate) fn kind(&self) -> OpaqueType {
         match self {
-            Thing::Quantity(_) => Opaque::Quantity,
-            Thing::Url(_) => Opaque::Url,
-            Thing::Ip(_) => Opaque::Ip,
-            Thing::Network(_) => Opaque::Cidr,
-            Thing::Format(_) => Opaque::Format,
-            Thing::Version(_) => Opaque::Semver,
-            Thing::Authorizer(_) => Opaque::Authorizer,
-            Thing::PathCheck(..) => Opaque::PathCheck,
-            Thing::GroupCheck(..) => Opaque::GroupCheck,
-            Thing::ResourceCheck(..) => Opaque::ResourceCheck,
-            Thing::Decision(_) => Opaque::Decision,
+            OpaqueValue::Quantity(_) => OpaqueType::Quantity,
+            OpaqueValue::Url(_) => OpaqueType::Url,
+            OpaqueValue::Ip(_) => OpaqueType::Ip,
+            OpaqueValue::Network(_) => OpaqueType::Cidr,
+            OpaqueValue::Format(_) => OpaqueType::Format,
+            OpaqueValue::Version(_) => OpaqueType::Semver,
+            OpaqueValue::Authorizer(_) => OpaqueType::Authorizer,
+            OpaqueValue::PathCheck(..) => OpaqueType::PathCheck,
+            OpaqueValue::GroupCheck(..) => OpaqueType::GroupCheck,
+            OpaqueValue::ResourceCheck(..) => OpaqueType::ResourceCheck,
+            OpaqueValue::Decision(_) => OpaqueType::Decision,
         }
     }
 
-    /// The size that costs are computed of: bytes of an address, 1 for all else.
+    /// The size from which costs are computed: bytes of an address, 1 for all else.
     pub(crate) fn size(&self) -> u64 {
         match self {
-            Thing::Ip(IpAddr::V4(_)) | Thing::Network(Network { address: IpAddr::V4(_), .. }) => 4,
-            Thing::Ip(_) | Thing::Network(_) => 16,
+            OpaqueValue::Ip(IpAddr::V4(_)) | OpaqueValue::Network(Network { address: IpAddr::V4(_), .. }) => {
+                4
+            }
+            OpaqueValue::Ip(_) | OpaqueValue::Network(_) => 16,
             _ => 1,
         }
     }
 }
 
-impl PartialEq for Thing {
-    fn eq(&self, other: &Thing) -> bool {
+impl PartialEq for OpaqueValue {
+    fn eq(&self, other: &OpaqueValue) -> bool {
         match (self, other) {
-            (Thing::Quantity(a), Thing::Quantity(b)) => a == b,
-            (Thing::Url(a), Thing::Url(b)) => a == b,
-            (Thing::Ip(a), Thing::Ip(b)) => a == b,
-            (Thing::Network(a), Thing::Network(b)) => a == b,
-            (Thing::Format(a), Thing::Format(b)) => a.name == b.name,
-            (Thing::Version(a), Thing::Version(b)) => a.compare(b).is_eq(),
-            (Thing::Authorizer(a), Thing::Authorizer(b)) => a == b,
-            (Thing::PathCheck(a, x), Thing::PathCheck(b, y)) => a == b && x == y,
-            (Thing::GroupCheck(a, x), Thing::GroupCheck(b, y)) => a == b && x == y,
-            (Thing::ResourceCheck(a, x), Thing::ResourceCheck(b, y)) => a == b && x == y,
-            (Thing::Decision(a), Thing::Decision(b)) => a == b,
+            (OpaqueValue::Quantity(a), OpaqueValue::Quantity(b)) => a == b,
+            (OpaqueValue::Url(a), OpaqueValue::Url(b)) => a == b,
+            (OpaqueValue::Ip(a), OpaqueValue::Ip(b)) => a == b,
+            (OpaqueValue::Network(a), OpaqueValue::Network(b)) => a == b,
+            (OpaqueValue::Format(a), OpaqueValue::Format(b)) => a.name == b.name,
+            (OpaqueValue::Version(a), OpaqueValue::Version(b)) => a.compare(b).is_eq(),
+            (OpaqueValue::Authorizer(a), OpaqueValue::Authorizer(b)) => a == b,
+            (OpaqueValue::PathCheck(a, x), OpaqueValue::PathCheck(b, y)) => a == b && x == y,
+            (OpaqueValue::GroupCheck(a, x), OpaqueValue::GroupCheck(b, y)) => a == b && x == y,
+            (OpaqueValue::ResourceCheck(a, x), OpaqueValue::ResourceCheck(b, y)) => a == b && x == y,
+            (OpaqueValue::Decision(a), OpaqueValue::Decision(b)) => a == b,
             _ => false,
         }
     }

@@ -29,7 +29,7 @@ pub(super) fn of_non_zero<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Ou
             Val::Object(members, _) => members.is_empty(),
             Val::Message(message) => message.fields.is_empty(),
             Val::Optional(inner) => inner.is_none(),
-            Val::Timestamp(_) | Val::Type(_) | Val::Thing(_) => false,
+            Val::Timestamp(_) | Val::Type(_) | Val::Opaque(_) => false,
         },
     };
     match zero {

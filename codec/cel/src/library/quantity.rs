@@ -1,10 +1,11 @@
-//! Quantities and what they share with versions (k8s.io/apiserver `pkg/cel/library/quantity.go`).
+//! Quantities, and comparisons that they share with versions (k8s.io/apiserver
+//! `pkg/cel/library/quantity.go`).
 
 use std::cmp::Ordering;
 
 use plinth_codec::quantity::Quantity;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
@@ -18,15 +19,15 @@ fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
 }
 
 fn of<'v>(value: Option<&'v Val<'_>>) -> Result<&'v Quantity, EvalError> {
-    match value.and_then(|v| v.as_thing()) {
-        Some(Thing::Quantity(quantity)) => Ok(quantity),
+    match value.and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::Quantity(quantity)) => Ok(quantity),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
 
 pub(super) fn quantity<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let quantity = Quantity::parse(text(args)?).map_err(|e| EvalError::Other(e.to_string().into()))?;
-    Ok(Val::thing(Thing::Quantity(quantity)))
+    Ok(Val::opaque(OpaqueValue::Quantity(quantity)))
 }
 
 pub(super) fn is_quantity<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -58,7 +59,7 @@ fn operand(value: Option<&Val<'_>>) -> Result<Quantity, EvalError> {
 }
 
 fn made<'a>(quantity: Quantity) -> Outcome<'a> {
-    Ok(Val::thing(Thing::Quantity(quantity)))
+    Ok(Val::opaque(OpaqueValue::Quantity(quantity)))
 }
 
 pub(super) fn add<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -70,9 +71,9 @@ pub(super) fn sub<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 }
 
 fn order(args: &[Val<'_>]) -> Result<Ordering, EvalError> {
-    match (args.first().and_then(|v| v.as_thing()), args.get(1).and_then(|v| v.as_thing())) {
-        (Some(Thing::Quantity(a)), Some(Thing::Quantity(b))) => Ok(a.cmp(b)),
-        (Some(Thing::Version(a)), Some(Thing::Version(b))) => Ok(a.compare(b)),
+    match (args.first().and_then(|v| v.as_opaque()), args.get(1).and_then(|v| v.as_opaque())) {
+        (Some(OpaqueValue::Quantity(a)), Some(OpaqueValue::Quantity(b))) => Ok(a.cmp(b)),
+        (Some(OpaqueValue::Version(a)), Some(OpaqueValue::Version(b))) => Ok(a.compare(b)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }

@@ -1,4 +1,5 @@
-//! Regular expressions in RE2's syntax: [`plinth_codec::regexp`], which takes time in proportion to the text as RE2 does.
+//! Regular expressions in RE2's syntax: [`plinth_codec::regexp`], which takes time in proportion to the text
+//! as RE2 does.
 
 use crate::program::{Context, EvalError};
 use crate::value::{Text, Val};
@@ -23,7 +24,7 @@ pub(super) fn find<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'
     let regex = context.regex(pattern)?;
     Ok(match text {
         Text::Data(text) => Val::String(Text::Data(regex.find(text).map_or("", |m| m.as_str()))),
-        Text::Made(text) => Val::text(regex.find(text).map_or("", |m| m.as_str())),
+        Text::Computed(text) => Val::text(regex.find(text).map_or("", |m| m.as_str())),
     })
 }
 
@@ -39,7 +40,7 @@ pub(super) fn find_all<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outco
         Text::Data(text) => {
             regex.find_iter(text).take(most).map(|m| Val::String(Text::Data(m.as_str()))).collect()
         }
-        Text::Made(text) => regex.find_iter(text).take(most).map(|m| Val::text(m.as_str())).collect(),
+        Text::Computed(text) => regex.find_iter(text).take(most).map(|m| Val::text(m.as_str())).collect(),
     };
     context.work(found.len() as u64)?;
     Ok(Val::list(found))

@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 
 use plinth_codec::error::quoted;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::program::{Context, EvalError};
 use crate::value::Val;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
-/// A version. What follows a `+` is checked and forgotten: it does not count in comparisons.
+/// A version. Build metadata after `+` is checked and dropped: it is ignored in comparisons.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     numbers: [u64; 3],
@@ -54,7 +54,7 @@ impl Version {
         Ok(Version { numbers, prerelease: identifiers.unwrap_or_default() })
     }
 
-    /// With a `v` in front, too few numbers or zeros before them.
+    /// Also accepts a leading `v`, missing numbers and leading zeros.
     fn parse_tolerant(text: &str) -> Result<Version, String> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text
@@ -81,7 +81,7 @@ impl Version {
     pub(crate) fn compare(&self, other: &Version) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| {
             match (self.prerelease.is_empty(), other.prerelease.is_empty()) {
-                // A release comes after what was released before it.
+                // A release is greater than its pre-releases.
                 (true, false) => Ordering::Greater,
                 (false, true) => Ordering::Less,
                 _ => self.prerelease.cmp(&other.prerelease),
@@ -135,7 +135,7 @@ fn parse(args: &[Val<'_>]) -> Result<Result<Version, String>, EvalError> {
 
 pub(super) fn semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let version = parse(args)?.map_err(|why| EvalError::Other(why.into()))?;
-    Ok(Val::thing(Thing::Version(version)))
+    Ok(Val::opaque(OpaqueValue::Version(version)))
 }
 
 pub(super) fn is_semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -143,9 +143,9 @@ pub(super) fn is_semver<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
 }
 
 fn part<'a>(args: &[Val<'a>], index: usize) -> Outcome<'a> {
-    match args.first().and_then(|v| v.as_thing()) {
+    match args.first().and_then(|v| v.as_opaque()) {
         // Upstream's conversion wraps around; no version in use has such numbers.
-        Some(Thing::Version(version)) => Ok(Val::Int(version.numbers[index] as i64)),
+        Some(OpaqueValue::Version(version)) => Ok(Val::Int(version.numbers[index] as i64)),
         _ => Err(EvalError::NoSuchOverload),
     }
 }

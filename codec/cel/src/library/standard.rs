@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plinth_codec::time::{civil_from_days, days_from_civil, parse_duration, Timestamp};
 use smol_str::SmolStr;
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 use crate::declare::ListKind;
 use crate::program::{Context, EvalError};
 use crate::value::{find_by_keys, List, Table, Text, Val};
@@ -17,7 +17,7 @@ const SECOND: i64 = 1_000_000_000;
 /// Years 1 to 9999, in seconds since 1970.
 const TIMES: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// Stands in the table for what the program evaluates itself.
+/// Table entry of operators that the program evaluates itself.
 pub(super) fn unreachable<'a>(_: &mut Context<'a>, _: &[Val<'a>]) -> Outcome<'a> {
     Err(EvalError::NoSuchOverload)
 }
@@ -82,7 +82,7 @@ fn duration<'a>(result: Option<i64>) -> Outcome<'a> {
     result.map(Val::Duration).ok_or(EvalError::Overflow("duration"))
 }
 
-/// A time so many nanoseconds later.
+/// The time plus a number of nanoseconds.
 fn later<'a>(time: Timestamp, nanos: Option<i64>) -> Outcome<'a> {
     let nanos =
         nanos.map(|n| i128::from(n) + i128::from(time.nanos) + i128::from(time.seconds) * i128::from(SECOND));
@@ -115,8 +115,8 @@ pub(super) fn add<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
     }
 }
 
-/// Sets and lists of type map are united: what the second has and the first has not comes after it, and elements
-/// with the same keys are replaced.
+/// Sets and lists of type map are merged: elements of the second that the first does not have are appended,
+/// and elements with the same keys are replaced.
 fn add_lists<'a>(context: &mut Context<'a>, a: &List<'a>, b: &List<'a>) -> Outcome<'a> {
     let mut out: Vec<Val<'a>>;
     match a.kind().clone() {
@@ -297,13 +297,13 @@ pub(super) fn map_insert<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Out
     };
     context.work(map.len() as u64)?;
     let mut entries = match map {
-        Table::Made(entries) => entries.clone(),
+        Table::Computed(entries) => entries.clone(),
         Table::Data(..) => Arc::new(map.iter().filter_map(|(k, v)| Some((k.to_key()?, (k, v)))).collect()),
     };
     for (key, value) in more {
         context.insert(Arc::make_mut(&mut entries), key, value)?;
     }
-    Ok(Val::Map(Table::Made(entries)))
+    Ok(Val::Map(Table::Computed(entries)))
 }
 
 pub(super) fn size<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -371,7 +371,7 @@ pub(super) fn to_int<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
         [Val::Int(n)] => Ok(Val::Int(*n)),
         [Val::Uint(n)] => int(i64::try_from(*n).ok()),
-        // The largest double below 2^63, as upstream has it: the bounds themselves are refused.
+        // The largest double below 2^63, as upstream: the bounds themselves are refused.
         [Val::Double(n)] => int((n.abs() < 9_223_372_036_854_775_807.0).then_some(*n as i64)),
         [Val::Duration(n)] => Ok(Val::Int(*n)),
         [Val::Timestamp(t)] => Ok(Val::Int(t.seconds)),
@@ -413,7 +413,7 @@ pub(super) fn to_timestamp<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
     }
 }
 
-/// A time as RFC 3339, with as much of the fraction as there is.
+/// A time as RFC 3339, with its fraction if there is one.
 pub(crate) fn time_text(time: Timestamp) -> String {
     let text = time.to_rfc3339();
     match time.nanos {
@@ -469,9 +469,9 @@ pub(super) fn to_string<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
         },
         [Val::Duration(n)] => Val::text(duration_text(*n)),
         [Val::Timestamp(t)] => Val::text(time_text(*t)),
-        [Val::Thing(thing)] => match &**thing {
-            Thing::Ip(ip) => Val::text(ip.to_string()),
-            Thing::Network(network) => Val::text(network.to_string()),
+        [Val::Opaque(thing)] => match &**thing {
+            OpaqueValue::Ip(ip) => Val::text(ip.to_string()),
+            OpaqueValue::Network(network) => Val::text(network.to_string()),
             _ => return Err(EvalError::NoSuchOverload),
         },
         _ => return Err(EvalError::NoSuchOverload),
@@ -536,7 +536,8 @@ pub(super) fn part_of_time<'a>(_: &mut Context<'a>, args: &[Val<'a>], part: &str
     }))
 }
 
-/// Seconds east of UTC. Offsets are understood and UTC; names of places are not, since their rules are no part of this program.
+/// Seconds east of UTC. Offsets and UTC are supported; names of time zones are not, since the program carries
+/// no time zone data.
 fn offset_of(zone: &Text<'_>) -> Result<i64, EvalError> {
     let zone = zone.as_str();
     let unknown = || EvalError::Other(format!("unknown time zone {zone}").into());

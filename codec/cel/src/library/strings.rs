@@ -1,4 +1,4 @@
-//! cel-go's string extensions, version 2 (`ext/strings.go`). Places count code points.
+//! cel-go's string extensions, version 2 (`ext/strings.go`). Positions count code points.
 
 use crate::program::{Context, EvalError};
 use crate::value::{Text, Val};
@@ -15,7 +15,7 @@ fn out_of_range(index: i64) -> EvalError {
     EvalError::Other(format!("index out of range: {index}").into())
 }
 
-/// The byte offset of a code point; the end is the place behind the last.
+/// The byte offset of a code point; the index after the last one is the end.
 fn byte_of(text: &str, index: i64) -> Result<usize, EvalError> {
     let place = usize::try_from(index).map_err(|_| out_of_range(index))?;
     if text.is_ascii() {
@@ -77,7 +77,7 @@ pub(super) fn last_index_of<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> 
     if offset >= length {
         return Ok(Val::Int(-1));
     }
-    // What is found begins at the offset or before.
+    // A match begins at the offset or before.
     let end = byte_of(string, offset)?.saturating_add(part.len()).min(string.len());
     let mut end = end;
     while !string.is_char_boundary(end) {
@@ -138,7 +138,7 @@ pub(super) fn replace<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcom
         _ => return Err(EvalError::NoSuchOverload),
     };
     let most = usize::try_from(n).unwrap_or(usize::MAX);
-    // What replaces may be long: the result is paid for before it is made.
+    // The replacement may be long: the result is charged before it is built.
     let count = string.matches(old).take(most).count();
     context.text(string.len().saturating_add(count.saturating_mul(new.len())))?;
     Ok(Val::text(string.replacen(old, new, most)))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::program::{Context, EvalError};
 use crate::value::{Key, Table, Val};
 
-use super::opaque::Thing;
+use super::opaque::OpaqueValue;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
@@ -53,7 +53,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Escapes what a path must not have; what is escaped already stays as it is.
+/// Escapes characters that a path must not have; existing escapes are kept.
 fn escape_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for b in path.bytes() {
@@ -67,8 +67,8 @@ fn escape_path(path: &str) -> String {
 }
 
 fn of<'v>(args: &'v [Val<'_>]) -> Result<&'v Url, EvalError> {
-    match args.first().and_then(|v| v.as_thing()) {
-        Some(Thing::Url(url)) => Ok(url),
+    match args.first().and_then(|v| v.as_opaque()) {
+        Some(OpaqueValue::Url(url)) => Ok(url),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn url<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let url = Url::parse_request(text(args)?).map_err(|why| {
         EvalError::Other(format!("URL parse error during conversion from string: {why}").into())
     })?;
-    Ok(Val::thing(Thing::Url(url)))
+    Ok(Val::opaque(OpaqueValue::Url(url)))
 }
 
 pub(super) fn is_url<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -128,7 +128,7 @@ pub(super) fn query<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
     context.text(query.len())?;
     let mut lists: BTreeMap<String, Vec<Val<'a>>> = BTreeMap::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
-        // Go drops what it cannot read.
+        // Go drops malformed pairs.
         if pair.contains(';') || plinth_codec::url::check_escapes(pair).is_err() {
             continue;
         }
@@ -140,5 +140,5 @@ pub(super) fn query<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
         let key = smol_str::SmolStr::from(key);
         (Key::String(key.clone()), (Val::text(key), Val::list(values)))
     });
-    Ok(Val::Map(Table::Made(Arc::new(entries.collect()))))
+    Ok(Val::Map(Table::Computed(Arc::new(entries.collect()))))
 }

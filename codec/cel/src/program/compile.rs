@@ -1,9 +1,10 @@
-//! From the checked syntax tree to operations: names and functions are resolved, constants and patterns made beforehand.
+//! Compiles the checked syntax tree to operations: names and functions are resolved, constants and patterns
+//! evaluated.
 
 use plinth_codec::regexp;
 use smol_str::SmolStr;
 
-use super::{Context, Fault, Fold, Op, Source, Step};
+use super::{CompileError, Context, Fold, Op, Source, Step};
 use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::{Checked, Name};
 use crate::cost::Cost;
@@ -11,15 +12,19 @@ use crate::library::Function;
 use crate::limits::PER_CALL_LIMIT;
 use crate::value::{Text, Val};
 
-/// The operations of an expression, and which of its variables it looks at.
+/// The operations of an expression, and which of its variables it reads.
 ///
 /// # Errors
-/// [`Error::Instantiation`] when a part that is evaluated beforehand has no value.
-pub(super) fn compile(root: &Expr, checked: &Checked, variables: usize) -> Result<(Op, Vec<bool>), Fault> {
+/// [`Error::Instantiation`] when a constant part fails to evaluate.
+pub(super) fn compile(
+    root: &Expr,
+    checked: &Checked,
+    variables: usize,
+) -> Result<(Op, Vec<bool>), CompileError> {
     let mut compiler = Compiler { checked, used: vec![false; variables], error: None };
     let op = compiler.op(root);
     match compiler.error {
-        Some(error) => Err(Fault::Instantiation(error)),
+        Some(error) => Err(CompileError::Instantiation(error)),
         None => Ok((op, compiler.used)),
     }
 }
@@ -27,11 +32,11 @@ pub(super) fn compile(root: &Expr, checked: &Checked, variables: usize) -> Resul
 struct Compiler<'c> {
     checked: &'c Checked,
     used: Vec<bool>,
-    /// The first error of what is evaluated beforehand.
+    /// The first error of a constant part.
     error: Option<String>,
 }
 
-/// Conversions, which are done beforehand when the argument is a literal.
+/// Conversions, which are evaluated at compilation when the argument is a literal.
 const CONVERSIONS: [&str; 8] = ["bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint"];
 
 impl Compiler<'_> {
@@ -145,7 +150,7 @@ impl Compiler<'_> {
         rest.unwrap_or_else(|args| Op::Call(function, args.into()))
     }
 
-    /// Macros make folds of a few forms only; each is recognised by what its steps call.
+    /// Macros expand to a few forms of folds; each is recognized by the functions that its steps call.
     fn fold(&mut self, c: &Comprehension) -> Op {
         let range = self.op(&c.range);
         let (condition, step) = match &c.step.kind {
@@ -194,7 +199,7 @@ fn constant(literal: &Literal) -> Val<'static> {
         Literal::Int(n) => Val::Int(*n),
         Literal::Uint(n) => Val::Uint(*n),
         Literal::Double(n) => Val::Double(*n),
-        Literal::String(s) => Val::String(Text::Made(s.clone())),
+        Literal::String(s) => Val::String(Text::Computed(s.clone())),
         Literal::Bytes(b) => Val::Bytes(b.as_slice().into()),
     }
 }

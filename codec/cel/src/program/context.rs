@@ -1,4 +1,4 @@
-//! What an evaluation knows and has spent.
+//! The state of an evaluation: variables and cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use smol_str::SmolStr;
 
 use super::EvalError;
 use crate::expression::Activation;
-use crate::library::authz::{Answer, Question};
+use crate::library::authz::{AuthorizationDecision, AuthorizationRequest};
 use crate::value::{self, Entries, Key, List, Val};
 
-/// Parts that are looked at or made, in one unit of cost.
+/// Nodes visited or created per unit of cost.
 const WORK_PER_UNIT: u64 = 20;
-/// Bytes of text that are copied, in one unit of cost.
+/// Bytes of text copied per unit of cost.
 const BYTES_PER_UNIT: u64 = 20;
-/// What it costs to compile a regular expression that is no literal, besides its length.
+/// Cost of compiling a regular expression that is not a literal, in addition to its length.
 const REGEX_COMPILE: u64 = 200;
-/// How many compiled regular expressions an evaluation keeps.
+/// Number of compiled regular expressions that an evaluation keeps.
 const REGEXES: usize = 16;
 
-/// Where an evaluation finds the values of its variables.
+/// The source of the values of variables.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// By number; absent ones are errors.
+    /// By index; absent ones are errors.
     Values(&'a [Option<Val<'a>>]),
-    /// Values and expressions, and what the authorizers answered.
+    /// Values and expressions, and authorization decisions.
     Activation(&'a Activation<'a>),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Context<'a> {
     cost: u64,
     work: u64,
     limit: u64,
-    /// What it may cost where it need not be brief.
+    /// The cost limit without the inline limit.
     full: u64,
     regexes: HashMap<SmolStr, Regex>,
 }
@@ -73,7 +73,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What is said of an evaluation that has passed its limit.
+    /// The error of an evaluation that has passed its limit.
     pub(super) fn over(&self) -> EvalError {
         match self.limit < self.full {
             true => EvalError::Long,
@@ -81,23 +81,23 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Makes room for the cost of a question to the authorizers, which takes no time here.
+    /// Raises the limit by the cost of an authorization check, which takes no time here.
     pub(super) fn make_room(&mut self, cost: u64) {
         self.limit = self.limit.saturating_add(cost).min(self.full);
     }
 
-    /// Counts parts that are looked at or made beyond what the cost says.
+    /// Charges nodes visited or created beyond upstream's cost.
     pub(crate) fn work(&mut self, parts: u64) -> Result<(), EvalError> {
         self.work = self.work.saturating_add(parts);
         self.charge(0)
     }
 
-    /// Counts text that is made.
+    /// Charges text that is created.
     pub(crate) fn text(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.work((bytes as u64).saturating_mul(WORK_PER_UNIT) / BYTES_PER_UNIT)
     }
 
-    /// Runs a walk that counts what it visits.
+    /// Runs a walk that counts the nodes it visits.
     pub(crate) fn counting<T>(
         &mut self,
         walk: impl FnOnce(&mut u64, u64) -> Option<T>,
@@ -109,7 +109,7 @@ impl<'a> Context<'a> {
         result.ok_or_else(|| self.too_costly())
     }
 
-    /// Uses up what is left: something would take more than any evaluation may.
+    /// Uses up the budget: the operation would take more than any evaluation may.
     pub(crate) fn too_costly(&mut self) -> EvalError {
         self.cost = u64::MAX;
         self.over()
@@ -125,7 +125,7 @@ impl<'a> Context<'a> {
         self.counting(|visited, limit| value::contains(list, value, visited, limit))
     }
 
-    /// Puts an entry into a map; each key once.
+    /// Inserts an entry into a map; each key once.
     pub(crate) fn insert(
         &mut self,
         map: &mut Entries<'a>,
@@ -167,12 +167,15 @@ impl<'a> Context<'a> {
         Ok(regex)
     }
 
-    /// What the authorizers say.
-    pub(crate) fn answer(&self, question: Question) -> Result<Arc<Answer>, EvalError> {
-        let known = match self.source {
+    /// The decision of an authorization check.
+    pub(crate) fn answer(
+        &self,
+        question: AuthorizationRequest,
+    ) -> Result<Arc<AuthorizationDecision>, EvalError> {
+        let decision = match self.source {
             Source::Values(_) => None,
-            Source::Activation(activation) => activation.known(&question),
+            Source::Activation(activation) => activation.decision(&question),
         };
-        known.ok_or_else(|| EvalError::Unanswered(Box::new(question)))
+        decision.ok_or_else(|| EvalError::Unanswered(Box::new(question)))
     }
 }

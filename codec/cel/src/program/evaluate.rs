@@ -139,7 +139,7 @@ impl<'a> Context<'a> {
             // Of equal keys the last one wins.
             map.insert(index, (key, value));
         }
-        Ok(Val::Map(Table::Made(Arc::new(map))))
+        Ok(Val::Map(Table::Computed(Arc::new(map))))
     }
 
     fn message(&mut self, name: &SmolStr, inits: &'a [(SmolStr, Op, bool)]) -> Outcome<'a> {
@@ -154,7 +154,7 @@ impl<'a> Context<'a> {
         Ok(Val::Message(Arc::new(Message::new(name.clone(), fields)?)))
     }
 
-    /// A part of what is made; an optional one (`?key: value`) may be absent.
+    /// An element of a literal; an optional one (`?key: value`) may be absent.
     fn part(&mut self, op: &'a Op, optional: bool) -> Result<Option<Val<'a>>, EvalError> {
         match self.eval(op)? {
             value if !optional => Ok(Some(value)),
@@ -164,7 +164,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Evaluates with one more variable.
+    /// Evaluates with one more local variable.
     fn scoped(&mut self, value: Val<'a>, body: &'a Op) -> Outcome<'a> {
         self.stack.push(value);
         let outcome = self.eval(body);
@@ -172,7 +172,7 @@ impl<'a> Context<'a> {
         outcome
     }
 
-    /// `&&` and `||`: a decisive side counts even if the other has no value.
+    /// `&&` and `||`: a decisive operand counts even if the other is an error.
     fn logical(&mut self, both: &'a [Op; 2], decisive: bool) -> Outcome<'a> {
         let [left, right] = both;
         let left = match self.eval(left) {
@@ -190,7 +190,7 @@ impl<'a> Context<'a> {
     }
 
     fn call(&mut self, function: &'static Function, ops: &'a [Op]) -> Outcome<'a> {
-        // Nearly all functions have one or two arguments: those need no allocation.
+        // Nearly all functions have one or two arguments, which need no allocation.
         match ops {
             [a] => {
                 let args = [self.eval(a)?];
@@ -217,7 +217,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A field or entry; `None` when it is not there.
+/// A field or entry; `None` when absent.
 fn field_of<'a>(value: &Val<'a>, field: &SmolStr) -> Result<Option<Val<'a>>, EvalError> {
     match value {
         Val::Object(members, declared) => {
@@ -226,7 +226,7 @@ fn field_of<'a>(value: &Val<'a>, field: &SmolStr) -> Result<Option<Val<'a>>, Eva
         Val::Map(table) => Ok(table.get_text(field)),
         Val::Message(message) => Ok(message.fields.get(field).cloned()),
         Val::List(_) => Err(EvalError::NoSuchOverload),
-        // Nothing has no fields, and so have numbers and texts where the type was not known before.
+        // Null has no fields, nor have numbers and strings whose type was not known at compilation.
         _ => Ok(None),
     }
 }

@@ -17,7 +17,7 @@ impl<'a> Context<'a> {
     }
 
     fn fold_over(&mut self, fold: &'a Fold, range: &Val<'a>, base: usize) -> Outcome<'a> {
-        // The place of the result so far, which no expression names.
+        // The slot of the accumulator, which no expression can refer to.
         self.stack.push(Val::Null);
         let mut state = State::new(&fold.step);
         match &fold.step {
@@ -84,9 +84,9 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The result of a fold so far.
+/// The accumulator of a fold.
 enum State<'a> {
-    /// The answer, and the first error, which counts unless an element decides.
+    /// The result, and the first error, which counts unless an element is decisive.
     Logical {
         decisive: bool,
         decided: bool,
@@ -113,7 +113,7 @@ impl<'a> State<'a> {
     fn step(&mut self, context: &mut Context<'a>, step: &'a Step) -> Result<bool, EvalError> {
         match (self, step) {
             (State::Logical { decisive, decided, error }, Step::All(predicate) | Step::Exists(predicate)) => {
-                // The condition of the loop, and the result so far in it and in the step.
+                // The loop condition, and the accumulator in it and in the step.
                 context.charge(if *decisive { 4 } else { 3 })?;
                 match context.eval(predicate) {
                     Ok(Val::Bool(b)) => *decided = b == *decisive,
@@ -169,7 +169,7 @@ impl<'a> State<'a> {
             State::Logical { decisive, .. } => Ok(Val::Bool(!decisive)),
             State::Count(count) => Ok(Val::Bool(count == 1)),
             State::List(list) => Ok(Val::list(list)),
-            State::Map(map) => Ok(Val::Map(Table::Made(Arc::new(map)))),
+            State::Map(map) => Ok(Val::Map(Table::Computed(Arc::new(map)))),
         }
     }
 }

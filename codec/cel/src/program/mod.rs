@@ -1,14 +1,15 @@
 //! Compiled expressions and their evaluation.
 //!
-//! A program is a tree of operations whose names, functions and constants are resolved. Evaluation walks it, counts
-//! what it costs in upstream's units before each operation is done, and ends with [`EvalError::CostLimit`] when the
-//! limit is passed. Work that upstream counts too low (comparing whole objects costs 1 there) is counted
-//! beside, `WORK_PER_UNIT` parts as one unit, so that time and memory are bounded whatever the expression and data.
+//! A program is a tree of operations whose names, functions and constants are resolved. Evaluation walks it,
+//! counts what it costs in upstream's units before each operation is done, and ends with
+//! [`EvalError::CostLimit`] when the limit is passed. Work that upstream undercounts (comparing whole objects
+//! costs 1 there) is charged in addition, `WORK_PER_UNIT` nodes as one unit, so that time and memory are
+//! bounded for any expression and data.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `compile` | from the checked syntax tree to operations |
-//! | `context` | what an evaluation knows and has spent |
+//! | `compile` | compilation of the checked syntax tree to operations |
+//! | `context` | the state of an evaluation |
 //! | `evaluate` | the operations |
 //! | `fold` | macros over lists and maps |
 
@@ -24,34 +25,34 @@ use smol_str::SmolStr;
 
 use self::compile::compile;
 use super::check::check;
-use super::declare::Declared;
+use super::declare::DeclType;
 use super::estimate::estimate;
-use super::library::authz::Question;
+use super::library::authz::AuthorizationRequest;
 use super::library::Function;
-use super::message::Messages;
+use super::message::MessageTypes;
 use super::parse::{describe, parse};
 use super::types::Type;
 use super::value::Val;
 
 pub(crate) use self::context::{Context, Source};
 
-/// Why an expression has no value.
+/// Why the evaluation of an expression failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EvalError {
-    /// It costs more than it may.
+    /// The cost limit was exceeded.
     CostLimit,
-    /// It costs more than it may where it is to be brief.
+    /// The inline limit was exceeded.
     Long,
     /// A function does not take these arguments.
     NoSuchOverload,
-    /// A field, entry or variable that is not there.
+    /// An absent field, entry or variable.
     NoSuchKey(SmolStr),
     /// A number out of range.
     Overflow(&'static str),
-    /// In a function's own words.
+    /// A function's own message.
     Other(Box<str>),
-    /// It hangs on an answer of the authorizers that nobody has given yet.
-    Unanswered(Box<Question>),
+    /// An authorization check without a decision.
+    Unanswered(Box<AuthorizationRequest>),
 }
 
 impl EvalError {
@@ -59,7 +60,7 @@ impl EvalError {
         matches!(self, EvalError::NoSuchOverload)
     }
 
-    /// Whether the evaluation ends, whatever an operator would make of a error.
+    /// Whether the evaluation ends, even where an operator would absorb the error.
     fn ends_evaluation(&self) -> bool {
         matches!(self, EvalError::CostLimit | EvalError::Long | EvalError::Unanswered(_))
     }
@@ -80,12 +81,12 @@ impl Display for EvalError {
     }
 }
 
-/// What is wrong with an expression.
+/// A compilation error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// Of syntax or types: the text of all errors, each with its place.
+pub(crate) enum CompileError {
+    /// Syntax or type errors: the text of all of them, each with its position.
     Compilation(String),
-    /// A part that is evaluated beforehand has no value.
+    /// A constant part failed to evaluate.
     Instantiation(String),
 }
 
@@ -95,29 +96,29 @@ pub(crate) struct Program {
     root: Op,
     output: Type,
     estimated_cost: u64,
-    /// Which variables it looks at.
+    /// Which variables it reads.
     used: Vec<bool>,
 }
 
 impl Program {
-    /// Compiles an expression over variables of these names and types; sizes are looked up in `root`, the declaration
-    /// of the data.
+    /// Compiles an expression over variables of these names and types; sizes are looked up in `root`, the
+    /// declaration of the data.
     pub(crate) fn compile(
         source: &str,
         variables: &[(&str, Type)],
-        root: Option<&Declared>,
-    ) -> Result<Program, Fault> {
-        Program::compile_with(source, variables, root, Messages::None)
+        root: Option<&DeclType>,
+    ) -> Result<Program, CompileError> {
+        Program::compile_with(source, variables, root, MessageTypes::None)
     }
 
-    /// As [`Program::compile`], for expressions that can make objects by name.
+    /// As [`Program::compile`], for expressions that can construct messages.
     pub(crate) fn compile_with(
         source: &str,
         variables: &[(&str, Type)],
-        root: Option<&Declared>,
-        messages: Messages,
-    ) -> Result<Program, Fault> {
-        let errors = |issues: Vec<_>| Fault::Compilation(describe(source, &issues));
+        root: Option<&DeclType>,
+        messages: MessageTypes,
+    ) -> Result<Program, CompileError> {
+        let errors = |issues: Vec<_>| CompileError::Compilation(describe(source, &issues));
         let tree = parse(source).map_err(errors)?;
         let checked = check(&tree, variables, messages).map_err(errors)?;
         let estimated_cost = estimate(&tree.root, &checked, root);
@@ -131,17 +132,17 @@ impl Program {
         &self.output
     }
 
-    /// The most that an evaluation may cost, as far as the schema tells.
+    /// The maximum cost of an evaluation, as estimated from the schema.
     pub(crate) fn estimated_cost(&self) -> u64 {
         self.estimated_cost
     }
 
-    /// Whether the expression looks at the variable of this number.
+    /// Whether the expression reads the variable of this index.
     pub(crate) fn uses(&self, variable: usize) -> bool {
         self.used.get(variable).copied().unwrap_or(false)
     }
 
-    /// Evaluates. The second result is what it cost, at most a little more than `limit`.
+    /// Evaluates. The second result is its cost, at most a little more than `limit`.
     pub(crate) fn evaluate<'a>(
         &'a self,
         variables: &'a [Option<Val<'a>>],
@@ -150,8 +151,9 @@ impl Program {
         self.run(Source::Values(variables), limit, limit)
     }
 
-    /// As [`Program::evaluate`], with variables that may be expressions themselves. Where `limit` is less than `full`, what costs
-    /// more ends with [`EvalError::Long`]; questions to the authorizers are not counted then.
+    /// As [`Program::evaluate`], with variables that may be expressions themselves. Where `limit` is less
+    /// than `full`, an evaluation that costs more ends with [`EvalError::Long`]; authorization checks are not
+    /// counted then.
     pub(crate) fn run<'a>(
         &'a self,
         source: Source<'a>,
@@ -160,7 +162,7 @@ impl Program {
     ) -> (Result<Val<'a>, EvalError>, u64) {
         let mut context = Context::new(source, limit, full);
         let outcome = context.eval(&self.root);
-        // A error may hide that the limit was passed: `true || x` goes on after one.
+        // An error may hide that the limit was passed: `true || x` continues after one.
         let outcome = if context.exhausted() { Err(context.over()) } else { outcome };
         (outcome, context.spent())
     }
@@ -174,7 +176,7 @@ enum Op {
     Local(usize),
     Select(Box<Op>, SmolStr),
     Has(Box<Op>, SmolStr),
-    /// `has(a.b)` where `a.b` is one variable: it is there when it has a value.
+    /// `has(a.b)` where `a.b` is one variable: true when it has a value.
     Present(usize, SmolStr),
     OptionalSelect(Box<Op>, SmolStr),
     And(Box<[Op; 2]>),
@@ -182,7 +184,7 @@ enum Op {
     Conditional(Box<[Op; 3]>),
     /// `a.or(b)`, `a.orValue(b)`.
     OrElse(Box<[Op; 2]>, bool),
-    /// With the expression, when it is a literal.
+    /// A function call.
     Call(&'static Function, Box<[Op]>),
     /// `matches`, `find`, `findAll` with a literal expression.
     Regex(&'static Function, Box<[Op]>, Regex),
@@ -203,13 +205,13 @@ struct Fold {
     step: Step,
 }
 
-/// What is done with each element.
+/// The step of a fold.
 #[derive(Debug)]
 enum Step {
     All(Op),
     Exists(Op),
     One(Op),
-    /// A condition, and what to make.
+    /// A condition, and the new element.
     List(Option<Op>, Op),
     Map(Option<Op>, Op, Op),
     Entries(Option<Op>, Op),

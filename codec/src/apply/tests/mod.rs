@@ -1,4 +1,4 @@
-//! Scenarios: who writes what, and who owns what then.
+//! Scenarios: writes and the resulting ownership.
 
 mod owners;
 mod sets;
@@ -10,7 +10,7 @@ use crate::patch::testkit::{deployment, json};
 use crate::schema::{self, Schema, TypeId, GVK};
 use crate::value::{Map, Value};
 
-/// One object and those who write it. Time moves a second with each write.
+/// One object and its writers. Time advances by a second with each write.
 struct World {
     schema: Box<Schema>,
     root: TypeId,
@@ -59,7 +59,7 @@ impl World {
         object
     }
 
-    /// Applies; whether something changed.
+    /// Applies; returns whether something changed.
     fn try_apply(&mut self, manager: &str, text: &str, force: bool) -> Result<bool, ApplyError> {
         let config = World::typed(text);
         let object = self.with(manager, |live, context| apply(live, &config, force, context))?;
@@ -123,7 +123,7 @@ impl World {
             .iter()
             .map(|entry| {
                 let list = Value::Array(vec![entry.clone()]);
-                let managed = Managed::decode(Some(&list)).unwrap();
+                let managed = ManagedFields::decode(Some(&list)).unwrap();
                 let e = &managed.entries[0];
                 let second = e.time.as_ref().map_or("-", |t| &t[17..19]);
                 let subresource =
@@ -153,7 +153,7 @@ fn applying_again_changes_nothing() {
     let before = w.object.clone();
     assert!(!w.apply("a", config));
     assert_eq!(w.object, before);
-    // Nor does the same number written otherwise.
+    // Nor does the same number written differently.
     assert!(!w.apply("a", &config.replace("\"replicas\":3", "\"replicas\":3.0")));
 }
 
@@ -169,7 +169,7 @@ fn a_value_that_normalises_to_the_same_keeps_the_time() {
         r#"{"spec":{"template":{"containers":[{"name":"c","resources":{"limits":{"memory":"2048Mi"}}}]}}}"#,
     );
     let mut merged = w.with("a", |live, context| apply(live, &config, false, context)).unwrap().unwrap();
-    // What decoding makes of it.
+    // The decoded form.
     let path = ["spec", "template", "containers"];
     let containers = merged.object_at_mut(&path[..2]).unwrap().get_mut("containers").unwrap();
     containers.as_array_mut().unwrap()[0]
@@ -205,7 +205,7 @@ fn conflicts_name_field_and_manager() {
     let ApplyError::Conflicts(conflicts) = error else { panic!() };
     assert_eq!(conflicts.0[2].message(), "conflict with \"editor\" using test/v1");
     assert_eq!(conflicts.0[2].field(), ".metadata.labels.l");
-    // Nothing happened.
+    // Nothing changed.
     assert_eq!(w.body(), json(r#"{"metadata":{"labels":{"l":"1"}},"spec":{"paused":true,"replicas":3}}"#));
 }
 
@@ -215,7 +215,7 @@ fn force_takes_the_field() {
     w.apply("a", r#"{"spec":{"replicas":3,"paused":true}}"#);
     w.try_apply("b", r#"{"spec":{"replicas":4}}"#, true).unwrap();
     assert_eq!(w.owners(), ["a Apply 01: .spec.paused", "b Apply 02: .spec.replicas"]);
-    // Who loses the last field loses the entry.
+    // A manager that loses its last field loses its entry.
     w.try_apply("b", r#"{"spec":{"replicas":4,"paused":false}}"#, true).unwrap();
     assert_eq!(w.owners(), ["b Apply 03: .spec.paused .spec.replicas"]);
 }
@@ -225,13 +225,13 @@ fn equal_values_are_shared() {
     let mut w = World::new();
     w.apply("a", r#"{"spec":{"replicas":3}}"#);
     assert!(w.apply("b", r#"{"spec":{"replicas":3}}"#));
-    // Nothing changed but who owns it: no time.
+    // Only ownership changed: no new time.
     assert_eq!(w.owners(), ["b Apply -: .spec.replicas", "a Apply 01: .spec.replicas"]);
     assert_eq!(
         w.conflicts("a", r#"{"spec":{"replicas":4}}"#),
         "Apply failed with 1 conflict: conflict with \"b\": .spec.replicas"
     );
-    // One gives it up: it stays, the other one owns it alone.
+    // One releases it: it is kept, and the other one is the only owner.
     w.apply("a", r#"{"spec":{"paused":true}}"#);
     assert_eq!(w.body(), json(r#"{"spec":{"replicas":3,"paused":true}}"#));
     assert_eq!(w.owners(), ["b Apply -: .spec.replicas", "a Apply 04: .spec.paused"]);
@@ -316,7 +316,7 @@ fn what_is_left_out_is_removed_when_nobody_else_owns_it() {
 fn defaults_inside_of_a_removed_element_go_with_it() {
     let mut w = World::new();
     w.apply("a", r#"{"spec":{"replicas":1,"template":{"containers":[{"name":"c","ports":[{"containerPort":80},{"containerPort":81}]}]}}}"#);
-    // The server fills in what nobody owns.
+    // Fields that the server defaults have no owner.
     let mut object = w.object.take().unwrap();
     let containers = object.object_at_mut(&["spec", "template"]).unwrap().get_mut("containers").unwrap();
     for port in containers.as_array_mut().unwrap()[0].get_mut("ports").unwrap().as_array_mut().unwrap() {

@@ -1,4 +1,4 @@
-//! What becomes of owners: updates, resets, entries that are bad, old or too many.
+//! Ownership: updates, resets, entries that are malformed, old or too many.
 
 use super::*;
 
@@ -12,11 +12,11 @@ fn other_verbs_own_what_they_change() {
         w.owners(),
         ["create Update 01: .spec .metadata.labels .metadata.labels.l", "scaler Update 02: .spec.replicas"]
     );
-    // The same value again gives nothing to anybody.
+    // Writing the same value does not change ownership.
     let before = w.object.clone();
     w.change("other", |o| drop(o.object_at_mut(&["spec"]).unwrap().insert("replicas", 5)));
     assert_eq!(w.object, before);
-    // What is removed is nobody's.
+    // Removed fields have no owner.
     w.change("other", |o| drop(o.object_at_mut(&["metadata"]).unwrap().remove("labels")));
     assert_eq!(w.owners(), ["create Update 01: .spec", "scaler Update 02: .spec.replicas"]);
     // A manager has one entry for each version and subresource.
@@ -43,7 +43,7 @@ fn an_update_takes_from_an_applier_what_it_changes() {
         w.conflicts("a", r#"{"spec":{"replicas":1,"paused":true}}"#),
         "Apply failed with 1 conflict: conflict with \"u\" using test/v1: .spec.replicas"
     );
-    // Left out, it is the updater's to keep.
+    // If omitted, it stays with the updater.
     w.apply("a", r#"{"spec":{"paused":true}}"#);
     assert_eq!(w.body(), json(r#"{"spec":{"replicas":5,"paused":true}}"#));
 }
@@ -104,7 +104,7 @@ fn clients_without_the_field_lose_nothing_and_bad_ones_change_nothing() {
         });
         assert_eq!(w.owners(), ["a Apply 01: .spec.replicas"], "{sent:?}");
     }
-    // Through a subresource nobody can say who owns what.
+    // Ownership cannot be written through a subresource.
     let mut w = World::new();
     w.apply("a", r#"{"spec":{"replicas":1}}"#);
     w.subresource = "status";
@@ -165,7 +165,7 @@ fn entries_are_sorted() {
     let mut shuffled = sorted.to_vec();
     shuffled.reverse();
     shuffled.swap(1, 4);
-    let encoded = Managed::decode(Some(&shuffled.into())).unwrap().encode().unwrap();
+    let encoded = ManagedFields::decode(Some(&shuffled.into())).unwrap().encode().unwrap();
     let managers = |list: &[Value]| {
         list.iter()
             .map(|e| format!("{:?}{:?}", e.str_at(&["manager"]), e.str_at(&["time"])))
@@ -191,16 +191,16 @@ fn bad_entries_are_named() {
         ),
     ];
     for (text, want) in rows {
-        assert_eq!(Managed::decode(Some(&json(text))).unwrap_err().to_string(), want, "{text}");
+        assert_eq!(ManagedFields::decode(Some(&json(text))).unwrap_err().to_string(), want, "{text}");
     }
-    // Of two entries of one manager the later one stands; an applier's version does not make it another one.
+    // Of two entries of one manager the later one is kept; an applier's version does not make it another one.
     let list = json(
         r#"[{"manager":"a","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:a":{}}},
             {"manager":"a","operation":"Apply","apiVersion":"v2","fieldsType":"FieldsV1","fieldsV1":{"f:b":{}}},
             {"manager":"a","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:c":{}}},
             {"manager":"a","operation":"Update","apiVersion":"v2","fieldsType":"FieldsV1","fieldsV1":{"f:d":{}}}]"#,
     );
-    let managed = Managed::decode(Some(&list)).unwrap();
+    let managed = ManagedFields::decode(Some(&list)).unwrap();
     let entries: Vec<_> = managed.entries.iter().map(|e| (e.operation, e.api_version.as_str())).collect();
     assert_eq!(entries, [(Operation::Apply, "v2"), (Operation::Update, "v1"), (Operation::Update, "v2")]);
 }
@@ -219,10 +219,10 @@ fn bad_configurations_are_refused() {
         (r#"{"spec":{"template":{"containers":[{"name":"a","imag":"i"}]}}}"#, ".spec.template.containers[name=\"a\"].imag: field not declared in schema"),
         (r#"{"spec":{"template":{"tolerations":[{"ky":"a"}]}}}"#, ".spec.template.tolerations[0].ky: field not declared in schema"),
         (r#"{"metadata":{"finalizers":[{}]}}"#, ".metadata.finalizers: element 0: associative list without keys has an element that's a map type"),
-        // What is no text is shown in the syntax of upstream's language, and a key without braces.
+        // Non-string values are shown in Go syntax, and keys without braces.
         (r#"{"spec":{"strategy":{"type":[1,"a",{"b":true,"c":1.5,"d":null}]}}}"#, ".spec.strategy.type: expected string, got &value.valueUnstructured{Value:[]interface {}{1, \"a\", map[string]interface {}{\"b\":true, \"c\":1.5, \"d\":interface {}(nil)}}}"),
         (r#"{"spec":{"template":{"containers":[{"name":{"a":1,"b":[2,"c"]}}]}}}"#, ".spec.template.containers[name=a=1b=[2,\"c\"]].name: expected string, got &value.valueUnstructured{Value:map[string]interface {}{\"a\":1, \"b\":[]interface {}{2, \"c\"}}}"),
-        // A list is not looked at any further behind an element that has no name.
+        // A list is not checked further after an element without a name.
         (r#"{"metadata":{"finalizers":["a","a",{},"b","b",{}]}}"#, "errors:\n  .metadata.finalizers: element 2: associative list without keys has an element that's a map type\n  .metadata.finalizers: duplicate entries for key [=\"a\"]"),
         (r#"{"spec":{"a":1,"b":2}}"#, "errors:\n  .spec.a: field not declared in schema\n  .spec.b: field not declared in schema"),
     ];

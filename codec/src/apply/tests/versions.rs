@@ -32,7 +32,7 @@ fn kubectl_takes_over_what_it_applied_before() {
     let last = r#"{"apiVersion":"test/v1","kind":"Deployment","spec":{"replicas":1,"paused":true}}"#;
     let mut w = World::new();
     w.object = Some(annotate(r#"{"spec":{"replicas":1,"paused":false}}"#, last));
-    // `replicas` is as kubectl left it, `paused` is not.
+    // `replicas` is as kubectl applied it, `paused` is not.
     let config = r#"{"metadata":{"annotations":{"n":"<1>"}},"spec":{"replicas":2}}"#;
     w.apply("kubectl", config);
     assert_eq!(w.object.as_ref().unwrap().at(&["spec", "replicas"]), Some(&Value::Int(2)));
@@ -138,17 +138,17 @@ fn ownership_follows_across_versions() {
     let as_v2 = versions.convert(&object, "test/v2").unwrap();
     let error = run(Some(&as_v2), 1, "b", r#"{"spec":{"count":2}}"#, false).unwrap_err();
     assert_eq!(error.to_string(), "Apply failed with 1 conflict: conflict with \"a\": .spec.replicas");
-    // The same applier may change the version: what it leaves out there goes.
+    // The same applier may change the version: fields that it omits there are removed.
     let moved = run(Some(&as_v2), 1, "a", r#"{"spec":{"paused":true}}"#, false).unwrap().unwrap();
     assert_eq!(moved.at(&["spec"]), Some(&json(r#"{"paused":true}"#)));
     let moved = run(Some(&as_v2), 1, "a", r#"{"spec":{"count":1}}"#, false).unwrap().unwrap();
     assert_eq!(moved.at(&["spec"]), Some(&json(r#"{"count":1}"#)));
-    // What another one owns in another version stays.
+    // Fields that another manager owns in another version are kept.
     let shared = run(Some(&as_v2), 1, "b", r#"{"spec":{"count":1}}"#, false).unwrap().unwrap();
     let as_v1 = versions.convert(&shared, "test/v1").unwrap();
     let left = run(Some(&as_v1), 0, "a", r#"{"spec":{"paused":true}}"#, false).unwrap().unwrap();
     assert_eq!(left.at(&["spec"]), Some(&json(r#"{"paused":true,"replicas":1}"#)));
-    // Entries of a version that is gone are dropped by the next change.
+    // Entries of a version that is no longer served are dropped by the next change.
     let text = |v: &Value| format!("{v:?}");
     let mut old = as_v1.clone();
     let list = r#"[{"manager":"old","operation":"Update","apiVersion":"test/v0","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:size":{}}}}]"#;
@@ -178,20 +178,20 @@ fn scale_shares_the_replicas() {
         r#"[{"manager":"hpa","operation":"Update","apiVersion":"autoscaling/v1","subresource":"scale","time":"2026-01-01T00:00:09Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}}}]"#,
     );
     let after = scale::to_parent(Some(&parent), Some(&taken), "test/v1", &paths).unwrap().unwrap();
-    let managed = Managed::decode(Some(&after)).unwrap();
+    let managed = ManagedFields::decode(Some(&after)).unwrap();
     let show: Vec<_> = managed
         .entries
         .iter()
         .map(|e| (e.manager.as_str(), e.api_version.as_str(), e.fields.set().len()))
         .collect();
     assert_eq!(show, [("a", "test/v1", 1), ("hpa", "test/v1", 1)]);
-    // The one who took them writes them again, in another version.
+    // The new owner writes them again, in another version.
     let both = [paths[0].clone(), ("test/v2", paths[0].1.clone())];
     let again = scale::to_parent(Some(&after), Some(&taken), "test/v2", &both).unwrap().unwrap();
-    let managed = Managed::decode(Some(&again)).unwrap();
+    let managed = ManagedFields::decode(Some(&again)).unwrap();
     let show: Vec<_> = managed.entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str())).collect();
     assert_eq!(show, [("a", "test/v1"), ("hpa", "test/v2")]);
-    // A version without replicas, and one that is gone.
+    // A version without replicas, and one that is not served.
     assert_eq!(scale::to_scale(Some(&parent), &[("test/v1", None)]).unwrap(), None);
     assert_eq!(scale::to_parent(Some(&parent), None, "test/v2", &[]).unwrap(), None);
 }
@@ -299,7 +299,8 @@ fn hostile_sizes_cost_no_square_and_no_stack() {
     assert!(fields_v1::has_all_of(&fields, &labels("a")));
     assert!(!fields_v1::has_any_of(&fields, &labels("b")));
 
-    // Two managers of all elements, one in the reverse order of the other; and kubectl, which may take what it applied before.
+    // Two managers of all elements, one in the reverse order of the other; and kubectl, which may take what
+    // it applied before.
     let images = |image: &str, reversed: bool| {
         let name = |i: usize| if reversed { n - 1 - i } else { i };
         let items = (0..n).map(|i| format!(r#"{{"name":"c{}","image":"{image}"}}"#, name(i)));
@@ -330,7 +331,7 @@ fn hostile_sizes_cost_no_square_and_no_stack() {
         .map(|i| crate::tree!({ "manager": format!("m{i}"), "operation": "Update", "apiVersion": "test/v1", "fieldsType": "FieldsV1", "fieldsV1": json(r#"{"f:spec":{"f:replicas":{}}}"#) }))
         .collect();
     let entries = Value::from(entries);
-    let mut managed = Managed::decode(Some(&entries)).unwrap();
+    let mut managed = ManagedFields::decode(Some(&entries)).unwrap();
     managed.cap_updates();
     assert_eq!(managed.entries.len(), MAX_UPDATE_MANAGERS);
 

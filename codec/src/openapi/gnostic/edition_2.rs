@@ -164,7 +164,7 @@ static API_KEY: Message = Message {
     extensions: 5,
 };
 
-/// `SecurityRequirement`: the scopes of each scheme, of which none has any.
+/// `SecurityRequirement`: the scopes of each scheme, which are all empty.
 fn security_requirement(value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     value.as_object()?.keys().for_each(|scheme| put(&mut out, 1, &pair(scheme, &[])));

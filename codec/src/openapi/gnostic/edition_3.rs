@@ -140,7 +140,7 @@ fn additional_properties(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// `DefaultType`, which can say numbers, booleans and strings; of anything else, that there is one.
+/// `DefaultType`, which can hold numbers, booleans and strings; anything else is an empty message.
 fn default(value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match value {

@@ -1,9 +1,9 @@
-//! OpenAPI documents in protobuf, as clients written in Go ask for them
-//! (github.com/google/gnostic-models, `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`).
+//! OpenAPI documents in protobuf, as clients written in Go request them (github.com/google/gnostic-models,
+//! `openapiv2/OpenAPIv2.proto` and `openapiv3/OpenAPIv3.proto`).
 //!
-//! The messages mirror the JSON form, so one walk over the JSON, led by a table of members and numbers
-//! for each message, makes both editions. Only what documents of this module hold is in the tables, and what
-//! CustomResourceDefinitions can add; a member that is in no table is left out, like an unknown field.
+//! The messages mirror the JSON form, so one walk over the JSON, driven by a table of members and field
+//! numbers for each message, encodes both versions. The tables have the members of this module's documents,
+//! and those that CustomResourceDefinitions can add; other members are dropped, like unknown fields.
 
 mod edition_2;
 mod edition_3;
@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::Value;
 
-/// `/openapi/v2` in protobuf, from the JSON that [`super::v2`] writes; of other input, what is out of place is
-/// left out. Takes as much memory as the document while it runs.
+/// `/openapi/v2` in protobuf, from the JSON that [`super::v2`] writes; in other input, unexpected members are
+/// dropped. Takes as much memory as the document while it runs.
 ///
 /// # Errors
 /// The input is no JSON object.
@@ -87,9 +87,10 @@ enum Form {
     One(&'static Message),
     /// A message for each element.
     Each(&'static Message),
-    /// A message that holds, at the number given, a message for each member: its name at 1, its value at 2.
+    /// A message with a repeated message at the given number, one for each member: its name at 1, its value
+    /// at 2.
     Map(u32, Make),
-    /// Whatever the function makes of it; nothing when it makes nothing.
+    /// Encoded by the function; omitted when that returns nothing.
     Other(Make),
     /// The same for each element.
     Others(Make),
@@ -117,7 +118,7 @@ fn message(of: &Message, value: &Value) -> Vec<u8> {
 fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
     let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
     match form {
-        // The empty string, false and zero are what absence means.
+        // The empty string, false and zero are omitted.
         Form::Text => match value.as_str() {
             None | Some("") => {}
             Some(text) => put(out, number, text.as_bytes()),

@@ -1,6 +1,7 @@
-//! JSON Patch (RFC 6902) with the ways of evanphx/json-patch v4, which clients of kube-apiserver know:
+//! JSON Patch (RFC 6902) with the semantics of evanphx/json-patch v4, which kube-apiserver uses:
 //!
-//! - `replace` of a missing object member sets it, `copy` of one sets `null`, `test` of one against `null` passes;
+//! - `replace` of a missing object member sets it, `copy` of one sets `null`, `test` of one against `null`
+//!   passes;
 //! - an operation without `value` has the value `null`;
 //! - negative indices count from the end (`add` at `-1` appends), `+1` and `01` are indices;
 //! - `add` and `remove` do not take the whole document (path `""`), `replace` and `test` do.
@@ -14,13 +15,13 @@ use crate::value::{Map, Value};
 /// Operations in one patch; more are 413.
 pub const MAX_OPERATIONS: usize = 10_000;
 
-/// Bytes of JSON that the `copy` operations of one patch may add together.
+/// Maximum number of bytes that the `copy` operations of one patch may add together.
 pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
-/// Levels that a value may come to lie below the root: what the decoders allow too.
+/// Maximum nesting of the result, which is also that of the decoders.
 pub const MAX_DEPTH: usize = 10_000;
 
-/// Elements moved plus nodes visited by one patch: about a second of work. The most that honest patches reach is
+/// Elements moved plus nodes visited by one patch: about a second of work. Legitimate patches reach at most
 /// the operation limit times the length of a list.
 const MAX_STEPS: usize = 200_000_000;
 
@@ -32,16 +33,16 @@ const MAX_STEPS: usize = 200_000_000;
 pub fn json_patch(target: Value, patch: Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
     let mut doc = target;
-    // Operations go anywhere.
+    // Operations may address any part.
     doc.read_all();
-    let mut patching = Patching { doc, copied: 0, steps: 0 };
+    let mut patching = Patcher { doc, copied: 0, steps: 0 };
     for operation in operations {
         patching.apply(operation).map_err(refused)?;
     }
     Ok(patching.doc)
 }
 
-/// What the text of a failed test ends in.
+/// The end of the message of a failed test.
 const TEST_FAILED: &str = "test failed";
 
 fn refused(why: String) -> PatchError {
@@ -51,7 +52,7 @@ fn refused(why: String) -> PatchError {
     }
 }
 
-/// The members that no operation has, as strict field validation reports them, at most [`MAX_STRICT_ERRORS`]:
+/// The unknown members of operations, as strict field validation reports them, at most [`MAX_STRICT_ERRORS`]:
 /// `json patch unknown field "[0].values"`.
 pub fn json_patch_unknown_fields(patch: &Value) -> Vec<String> {
     let operations = patch.as_array().unwrap_or_default().iter().enumerate();
@@ -120,7 +121,7 @@ fn operations(patch: Value) -> Result<Vec<Map>, PatchError> {
         .collect()
 }
 
-struct Patching {
+struct Patcher {
     doc: Value,
     copied: usize,
     steps: usize,
@@ -128,7 +129,7 @@ struct Patching {
 
 const MISSING: &str = "missing value";
 
-impl Patching {
+impl Patcher {
     fn apply(&mut self, mut operation: Map) -> Result<(), String> {
         let value = operation.remove("value");
         let text = |key: &str| operation.get(key).and_then(Value::as_str);
@@ -151,7 +152,7 @@ impl Patching {
 
     fn add(&mut self, path: &str, value: Value) -> Result<(), String> {
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("add operation does not apply: doc is missing path: \"{path}\": {MISSING}"));
         };
         let moved = at.add(value).map_err(|e| format!("error in add for path: '{path}': {e}"))?;
@@ -159,7 +160,7 @@ impl Patching {
     }
 
     fn remove(&mut self, path: &str) -> Result<(), String> {
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "remove operation does not apply: doc is missing path: \"{path}\": {MISSING}"
             ));
@@ -180,7 +181,7 @@ impl Patching {
         }
         let value = value.unwrap_or_default();
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("replace operation does not apply: doc is missing path: {path}: {MISSING}"));
         };
         let Ok(moved) = at.set(value) else {
@@ -190,7 +191,7 @@ impl Patching {
     }
 
     fn shift(&mut self, from: &str, path: &str) -> Result<(), String> {
-        let Some(source) = Place::find(&mut self.doc, from) else {
+        let Some(source) = PointerTarget::find(&mut self.doc, from) else {
             return Err(format!(
                 "move operation does not apply: doc is missing from path: {from}: {MISSING}"
             ));
@@ -199,7 +200,7 @@ impl Patching {
         let (value, moved) = source.remove().map_err(|e| format!("error in move for path: '{key}': {e}"))?;
         self.count(moved)?;
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "move operation does not apply: doc is missing destination path: {path}: {MISSING}"
             ));
@@ -209,7 +210,7 @@ impl Patching {
     }
 
     fn copy(&mut self, from: &str, path: &str) -> Result<(), String> {
-        let Some(source) = Place::find(&mut self.doc, from) else {
+        let Some(source) = PointerTarget::find(&mut self.doc, from) else {
             return Err(format!(
                 "copy operation does not apply: doc is missing from path: {from}: {MISSING}"
             ));
@@ -217,7 +218,7 @@ impl Patching {
         let key = source.key.to_string();
         let value = match source.get() {
             Ok(Some(value)) => {
-                // Sized before it is copied, so that a refused copy allocates nothing.
+                // Measured before it is copied, so that a refused copy allocates nothing.
                 self.copied += encoded_len(value);
                 if self.copied > MAX_COPIED_BYTES {
                     return Err(format!(
@@ -231,7 +232,7 @@ impl Patching {
             Err(e) => return Err(format!("error in copy for from: '{key}': {e}")),
         };
         self.check_depth(path, &value)?;
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!(
                 "copy operation does not apply: doc is missing destination path: {path}: {MISSING}"
             ));
@@ -245,7 +246,7 @@ impl Patching {
         if path.is_empty() {
             return if value.as_ref() == Some(&self.doc) { Ok(()) } else { Err(failed()) };
         }
-        let Some(at) = Place::find(&mut self.doc, path) else {
+        let Some(at) = PointerTarget::find(&mut self.doc, path) else {
             return Err(format!("test operation does not apply: is missing path: {path}: {MISSING}"));
         };
         match (at.get().map_err(|e| format!("error in test for path: '{path}': {e}"))?, value) {
@@ -255,7 +256,8 @@ impl Patching {
         }
     }
 
-    /// Every operation may nest deeper, a copy doubles; the tree must stay as shallow as a decoded one.
+    /// Every operation may nest deeper, a copy doubles the depth; the tree must not be deeper than a decoded
+    /// one.
     fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), String> {
         let (depth, nodes) = measure(value);
         self.count(nodes)?;
@@ -274,24 +276,24 @@ impl Patching {
     }
 }
 
-/// Where a path ends: an object or list, and the name or index in it, which need not exist.
-struct Place<'d, 'p> {
+/// The target of a JSON pointer: an object or list, and the name or index in it, which need not exist.
+struct PointerTarget<'d, 'p> {
     container: &'d mut Value,
     key: Cow<'p, str>,
 }
 
-impl<'d, 'p> Place<'d, 'p> {
-    /// `None` when the path has no `/` or leads through something that is absent or a scalar. What stands
-    /// before the first `/` is ignored.
-    fn find(doc: &'d mut Value, path: &'p str) -> Option<Place<'d, 'p>> {
+impl<'d, 'p> PointerTarget<'d, 'p> {
+    /// `None` when the path has no `/` or passes an absent value or a scalar. Text before the first `/` is
+    /// ignored.
+    fn find(doc: &'d mut Value, path: &'p str) -> Option<PointerTarget<'d, 'p>> {
         let mut tokens = path.split('/').skip(1).map(unescape);
         let mut key = tokens.next()?;
         let mut container = doc;
         for next in tokens {
-            container = Place { container, key }.into_value()?;
+            container = PointerTarget { container, key }.into_value()?;
             key = next;
         }
-        matches!(container, Value::Object(_) | Value::Array(_)).then_some(Place { container, key })
+        matches!(container, Value::Object(_) | Value::Array(_)).then_some(PointerTarget { container, key })
     }
 
     fn into_value(self) -> Option<&'d mut Value> {
@@ -312,7 +314,7 @@ impl<'d, 'p> Place<'d, 'p> {
         }
     }
 
-    /// Gives back how many elements were moved, as the next two do.
+    /// Returns how many elements were moved, as the next two do.
     fn set(self, value: Value) -> Result<usize, String> {
         match self.container {
             Value::Array(items) => {
@@ -336,12 +338,12 @@ impl<'d, 'p> Place<'d, 'p> {
                 let len = items.len();
                 let i = match self.key.as_ref() {
                     "-" => len,
-                    // One past the end is a place to add at, so indices from the end start there.
+                    // Adding at one past the end is allowed, so negative indices count from there.
                     key => index(key, len + 1).map_err(|e| match e {
-                        BadIndex::NotANumber => {
+                        IndexError::NotANumber => {
                             format!("value was not a proper array index: '{key}': {}", e.text(key))
                         }
-                        BadIndex::OutOfRange(_) => e.text(key),
+                        IndexError::OutOfRange(_) => e.text(key),
                     })?,
                 };
                 items.insert(i, value);
@@ -369,16 +371,16 @@ impl<'d, 'p> Place<'d, 'p> {
     }
 }
 
-enum BadIndex {
+enum IndexError {
     NotANumber,
     OutOfRange(i64),
 }
 
-impl BadIndex {
+impl IndexError {
     fn text(&self, key: &str) -> String {
         match self {
-            BadIndex::NotANumber => format!("strconv.Atoi: parsing \"{key}\": invalid syntax"),
-            BadIndex::OutOfRange(i) => {
+            IndexError::NotANumber => format!("strconv.Atoi: parsing \"{key}\": invalid syntax"),
+            IndexError::OutOfRange(i) => {
                 format!("Unable to access invalid index: {i}: invalid index referenced")
             }
         }
@@ -386,17 +388,17 @@ impl BadIndex {
 }
 
 /// An index below `len`; negative ones count back from `len`.
-fn index(key: &str, len: usize) -> Result<usize, BadIndex> {
-    let i: i64 = key.parse().map_err(|_| BadIndex::NotANumber)?;
+fn index(key: &str, len: usize) -> Result<usize, IndexError> {
+    let i: i64 = key.parse().map_err(|_| IndexError::NotANumber)?;
     let from_start = if i < 0 { i.checked_add_unsigned(len as u64) } else { Some(i) };
-    from_start.and_then(|i| usize::try_from(i).ok()).filter(|&i| i < len).ok_or(BadIndex::OutOfRange(i))
+    from_start.and_then(|i| usize::try_from(i).ok()).filter(|&i| i < len).ok_or(IndexError::OutOfRange(i))
 }
 
 fn existing(key: &str, len: usize) -> Result<usize, String> {
     index(key, len).map_err(|e| e.text(key))
 }
 
-/// A reference token in the clear (RFC 6901): `~1` is `/`, `~0` is `~`.
+/// A reference token, unescaped (RFC 6901): `~1` is `/`, `~0` is `~`.
 fn unescape(token: &str) -> Cow<'_, str> {
     match token.contains('~') {
         // In this order, so that `~01` becomes `~1`.
@@ -405,7 +407,7 @@ fn unescape(token: &str) -> Cow<'_, str> {
     }
 }
 
-/// The bytes that a value takes as compact JSON (strings as if nothing needed an escape: a bound, not a form).
+/// The size of a value as compact JSON, without escapes in strings.
 fn encoded_len(v: &Value) -> usize {
     let mut work = vec![v];
     let mut len = 0;

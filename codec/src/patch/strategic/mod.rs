@@ -1,6 +1,6 @@
-//! Strategic merge patch: a merge patch that knows the types, so that lists can be merged by key.
+//! Strategic merge patch: a merge patch that uses the types, so that lists can be merged by key.
 //!
-//! What upstream's `strategicpatch.StrategicMergeMapPatch` does, by the patch tags of the schema:
+//! The semantics of upstream's `strategicpatch.StrategicMergeMapPatch`, by the patch tags of the schema:
 //!
 //! | in the patch | effect |
 //! |---|---|
@@ -12,10 +12,11 @@
 //! | `$setElementOrder/f: [..]` | the elements of list `f` named there come in that order |
 //! | `$deleteFromPrimitiveList/f: [..]` | these scalars leave list `f` |
 //!
-//! Merged lists keep the server's order among what the patch does not name and the patch's order among what it
-//! names; new elements come first unless `$setElementOrder` says where.
+//! Merged lists keep the server's order among elements that the patch does not name and the patch's order
+//! among those that it names; new elements come first unless `$setElementOrder` says where.
 //!
-//! `order` holds the ordering of lists, `restore` what upstream says of an outcome that has values of wrong types, this file the merge.
+//! `order` has the ordering of lists, `restore` upstream's errors for values of wrong types in the result,
+//! this file the merge.
 
 mod order;
 mod restore;
@@ -35,19 +36,20 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ORDER: &str = "$setElementOrder";
 
-/// Levels at which both object and patch have an object or list. Only self-containing types (JSONSchemaProps) can
-/// pass thirty.
+/// Levels at which both object and patch have an object or list. Only recursive types (JSONSchemaProps)
+/// exceed thirty.
 const MAX_DEPTH: usize = 256;
 
 /// Merges a strategic merge patch into an object of type `root`.
 ///
-/// `target` is the object in the version that `root` describes. The outcome still has to be decoded against the
-/// schema: members of wrong types and unknown members of the patch are taken over as they are.
-/// Costs `O(n log n)` in the sizes of both, whatever the lists hold.
+/// `target` is the object in the version that `root` describes. The result still has to be decoded against
+/// the schema: members of wrong types and unknown members of the patch are copied. Costs `O(n log n)` in the
+/// sizes of both, whatever the lists hold.
 ///
 /// # Errors
-/// 400 when the patch is neither an object nor `null` or a directive is malformed; 500, as upstream, when it does not fit the object: a
-/// missing merge key, an unknown directive, an element of another type; 422 for lists of lists.
+/// 400 when the patch is neither an object nor `null` or a directive is malformed; 500, as upstream, when it
+/// does not fit the object: a missing merge key, an unknown directive, an element of another type; 422 for
+/// lists of lists.
 pub fn strategic_merge(
     target: Value,
     patch: Value,
@@ -97,7 +99,7 @@ struct Merge<'s> {
     schema: &'s Schema,
 }
 
-/// What the schema says of a member: its type, and how a patch treats it.
+/// A member's type and patch strategy.
 struct Member<'s> {
     type_id: TypeId,
     strategy: Option<&'s PatchStrategy>,
@@ -142,7 +144,7 @@ impl<'s> Merge<'s> {
         if let Some(keys) = patch.remove(RETAIN_KEYS) {
             retain_keys(target, &patch, keys)?;
         }
-        // Members that are new, gathered so that a wide patch costs no more than its size.
+        // New members, collected so that a wide patch costs no more than its size.
         let mut added = Vec::new();
         let (patch, ordered) = self.split_ordered(patch)?;
         for (name, list) in ordered {
@@ -188,7 +190,7 @@ impl<'s> Merge<'s> {
         Ok(())
     }
 
-    /// Merges a member that both have. `false`: it is to be removed.
+    /// Merges a member that both have. Returns `false` if it is to be removed.
     fn member(
         &self,
         live: &mut Value,
@@ -220,8 +222,8 @@ impl<'s> Merge<'s> {
         Ok(true)
     }
 
-    /// The member of that name in a type, as upstream looks it up in Go's types. Upstream refuses to look into the
-    /// values of a map; here they have their type and no strategy.
+    /// The member of that name in a type, as upstream looks it up in Go's types. Upstream refuses patches of
+    /// map values; here they have their type and no strategy.
     fn lookup(&self, type_id: TypeId, name: &str) -> Result<Member<'s>, PatchError> {
         match self.schema.get(type_id) {
             Type::Struct(s) => match s.field(name) {
@@ -291,7 +293,7 @@ impl<'s> Merge<'s> {
         self.keyed_list(live, patch, key, member.type_id, depth)
     }
 
-    /// Merges elements by key; new ones come before those that the patch leaves alone.
+    /// Merges elements by key; new ones come before those that the patch does not name.
     fn keyed_list(
         &self,
         live: &mut Vec<Value>,
@@ -321,19 +323,19 @@ impl<'s> Merge<'s> {
         Ok(())
     }
 
-    /// Takes the `$setElementOrder` members and the lists that they order out of a patch.
-    fn split_ordered(&self, patch: Map) -> Result<(Map, Vec<(SmolStr, Ordered)>), PatchError> {
+    /// Removes the `$setElementOrder` members and the lists that they order from a patch.
+    fn split_ordered(&self, patch: Map) -> Result<(Map, Vec<(SmolStr, OrderedList)>), PatchError> {
         if !patch.keys().any(|k| k.starts_with(SET_ORDER)) {
             return Ok((patch, Vec::new()));
         }
         let mut rest = Vec::with_capacity(patch.len());
-        let mut ordered: Vec<(SmolStr, Ordered)> = Vec::new();
+        let mut ordered: Vec<(SmolStr, OrderedList)> = Vec::new();
         for (key, value) in patch {
-            // Directives sort before every field, so that each order is known when its list comes.
+            // Directives sort before every field, so that each order is known before its list.
             if let Some(name) = key.strip_prefix(SET_ORDER) {
                 let Value::Array(order) = value else { return Err(bad_type(goprint::LIST, &value)) };
                 let name = name.strip_prefix('/').ok_or_else(bad_order)?;
-                ordered.push((name.into(), Ordered { order, patch: None }));
+                ordered.push((name.into(), OrderedList { order, patch: None }));
             } else if let Ok(i) = ordered.binary_search_by(|(name, _)| name.cmp(&key)) {
                 let Value::Array(list) = value else { return Err(bad_type(goprint::LIST, &value)) };
                 ordered[i].1.patch = Some(list);
@@ -344,11 +346,11 @@ impl<'s> Merge<'s> {
         Ok((Map::from_members(rest).0, ordered))
     }
 
-    /// Merges a list whose order the patch gives. `None`: there is no such list on either side.
+    /// Merges a list whose order the patch gives. `None` if neither side has the list.
     fn ordered_list(
         &self,
         live: Option<&mut Value>,
-        given: Ordered,
+        given: OrderedList,
         name: &str,
         type_id: TypeId,
         depth: usize,
@@ -360,7 +362,7 @@ impl<'s> Merge<'s> {
         };
         let member = self.lookup_list(type_id, name)?;
         let key = member.merge_key();
-        let Ordered { order, patch } = given;
+        let OrderedList { order, patch } = given;
         order::check_patch_against_order(patch.as_deref().unwrap_or_default(), &order, key)?;
         let objects = match (&live, &patch) {
             (None, None) => return Ok(None),
@@ -373,7 +375,7 @@ impl<'s> Merge<'s> {
                 elements_are_objects(live, patch)?
             }
         };
-        // Where upstream's own order comes from: the list before the patch.
+        // Upstream takes the server's order from the list before the patch.
         let server_order = match &live {
             None => Default::default(),
             Some(live) if objects => order::positions(live, key.unwrap_or_default())?,
@@ -401,8 +403,8 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// A list of the patch with the order that `$setElementOrder` asks for.
-struct Ordered {
+/// A list of the patch with its `$setElementOrder`.
+struct OrderedList {
     order: Vec<Value>,
     patch: Option<Vec<Value>>,
 }
@@ -421,7 +423,7 @@ fn retain_keys(target: &mut Map, patch: &Map, keys: Value) -> Result<(), PatchEr
     Ok(())
 }
 
-/// Carries out the elements that are directives: deletions at once, the rest of the patch comes back with
+/// Processes the elements that are directives: deletions are applied, the rest of the patch is returned with
 /// whether it replaces the list.
 fn list_directives(
     live: &mut Vec<Value>,
@@ -469,8 +471,8 @@ fn elements_are_objects(live: &[Value], patch: &[Value]) -> Result<bool, PatchEr
     Ok(matches!(first, Value::Object(_)))
 }
 
-/// A part of the patch that is new to the object: without the objects that are directives and, if `nulls`, without
-/// `null` members. `None` when it is a directive itself.
+/// A part of the patch without a counterpart in the object: without directive objects and, if `nulls`,
+/// without `null` members. `None` when it is a directive itself.
 fn cleaned(mut value: Value, nulls: bool) -> Option<Value> {
     let is_directive = |v: &Value| v.as_object().is_some_and(|m| m.contains(DIRECTIVE));
     if nulls {

@@ -1,5 +1,5 @@
-//! The order of merged lists: what the patch names in its order, the rest in the server's, woven so that elements
-//! which the server knew keep their sides.
+//! The order of merged lists: elements of the patch in its order, the rest in the server's, merged so that
+//! existing elements keep their relative order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ pub(super) enum Key {
     /// The bits, zero without sign.
     Float(u64),
     String(SmolStr),
-    /// An object or list, which identifies nothing; all of them look the same.
+    /// An object or list, which is not a key; all of them compare equal.
     Compound,
 }
 
@@ -62,7 +62,7 @@ fn first_positions(keys: impl Iterator<Item = Key>) -> Positions {
     positions
 }
 
-/// Where each merge key first stands; an error when an element has none.
+/// The first position of each merge key; an error when an element has none.
 pub(super) fn positions(items: &[Value], key: &str) -> Result<Positions, PatchError> {
     let keys = items.iter().map(|item| element_key(item, key)).collect::<Result<Vec<_>, _>>()?;
     Ok(first_positions(keys.into_iter()))
@@ -100,8 +100,8 @@ pub(super) fn arrange_scalars(items: Vec<Value>, given: &Positions, server: &Pos
     weave(items.into_iter().map(|v| (Key::of(&v), v)).collect(), given, server)
 }
 
-/// Merges the two sorted parts as upstream does: an element of the server's goes first only when the server had
-/// both and had it first.
+/// Merges the two sorted parts as upstream does: an element of the server precedes only when the server had
+/// both, and had it first.
 fn weave(items: Vec<(Key, Value)>, given: &Positions, server: &Positions) -> Vec<Value> {
     let size = items.len();
     let (mut named, mut others): (Vec<_>, Vec<_>) =
@@ -128,7 +128,8 @@ fn weave(items: Vec<(Key, Value)>, given: &Positions, server: &Positions) -> Vec
     merged
 }
 
-/// The list of a patch and its `$setElementOrder` must agree: every element is named there, in the same order.
+/// The list of a patch and its `$setElementOrder` must agree: every element is named there, in the same
+/// order.
 pub(super) fn check_patch_against_order(
     patch: &[Value],
     order: &[Value],

@@ -1,18 +1,18 @@
-//! What upstream says of a patched object that holds values of wrong types.
+//! Upstream's errors for a patched object with values of wrong types.
 //!
-//! After a strategic merge patch upstream makes its typed object without a detour over JSON (k8s.io/apimachinery
-//! `runtime.DefaultUnstructuredConverter`), and so in other words than those of its decoder: it goes by the order of Go's fields, stops at the
-//! first error and names no place. It also takes `2.0` for an integer.
+//! After a strategic merge patch upstream converts to its typed object without JSON (k8s.io/apimachinery
+//! `runtime.DefaultUnstructuredConverter`), with other messages than its decoder: it follows the order of
+//! Go's fields, stops at the first error and names no path. It also takes `2.0` for an integer.
 
 use crate::json::{self, go_type, DecodeOptions};
 use crate::schema::{Scalar, Schema, Type, TypeId};
 use crate::value::level;
 use crate::Value;
 
-/// Makes integers of numbers without a fraction where the type asks for one.
+/// Converts numbers without a fraction to integers where the type requires it.
 ///
 /// # Errors
-/// The text for the first value that its place cannot hold.
+/// The message for the first value of a wrong type.
 pub fn restore(value: &mut Value, schema: &Schema, id: TypeId) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
@@ -51,7 +51,7 @@ fn leaf(value: &mut Value, scalar: &Scalar, schema: &Schema, id: TypeId) -> Resu
             if n.fract() != 0.0 {
                 return convert("float64");
             }
-            // What lies outside is left for the decoder to refuse; upstream cuts it off.
+            // Values out of range are left for the decoder to refuse; upstream truncates them.
             if n.abs() < i64::MAX as f64 {
                 *value = Value::Int(*n as i64);
             }
@@ -69,7 +69,7 @@ fn leaf(value: &mut Value, scalar: &Scalar, schema: &Schema, id: TypeId) -> Resu
             decoded(value, schema, id).map_err(|why| format!("error decoding from json: {why}"))
         }
         (Scalar::Bytes, other) => Err(format!("cannot restore slice from {}", kind(other))),
-        // These read JSON themselves, upstream too.
+        // These types decode JSON themselves, in upstream as well.
         _ => decoded(value, schema, id),
     }
 }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn values_of_wrong_types_by_table() {
-        // What kube-apiserver says of a Deployment.
+        // kube-apiserver's messages for a Deployment.
         let rows = [
             (r#"{"kind":1}"#, "cannot convert int64 to string"),
             (r#"{"metadata":[]}"#, "cannot restore struct from: slice"),

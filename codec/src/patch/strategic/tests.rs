@@ -6,7 +6,7 @@ fn apply(live: &str, patch: &str) -> Result<Value, PatchError> {
     strategic_merge(json(live), json(patch), &schema, root)
 }
 
-/// What the row shows, object, patch, outcome.
+/// Description, object, patch, result.
 const MERGES: &[(&str, &str, &str, &str)] = &[
     (
         "a member is set",
@@ -392,7 +392,7 @@ fn lists_of_lists_are_told_apart_from_elements_of_other_types() {
         apply(r#"{"metadata":{"finalizers":[]}}"#, r#"{"metadata":{"finalizers":[["a"]]}}"#).unwrap_err();
     assert_eq!(error, PatchError::NotApplicable("lists of lists are not supported".into()));
     assert_eq!(apply("{}", "null"), Ok(json("{}")));
-    // A directive that is null goes with the other nulls of what is new.
+    // A null directive is dropped with the other nulls of a new object.
     let patched = apply(r#"{"spec":{}}"#, r#"{"spec":{"paused":{"$patch":null}}}"#);
     assert_eq!(patched, Ok(json(r#"{"spec":{"paused":{}}}"#)));
 }
@@ -416,7 +416,7 @@ fn long_lists_cost_no_square() {
 #[test]
 fn deep_patches_are_bounded() {
     let mut b = crate::patch::testkit::Builder::default();
-    // A type that contains itself, like JSONSchemaProps.
+    // A recursive type, like JSONSchemaProps.
     let itself = TypeId(0);
     let root = b.structure("Props", &[("not", itself, "")]);
     let (schema, root) = b.finish(crate::schema::GVK::new("t", "v1", "Props"), root);
@@ -425,6 +425,6 @@ fn deep_patches_are_bounded() {
     assert_eq!(merged, Ok(nest(100, r#"{"x":1,"y":2}"#)));
     let error = strategic_merge(nest(5_000, "{}"), nest(5_000, "{}"), &schema, root).unwrap_err();
     assert_eq!(error, PatchError::Malformed("exceeded max depth".into()));
-    // Not nested in the object: taken over, at any depth.
+    // Not nested in the object: copied, at any depth.
     assert!(strategic_merge(json("{}"), nest(9_000, r#"{"a":null}"#), &schema, root).is_ok());
 }

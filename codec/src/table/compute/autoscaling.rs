@@ -50,7 +50,7 @@ fn target(metric: &Value, status: Option<&Value>) -> String {
         "resource" | "containerResource" => format!("{}: ", str_at(spec, "name")),
         _ => String::new(),
     };
-    // What Go prints for a quantity that is not there.
+    // Go's print of a nil quantity.
     const NIL: &str = "<nil>";
     let now = |field: &str| current.map(|c| at(c, field).and_then(Value::as_str).unwrap_or(NIL));
     let unknown = |text: Option<&str>| text.unwrap_or("<unknown>").to_owned();

@@ -14,8 +14,8 @@ use super::age::Now;
 use super::cell::{Cell, Computation};
 use super::read;
 
-/// Texts with commas between them, cut after `max` with a note of how many more there are. `count` is how
-/// many there are in all.
+/// Texts joined by a separator, truncated after `max` with the number of the rest. `count` is the total
+/// number.
 fn with_more<'a>(texts: impl Iterator<Item = &'a str>, separator: &str, count: usize, max: usize) -> String {
     let mut text = read::join(texts.take(max), separator);
     if count > max {

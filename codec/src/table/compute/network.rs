@@ -38,7 +38,7 @@ pub const SERVICE_EXTERNAL_IP: Computation = Computation {
     },
 };
 
-/// The addresses that a load balancer listens on, sorted, each once.
+/// The addresses of a load balancer, sorted, each once.
 fn balancer_addresses(object: &Value) -> BTreeSet<&str> {
     items(object, "status.loadBalancer.ingress")
         .iter()
@@ -163,7 +163,7 @@ pub const INGRESS_CLASS_NAME: Computation = Computation {
     cell: |class, _| named_default(class, &["ingressclass.kubernetes.io/is-default-class"]),
 };
 
-/// A name, marked where one of the annotations says that the object is the default one.
+/// A name, marked if one of the annotations makes the object the default.
 pub(super) fn named_default<'a>(object: &'a Value, annotations: &[&str]) -> Cell<'a> {
     let name = str_at(object, "metadata.name");
     let set = at(object, "metadata.annotations");

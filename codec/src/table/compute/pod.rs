@@ -7,7 +7,7 @@ use crate::time::Timestamp;
 use crate::Value;
 use std::borrow::Cow;
 
-/// What the summary reads.
+/// The paths that the summary reads.
 pub const SUMMARY: &[&str] = &[
     "metadata.deletionTimestamp",
     "spec.containers#",
@@ -56,7 +56,7 @@ pub fn restarts<'a>(summary: &Summary<'a>, now: Now) -> Cell<'a> {
 pub const IP: Computation = Computation {
     reads: &["status.podIP", "status.podIPs[].ip"],
     cell: |pod, _| {
-        // The single field decides where both are there, as upstream's conversion has it.
+        // If both are set, the singular field takes precedence, as in upstream's conversion.
         let first = items(pod, "status.podIPs").first().map_or("", |ip| str_at(ip, "ip"));
         or(or(str_at(pod, "status.podIP"), first), "<none>").into()
     },
@@ -75,7 +75,7 @@ pub const READINESS_GATES: Computation = Computation {
     },
 };
 
-/// What a row of a finished pod is marked with.
+/// The row condition of a finished pod.
 pub fn completed(pod: &Value) -> Option<RowCondition> {
     match str_at(pod, "status.phase") {
         "Succeeded" => Some(RowCondition {
@@ -92,7 +92,7 @@ fn is_true(conditions: &[Value], kind: &str) -> bool {
     condition(conditions, kind).is_some_and(|c| str_at(c, "status") == "True")
 }
 
-/// What containers, conditions and phase of a pod come to.
+/// The summary of a pod's containers, conditions and phase.
 pub struct Summary<'a> {
     /// Containers that are ready, sidecars included.
     ready: i64,
@@ -102,11 +102,11 @@ pub struct Summary<'a> {
     restarts: Restarts<'a>,
 }
 
-/// How often containers were restarted, and when the last of them ended before that.
+/// Restarts of containers, and the end of the last terminated one.
 #[derive(Clone, Copy, Default)]
 struct Restarts<'a> {
     count: i64,
-    /// As a moment, and as text.
+    /// As a timestamp, and as text.
     last: Option<(Timestamp, &'a str)>,
 }
 
@@ -184,7 +184,7 @@ impl<'a> Summary<'a> {
             restarts = sidecar_restarts;
             let mut running = false;
             let mut error: Option<Cow<'a, str>> = None;
-            // From the last to the first, so that the first container has the last word.
+            // From the last to the first, so that the first container takes precedence.
             for container in items(pod, "status.containerStatuses").iter().rev() {
                 restarts.add(container);
                 let waiting = str_at(container, "state.waiting.reason");

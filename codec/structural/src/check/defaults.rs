@@ -1,4 +1,4 @@
-//! Defaults have no unknown fields and are valid.
+//! Checks that defaults have no unknown fields and are valid.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::tree;
@@ -10,7 +10,7 @@ use crate::node::{Node, NodeId};
 use crate::props::Props;
 use crate::{embedded, prune, validate};
 
-/// What is wrong with the defaults of a schema that is structural; `nodes` are what it compiles to.
+/// The errors of the defaults of a structural schema; `nodes` is its compiled form.
 pub(crate) fn errors(
     nodes: &[Node],
     root: NodeId,
@@ -19,32 +19,32 @@ pub(crate) fn errors(
     require_pruned: bool,
 ) -> Vec<FieldError> {
     let mut check = Check { nodes, require_pruned, errors: Vec::new() };
-    check.walk(path, schema, root, true, &Around::Root, root);
+    check.walk(path, schema, root, true, &Enclosing::Root, root);
     check.errors
 }
 
-/// How a value lies in the metadata of the object that it is part of.
-enum Around<'a> {
-    /// In none.
+/// The position of a value in the metadata of the enclosing object.
+enum Enclosing<'a> {
+    /// Not in metadata.
     Root,
-    Field(&'a Around<'a>, &'a SmolStr),
-    Element(&'a Around<'a>),
+    Field(&'a Enclosing<'a>, &'a SmolStr),
+    Element(&'a Enclosing<'a>),
 }
 
-impl Around<'_> {
-    /// The object with nothing but the value.
+impl Enclosing<'_> {
+    /// The enclosing object with only the value.
     fn wrap(&self, value: Value) -> Value {
         match self {
-            Around::Root => value,
-            Around::Field(outer, name) => {
+            Enclosing::Root => value,
+            Enclosing::Field(outer, name) => {
                 outer.wrap(Value::Object([((*name).clone(), value)].into_iter().collect::<Map>()))
             }
-            Around::Element(outer) => outer.wrap(Value::Array(vec![value])),
+            Enclosing::Element(outer) => outer.wrap(Value::Array(vec![value])),
         }
     }
 
     fn is_in_metadata(&self) -> bool {
-        !matches!(self, Around::Root)
+        !matches!(self, Enclosing::Root)
     }
 }
 
@@ -61,7 +61,7 @@ impl<'a> Check<'a> {
         schema: Props<'_>,
         id: NodeId,
         is_object: bool,
-        around: &Around<'_>,
+        around: &Enclosing<'_>,
         object: NodeId,
     ) {
         // Additional properties can have no defaults.
@@ -77,12 +77,12 @@ impl<'a> Check<'a> {
         id: NodeId,
         node: &'a Node,
         is_object: bool,
-        around: &Around<'_>,
+        around: &Enclosing<'_>,
         object: NodeId,
     ) {
         let is_object = is_object || node.embedded_resource;
         let (around, object) = match node.embedded_resource {
-            true => (&Around::Root, id),
+            true => (&Enclosing::Root, id),
             false => (around, object),
         };
         if let Some(default) = schema.get("default") {
@@ -95,8 +95,8 @@ impl<'a> Check<'a> {
         if let (Some(schema), Some(id)) = (schema.item(), node.items) {
             let path = path.child("items");
             match around.is_in_metadata() {
-                true => self.walk(&path, schema, id, false, &Around::Element(around), object),
-                false => self.walk(&path, schema, id, false, &Around::Root, object),
+                true => self.walk(&path, schema, id, false, &Enclosing::Element(around), object),
+                false => self.walk(&path, schema, id, false, &Enclosing::Root, object),
             }
         }
         let fields = path.child("properties");
@@ -104,8 +104,8 @@ impl<'a> Check<'a> {
             let path = fields.key(name);
             let inside = around.is_in_metadata() || (is_object && prune::is_meta_field(name));
             match inside {
-                true => self.walk(&path, schema, *id, false, &Around::Field(around, name), object),
-                false => self.walk(&path, schema, *id, false, &Around::Root, object),
+                true => self.walk(&path, schema, *id, false, &Enclosing::Field(around, name), object),
+                false => self.walk(&path, schema, *id, false, &Enclosing::Root, object),
             }
         }
     }
@@ -130,7 +130,7 @@ impl<'a> Check<'a> {
         self.errors.append(&mut errors);
     }
 
-    /// A default of a field of metadata: an object with nothing else in it must be good.
+    /// A default of a field of metadata: an object with nothing else must be valid.
     fn metadata(&mut self, path: &Path<'_>, default: &Value, id: NodeId, around: &Value, object: NodeId) {
         let mut whole = tree!({ "apiVersion": "validation/v1", "kind": "Validation" });
         if let (Some(whole), Some(around)) = (whole.as_object_mut(), around.as_object()) {

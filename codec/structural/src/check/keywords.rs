@@ -1,4 +1,4 @@
-//! Which keywords are there, and which go together.
+//! Which keywords are allowed, and in which combinations.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::value::{level, Value};
@@ -8,7 +8,7 @@ use crate::node::Kind;
 use crate::props::{AdditionalProps, Items, Props};
 use crate::prune::is_meta_field;
 
-/// Rules that an update need not follow when the old definition did not.
+/// Rules that an update may violate if the old definition did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     /// Types are those of OpenAPI.
@@ -19,19 +19,19 @@ pub(crate) struct Rules {
     pub map_keys: bool,
 }
 
-/// What is wrong with a schema and all within it. `path` leads to `openAPIV3Schema`.
+/// The errors of a schema and its subschemas. `path` is that of `openAPIV3Schema`.
 pub(crate) fn errors(path: &Path<'_>, root: Props<'_>, rules: Rules) -> Vec<FieldError> {
     let mut check = Check { rules, errors: Vec::new() };
-    check.schema(path, root, true, Inside::default());
+    check.schema(path, root, true, Scope::default());
     check.errors
 }
 
-/// What holds where a schema stands.
+/// The context of a schema.
 #[derive(Clone, Default)]
-struct Inside {
+struct Scope {
     /// In `metadata`, `kind` or `apiVersion` of an object.
     metadata: bool,
-    /// Why there can be no defaults.
+    /// Why defaults are not allowed.
     no_defaults: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Check {
         self.errors.push(FieldError::invalid(path, value, why));
     }
 
-    /// A keyword that wants a type.
+    /// A keyword that requires a type.
     fn wants_type(&mut self, path: &Path<'_>, schema: Props<'_>, wanted: &str, why: &str) {
         match schema.kind() {
             kind if kind == wanted => {}
@@ -64,11 +64,11 @@ impl Check {
         }
     }
 
-    fn schema(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Inside) {
+    fn schema(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Scope) {
         level(|| self.schema_here(path, schema, is_root, inside));
     }
 
-    fn schema_here(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Inside) {
+    fn schema_here(&mut self, path: &Path<'_>, schema: Props<'_>, is_root: bool, inside: Scope) {
         self.own(path, schema, &inside);
         if schema.is("uniqueItems") {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
@@ -134,8 +134,8 @@ impl Check {
         }
     }
 
-    /// What concerns the schema alone.
-    fn own(&mut self, path: &Path<'_>, schema: Props<'_>, inside: &Inside) {
+    /// Checks of the schema itself.
+    fn own(&mut self, path: &Path<'_>, schema: Props<'_>, inside: &Scope) {
         let kind = schema.kind();
         if self.rules.valid_type && !kind.is_empty() && !TYPES.contains(&kind) {
             self.errors.push(FieldError::not_supported(path.child("type"), &kind.into(), &TYPES));
@@ -258,7 +258,7 @@ impl Check {
     }
 }
 
-/// Whether a schema describes values that are owned as a whole.
+/// Whether a schema is atomic.
 fn is_atomic(schema: Props<'_>) -> bool {
     let says = |key: &str| schema.get(key).and_then(Value::as_str);
     match schema.kind() {
@@ -268,7 +268,7 @@ fn is_atomic(schema: Props<'_>) -> bool {
     }
 }
 
-/// What is wrong with keys and elements of sets and maps.
+/// The errors of keys and elements of sets and maps.
 fn map_key_errors(path: &Path<'_>, schema: Props<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let list_type = schema.text("x-kubernetes-list-type");
@@ -297,29 +297,29 @@ fn map_key_errors(path: &Path<'_>, schema: Props<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// Whether a schema, or one within, has a type that is none.
+/// Whether a schema, or a subschema, has an unknown type.
 pub(crate) fn has_invalid_type(root: Props<'_>) -> bool {
     root.any(&mut |s| !s.kind().is_empty() && !TYPES.contains(&s.kind()))
 }
 
-/// Whether a set, here or within, has elements that are not atomic.
+/// Whether a set, here or in a subschema, has elements that are not atomic.
 pub(crate) fn has_divisible_set(root: Props<'_>) -> bool {
     root.any(&mut |s| {
         s.text("x-kubernetes-list-type") == "set" && s.item().is_some_and(|item| !is_atomic(item))
     })
 }
 
-/// Whether keys or elements of a set or map, here or within, are not as they should be.
+/// Whether keys or elements of a set or map, here or in a subschema, violate the rules.
 pub(crate) fn has_loose_keys(root: Props<'_>) -> bool {
     root.any(&mut |s| !map_key_errors(&Path::Root, s).is_empty())
 }
 
-/// Whether there is a default, here or within.
+/// Whether there is a default, here or in a subschema.
 pub(crate) fn has_defaults(root: Props<'_>) -> bool {
     root.any(&mut |s| s.has("default"))
 }
 
-/// The first keyword that no structural schema has, as compiling tells of it.
+/// The first keyword that structural schemas do not have, as a compile error.
 pub(crate) fn not_convertible(root: Props<'_>) -> Option<compile::CompileError> {
     let mut found = None;
     root.any(&mut |s| {
@@ -329,7 +329,7 @@ pub(crate) fn not_convertible(root: Props<'_>) -> Option<compile::CompileError> 
     found
 }
 
-/// Formats that are not known and so not checked, in order, each once.
+/// Unknown formats, which are not checked, in order, each once.
 pub(crate) fn unknown_formats(root: Props<'_>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     root.any(&mut |s| {

@@ -2,9 +2,9 @@
 //!
 //! | module | subject | upstream |
 //! |---|---|---|
-//! | [`structure`] | what is structural | `pkg/apiserver/schema/{validation,complete}.go` |
+//! | [`structure`] | structural schemas | `pkg/apiserver/schema/{validation,complete}.go` |
 //! | [`defaults`] | whether defaults are valid and pruned | `pkg/apiserver/schema/defaulting/validation.go` |
-//! | [`keywords`] | which keywords go together | `pkg/apis/apiextensions/validation` |
+//! | [`keywords`] | combinations of keywords | `pkg/apis/apiextensions/validation` |
 
 pub(super) mod defaults;
 pub(super) mod keywords;
@@ -12,7 +12,7 @@ pub(super) mod structure;
 
 use plinth_codec::value::Value;
 
-/// Whether upstream's type of a keyword holds its zero value, which is as good as nothing.
+/// Whether a keyword has its zero value, which counts as unset.
 pub(super) fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -1,4 +1,5 @@
-//! What is structural: each field is specified outside of junctors, with a type, and junctors hold value validations only.
+//! Structural schemas: each field is specified outside of junctors, with a type, and junctors hold value
+//! validations only.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::regexp;
@@ -7,18 +8,18 @@ use plinth_codec::value::{level, Value};
 use super::is_zero;
 use crate::props::{AdditionalProps, Props};
 
-/// Where a schema stands.
+/// The position of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     Root,
     Item,
     Field,
 }
 
-/// What keeps a schema from being structural, in order of the text. `path` leads to `openAPIV3Schema`.
+/// The reasons why a schema is not structural, in document order. `path` is that of `openAPIV3Schema`.
 pub(crate) fn errors(path: &Path<'_>, root: Props<'_>) -> Vec<FieldError> {
     let mut check = Check { errors: Vec::new() };
-    check.invariants(root, Place::Root, path);
+    check.invariants(root, Position::Root, path);
     check.value_completeness(root, Some(root), path, path);
     check.errors.sort_by_cached_key(ToString::to_string);
     check.errors
@@ -41,26 +42,26 @@ impl Check {
         self.errors.push(FieldError::invalid(path, &value.into(), why));
     }
 
-    fn invariants(&mut self, s: Props<'_>, place: Place, path: &Path<'_>) {
+    fn invariants(&mut self, s: Props<'_>, place: Position, path: &Path<'_>) {
         level(|| self.invariants_here(s, place, path));
     }
 
-    fn invariants_here(&mut self, s: Props<'_>, place: Place, path: &Path<'_>) {
+    fn invariants_here(&mut self, s: Props<'_>, place: Position, path: &Path<'_>) {
         match s.item() {
-            Some(item) => self.invariants(item, Place::Item, &path.child("items")),
+            Some(item) => self.invariants(item, Position::Item, &path.child("items")),
             None if s.kind() == "array" => self.require(path.child("items"), "must be specified"),
             None => {}
         }
         let fields = path.child("properties");
         for (name, schema) in s.named("properties") {
-            self.invariants(schema, Place::Field, &fields.key(name));
+            self.invariants(schema, Position::Field, &fields.key(name));
         }
         let additional = path.child("additionalProperties");
-        if s.has("additionalProperties") && place == Place::Root {
+        if s.has("additionalProperties") && place == Position::Root {
             self.forbid(additional, "must not be used at the root");
         }
         if let Some(schema) = s.additional_schema() {
-            self.invariants(schema, Place::Field, &additional);
+            self.invariants(schema, Position::Field, &additional);
         }
 
         if s.int_or_string() && s.preserves() {
@@ -71,8 +72,8 @@ impl Check {
             let path = path.child("x-kubernetes-embedded-resource");
             self.refuse(path, true, "must be false if x-kubernetes-int-or-string is true");
         }
-        let first_says = s.schemas("allOf").next().is_some_and(Props::says_int_or_string);
-        self.value_validation(s, s.says_int_or_string(), first_says, path);
+        let first_says = s.schemas("allOf").next().is_some_and(Props::has_int_or_string_alternatives);
+        self.value_validation(s, s.has_int_or_string_alternatives(), first_says, path);
 
         let kind = s.kind();
         if s.embeds() && kind != "object" {
@@ -83,19 +84,19 @@ impl Check {
             }
         } else if kind.is_empty() && !s.int_or_string() && !s.preserves() {
             let why = match place {
-                Place::Root => "must not be empty at the root",
-                Place::Item => "must not be empty for specified array items",
-                Place::Field => "must not be empty for specified object fields",
+                Position::Root => "must not be empty at the root",
+                Position::Item => "must not be empty for specified array items",
+                Position::Field => "must not be empty for specified object fields",
             };
             self.require(path.child("type"), why);
         }
         if s.embeds() && s.has("additionalProperties") {
             self.forbid(additional, "must not be used if x-kubernetes-embedded-resource is set");
         }
-        if place == Place::Root && !kind.is_empty() && kind != "object" {
+        if place == Position::Root && !kind.is_empty() && kind != "object" {
             self.refuse(path.child("type"), kind, "must be object at the root");
         }
-        let has_metadata = place == Place::Root || s.embeds();
+        let has_metadata = place == Position::Root || s.embeds();
         for name in ["kind", "apiVersion"] {
             if let Some(field) = s.property(name).filter(|f| has_metadata && f.kind() != "string") {
                 self.refuse(fields.key(name).child("type"), field.kind(), "must be string");
@@ -111,24 +112,24 @@ impl Check {
     }
 
     /// The schema of `metadata` may restrict names and nothing else.
-    fn metadata(&mut self, s: Props<'_>, has_metadata: bool, place: Place, path: &Path<'_>) {
+    fn metadata(&mut self, s: Props<'_>, has_metadata: bool, place: Position, path: &Path<'_>) {
         if has_metadata && s.kind() != "object" {
             self.refuse(path.child("type"), s.kind(), "must be object");
         }
         let is_allowed = |(key, value): (&smol_str::SmolStr, &Value)| match key.as_str() {
             "type" | "default" => true,
             "properties" => s.named("properties").all(|(n, _)| matches!(n.as_str(), "name" | "generateName")),
-            // To allow no others is to say something.
+            // `false` counts as set.
             "additionalProperties" => value.is_null(),
             _ => is_zero(value),
         };
-        if place == Place::Root && !s.0.iter().all(is_allowed) {
+        if place == Position::Root && !s.0.iter().all(is_allowed) {
             let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             self.forbid(*path, why);
         }
     }
 
-    /// `skip_any` and `skip_first` let the alternatives pass that `x-kubernetes-int-or-string` stands for.
+    /// `skip_any` and `skip_first` allow the alternatives that `x-kubernetes-int-or-string` implies.
     fn value_validation(&mut self, s: Props<'_>, skip_any: bool, skip_first: bool, path: &Path<'_>) {
         for key in ["anyOf", "allOf", "oneOf"] {
             let junctor = path.child(key);

@@ -10,7 +10,7 @@ use plinth_codec::value::Value;
 use super::schema::Options;
 use super::view::View;
 
-/// Versions of ConversionReview that this server speaks.
+/// Versions of ConversionReview that this server supports.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 pub(super) fn errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
@@ -91,7 +91,7 @@ fn service_errors(path: &Path<'_>, service: &Value, errors: &mut Vec<FieldError>
             errors.push(FieldError::required(path.child(key), ""));
         }
     }
-    // The port is 443 when it is not said.
+    // The default port is 443.
     if let Some(port) = service.get("port").filter(|p| p.as_int().is_none_or(|p| !(1..=65535).contains(&p))) {
         if !port.is_null() {
             let why = "port is not valid: must be between 1 and 65535, inclusive";
@@ -141,7 +141,7 @@ fn is_known(version: &Value) -> bool {
     version.as_str().is_some_and(|version| REVIEW_VERSIONS.contains(&version))
 }
 
-/// Whether the webhook takes a version that this server speaks, or does not say which it takes.
+/// Whether the webhook accepts a version that this server supports, or does not list versions.
 pub(super) fn has_known_review_version(view: &View<'_>) -> bool {
     let webhook = view.spec.get("conversion").and_then(|c| c.get("webhook"));
     let versions = webhook.and_then(|w| w.get("conversionReviewVersions")).and_then(Value::as_array);
@@ -158,7 +158,8 @@ fn ca_bundle(client: &Value) -> &str {
     client.str_at(&["caBundle"]).unwrap_or_default()
 }
 
-/// Whether a bundle (base64) has a certificate in a PEM block. What the certificate says is for the TLS client.
+/// Whether a bundle (base64) has a certificate in a PEM block. The certificate itself is checked by the TLS
+/// client.
 fn is_pem(bundle: &str) -> bool {
     let blocks = base64_text::decode(bundle).ok().and_then(|text| pem::parse(&text).ok());
     let is_certificate =

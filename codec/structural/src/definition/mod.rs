@@ -1,13 +1,14 @@
-//! Whether a CustomResourceDefinition is valid (apiextensions-apiserver, `pkg/apis/apiextensions/validation`).
+//! Whether a CustomResourceDefinition is valid (apiextensions-apiserver,
+//! `pkg/apis/apiextensions/validation`).
 //!
-//! Definitions come as trees of apiextensions.k8s.io/v1, decoded against the built-in schema and defaulted. With
-//! one version, or several that say the same, errors name the fields of upstream's internal form, as upstream
-//! does: `spec.validation.openAPIV3Schema`, `spec.additionalPrinterColumns[0].JSONPath`, `spec.subresources`,
-//! `spec.conversion.webhookClientConfig`.
+//! Definitions come as trees of apiextensions.k8s.io/v1, decoded against the built-in schema and defaulted.
+//! With one version, or several with equal parts, errors name the fields of upstream's internal form, as
+//! upstream does: `spec.validation.openAPIV3Schema`, `spec.additionalPrinterColumns[0].JSONPath`,
+//! `spec.subresources`, `spec.conversion.webhookClientConfig`.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `view` | the internal form: what all versions say alike is said once |
+//! | `view` | the internal form, with common parts of all versions at the top |
 //! | `schema` | the schema of a version |
 //! | `parts` | columns, subresources, selectable fields, names, deprecation |
 //! | `conversion` | conversion by webhook |
@@ -27,11 +28,11 @@ use super::props::Props;
 use schema::Options;
 use view::{Validation, Version, View};
 
-/// The annotation that says that a definition in a protected group was approved.
+/// The annotation with the approval of a definition in a protected group.
 const APPROVAL: &str = "api-approved.kubernetes.io";
 
-/// What is wrong with a new definition, in `spec` and `status` and its approval annotation. The other rules of `metadata`
-/// are those of all objects; that the name must be `<plural>.<group>` is told here.
+/// Validates a new definition: `spec`, `status` and the approval annotation. The other rules of `metadata`
+/// are those of all objects; that the name must be `<plural>.<group>` is checked here.
 pub fn validate(definition: &Value) -> Vec<FieldError> {
     let view = View::new(definition);
     let mut errors = Vec::from_iter(name_errors(definition, &view));
@@ -43,7 +44,7 @@ pub fn validate(definition: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the new state of a definition. Rules that the old state breaks already are not asked for.
+/// Validates an update of a definition. Rules that the old definition violates are not applied.
 pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let (view, before) = (View::new(new), View::new(old));
     let mut errors = spec_errors(&view, &Options::of_update(&view, &before, old));
@@ -70,7 +71,7 @@ pub fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a write to `/status` of a definition.
+/// Validates a write to `/status` of a definition.
 pub fn validate_status_update(new: &Value) -> Vec<FieldError> {
     let path = Path::Root;
     let path = path.child("status");
@@ -80,7 +81,7 @@ pub fn validate_status_update(new: &Value) -> Vec<FieldError> {
     }
 }
 
-/// What to warn of when a definition is written: formats that are not known and so not checked.
+/// Warnings for a written definition: unknown formats, which are not checked.
 pub fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let formats = |definition: &Value| -> Vec<String> {
         let view = View::new(definition);
@@ -154,7 +155,7 @@ fn group_error(path: &Path<'_>, group: &str) -> Option<FieldError> {
     }
 }
 
-/// Versions that must have a schema and have none, where there is none for all of them.
+/// Versions without a required schema.
 fn missing_schemas(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let has_schema = |validation: Option<Validation<'_>>| validation.is_some_and(|v| v.schema().is_some());
     let mut errors = Vec::new();
@@ -206,7 +207,7 @@ fn version_errors(
     errors
 }
 
-/// What is wrong with the versions as a whole.
+/// The errors of the list of versions.
 fn versions_errors(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let versions_path = path.child("versions");
@@ -230,7 +231,7 @@ fn versions_errors(path: &Path<'_>, view: &View<'_>) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with what stands beside the versions and holds for all of them.
+/// The errors of the parts that are common to all versions.
 fn common_errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(validation) = view.validation {
@@ -259,7 +260,7 @@ fn common_errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<Fie
     errors
 }
 
-/// A text that must be one of a few.
+/// A string that must be one of a few.
 fn one_of(path: &Path<'_>, value: &str, accepted: &[&str]) -> Option<FieldError> {
     match value {
         "" => Some(FieldError::required(path, "")),
@@ -301,7 +302,7 @@ fn stored_version_errors(definition: &Value, view: &View<'_>) -> Vec<FieldError>
     errors
 }
 
-/// How a definition in a protected group stands with its approval.
+/// The approval state of a definition in a protected group.
 #[derive(PartialEq, Eq)]
 enum Approval {
     Invalid,

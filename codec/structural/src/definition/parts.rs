@@ -7,7 +7,7 @@ use plinth_codec::value::{Map, Value};
 use super::view::Version;
 use crate::props::Props;
 
-/// Fields that objects of a version can be selected by.
+/// Maximum number of selectable fields of a version.
 pub(super) const MAX_SELECTABLE: usize = 8;
 
 /// Names in `spec.names` or `status.acceptedNames`.
@@ -69,7 +69,7 @@ pub(super) fn deprecation_errors(path: &Path<'_>, version: &Version<'_>) -> Vec<
     why.into_iter().map(|why| FieldError::invalid(at, &warning.into(), why)).collect()
 }
 
-/// Whether `/status` is on.
+/// Whether the status subresource is enabled.
 pub(super) fn has_status(subresources: &Value) -> bool {
     subresources.get("status").is_some_and(|status| !status.is_null())
 }
@@ -98,7 +98,7 @@ pub(super) fn subresource_errors(path: &Path<'_>, subresources: &Value) -> Vec<F
     errors
 }
 
-/// Upstream checks no more of these paths than how they begin.
+/// Upstream only checks how these paths begin.
 fn json_path_error(path: &Path<'_>, given: &str) -> Option<FieldError> {
     (!given.starts_with('.'))
         .then(|| FieldError::invalid(path, &given.into(), "must be a simple json path starting with ."))
@@ -137,7 +137,7 @@ pub(super) fn column_errors(path: &Path<'_>, columns: &[Value]) -> Vec<FieldErro
     errors
 }
 
-/// `bounded` is false for fields that were too many before.
+/// `bounded` is false if there were too many fields before.
 pub(super) fn selectable_errors(
     path: &Path<'_>,
     fields: &[Value],
@@ -179,7 +179,7 @@ pub(super) fn selectable_errors(
     errors
 }
 
-/// The schema that a path of fields and keys leads to: `.spec.color`; `None` below `additionalProperties: true`.
+/// The schema at a path of fields and keys: `.spec.color`; `None` below `additionalProperties: true`.
 fn field_at<'a>(text: &str, schema: Props<'a>) -> Result<Option<Props<'a>>, String> {
     const NO_FIELD: &str = "does not refer to a valid field";
     let mut at = Some(schema);

@@ -1,4 +1,4 @@
-//! The schema of a version, and which rules an update need not follow.
+//! The schema of a version, and the rules that an update may violate.
 
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::value::Value;
@@ -10,7 +10,7 @@ use crate::compile;
 use crate::props::Props;
 use crate::rules;
 
-/// Which rules hold. On an update, those hold that the old definition followed.
+/// Which rules apply. On an update, those that the old definition satisfied.
 pub(super) struct Options {
     /// Each version has a schema.
     pub schema_required: bool,
@@ -19,11 +19,11 @@ pub(super) struct Options {
     pub structural: bool,
     pub pruned_defaults: bool,
     pub keywords: keywords::Rules,
-    /// A version of ConversionReview that this server knows is among those that the webhook takes.
+    /// The webhook accepts a version of ConversionReview that this server supports.
     pub known_review_version: bool,
     /// The CA bundle of the webhook may be malformed.
     pub any_ca_bundle: bool,
-    /// Versions whose schema is as it was: single rules that cost too much may stay.
+    /// Versions with an unchanged schema: single rules that cost too much are allowed.
     pub costs_kept: Vec<String>,
     /// Versions that may keep too many selectable fields; empty text for all versions together.
     pub selectable_kept: Vec<String>,
@@ -97,7 +97,7 @@ fn has_unpruned_defaults(root: Props<'_>) -> bool {
     all.iter().any(|error| error.message.ends_with(": must not have unknown fields"))
 }
 
-/// Versions whose schema is what it was.
+/// Versions with an unchanged schema.
 fn costs_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
     let same = |version: &&Version<'_>| {
         old.versions.iter().any(|before| before.name == version.name)
@@ -122,7 +122,7 @@ fn selectable_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
     kept
 }
 
-/// Keywords that can stand at the root beside a status subresource, as upstream's types call them.
+/// Keywords that are allowed at the root with a status subresource, by the names of upstream's Go fields.
 const AT_ROOT: &[(&str, &str)] = &[
     ("description", "Description"),
     ("type", "Type"),
@@ -148,8 +148,8 @@ const AT_ROOT: &[(&str, &str)] = &[
     ("x-kubernetes-validations", "XValidations"),
 ];
 
-/// What is wrong with the schema of a version. `path` leads to its `schema`, or to `spec.validation`, which counts as the
-/// first version's.
+/// Validates the schema of a version. `path` is that of its `schema`, or of `spec.validation`, which counts
+/// as the first version's.
 pub(super) fn errors(
     path: &Path<'_>,
     validation: Validation<'_>,
@@ -166,7 +166,7 @@ pub(super) fn errors(
     if schema.is("nullable") {
         errors.push(FieldError::forbidden(at.child("nullable"), "nullable cannot be true at the root"));
     }
-    // What cannot be compiled breaks a rule of its own, of which nothing need be told twice.
+    // A compile error violates a rule of its own, which is not reported twice.
     let (mut not_compiled, mut compiled) = (None, None);
     if options.structural {
         match (keywords::not_convertible(schema), structure::errors(&at, schema)) {
@@ -193,7 +193,7 @@ pub(super) fn errors(
     errors
 }
 
-/// At the root there is nothing that would be lost when only `properties.status` is looked at.
+/// Keywords at the root that would be lost if only `properties.status` is considered.
 fn status_error(path: &Path<'_>, schema: Props<'_>, value: &Value) -> Option<FieldError> {
     let is_set = |key: &str| schema.get(key).is_some_and(|v| !is_zero(v));
     let fields: Vec<&str> = AT_ROOT.iter().map(|(_, name)| *name).collect();

@@ -1,4 +1,4 @@
-//! A definition as upstream holds it: what all versions say alike is said once, at the top.
+//! A definition in upstream's internal form: common parts of all versions are at the top.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ impl<'a> Validation<'a> {
     }
 }
 
-/// A version, without what all versions say alike.
+/// A version, without the common parts.
 pub(super) struct Version<'a> {
     pub name: &'a str,
     pub is_served: bool,
@@ -43,7 +43,7 @@ pub(super) struct View<'a> {
     pub spec: &'a Map,
     pub names: &'a Map,
     pub versions: Vec<Version<'a>>,
-    /// What all versions have alike.
+    /// The parts common to all versions.
     pub validation: Option<Validation<'a>>,
     pub subresources: Option<&'a Value>,
     pub columns: &'a [Value],
@@ -60,7 +60,7 @@ impl<'a> View<'a> {
     pub(super) fn new(definition: &'a Value) -> View<'a> {
         let spec = members(definition.get("spec"), &EMPTY);
         let given = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
-        // What the first version says, if all say it; nothing said is said alike, too.
+        // The value of the first version, if it is equal in all; also if it is unset in all.
         let alike = |key: &str| -> Option<Option<&'a Value>> {
             let first = said(given.first()?, key);
             given.iter().all(|version| said(version, key) == first).then_some(first)
@@ -129,7 +129,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// A member that says something; an empty list does not.
+/// A set member; an empty list counts as unset.
 fn said<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
     version.get(key).filter(|value| match value {
         Value::Null => false,

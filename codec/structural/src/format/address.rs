@@ -1,4 +1,4 @@
-//! Texts that are addresses: of hosts, networks, people and documents.
+//! Formats of addresses: hosts, networks, email, URIs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ pub(crate) fn is_uri(text: &str) -> bool {
     url::parse(text, true).is_ok()
 }
 
-/// An IPv4 address whose numbers may begin with zeros.
+/// An IPv4 address, in which leading zeros are allowed.
 fn parse_ipv4(text: &str) -> Option<Ipv4Addr> {
     let mut bytes = [0; 4];
     let mut parts = text.split('.');
@@ -70,7 +70,7 @@ fn is_of(class: &str, c: char) -> bool {
     regexp::compile(class).is_ok_and(|regex| regex.is_match(c.encode_utf8(&mut buffer)))
 }
 
-/// A single label (a dash only behind its first character), or labels and a top-level domain of letters.
+/// A single label (with dashes after its first character only), or labels and a top-level domain of letters.
 pub(super) fn is_hostname(text: &str) -> bool {
     let is_label = |label: &str| {
         let count = label.chars().count();

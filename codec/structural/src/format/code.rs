@@ -1,4 +1,4 @@
-//! Texts that are codes: digits, letters and checksums.
+//! Formats of codes: digits, letters and checksums.
 
 use plinth_codec::regexp;
 
@@ -48,8 +48,8 @@ pub(super) fn is_social_security_number(text: &str) -> bool {
         })
 }
 
-/// Groups of 8, 4, 4, 4 and 12 hexadecimal digits, dashes between them or not. A version is the first digit of the
-/// third group; versions 4 and 5 also have a variant in the fourth.
+/// Groups of 8, 4, 4, 4 and 12 hexadecimal digits, dashes between them or not. A version is the first digit
+/// of the third group; versions 4 and 5 also have a variant in the fourth.
 pub(super) fn is_uuid(text: &str, version: Option<u8>) -> bool {
     let mut rest = text.as_bytes();
     let mut digits = Vec::with_capacity(32);
@@ -90,7 +90,7 @@ pub(super) fn is_isbn13(text: &str) -> bool {
     digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum.is_multiple_of(10)
 }
 
-/// A number of one of the known issuers, with Luhn's checksum; everything but digits does not count.
+/// A number of one of the known issuers, with Luhn's checksum; everything but digits is ignored.
 pub(super) fn is_credit_card(text: &str) -> bool {
     const ISSUERS: &str = "^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\\d{3})\\d{11})$";
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();

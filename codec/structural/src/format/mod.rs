@@ -1,4 +1,4 @@
-//! Formats of texts: which are known, and what fits them (kube-openapi, `pkg/validation/strfmt`).
+//! String formats (kube-openapi, `pkg/validation/strfmt`).
 
 mod address;
 mod code;
@@ -6,10 +6,10 @@ mod moment;
 
 use super::node::{Kind, Node};
 
-/// A format and whether a text has it.
+/// The check of a format.
 type Check = fn(&str) -> bool;
 
-/// Formats of text; dashes do not count in their names.
+/// String formats; dashes in their names are ignored.
 const TEXT_FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", code::is_object_id),
     ("byte", code::is_base64),
@@ -45,12 +45,12 @@ fn check(format: &str) -> Option<Check> {
     TEXT_FORMATS.get(at).map(|(_, check)| *check)
 }
 
-/// Whether a text has a format; any text has an unknown one.
+/// Whether a text matches a format; any text matches an unknown one.
 pub(super) fn fits(format: &str, text: &str) -> bool {
     check(format).is_none_or(|check| check(text))
 }
 
-/// Whether a format is known for the type of a schema; others are taken for nothing.
+/// Whether a format is known for the type of a schema; others are ignored.
 pub(super) fn is_supported(node: &Node, format: &str) -> bool {
     let kind = match node.int_or_string {
         true => Kind::Any,

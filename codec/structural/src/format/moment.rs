@@ -25,7 +25,7 @@ pub(super) fn is_date(text: &str) -> bool {
     (1..=days).contains(&day)
 }
 
-/// RFC 3339, upper or lower case. Upstream takes any character for the point before the fraction.
+/// RFC 3339, upper or lower case. Upstream accepts any character for the point before the fraction.
 pub(super) fn is_date_time(text: &str) -> bool {
     let lower = text.to_lowercase();
     let mut parts = lower.split('t');
@@ -56,7 +56,7 @@ fn is_time(text: &str) -> bool {
     time.is_ascii() && time.matches(':').count() == 2 && clock(time) && in_range && is_fraction && is_zone
 }
 
-/// Units with the words that mean them; of the last word of each the beginning is enough.
+/// Units with their names; a prefix of the last name of each suffices.
 const UNITS: &[&[&str]] = &[
     &["ns", "nano"],
     &["us", "µs", "micro"],
@@ -68,7 +68,7 @@ const UNITS: &[&[&str]] = &[
     &["w", "wk", "week"],
 ];
 
-/// As Go writes durations, or numbers with units in words somewhere in the text: `3 weeks`.
+/// A Go duration, or numbers with unit names anywhere in the text: `3 weeks`.
 pub(super) fn is_duration(text: &str) -> bool {
     if parse_duration(text).is_ok() {
         return true;

@@ -15,7 +15,7 @@ const BASE: &str = "{
         versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]},
     status: {storedVersions: [v1]}}";
 
-/// Puts the members of one tree into another; lists and scalars take the place of what was there.
+/// Merges the members of one tree into another; lists and scalars are replaced.
 fn overlay(base: &mut Value, over: &Value) {
     match (base, over) {
         (Value::Object(base), Value::Object(over)) => {

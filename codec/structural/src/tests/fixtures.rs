@@ -8,7 +8,7 @@ use plinth_codec::{json, yaml};
 
 use crate::{definition, StructuralSchema};
 
-/// The folder of published manifests; `None` (and a line that says so) where it is not.
+/// The folder of published manifests; `None` (with a note) if it does not exist.
 fn manifests() -> Option<PathBuf> {
     let root = std::env::var_os("PLINTH_FIXTURES").map(PathBuf::from);
     let root = root.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/fixtures"));

@@ -1,4 +1,4 @@
-//! Behaviours that upstream's tests of apiextensions-apiserver check, in our own words, as tables.
+//! The behavior covered by upstream's tests of apiextensions-apiserver, as tables.
 
 mod defaulting;
 mod definition;

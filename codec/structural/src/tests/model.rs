@@ -57,7 +57,7 @@ fn lists_maps_and_open_parts_merge_as_marked() {
             "{keyed: [{k: a, p: UDP, v: 2}]}",
             "{keyed: [{k: a, v: 1}, {k: a, p: UDP, v: 2}]}",
         ),
-        // A key that is not said is its default.
+        // An absent key has its default.
         (
             "{keyed: [{k: a, v: 1}]}",
             "{keyed: [{k: a, p: TCP, inner: [x]}]}",

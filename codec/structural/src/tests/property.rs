@@ -1,4 +1,5 @@
-//! Properties of random schemas and objects: pruning and defaulting twice is as once, and leaves valid objects valid.
+//! Properties of random schemas and objects: pruning and defaulting twice is as once, and leaves valid
+//! objects valid.
 
 use plinth_codec::field::Path;
 use plinth_codec::value::{Map, Value};
@@ -35,7 +36,7 @@ fn object(members: Vec<(&'static str, Value)>) -> Value {
     Value::Object(members.into_iter().map(|(name, value)| (name.into(), value)).collect::<Map>())
 }
 
-/// A schema with what makes pruning and defaulting interesting.
+/// A schema with many constructs that affect pruning and defaulting.
 fn any_schema() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(vec![("type", "string".into()), ("maxLength", Value::Int(2))]),
@@ -84,7 +85,7 @@ fn accepted(fields: Value) -> Option<StructuralSchema> {
     if !structure::errors(&Path::Root, props).is_empty() {
         return None;
     }
-    // As upstream, defaults are not looked at there.
+    // As in upstream, defaults are not validated there.
     if props.any(&mut |s| s.additional_schema().is_some_and(keywords::has_defaults)) {
         return None;
     }

@@ -49,7 +49,7 @@ const CASES: &[Case] = &[
     ),
     // Without the extension these are fields like any other.
     ("{type: object, properties: {e: {type: object}}}", "{e: {kind: K, metadata: {}}}", "{e: {}}", &["e.kind", "e.metadata"]),
-    // Nulls go where they are not allowed and nothing takes their place; an element of a list stays.
+    // Nulls are removed where they are not allowed and there is no default; elements of lists are kept.
     (
         "{type: object, properties: {a: {type: string}, n: {type: string, nullable: true}, l: {type: array, items: {type: string}}, m: {type: object, additionalProperties: {type: string}}}}",
         "{a: null, n: null, l: [null], m: {x: null}}",
@@ -124,7 +124,8 @@ fn wrong_types_in_embedded_objects_are_refused_or_dropped() {
     }
 }
 
-/// What an apply has merged was not decoded: what is empty in metadata goes, and a null that no type refuses.
+/// An object merged by an apply was not decoded: empty metadata fields are dropped, and nulls that no type
+/// refuses.
 #[test]
 fn what_was_merged_is_brought_to_what_decoding_makes_of_it() {
     let embedded =
@@ -137,13 +138,13 @@ fn what_was_merged_is_brought_to_what_decoding_makes_of_it() {
             "{metadata: {name: a, labels: {b: c}}, spec: {n: null, any: null, other: {}, e: {kind: K, metadata: {labels: {}, creationTimestamp: null}, data: {}}}}",
             "{metadata: {name: a, labels: {b: c}}, spec: {n: null, other: {}, e: {kind: K, metadata: {}, data: {}}}}",
         ),
-        // Left for validation to tell of.
+        // Left for validation.
         ("{metadata: {labels: 5}}", "{metadata: {labels: 5}}"),
         ("{spec: {e: {metadata: {creationTimestamp: x}}}}", "{spec: {e: {metadata: {creationTimestamp: x}}}}"),
     ];
     for (given, wanted) in rows {
         let mut object = value(given);
-        structural.settle(&mut object);
+        structural.normalize(&mut object);
         assert_eq!(object, value(wanted), "{given}");
     }
 }

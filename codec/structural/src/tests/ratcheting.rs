@@ -1,4 +1,4 @@
-//! Ratcheting: what was wrong and has not changed passes an update.
+//! Ratcheting: errors of unchanged values pass an update.
 
 use super::{schema, texts, value, with};
 
@@ -16,7 +16,7 @@ fn unchanged_errors_pass_and_changed_ones_do_not() {
             &["a: Too long: may not be more than 2 bytes"],
         ),
         ("a: {type: string, maxLength: 2}", "{}", "{a: abc}", &["a: Too long: may not be more than 2 bytes"]),
-        // A field that is missing is a error of the object that lacks it.
+        // A field that is missing is an error of the object that lacks it.
         ("o: {type: object, required: [x], properties: {y: {type: integer}}}", "{o: {y: 1}}", "{o: {y: 1}}", &[]),
         (
             "o: {type: object, required: [x], properties: {y: {type: integer}}}",
@@ -24,7 +24,7 @@ fn unchanged_errors_pass_and_changed_ones_do_not() {
             "{o: {y: 2}}",
             &["o.x: Required value"],
         ),
-        // Elements of a list of type map are known by their keys, wherever they are.
+        // Elements of a list of type map are correlated by their keys, at any position.
         (KEYED, "{l: [{k: a, v: abc}, {k: b}]}", "{l: [{k: b, w: 1}, {k: a, v: abc, w: 2}]}", &[]),
         (
             KEYED,
@@ -41,7 +41,7 @@ fn unchanged_errors_pass_and_changed_ones_do_not() {
             "{m: {a: abc, b: c}}",
             &[],
         ),
-        // Alternatives do not know what was before, unless nothing of what they are asked about has changed.
+        // Alternatives are not correlated, unless the whole value is unchanged.
         (
             "o: {type: object, properties: {a: {type: string}, b: {type: integer}}, allOf: [{properties: {a: {maxLength: 2}}}]}",
             "{o: {a: abc, b: 1}}",
@@ -66,17 +66,17 @@ fn unchanged_errors_pass_and_changed_ones_do_not() {
             "{o: {a: abc, b: 1}, c: 2}",
             &[],
         ),
-        // Where old and new cannot be related, nothing passes.
+        // Where old and new values cannot be correlated, all errors count.
         (
             "l: {type: array, items: {type: object, properties: {a: {type: string, maxLength: 2}, b: {type: integer}}}}",
             "{l: [{a: abc, b: 1}]}",
             "{l: [{a: abc, b: 2}]}",
             &["l[0].a: Too long: may not be more than 2 bytes"],
         ),
-        // Duplicates pass once there are some.
+        // Duplicates pass if there were some before.
         (SET, "{l: [a, a]}", "{l: [a, a, b, b]}", &[]),
         (SET, "{l: [a]}", "{l: [a, a]}", &[r#"l[1]: Duplicate value: "a""#]),
-        // Embedded objects are checked anew.
+        // Embedded objects are validated as new.
         (
             "e: {type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}",
             "{e: {kind: K}}",

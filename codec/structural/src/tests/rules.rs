@@ -1,4 +1,4 @@
-//! Rules: where they are asked, and of what. What they can say is tested beside them.
+//! Rules: where and on which values they are evaluated. The language is tested in `plinth_cel`.
 
 use plinth_codec::field::Path;
 
@@ -24,7 +24,8 @@ fn rules_are_asked_at_every_depth() {
     );
 }
 
-/// Rules that take long say so instead of holding up who asks; asked again without a limit they say what they always do.
+/// Rules over the inline limit return `None` instead of blocking the caller; without a limit they give the
+/// usual errors.
 #[test]
 fn rules_may_be_brief() {
     let pairs = "self.all(v, self.all(w, v == w || v != w)) && self.all(v, v == self[size(self) - 1])";
@@ -33,7 +34,7 @@ fn rules_may_be_brief() {
             items: {{type: string, maxLength: 5}}}}}}}}"
     )));
     let object = |words: usize| value(&format!("{{f: {{l: [{}b]}}}}", "a, ".repeat(words)));
-    // words, whether the rule is broken, whether it takes more than a thousand units
+    // words, whether the rule is violated, whether it costs more than a thousand units
     for (words, broken, long) in [(0, false, false), (1, true, false), (100, true, true)] {
         let object = object(words);
         let brief = [

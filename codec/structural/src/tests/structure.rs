@@ -1,4 +1,4 @@
-//! What is structural.
+//! Structural schemas.
 
 use plinth_codec::field::Path;
 
@@ -26,7 +26,7 @@ fn structural_schemas_pass() {
         "{type: object, properties: {a: {type: string}}, anyOf: [{required: [a]}, {properties: {a: {maxLength: 3}}}]}",
         "{type: object, properties: {metadata: {type: object, properties: {name: {type: string, maxLength: 3}}}}}",
         "{type: object, properties: {metadata: {type: object}}}",
-        // Only what hangs on the root's own junctors must be complete.
+        // Only the root's own junctors must be complete.
         "{type: object, properties: {a: {type: object, allOf: [{properties: {b: {maxLength: 1}}}]}}}",
     ] {
         assert_eq!(errors(schema), [""; 0], "{schema}");

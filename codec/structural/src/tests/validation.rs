@@ -1,4 +1,4 @@
-//! Validation: each keyword, in upstream's words.
+//! Validation: each keyword, with upstream's messages.
 
 use plinth_codec::field::Path;
 

@@ -1,11 +1,11 @@
-//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream forgets within them what a value was before, so a error that was there passes only where
-//! all that they are asked about is unchanged.
+//! `anyOf`, `oneOf`, `allOf` and `not`. Upstream does not correlate old values within them, so an error is
+//! ratcheted only if the whole value is unchanged.
 
 use plinth_codec::error::quoted;
 use plinth_codec::field::Path;
 use plinth_codec::value::{level, Value};
 
-use super::{Dotted, Outcome, Walk};
+use super::{DottedPath, Outcome, Walk};
 use crate::node::{Constraint, Node, NodeId};
 
 impl Walk<'_> {
@@ -28,13 +28,13 @@ impl Walk<'_> {
             };
             all.merge(outcome);
         }
-        // One for this check, one for having been asked.
+        // One for this check, one for the junctor.
         all.matches += 2;
         all
     }
 
     fn told(&self, outcome: &mut Outcome, path: &Path<'_>, what: &str) {
-        let text = format!("{} {what}", quoted(&Dotted(path).to_string()));
+        let text = format!("{} {what}", quoted(&DottedPath(path).to_string()));
         outcome.add(self.plain(path, text));
     }
 

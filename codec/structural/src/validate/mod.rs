@@ -1,18 +1,19 @@
-//! Whether a value fits its schema: every keyword but list types and rules (kube-openapi, `pkg/validation/validate`, as
-//! apiextensions-apiserver's `pkg/apiserver/validation` makes causes of its errors).
+//! Whether a value fits its schema: every keyword but list types and rules (kube-openapi,
+//! `pkg/validation/validate`, with the causes of apiextensions-apiserver's `pkg/apiserver/validation`).
 //!
-//! Errors name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once more. Of the
-//! alternatives of a failed `anyOf` or `oneOf` those errors are told that belong to the alternative with the most checks
-//! passed; each check counts as upstream counts it.
+//! Errors name the value in two ways: the cause's field is `spec.labels.a`, and most messages name it once
+//! more. Of the alternatives of a failed `anyOf` or `oneOf` the errors of the one with the most passed checks
+//! are reported; checks are counted as in upstream.
 //!
-//! Different on purpose: a error that names no single field upstream (`<nil>`) names it here; bounds of numbers
-//! are not cut to integers before they are compared; a value that would cost too much to check is refused.
+//! Intentional differences: an error that has no field upstream (`<nil>`) has one here; bounds of numbers are
+//! not truncated to integers before they are compared; a value that would be too expensive to check is
+//! refused.
 
 mod junctor;
 mod number;
 mod ratchet;
 
-pub(super) use ratchet::Correlated;
+pub(super) use ratchet::CorrelatedObject;
 
 use std::fmt::{self, Display};
 
@@ -25,18 +26,18 @@ use plinth_codec::value::{level, Map, Value};
 use super::format;
 use super::node::{Additional, Constraint, Kind, Node, NodeId};
 
-/// Errors that are told of one object.
+/// Maximum number of errors reported for one object.
 pub(super) const MAX_ERRORS: usize = 1000;
-/// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of numbers in a body of
-/// 3 MiB has 1.5 million.
+/// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of
+/// numbers in a body of 3 MiB has 1.5 million.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// What is wrong with a value.
+/// Validates a value.
 pub(super) fn errors(nodes: &[Node], id: NodeId, prefix: &Path<'_>, value: &Value) -> Vec<FieldError> {
     errors_within(nodes, id, prefix, value, MAX_STEPS)
 }
 
-/// As [`errors`], with another bound on the work.
+/// As [`errors`], with another limit of the work.
 pub(super) fn errors_within(
     nodes: &[Node],
     id: NodeId,
@@ -49,7 +50,7 @@ pub(super) fn errors_within(
     walk.finish(outcome)
 }
 
-/// What is wrong with a value, but for what was wrong before and has not changed.
+/// Validates a value, ignoring errors of unchanged values.
 pub(super) fn update_errors(
     nodes: &[Node],
     id: NodeId,
@@ -58,11 +59,11 @@ pub(super) fn update_errors(
     old: Option<&Value>,
 ) -> Vec<FieldError> {
     let all = errors(nodes, id, prefix, new);
-    // Old and new values are compared only when something is wrong.
+    // Old and new values are compared only if there are errors.
     match (all.is_empty(), old) {
         (true, _) | (_, None) => all,
         (false, Some(old)) => {
-            let correlated = Correlated::new(nodes, nodes.get(id.index()), new, old);
+            let correlated = CorrelatedObject::new(nodes, nodes.get(id.index()), new, old);
             let mut walk = Walk { nodes, prefix, steps: MAX_STEPS, exhausted: false };
             let outcome = walk.ratcheted(id, new, &Path::Root, Some(correlated));
             walk.finish(outcome)
@@ -70,18 +71,18 @@ pub(super) fn update_errors(
     }
 }
 
-/// One error; two with the same text are one.
+/// An error; those with the same text are reported once.
 #[derive(Debug)]
-struct Fault {
+struct ValidationError {
     text: String,
     error: FieldError,
 }
 
-/// What came of checking a value.
+/// The result of checking a value.
 #[derive(Debug, Default)]
 struct Outcome {
-    errors: Vec<Fault>,
-    /// How many checks passed.
+    errors: Vec<ValidationError>,
+    /// Number of passed checks.
     matches: u64,
 }
 
@@ -90,7 +91,7 @@ impl Outcome {
         self.errors.is_empty()
     }
 
-    fn add(&mut self, error: Fault) {
+    fn add(&mut self, error: ValidationError) {
         if self.errors.len() < MAX_ERRORS && self.errors.iter().all(|f| f.text != error.text) {
             self.errors.push(error);
         }
@@ -105,10 +106,10 @@ impl Outcome {
     }
 }
 
-/// A path as messages have it: keys of maps look like fields.
-struct Dotted<'a>(&'a Path<'a>);
+/// A path as in messages: keys of maps look like fields.
+struct DottedPath<'a>(&'a Path<'a>);
 
-impl Display for Dotted<'_> {
+impl Display for DottedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.steps().into_iter().enumerate() {
             match step {
@@ -124,11 +125,11 @@ impl Display for Dotted<'_> {
 
 struct Walk<'a> {
     nodes: &'a [Node],
-    /// Where the value is in the object; messages do not name it, causes do.
+    /// The path of the value in the object; part of causes, not of messages.
     prefix: &'a Path<'a>,
-    /// Checks that are left.
+    /// Remaining checks.
     steps: u64,
-    /// Whether one more was needed; then nothing is said of what was not checked.
+    /// Whether the limit was reached; unchecked values are then not reported.
     exhausted: bool,
 }
 
@@ -143,7 +144,7 @@ impl<'a> Walk<'a> {
     }
 
     fn field(&self, path: &Path<'_>) -> String {
-        let (prefix, path) = (self.prefix.to_string(), Dotted(path).to_string());
+        let (prefix, path) = (self.prefix.to_string(), DottedPath(path).to_string());
         let path = path.strip_prefix('.').unwrap_or(&path);
         match (prefix.is_empty(), path.is_empty()) {
             (true, _) => path.to_owned(),
@@ -152,36 +153,41 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A error whose message names the value.
-    fn error(&self, path: &Path<'_>, what: impl Display, error: fn(String, &str) -> FieldError) -> Fault {
-        let text = format!("{} in body {what}", Dotted(path));
-        Fault { error: error(self.field(path), &text), text }
+    /// An error whose message names the value.
+    fn error(
+        &self,
+        path: &Path<'_>,
+        what: impl Display,
+        error: fn(String, &str) -> FieldError,
+    ) -> ValidationError {
+        let text = format!("{} in body {what}", DottedPath(path));
+        ValidationError { error: error(self.field(path), &text), text }
     }
 
     /// A malformed value.
-    fn invalid(&self, path: &Path<'_>, value: &Value, what: impl Display) -> Fault {
-        let text = format!("{} in body {what}", Dotted(path));
-        Fault { error: FieldError::invalid(self.field(path), value, &text), text }
+    fn invalid(&self, path: &Path<'_>, value: &Value, what: impl Display) -> ValidationError {
+        let text = format!("{} in body {what}", DottedPath(path));
+        ValidationError { error: FieldError::invalid(self.field(path), value, &text), text }
     }
 
-    /// A value of a wrong type; `found` is what upstream shows in its place.
-    fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> Fault {
-        let text = format!("{} in body must be of type {expected}: {}", Dotted(path), quoted(found));
-        Fault { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
+    /// A value of a wrong type; `found` is upstream's name of its type.
+    fn wrong_type(&self, path: &Path<'_>, expected: &str, found: &str) -> ValidationError {
+        let text = format!("{} in body must be of type {expected}: {}", DottedPath(path), quoted(found));
+        ValidationError { error: FieldError::type_invalid(self.field(path), &found.into(), &text), text }
     }
 
-    /// A error whose text stands for itself.
-    fn plain(&self, path: &Path<'_>, text: String) -> Fault {
-        Fault { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
+    /// An error with a text of its own.
+    fn plain(&self, path: &Path<'_>, text: String) -> ValidationError {
+        ValidationError { error: FieldError::invalid(self.field(path), &"".into(), &text), text }
     }
 
-    /// A value and the one that it was; what is wrong with an unchanged value passes.
+    /// Checks a value with its old value; errors of an unchanged value are ignored.
     fn ratcheted(
         &mut self,
         id: NodeId,
         value: &Value,
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
+        old: Option<CorrelatedObject<'_>>,
     ) -> Outcome {
         let mut outcome = self.value(id, value, path, old);
         if !outcome.is_valid() && old.is_some_and(|old| old.is_unchanged()) {
@@ -190,8 +196,14 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    /// Checks a value. Without ratcheting of the value itself: alternatives of one schema share it.
-    fn value(&mut self, id: NodeId, value: &Value, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+    /// Checks a value. Without ratcheting of the value itself, which alternatives of one schema share.
+    fn value(
+        &mut self,
+        id: NodeId,
+        value: &Value,
+        path: &Path<'_>,
+        old: Option<CorrelatedObject<'_>>,
+    ) -> Outcome {
         let mut all = Outcome::default();
         let Some(node) = self.nodes.get(id.index()) else { return all };
         match self.steps.checked_sub(1) {
@@ -241,7 +253,7 @@ impl<'a> Walk<'a> {
         all
     }
 
-    fn type_error(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<Fault> {
+    fn type_error(&self, node: &Node, value: &Value, path: &Path<'_>) -> Option<ValidationError> {
         let (found, found_format) = match value {
             Value::Null => return None,
             Value::Bool(_) => (Kind::Boolean, ""),
@@ -263,7 +275,7 @@ impl<'a> Walk<'a> {
             };
         if let Some(format) = node.format() {
             match value {
-                // Whatever comes in the place of a text with a format passes here when it is a list.
+                // For a schema with a format, lists pass here, as in upstream.
                 Value::String(_) | Value::Array(_) if !allows(Kind::Number) && !allows(Kind::Integer) => {
                     return None;
                 }
@@ -282,7 +294,7 @@ impl<'a> Walk<'a> {
         if allowed.is_empty() || allowed.iter().any(|a| !a.is_null() && number::same(a, value)) {
             return;
         }
-        let text = format!("{} in body should be one of {}", Dotted(path), goprint::list(allowed));
+        let text = format!("{} in body should be one of {}", DottedPath(path), goprint::list(allowed));
         let shown: Vec<String> = allowed
             .iter()
             .map(|a| match a {
@@ -294,17 +306,17 @@ impl<'a> Walk<'a> {
                 }
             })
             .collect();
-        all.add(Fault { error: FieldError::not_supported(self.field(path), value, &shown), text });
+        all.add(ValidationError { error: FieldError::not_supported(self.field(path), value, &shown), text });
     }
 
-    /// Length, then pattern: of the first that fails the error is told. Then the format.
+    /// Length, then pattern: only the first failure is reported. Then the format.
     fn text(&self, node: &Node, text: &str, path: &Path<'_>, all: &mut Outcome) {
         let value = || Value::from(text);
         let length = || text.chars().count() as i64;
         let error = node.constraints.iter().find_map(|constraint| match constraint {
             Constraint::MaxLength(most) if length() > *most => {
-                let text = format!("{} in body should be at most {most} chars long", Dotted(path));
-                Some(Fault { error: FieldError::too_long(self.field(path), *most), text })
+                let text = format!("{} in body should be at most {most} chars long", DottedPath(path));
+                Some(ValidationError { error: FieldError::too_long(self.field(path), *most), text })
             }
             Constraint::MinLength(least) if length() < *least => {
                 Some(self.invalid(path, &value(), format_args!("should be at least {least} chars long")))
@@ -335,7 +347,7 @@ impl<'a> Walk<'a> {
         node: &Node,
         items: &[Value],
         path: &Path<'_>,
-        old: Option<Correlated<'_>>,
+        old: Option<CorrelatedObject<'_>>,
     ) -> Outcome {
         let mut all = Outcome::default();
         if let Some(id) = node.items {
@@ -354,8 +366,11 @@ impl<'a> Walk<'a> {
                     all.add(self.invalid(path, &Value::Int(size), what));
                 }
                 Constraint::MaxItems(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} items", Dotted(path));
-                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                    let text = format!("{} in body should have at most {most} items", DottedPath(path));
+                    all.add(ValidationError {
+                        error: FieldError::too_many(self.field(path), size, *most),
+                        text,
+                    });
                 }
                 _ => {}
             }
@@ -363,7 +378,13 @@ impl<'a> Walk<'a> {
         all
     }
 
-    fn object(&mut self, node: &Node, map: &Map, path: &Path<'_>, old: Option<Correlated<'_>>) -> Outcome {
+    fn object(
+        &mut self,
+        node: &Node,
+        map: &Map,
+        path: &Path<'_>,
+        old: Option<CorrelatedObject<'_>>,
+    ) -> Outcome {
         let mut all = Outcome::default();
         let size = map.len() as i64;
         for constraint in &node.constraints {
@@ -373,8 +394,11 @@ impl<'a> Walk<'a> {
                     all.add(self.invalid(path, &Value::Int(size), what));
                 }
                 Constraint::MaxProperties(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} properties", Dotted(path));
-                    all.add(Fault { error: FieldError::too_many(self.field(path), size, *most), text });
+                    let text = format!("{} in body should have at most {most} properties", DottedPath(path));
+                    all.add(ValidationError {
+                        error: FieldError::too_many(self.field(path), size, *most),
+                        text,
+                    });
                 }
                 _ => {}
             }
@@ -388,16 +412,16 @@ impl<'a> Walk<'a> {
                         all.merge(outcome);
                     }
                     Additional::Closed => {
-                        let text = format!("{}.{name} in body is a forbidden property", Dotted(path));
+                        let text = format!("{}.{name} in body is a forbidden property", DottedPath(path));
                         let shown = Value::from(name.clone());
                         let error = FieldError::invalid(self.field(path), &shown, &text);
-                        all.add(Fault { error, text });
+                        all.add(ValidationError { error, text });
                     }
                     Additional::Any | Additional::Unsaid => {}
                 }
             }
         }
-        // Walk whichever has fewer members.
+        // Walks whichever has fewer members.
         if node.properties.len() <= map.len() {
             for (name, id) in &node.properties {
                 if let Some(value) = map.get(name) {

@@ -25,7 +25,7 @@ fn float(value: &Value) -> Option<f64> {
     }
 }
 
-/// Whether two values are the same; numbers by what they are worth.
+/// Whether two values are the same; numbers by value.
 pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Int(_), Value::Float(_)) | (Value::Float(_), Value::Int(_)) => float(a) == float(b),
@@ -33,7 +33,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// A bound as messages have it: beside an integer as an integer.
+/// A bound as in messages: an integer if the value is one.
 fn shown(bound: f64, value: &Value) -> String {
     match value {
         Value::Int(_) if bound.fract() == 0.0 && bound.abs() <= MAX_EXACT => format!("{}", bound as i64),
@@ -55,7 +55,7 @@ impl Walk<'_> {
             };
             self.plain(
                 path,
-                format!("{what} value must be of type {kind} {format} in {}", super::Dotted(path)),
+                format!("{what} value must be of type {kind} {format} in {}", super::DottedPath(path)),
             )
         };
         if !is_in_range(node, value) {
@@ -70,7 +70,7 @@ impl Walk<'_> {
                     if *factor <= 0.0 {
                         let text = format!(
                             "factor MultipleOf declared for {} must be positive: {}",
-                            super::Dotted(path),
+                            super::DottedPath(path),
                             shown(*factor, value)
                         );
                         all.add(self.plain(path, text));

@@ -1,4 +1,4 @@
-//! Which old value a new one was (apiserver, `pkg/cel/common`: `CorrelatedObject`).
+//! Correlation of old and new values (apiserver, `pkg/cel/common`: `CorrelatedObject`).
 
 use std::collections::HashMap;
 
@@ -7,32 +7,32 @@ use plinth_codec::value::{level, Value};
 
 use crate::node::{ListKind, Node};
 
-/// A value and what it was before. Fields and keys are known by name, elements of a list by their keys if the list is of
-/// type `map`; elements of other lists have no known past.
+/// A value with its old value. Fields and keys are correlated by name, elements of a list by their keys if
+/// the list is of type `map`; elements of other lists are not correlated.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Correlated<'a> {
+pub(crate) struct CorrelatedObject<'a> {
     nodes: &'a [Node],
-    /// The schema that tells how elements are known; `None` below what the schema knows.
+    /// The schema that defines the keys of elements; `None` below undeclared fields.
     node: Option<&'a Node>,
     pub new: &'a Value,
     pub old: &'a Value,
 }
 
-impl<'a> Correlated<'a> {
+impl<'a> CorrelatedObject<'a> {
     pub(crate) fn new(
         nodes: &'a [Node],
         node: Option<&'a Node>,
         new: &'a Value,
         old: &'a Value,
-    ) -> Correlated<'a> {
-        Correlated { nodes, node, new, old }
+    ) -> CorrelatedObject<'a> {
+        CorrelatedObject { nodes, node, new, old }
     }
 
     /// A field or the value of a key.
-    pub(crate) fn member(self, name: &str) -> Option<Correlated<'a>> {
+    pub(crate) fn member(self, name: &str) -> Option<CorrelatedObject<'a>> {
         let id = self.node?.member(name)?;
         let (new, old) = (self.new.get(name)?, self.old.get(name)?);
-        Some(Correlated { node: self.nodes.get(id.index()), new, old, ..self })
+        Some(CorrelatedObject { node: self.nodes.get(id.index()), new, old, ..self })
     }
 
     /// The old elements of a list by their keys.
@@ -47,7 +47,7 @@ impl<'a> Correlated<'a> {
         Some(Elements { nodes: self.nodes, list: node, item, by_key })
     }
 
-    /// Whether the value is what it was. Elements of a list of type `map` may have changed places.
+    /// Whether the value is unchanged. Elements of a list of type `map` may be reordered.
     pub(crate) fn is_unchanged(self) -> bool {
         level(|| match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) => match self.elements() {
@@ -56,7 +56,7 @@ impl<'a> Correlated<'a> {
                     new.len() == old.len()
                         && new
                             .iter()
-                            .all(|element| elements.of(element).is_some_and(Correlated::is_unchanged))
+                            .all(|element| elements.of(element).is_some_and(CorrelatedObject::is_unchanged))
                 }
             },
             (Value::Object(new), Value::Object(old)) => {
@@ -80,14 +80,14 @@ pub(crate) struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The element that a new one was.
-    pub(crate) fn of(&self, new: &'a Value) -> Option<Correlated<'a>> {
+    /// The old value of an element.
+    pub(crate) fn of(&self, new: &'a Value) -> Option<CorrelatedObject<'a>> {
         let old = self.by_key.get(&key(self.list, new)).copied().filter(|old| !old.is_null())?;
-        Some(Correlated { nodes: self.nodes, node: self.item, new, old })
+        Some(CorrelatedObject { nodes: self.nodes, node: self.item, new, old })
     }
 }
 
-/// What tells an element from the others.
+/// The identity of an element.
 fn key(list: &Node, element: &Value) -> Vec<u8> {
     let mut key = Vec::new();
     for name in list.list_map_keys() {

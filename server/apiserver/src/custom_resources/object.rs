@@ -46,7 +46,7 @@ pub fn conform(
 pub fn complete(custom: &CustomVersion, tree: &mut Value) -> Result<(), ApiError> {
     if let Some(compiled) = custom.compiled()? {
         compiled.structural.default(tree);
-        compiled.structural.settle(tree);
+        compiled.structural.normalize(tree);
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate;
-use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, Published};
+use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, PublishedResource};
 use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
@@ -277,18 +277,18 @@ impl<'r> SchemaSources<'r> {
         SchemaSources { resources: resources.map(|r| (&**r, schema(r))).collect() }
     }
 
-    fn schemas(&self) -> Vec<Published<'_>> {
+    fn schemas(&self) -> Vec<PublishedResource<'_>> {
         let mut schemas = Vec::with_capacity(self.resources.len());
         for (resource, schema) in &self.resources {
             schemas.push(match &resource.custom {
-                None => Published::builtin(&resource.row),
+                None => PublishedResource::builtin(&resource.row),
                 Some(custom) => {
                     let custom_schema = CustomSchema {
                         schema: schema.as_ref(),
                         preserve_unknown_fields: custom.definition.preserves_unknown,
                         selectable_fields: &custom.version().selectable,
                     };
-                    Published::custom(&resource.row, custom_schema)
+                    PublishedResource::custom(&resource.row, custom_schema)
                 }
             });
         }

@@ -94,7 +94,7 @@ impl Conditions {
                 Ok(Ok(_)) => {}
                 Ok(Err(why)) => errors.push(format!("cel evaluation error: {why}")),
                 // These expressions have no authorizer variable.
-                Err(Interruption::OutOfBudget | Interruption::Long | Interruption::Question(_)) => {
+                Err(Interruption::OutOfBudget | Interruption::Long | Interruption::Authorization(_)) => {
                     errors.push(OUT_OF_BUDGET.to_owned());
                 }
             }

@@ -1,121 +1,41 @@
-//! What an expression costs at most, from the sizes that the schema allows (cel-go `checker/cost.go`,
-//! k8s.io/apiserver `pkg/cel/library/cost.go`). Which rules a definition may have depends on these numbers, so they
-//! follow upstream's to the unit, oddities included.
+//! The maximum cost of an expression, from the sizes that the schema allows (cel-go `checker/cost.go`,
+//! k8s.io/apiserver `pkg/cel/library/cost.go`). Which rules a definition may have depends on these numbers,
+//! so they equal upstream's exactly, oddities included.
+
+mod range;
 
 use std::collections::HashMap;
 
 use super::ast::{Call, Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Name};
-use super::cost::{
-    scaled, selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL,
-};
-use super::declare::Declared;
+use super::cost::{selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL};
+use super::declare::DeclType;
 use super::library::{Function, Overload};
-use super::types::{Opaque, Type};
+use super::types::{OpaqueType, Type};
 
-/// The least and the most of a size or cost. Saturates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    min: u64,
-    max: u64,
-}
-
-const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
-
-impl Range {
-    fn exactly(n: u64) -> Range {
-        Range { min: n, max: n }
-    }
-
-    fn plus(self, other: Range) -> Range {
-        Range { min: self.min.saturating_add(other.min), max: self.max.saturating_add(other.max) }
-    }
-
-    fn times(self, other: Range) -> Range {
-        Range { min: self.min.saturating_mul(other.min), max: self.max.saturating_mul(other.max) }
-    }
-
-    fn scaled(self, factor: f64) -> Range {
-        Range { min: scaled(self.min, factor), max: scaled(self.max, factor) }
-    }
-
-    fn union(self, other: Range) -> Range {
-        Range { min: self.min.min(other.min), max: self.max.max(other.max) }
-    }
-}
-
-/// Where in the data a value lies.
-#[derive(Clone, Debug)]
-enum Place {
-    At(Declared),
-    /// A key of a map.
-    Key,
-    /// Somewhere that the schema says nothing of.
-    Elsewhere,
-}
-
-impl Place {
-    fn size(&self) -> Option<Range> {
-        match self {
-            Place::At(declared) => Some(Range { min: 0, max: declared.max_elements() }),
-            // Upstream counts keys as empty.
-            Place::Key => Some(Range::exactly(0)),
-            Place::Elsewhere => None,
-        }
-    }
-
-    fn element(&self) -> Place {
-        match self {
-            Place::At(declared) => declared.element().cloned().map_or(Place::Elsewhere, Place::At),
-            _ => Place::Elsewhere,
-        }
-    }
-
-    fn field(&self, name: &str) -> Place {
-        match self {
-            Place::At(declared) => {
-                declared.field(name).map_or(Place::Elsewhere, |f| Place::At(f.declared.clone()))
-            }
-            _ => Place::Elsewhere,
-        }
-    }
-}
-
-/// The sizes of the entries of a list or map that an expression makes.
-#[derive(Clone, Copy, Debug)]
-struct Entries {
-    list: bool,
-    key: Range,
-    value: Range,
-}
-
-impl Entries {
-    fn union(self, other: Entries) -> Entries {
-        Entries { list: self.list, key: self.key.union(other.key), value: self.value.union(other.value) }
-    }
-}
+use self::range::{DataPath, Entries, Range, UNKNOWN};
 
 /// A variable of a comprehension.
 struct Local {
-    place: Option<Place>,
+    place: Option<DataPath>,
     size: Option<Range>,
     entries: Option<Entries>,
 }
 
 struct Estimator<'e> {
     checked: &'e Checked,
-    /// What the sizes of all variables are looked up in. Upstream drops the first step of a path and takes the rest
-    /// from here, also when the first step is no variable: an element of a list that the expression made is taken
-    /// for the root.
-    root: Option<&'e Declared>,
+    /// The declaration in which the sizes of all variables are looked up. Upstream drops the first step of a
+    /// path and resolves the rest here, even when the first step is not a variable: an element of a list that
+    /// the expression created is taken for the root.
+    root: Option<&'e DeclType>,
     locals: Vec<Local>,
-    places: HashMap<usize, Place>,
+    places: HashMap<usize, DataPath>,
     sizes: HashMap<usize, Range>,
     entries: HashMap<usize, Entries>,
 }
 
-/// The most that the expression may cost.
-pub(crate) fn estimate(expr: &Expr, checked: &Checked, root: Option<&Declared>) -> u64 {
+/// The maximum cost of the expression.
+pub(crate) fn estimate(expr: &Expr, checked: &Checked, root: Option<&DeclType>) -> u64 {
     let mut estimator = Estimator {
         checked,
         root,
@@ -181,9 +101,9 @@ impl Estimator<'_> {
                 self.entries.insert(expr.id, Entries { list: false, key, value });
                 sum.plus(Range::exactly(MAP))
             }
-            Kind::Struct(made) => {
+            Kind::Struct(message) => {
                 let start = Range::exactly(STRUCT);
-                made.fields.iter().fold(start, |sum, init| sum.plus(self.cost(&init.value)))
+                message.fields.iter().fold(start, |sum, init| sum.plus(self.cost(&init.value)))
             }
             Kind::Comprehension(comprehension) => self.comprehension(expr, comprehension),
             Kind::Bind(bind) => {
@@ -232,12 +152,12 @@ impl Estimator<'_> {
         self.places.insert(expr.id, place);
     }
 
-    fn first(&self) -> Place {
-        self.root.cloned().map_or(Place::Elsewhere, Place::At)
+    fn first(&self) -> DataPath {
+        self.root.cloned().map_or(DataPath::Unknown, DataPath::At)
     }
 
-    /// The place a step further than the expression's.
-    fn step(&self, expr: &Expr, further: impl Fn(&Place) -> Place) -> Place {
+    /// The path one step below that of the expression.
+    fn step(&self, expr: &Expr, further: impl Fn(&DataPath) -> DataPath) -> DataPath {
         self.place(expr).map_or_else(|| self.first(), |place| further(&place))
     }
 
@@ -248,7 +168,7 @@ impl Estimator<'_> {
         }
     }
 
-    fn place(&self, expr: &Expr) -> Option<Place> {
+    fn place(&self, expr: &Expr) -> Option<DataPath> {
         match self.local(expr) {
             Some(local) => local.place.clone(),
             None => self.places.get(&expr.id).cloned(),
@@ -299,11 +219,11 @@ impl Estimator<'_> {
             (None, t) => matches!(t, Type::List(_)),
         };
         let key = self.step(&c.range, |range| match range {
-            Place::At(_) if !list => Place::Key,
-            _ => Place::Elsewhere,
+            DataPath::At(_) if !list => DataPath::Key,
+            _ => DataPath::Unknown,
         });
         let key = Local { place: Some(key), size: entries.map(|e| e.key), entries: None };
-        let value = self.step(&c.range, Place::element);
+        let value = self.step(&c.range, DataPath::element);
         let value = Local { place: Some(value), size: entries.map(|e| e.value), entries: None };
         let pushed = match (&c.var2, list) {
             (Some(_), _) => {
@@ -317,8 +237,8 @@ impl Estimator<'_> {
             }
         };
         let step = self.cost(&c.condition).plus(self.cost(&c.step));
-        // What the last step makes is known while its variables are.
-        let made = self.entries_of(&c.step);
+        // The entries of the last step are known while its variables are in scope.
+        let step_entries = self.entries_of(&c.step);
         self.locals.truncate(self.locals.len() - pushed);
         sum = sum.plus(self.cost(&c.result));
         self.locals.pop();
@@ -332,8 +252,8 @@ impl Estimator<'_> {
             }
             Kind::List(_) | Kind::Map(_) => {
                 self.sizes.insert(expr.id, count);
-                if let Some(made) = made {
-                    self.entries.insert(expr.id, made);
+                if let Some(step_entries) = step_entries {
+                    self.entries.insert(expr.id, step_entries);
                 }
             }
             _ => {}
@@ -363,16 +283,16 @@ impl Estimator<'_> {
         let mut size: Option<Range> = None;
         for overload in &resolved.overloads {
             let call =
-                Calling { expr, function: resolved.function, overload, target, args: &args, costs: &costs };
-            let (cost, made) = self.overload(&call);
+                CallSite { expr, function: resolved.function, overload, target, args: &args, costs: &costs };
+            let (cost, result_size) = self.overload(&call);
             total = total.union(cost);
-            size = match (size, made) {
-                (Some(size), Some(made)) => Some(size.union(made)),
-                (size, made) => size.or(made),
+            size = match (size, result_size) {
+                (Some(size), Some(result_size)) => Some(size.union(result_size)),
+                (size, result_size) => size.or(result_size),
             };
             if let ("index_list" | "index_map", Some(container)) = (overload.id.as_str(), args.first()) {
                 size = self.entries_of(container).map(|e| e.value);
-                let place = self.step(container, Place::element);
+                let place = self.step(container, DataPath::element);
                 self.places.insert(expr.id, place);
             }
             if size.is_none() {
@@ -385,8 +305,8 @@ impl Estimator<'_> {
         before.plus(total)
     }
 
-    /// Cost of one overload with its arguments, and the size of what it makes.
-    fn overload(&mut self, call: &Calling<'_>) -> (Range, Option<Range>) {
+    /// Cost of one overload with its arguments, and the size of its result.
+    fn overload(&mut self, call: &CallSite<'_>) -> (Range, Option<Range>) {
         let sum = call.costs.iter().fold(Range::exactly(0), |sum, cost| sum.plus(*cost));
         let one = Range::exactly(1);
         let (cost, size) = match call.function.cost {
@@ -408,7 +328,7 @@ impl Estimator<'_> {
     }
 
     /// Without the arguments; `None` is 1.
-    fn own_cost(&mut self, call: &Calling<'_>) -> Option<(Range, Option<Range>)> {
+    fn own_cost(&mut self, call: &CallSite<'_>) -> Option<(Range, Option<Range>)> {
         let one = Range::exactly(1);
         let arg = |i: usize| call.args.get(i).copied();
         let id = call.overload.id.as_str();
@@ -419,7 +339,7 @@ impl Estimator<'_> {
                 if call.function.cost == Cost::Equality {
                     if let (Type::Opaque(x), Type::Opaque(y)) = (self.type_of(a), self.type_of(b)) {
                         return match (x == y, x) {
-                            (true, Opaque::Format) => {
+                            (true, OpaqueType::Format) => {
                                 Some((Range { min: 1, max: 64 }.scaled(TRAVERSAL), None))
                             }
                             _ => None,
@@ -451,8 +371,8 @@ impl Estimator<'_> {
             Cost::In => return None,
             Cost::ToBytes if id == "string_to_bytes" => {
                 let size = self.size_or_unknown(arg(0)?);
-                let made = Range { min: size.min, max: size.max.saturating_mul(4) };
-                (size.scaled(TRAVERSAL), Some(made))
+                let result_size = Range { min: size.min, max: size.max.saturating_mul(4) };
+                (size.scaled(TRAVERSAL), Some(result_size))
             }
             Cost::ToString if id == "bytes_to_string" => {
                 let size = self.size_or_unknown(arg(0)?);
@@ -469,8 +389,9 @@ impl Estimator<'_> {
                 let size = self.size_or_unknown(call.target?);
                 let text = size.plus(one).scaled(TRAVERSAL);
                 let cost = text.times(self.size_or_unknown(arg(0)?).scaled(REGEX_LENGTH));
-                let made = (call.function.cost == Cost::Find).then_some(Range { min: 0, max: size.max });
-                (cost, made)
+                let result_size =
+                    (call.function.cost == Cost::Find).then_some(Range { min: 0, max: size.max });
+                (cost, result_size)
             }
             Cost::Traverse => {
                 let size = self.size_or_unknown(call.target.or_else(|| arg(0))?);
@@ -478,8 +399,9 @@ impl Estimator<'_> {
             }
             Cost::Replace => {
                 let text = self.size_or_unknown(call.target?);
-                let made = replaced(text, self.size_or_unknown(arg(0)?), self.size_or_unknown(arg(1)?));
-                (text.scaled(2.0 * TRAVERSAL), Some(made))
+                let result_size =
+                    replaced(text, self.size_or_unknown(arg(0)?), self.size_or_unknown(arg(1)?));
+                (text.scaled(2.0 * TRAVERSAL), Some(result_size))
             }
             Cost::Split => {
                 let size = self.size_or_unknown(call.target?);
@@ -557,14 +479,14 @@ impl Estimator<'_> {
         })
     }
 
-    /// The size of a list's elements, as far as the schema says it.
+    /// The size of a list's elements, if the schema bounds it.
     fn element_size(&self, list: &Expr) -> Option<Range> {
         self.place(list)?.element().size()
     }
 }
 
 /// One overload of a call.
-struct Calling<'c> {
+struct CallSite<'c> {
     expr: &'c Expr,
     function: &'static Function,
     overload: &'static Overload,
@@ -592,7 +514,7 @@ fn literal_size(expr: &Expr, otherwise: u64) -> u64 {
 fn replaced(text: Range, old: Range, new: Range) -> Range {
     let (mut count, mut kept) = (Range::exactly(0), Range::exactly(0));
     if old.min == 0 {
-        // An empty text is found around every character.
+        // The empty string is found around every character.
         count.max = text.max.saturating_add(1);
         kept.max = text.max;
     } else if new.max <= old.min {

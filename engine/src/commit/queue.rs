@@ -1,4 +1,4 @@
-//! The bounded queue in front of the committer, and the hand-over between its two threads.
+//! The commit queue: bounded, in front of the committer, with the hand-over between its two threads.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -7,41 +7,41 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::commit::group::Group;
-use crate::commit::linger::{Linger, Wait};
+use crate::commit::group_delay::{GroupDelay, Wait};
 use crate::commit::proposal::Reply;
 use crate::error::Error;
 use crate::revision::Revision;
 use crate::sync::{Condvar, Mutex};
 use crate::transaction::Transaction;
 
-/// Something for the builder to do.
+/// A queued task with its reply.
 pub(crate) struct Work {
     pub task: Task,
     pub reply: Reply,
-    /// What it counts for in the queue.
+    /// Bytes that it takes of the queue's limit.
     pub size: usize,
 }
 
-/// The kinds of work.
+/// A task of the builder.
 pub(crate) enum Task {
     /// A caller's transaction.
     Transact(Transaction),
-    /// Removes tombstones that no reader can need any more, where they are still the newest version.
+    /// Removes tombstones that no readable revision needs, where they are still the newest version.
     Purge(Vec<(Bytes, Revision)>),
     /// Sets a number of the store itself, synced.
     SetNumber(&'static [u8], u64),
 }
 
-/// A group of at most so many transactions is written by the builder itself when nothing else is under way: to wake
-/// another thread takes longer than what the builder could do in the meantime.
+/// A group of at most this many transactions is written by the builder itself when nothing else is in flight:
+/// waking another thread costs more than the overlap gains.
 const FEW: usize = 8;
 
-/// Work that the builder takes at a time, so that a waiting syncer is seen soon.
+/// Tasks that the builder takes at a time, so that an idle syncer is noticed soon.
 const TAKE: usize = 64;
 
-/// The queue and the hand-over. One lock, held for moments; the builder and the syncer each wait on
-/// a condition of their own.
-pub(crate) struct Desk {
+/// The queue and the hand-over. One lock, held briefly; the builder and the syncer each wait on a condition
+/// variable of their own.
+pub(crate) struct CommitQueue {
     state: Mutex<State>,
     builder: Condvar,
     syncer: Condvar,
@@ -51,61 +51,61 @@ pub(crate) struct Desk {
 struct State {
     queue: VecDeque<Work>,
     queued_bytes: usize,
-    /// Callers that found the queue full.
-    outside: Vec<Waker>,
+    /// Callers blocked by a full queue.
+    blocked: Vec<Waker>,
     /// A group that the syncer has not taken yet.
     ready: Option<Group>,
     /// A group is being written.
     syncing: bool,
-    /// The callers of the last group are being answered.
+    /// The callers of the last group are being notified.
     answering: bool,
-    /// Whether the next group waits a moment for more.
-    linger: Linger,
+    /// Whether the next group is delayed for more callers.
+    group_delay: GroupDelay,
     /// Groups were written since the syncer last waited without a timeout.
     written_since: bool,
     /// The syncer has written every group up to this number.
     finished: u64,
-    /// A group failed, or the whole engine; the builder has not taken note yet.
+    /// A group failed, or the whole engine; not yet seen by the builder.
     failed: Option<Error>,
-    /// Refuses everything from now on.
+    /// Why new tasks are refused.
     refusing: Option<Error>,
-    builder_gone: bool,
+    builder_ended: bool,
 }
 
-/// What the builder finds when it looks.
-pub(crate) struct Look {
+/// What the builder has to do next.
+pub(crate) struct NextWork {
     pub work: Vec<Work>,
-    /// A group to write before anything else: small, and nothing else is under way.
+    /// A group to write before anything else: small, and nothing else is in flight.
     pub write: Option<Group>,
     pub finished: u64,
     pub failed: Option<Error>,
     pub closing: bool,
-    /// Nothing is on its way to the database: neither ready nor being written.
+    /// No group is ready or being written.
     pub idle: bool,
 }
 
-impl Look {
-    fn nothing(finished: u64) -> Look {
-        Look { work: Vec::new(), write: None, finished, failed: None, closing: false, idle: false }
+impl NextWork {
+    fn empty(finished: u64) -> NextWork {
+        NextWork { work: Vec::new(), write: None, finished, failed: None, closing: false, idle: false }
     }
 }
 
-impl Desk {
-    pub(crate) fn new(limit: usize) -> Desk {
-        Desk {
+impl CommitQueue {
+    pub(crate) fn new(limit: usize) -> CommitQueue {
+        CommitQueue {
             state: Mutex::new(State {
                 queue: VecDeque::new(),
                 queued_bytes: 0,
-                outside: Vec::new(),
+                blocked: Vec::new(),
                 ready: None,
                 syncing: false,
                 answering: false,
                 written_since: false,
-                linger: Linger::default(),
+                group_delay: GroupDelay::default(),
                 finished: 0,
                 failed: None,
                 refusing: None,
-                builder_gone: false,
+                builder_ended: false,
             }),
             builder: Condvar::new(),
             syncer: Condvar::new(),
@@ -113,8 +113,8 @@ impl Desk {
         }
     }
 
-    /// Queues work. When the queue is full it comes back, and `waker` is called when there is room.
-    /// Work larger than the whole queue is let in when the queue is empty.
+    /// Queues work. When the queue is full the work is returned, and `waker` is called when there is room.
+    /// Work larger than the whole queue is admitted when the queue is empty.
     pub(crate) fn submit(&self, work: Work, waker: Option<&Waker>) -> Option<Work> {
         let mut state = self.state.lock();
         if let Some(error) = &state.refusing {
@@ -124,7 +124,7 @@ impl Desk {
             return None;
         }
         if !state.queue.is_empty() && state.queued_bytes.saturating_add(work.size) > self.limit {
-            state.outside.extend(waker.cloned());
+            state.blocked.extend(waker.cloned());
             return Some(work);
         }
         state.queued_bytes += work.size;
@@ -135,32 +135,32 @@ impl Desk {
         None
     }
 
-    /// Bytes and number of what is queued.
+    /// Number of queued tasks and their bytes.
     pub(crate) fn queued(&self) -> (usize, usize) {
         let state = self.state.lock();
         (state.queue.len(), state.queued_bytes)
     }
 
-    /// Refuses new work with [`Error::Closed`]; what is queued is still done, then the two threads end.
+    /// Refuses new work with [`Error::Closed`]; queued work is completed, then the two threads end.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.refusing = Some(Error::Closed);
-        let outside = std::mem::take(&mut state.outside);
+        let blocked = std::mem::take(&mut state.blocked);
         drop(state);
-        outside.into_iter().for_each(Waker::wake);
+        blocked.into_iter().for_each(Waker::wake);
         self.builder.notify_one();
     }
 
-    /// Refuses with `error` what is new, what is queued and what is in groups that are not being
-    /// written: no more writes.
+    /// Stops all writes: refuses with `error` new work, queued work and groups that are not being written
+    /// yet.
     pub(crate) fn poison(&self, error: &Error) {
         let mut state = self.state.lock();
-        // A desk that is closing goes on doing so: its threads wait for that.
+        // A queue that is closing keeps closing: its threads wait for that.
         state.refusing.get_or_insert_with(|| error.clone());
         state.failed.get_or_insert_with(|| error.clone());
         let queue = std::mem::take(&mut state.queue);
         state.queued_bytes = 0;
-        let outside = std::mem::take(&mut state.outside);
+        let blocked = std::mem::take(&mut state.blocked);
         let ready = state.ready.take();
         drop(state);
         if let Some(group) = ready {
@@ -169,14 +169,14 @@ impl Desk {
         for work in queue {
             work.reply.send(Err(error.clone()));
         }
-        outside.into_iter().for_each(Waker::wake);
+        blocked.into_iter().for_each(Waker::wake);
         self.builder.notify_one();
     }
 
-    /// The builder's side: hands `group` over as soon as the syncer is free, and takes work as long as
-    /// the group has room, and as soon as it need not wait for more callers (see [`Linger`]); a small one comes
-    /// back to be written by the builder. Returns when there is something to do.
-    pub(crate) fn look(&self, group: &mut Option<Group>, room: bool) -> Look {
+    /// For the builder: hands `group` over as soon as the syncer is free and the group-commit delay has
+    /// passed (see [`GroupDelay`]), and takes work as long as the group has room. A small group is returned
+    /// to be written by the builder. Blocks until there is something to do.
+    pub(crate) fn next_work(&self, group: &mut Option<Group>, room: bool) -> NextWork {
         let mut state = self.state.lock();
         loop {
             let closed = state.refusing.is_some();
@@ -184,13 +184,13 @@ impl Desk {
             if state.failed.is_none() && !state.syncing && state.ready.is_none() {
                 if let Some(size) = group.as_ref().map(|group| group.answers.len()) {
                     if room && !closed {
-                        wait = state.linger.wait(size, Instant::now());
+                        wait = state.group_delay.wait(size, Instant::now());
                     }
                     let alone = state.queue.is_empty() && !state.answering && size <= FEW;
                     match wait {
                         Wait::No if alone && group.as_ref().is_some_and(|group| group.sync) => {
                             state.syncing = true;
-                            return Look { write: group.take(), ..Look::nothing(state.finished) };
+                            return NextWork { write: group.take(), ..NextWork::empty(state.finished) };
                         }
                         Wait::No => {
                             state.ready = group.take();
@@ -206,7 +206,7 @@ impl Desk {
                 let take = if room && state.failed.is_none() { state.queue.len().min(TAKE) } else { 0 };
                 let work: Vec<Work> = state.queue.drain(..take).collect();
                 state.queued_bytes -= work.iter().map(|work| work.size).sum::<usize>();
-                let look = Look {
+                let next = NextWork {
                     work,
                     write: None,
                     finished: state.finished,
@@ -214,10 +214,10 @@ impl Desk {
                     closing: closing && group.is_none(),
                     idle: !state.syncing && state.ready.is_none(),
                 };
-                let outside = std::mem::take(&mut state.outside);
+                let blocked = std::mem::take(&mut state.blocked);
                 drop(state);
-                outside.into_iter().for_each(Waker::wake);
-                return look;
+                blocked.into_iter().for_each(Waker::wake);
+                return next;
             }
             match wait {
                 Wait::No | Wait::UntilAnswered => self.builder.wait(&mut state),
@@ -228,14 +228,15 @@ impl Desk {
         }
     }
 
-    /// The builder's side: there will be no more groups.
-    pub(crate) fn builder_gone(&self) {
-        self.state.lock().builder_gone = true;
+    /// For the builder: there will be no more groups.
+    pub(crate) fn builder_ended(&self) {
+        self.state.lock().builder_ended = true;
         self.syncer.notify_one();
     }
 
-    /// The syncer's side: waits for a group. None when `timeout` passed first, or, without one, when a group was written
-    /// since it last waited so: there may be something due then. An error when there will be no more groups.
+    /// For the syncer: waits for a group. None when `timeout` passed first or, without a timeout, when a
+    /// group was written since the last such wait, because a sync may be due then. An error when there will
+    /// be no more groups.
     pub(crate) fn take_group(&self, timeout: Option<Duration>) -> Result<Option<Group>, Finished> {
         let mut state = self.state.lock();
         loop {
@@ -243,7 +244,7 @@ impl Desk {
                 state.syncing = true;
                 return Ok(Some(group));
             }
-            if state.builder_gone {
+            if state.builder_ended {
                 return Err(Finished);
             }
             match timeout {
@@ -258,11 +259,11 @@ impl Desk {
         }
     }
 
-    /// The syncer's side: the group with this number is in the database. `answered` callers will be told,
-    /// after a synced write that took so long.
+    /// For the writer: the group with this number is in the database. `answered` callers are about to be
+    /// notified; the synced write lasted `took`.
     pub(crate) fn group_written(&self, number: u64, answered: usize, took: Duration) {
         let mut state = self.state.lock();
-        state.linger.written(answered, took);
+        state.group_delay.written(answered, took);
         state.syncing = false;
         state.answering = true;
         state.finished = number;
@@ -270,10 +271,10 @@ impl Desk {
         self.builder.notify_one();
     }
 
-    /// The syncer's side: the callers of the last group have their answers.
+    /// For the writer: the callers of the last group have been notified.
     pub(crate) fn group_answered(&self) {
         let mut state = self.state.lock();
-        state.linger.answered(Instant::now());
+        state.group_delay.answered(Instant::now());
         state.answering = false;
         let was_written = std::mem::replace(&mut state.written_since, true);
         let waiting = state.ready.is_none();
@@ -286,12 +287,13 @@ impl Desk {
         }
     }
 
-    /// The syncer's side: the group with this number could not be written.
+    /// For the writer: the group with this number could not be written.
     pub(crate) fn group_failed(&self, number: u64, error: Error) {
         let mut state = self.state.lock();
         state.syncing = false;
         state.finished = number;
-        // What the builder has begun was never handed to the disk: that is what poisoning said.
+        // The group that the builder has open was never written, which is what the error set by `poison`
+        // states.
         state.failed.get_or_insert(error);
         drop(state);
         self.builder.notify_one();

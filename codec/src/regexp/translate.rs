@@ -1,118 +1,16 @@
-//! Regular expressions as Go's `regexp` (RE2) reads them, run by the crate `regex`: linear in the text, no backtracking.
-//!
-//! The two syntaxes differ in places that patterns of definitions use: Go's `\d`, `\w`, `\s` and `\b` know ASCII only, `{` is
-//! a literal where no count follows, classes have no set operations, `\Q…\E` quotes. So a pattern is read by Go's
-//! grammar, with Go's errors, and written in the other syntax with everything literal escaped.
-//!
-//! One difference stays: Go accepts the names of Unicode classes in one spelling only.
+//! Translation of Go's regular expression syntax to that of the crate `regex`.
 
-use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::LazyLock;
 
-use parking_lot::Mutex;
-use regex::{Regex, RegexBuilder};
-use smol_str::SmolStr;
+use super::{error, RegexpError};
 
+/// Maximum nesting of groups, as in Go.
+const MAX_NESTING: usize = 1000;
 /// The largest count of a repetition, nested ones multiplied, as in Go.
 const MAX_REPEAT: u32 = 1000;
-/// Groups within groups, as in Go.
-const MAX_NESTING: usize = 1000;
-/// What most patterns take at most when compiled, in bytes.
-const SMALL: usize = 128 << 10;
-/// What a pattern may take at most when compiled, in bytes; larger ones are refused.
-const LARGE: usize = 4 << 20;
-/// What all compiled patterns that are kept may take together, in bytes, counted as [`SMALL`] or [`LARGE`] each.
-const KEPT: usize = 32 << 20;
 
-/// A pattern that is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error parsing regexp: {what}: `{at}`")]
-pub struct RegexpError {
-    /// What is wrong.
-    pub what: &'static str,
-    /// The part of the pattern that is wrong.
-    pub at: String,
-}
-
-/// Compiled patterns, the least recently used ones dropped. One lock, held for a look-up or an insertion, never while
-/// a pattern is compiled.
-#[derive(Default)]
-struct Cache {
-    kept: HashMap<SmolStr, Kept>,
-    weight: usize,
-    clock: u64,
-}
-
-struct Kept {
-    regex: Regex,
-    weight: usize,
-    used: u64,
-}
-
-static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
-
-impl Cache {
-    fn get(&mut self, pattern: &str) -> Option<Regex> {
-        self.clock += 1;
-        let kept = self.kept.get_mut(pattern)?;
-        kept.used = self.clock;
-        Some(kept.regex.clone())
-    }
-
-    fn put(&mut self, pattern: &str, regex: Regex, weight: usize) {
-        while self.weight + weight > KEPT {
-            let oldest =
-                self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(pattern, _)| pattern.clone());
-            let Some(removed) = oldest.and_then(|pattern| self.kept.remove(&pattern)) else { break };
-            self.weight -= removed.weight;
-        }
-        let kept = Kept { regex, weight, used: self.clock };
-        self.weight += weight;
-        if let Some(before) = self.kept.insert(pattern.into(), kept) {
-            self.weight -= before.weight;
-        }
-    }
-}
-
-/// Whether the text matches a pattern of the program's own; a pattern that is none matches nothing.
-pub fn is_match(pattern: &str, text: &str) -> bool {
-    compile(pattern).is_ok_and(|regex| regex.is_match(text))
-}
-
-/// The compiled pattern, from the cache of the process if it is there. A few hundred are kept.
-///
-/// # Errors
-/// When it is no regular expression or takes more than 4 MiB.
-pub fn compile(pattern: &str) -> Result<Regex, RegexpError> {
-    if let Some(regex) = CACHE.lock().get(pattern) {
-        return Ok(regex);
-    }
-    let (regex, weight) = build(pattern)?;
-    CACHE.lock().put(pattern, regex.clone(), weight);
-    Ok(regex)
-}
-
-fn build(pattern: &str) -> Result<(Regex, usize), RegexpError> {
-    let translated = translate(pattern)?;
-    let build = |limit| RegexBuilder::new(&translated).size_limit(limit).dfa_size_limit(limit).build();
-    for limit in [SMALL, LARGE] {
-        match build(limit) {
-            Ok(regex) => return Ok((regex, limit)),
-            Err(regex::Error::CompiledTooBig(_)) => {}
-            // Only names of Unicode classes are passed on unread.
-            Err(_) => return Err(error("invalid character class range", pattern)),
-        }
-    }
-    Err(error("expression too large", pattern))
-}
-
-fn error(what: &'static str, at: &str) -> RegexpError {
-    RegexpError { what, at: at.to_owned() }
-}
-
-/// The pattern in the syntax of the crate.
-fn translate(pattern: &str) -> Result<String, RegexpError> {
+/// Translates a pattern to the syntax of the crate.
+pub(super) fn translate(pattern: &str) -> Result<String, RegexpError> {
     let mut reader = Reader {
         rest: pattern,
         out: String::with_capacity(pattern.len() + 16),
@@ -130,11 +28,11 @@ fn translate(pattern: &str) -> Result<String, RegexpError> {
 struct Reader<'a> {
     rest: &'a str,
     out: String,
-    /// How often what stands last may repeat something, at most; `None` when nothing stands there to be repeated.
+    /// The maximum repetition within the last expression; `None` when there is nothing to be repeated.
     repeats: Option<u32>,
-    /// Of each open group, the most that something in what stands before it in the outer one repeats.
+    /// For each open group, the maximum repetition before it in the enclosing group.
     groups: Vec<u32>,
-    /// The most that something in the present group repeats.
+    /// The maximum repetition in the current group.
     most: u32,
 }
 
@@ -156,7 +54,7 @@ impl<'a> Reader<'a> {
         c
     }
 
-    /// What was read since `before`.
+    /// The input consumed since `before`.
     fn since(&self, before: &'a str) -> &'a str {
         &before[..before.len() - self.rest.len()]
     }
@@ -173,7 +71,7 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&mut self, whole: &'a str) -> Result<(), RegexpError> {
-        // Where the repetition began that was read last, if nothing followed it.
+        // The start of the last repetition, if nothing followed it.
         let mut repeated: Option<&'a str> = None;
         while let Some(c) = self.rest.chars().next() {
             let before = self.rest;
@@ -220,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A repetition that was read since `before`, behind another one that began at `last`.
+    /// A repetition that was read since `before`, after another one that began at `last`.
     fn repetition(
         &mut self,
         before: &'a str,
@@ -249,7 +147,8 @@ impl<'a> Reader<'a> {
         Ok(before)
     }
 
-    /// `{2}`, `{2,}` or `{2,3}`, in the other syntax and with the largest number; nothing for anything else, which is literal.
+    /// `{2}`, `{2,}` or `{2,3}`, in the other syntax and with the largest number; `None` for anything else,
+    /// which is literal.
     fn counts(&mut self) -> Result<Option<(String, u32)>, RegexpError> {
         let before = self.rest;
         let number = |text: &str| -> Option<u32> {
@@ -283,7 +182,7 @@ impl<'a> Reader<'a> {
             if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
                 return Err(error("invalid named capture", self.since(before)));
             }
-            // What groups are called makes no difference to a match.
+            // Group names make no difference to a match.
             self.out.push('(');
         } else if self.take("?") {
             if !self.flags(before)? {
@@ -300,7 +199,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Flags behind `(?`; whether they open a group.
+    /// Flags after `(?`; returns whether they open a group.
     fn flags(&mut self, before: &'a str) -> Result<bool, RegexpError> {
         const WHAT: &str = "invalid or unsupported Perl syntax";
         let (mut on, mut off, mut negative, mut any) = (String::new(), String::new(), false, false);
@@ -369,7 +268,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `\d` and its like, and `\p`: fit for inside and outside of a class.
+    /// `\d` and its like, and `\p`: valid inside and outside of a class.
     fn named_class(&mut self) -> Result<String, RegexpError> {
         let before = self.rest;
         self.next();
@@ -404,7 +303,7 @@ impl<'a> Reader<'a> {
             Some(name) => (c == Some('p'), name),
             None => (c == Some('P'), name),
         };
-        // The crate's names are more than Go's: no expressions, no script extensions.
+        // The crate accepts more than Go's names: expressions and script extensions are refused.
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(error("invalid character class range", self.since(before)));
         }
@@ -425,7 +324,7 @@ impl<'a> Reader<'a> {
             'r' => Some(0x0d),
             't' => Some(0x09),
             'v' => Some(0x0b),
-            // A single digit but zero would refer to a group, which RE2 has not.
+            // A single digit other than zero would be a backreference, which RE2 does not have.
             '1'..='7' if !self.rest.starts_with(|c| matches!(c, '0'..='7')) => None,
             '0'..='7' => {
                 let mut value = c.to_digit(8).unwrap_or(0);
@@ -521,91 +420,5 @@ impl<'a> Reader<'a> {
             true => self.escape(),
             false => self.next().ok_or_else(|| error("missing closing ]", class)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_are_those_of_go() {
-        for (pattern, message) in [
-            ("(", "missing closing ): `(`"),
-            (")", "unexpected ): `)`"),
-            ("[", "missing closing ]: `[`"),
-            ("a**", "invalid nested repetition operator: `**`"),
-            ("x{2}{3}", "invalid nested repetition operator: `{2}{3}`"),
-            ("*a", "missing argument to repetition operator: `*`"),
-            ("a|*", "missing argument to repetition operator: `*`"),
-            ("(?i)*", "missing argument to repetition operator: `*`"),
-            ("a{2,1}", "invalid repeat count: `{2,1}`"),
-            ("a{1001}", "invalid repeat count: `{1001}`"),
-            ("((a{100}){100}){100}", "invalid repeat count: `{100}`"),
-            (r"\8", r"invalid escape sequence: `\8`"),
-            (r"\1", r"invalid escape sequence: `\1`"),
-            (r"\Z", r"invalid escape sequence: `\Z`"),
-            (r"\é", r"invalid escape sequence: `\é`"),
-            (r"\x{110000}", r"invalid escape sequence: `\x{110000}`"),
-            (r"\xZ", r"invalid escape sequence: `\x`"),
-            (r"[a-\d]", r"invalid escape sequence: `\d`"),
-            (r"[\Q]\E]", r"invalid escape sequence: `\Q`"),
-            ("[z-a]", "invalid character class range: `z-a`"),
-            ("[[:foo:]]", "invalid character class range: `[:foo:]`"),
-            (r"\pX", r"invalid character class range: `\pX`"),
-            ("(?P<n", "invalid named capture: `(?P<n`"),
-            ("(?i", "invalid or unsupported Perl syntax: `(?i`"),
-            ("(?z)", "invalid or unsupported Perl syntax: `(?z`"),
-            ("(?-)", "invalid or unsupported Perl syntax: `(?-)`"),
-            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
-            (r"a\", "trailing backslash at end of expression: ``"),
-        ] {
-            let error = compile(pattern).unwrap_err().to_string();
-            assert_eq!(error, format!("error parsing regexp: {message}"), "{pattern}");
-        }
-    }
-
-    #[test]
-    fn patterns_mean_what_they_mean_in_go() {
-        for (pattern, yes, no) in [
-            ("^a{,2}$", &["a{,2}"][..], &["a", "aa"][..]),
-            (r"^\d+$", &["12"], &["٣", ""]),
-            (r"^\w$", &["_", "a"], &["é", "-"]),
-            (r"^[[a]]$", &["[]", "a]"], &["a"]),
-            (r"^[a&&b]$", &["a", "b", "&"], &["&&"]),
-            (r"^[!--b]$", &["!", "#", "-", "b"], &["a"]),
-            (r"^[]a]$", &["]", "a"], &["b"]),
-            (r"^[^]a]$", &["b"], &["]", "a"]),
-            (r"^\Qa.b\E+$", &["a.bb"], &["axb"]),
-            (r"^\07\x41\x{e9}\_\<$", &["\u{7}Aé_<"], &[]),
-            (r"(?i)^ab$", &["AB"], &["ABC"]),
-            (r"^(?P<a>x)(?P<a>y)$", &["xy"], &["x"]),
-            (r"^\p{^Greek}\pL$", &["aa"], &["αa"]),
-            (r"\bfoo\b", &["a foo b"], &["afoo"]),
-            (r"^a\Bb", &["ab"], &["a b"]),
-            (r"^(|a)$", &["", "a"], &["b"]),
-            ("^.$", &["é"], &["\n"]),
-            ("^[^a]$", &["\n"], &["a"]),
-            (r"^#[ ]x$", &["# x"], &["#x"]),
-            (r"^(?:x{2}){3}$", &["xxxxxx"], &["xxxxx"]),
-            (r"^[\w.-]+@[[:alpha:]]+$", &["a.b-c@d"], &["a@1"]),
-        ] {
-            let regex = compile(pattern).unwrap_or_else(|e| panic!("{pattern}: {e}"));
-            assert!(yes.iter().all(|text| regex.is_match(text)), "{pattern} {yes:?}");
-            assert!(no.iter().all(|text| !regex.is_match(text)), "{pattern} {no:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_kept_is_bounded() {
-        let large = |n: u32| format!("^([a-z{n}]{{1,900}}){{1,1}}é*\\pL{{{}}}$", 10 + n);
-        for n in 0..40 {
-            compile(&large(n)).unwrap();
-        }
-        let cache = CACHE.lock();
-        assert!(cache.weight <= KEPT);
-        assert_eq!(cache.weight, cache.kept.values().map(|kept| kept.weight).sum::<usize>());
-        drop(cache);
-        assert_eq!(compile(r"(\pL{900}\pN{900}){1}").unwrap_err().what, "expression too large");
     }
 }

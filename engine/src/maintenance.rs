@@ -1,4 +1,4 @@
-//! The thread that does what comes due: expired keys, history past its age, sweeping.
+//! The maintenance thread: expiry of keys, retention of history, sweeping.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use parking_lot::{Condvar, Mutex};
 use rocksdb::ReadOptions;
 
 use crate::clock::Timeline;
-use crate::commit::desk::{Desk, Task};
 use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::compact::Compactor;
 use crate::error::{Error, Result};
-use crate::health::{Warn, Warning};
+use crate::health::{Warning, WarningHandler};
 use crate::layout;
 use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
 use crate::transaction::{Condition, Transaction};
 
-/// Expired keys that are deleted before other work gets its turn.
+/// Expired keys that are deleted before other tasks run.
 const EXPIRE_STEP: usize = 256;
-/// While others write, each step of sweeping is followed by a rest of this many times its length: their synced
-/// writes share the disk, the write-ahead log and two cores with what a sweep deletes, and each flush of that is a
-/// pause for them. Alone, a sweep does not rest.
-const REST: u32 = 20;
-/// The same when much waits to be swept: history must not grow faster than it is let go.
-const SHORT_REST: u32 = 4;
-/// Revisions that count as much.
-const MUCH: u64 = 1 << 20;
-/// No rest is longer.
-const MOST_REST: Duration = Duration::from_millis(100);
-/// Most damaged entries of the deadlines that are remembered. With more of them, expiry fails.
-const MOST_SKIPPED: usize = 10_000;
-/// After a failure the thread waits this long before it tries again.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// While callers write, each sweep step is followed by a pause of this many times its duration: their synced
+/// writes share the disk, the write-ahead log and the processors with the deletions of a sweep, and are
+/// delayed by its flushes. Without other writes a sweep does not pause.
+const PAUSE_FACTOR: u32 = 20;
+/// The same for a large compaction debt: history must not grow faster than it is removed.
+const PAUSE_FACTOR_LARGE_DEBT: u32 = 4;
+/// Revisions that count as a large compaction debt.
+const LARGE_DEBT: u64 = 1 << 20;
+/// Maximum pause.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of damaged expiry entries that are remembered. With more of them, expiry fails.
+const MAX_SKIPPED: usize = 10_000;
+/// Delay of the retry after a failure.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// What wakes the thread. Shared with whoever gives it work.
+/// Control of the maintenance thread, shared with the threads that schedule its tasks.
 #[derive(Default)]
-pub(crate) struct Tender {
+pub(crate) struct MaintenanceThread {
     state: Mutex<State>,
     changed: Condvar,
     swept: Condvar,
@@ -48,7 +48,7 @@ pub(crate) struct Tender {
 #[derive(Default)]
 struct State {
     stop: bool,
-    /// Earliest deadline that was set since the thread looked last.
+    /// Earliest deadline that was set since the thread checked last.
     deadline_ms: Option<u64>,
     /// The floor was raised.
     sweep: bool,
@@ -56,23 +56,23 @@ struct State {
     last_failure: Option<Error>,
 }
 
-/// What the thread works with.
-pub(crate) struct Duties {
+/// The tasks of the thread, with what they need.
+pub(crate) struct MaintenanceTasks {
     pub store: Arc<Store>,
-    pub desk: Arc<Desk>,
+    pub queue: Arc<CommitQueue>,
     pub compactor: Arc<Compactor>,
     pub metrics: Arc<Metrics>,
     pub history_retention: Option<Duration>,
     pub compaction_interval: Duration,
     pub expire: bool,
     pub time: Arc<Timeline>,
-    pub warn: Warn,
-    /// Entries of the deadlines that cannot be used; each was reported when it was met first.
+    pub warn: WarningHandler,
+    /// Damaged expiry entries; each was reported when it was first read.
     pub skipped: Mutex<HashSet<Bytes>>,
 }
 
-impl Tender {
-    /// A deadline was set; `u64::MAX` stands for none.
+impl MaintenanceThread {
+    /// Schedules expiry for a new deadline; `u64::MAX` stands for none.
     pub(crate) fn deadline_set(&self, deadline_ms: u64) {
         if deadline_ms == u64::MAX {
             return;
@@ -85,7 +85,7 @@ impl Tender {
         }
     }
 
-    /// The floor was raised: sweep.
+    /// Schedules a sweep, since the floor was raised.
     pub(crate) fn sweep(&self) {
         self.state.lock().sweep = true;
         self.changed.notify_one();
@@ -113,18 +113,17 @@ impl Tender {
     }
 
     /// Runs until stopped.
-    pub(crate) fn run(&self, duties: &Duties) {
-        let mut next_retention =
-            duties.history_retention.map(|_| Instant::now() + duties.compaction_interval);
-        // Work left over from before: an unfinished sweep, deadlines that passed.
+    pub(crate) fn run(&self, tasks: &MaintenanceTasks) {
+        let mut next_retention = tasks.history_retention.map(|_| Instant::now() + tasks.compaction_interval);
+        // Tasks left over from the last run: an unfinished sweep, keys that have expired.
         self.state.lock().sweep = true;
         let mut next_expiry = Some(0);
-        let mut pause_until: Option<Instant> = None;
-        let mut rest_until: Option<Instant> = None;
-        // What was reported last, so that the same failure is reported once.
+        let mut retry_at: Option<Instant> = None;
+        let mut sweep_pause_until: Option<Instant> = None;
+        // The last failure reported, so that it is reported once.
         let mut reported: Option<String> = None;
-        // The newest revision when the thread worked last: whether others write.
-        let mut swept_at = duties.compactor.head();
+        // The latest revision at the last run, to detect concurrent writes.
+        let mut swept_at = tasks.compactor.latest();
         loop {
             let sweep = {
                 let mut state = self.state.lock();
@@ -134,29 +133,29 @@ impl Tender {
                     }
                     next_expiry = earlier(next_expiry, state.deadline_ms.take());
                     let now = Instant::now();
-                    if pause_until.is_some_and(|until| now >= until) {
-                        pause_until = None;
+                    if retry_at.is_some_and(|until| now >= until) {
+                        retry_at = None;
                     }
-                    if rest_until.is_some_and(|until| now >= until) {
-                        rest_until = None;
+                    if sweep_pause_until.is_some_and(|until| now >= until) {
+                        sweep_pause_until = None;
                     }
-                    let sweep_due = state.sweep && rest_until.is_none();
-                    let expiry_due =
-                        duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms());
+                    let sweep_due = state.sweep && sweep_pause_until.is_none();
+                    let expiry_due = tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms());
                     let retention_due = next_retention.is_some_and(|at| now >= at);
-                    if pause_until.is_none() && (sweep_due || expiry_due || retention_due) {
+                    if retry_at.is_none() && (sweep_due || expiry_due || retention_due) {
                         break;
                     }
-                    let mut timeout = duties.expire.then_some(next_expiry).flatten().map(|ms| {
-                        // The engine's time may run faster than the condition's, so no wait is trusted for long.
-                        Duration::from_millis(ms.saturating_sub(duties.time.now_ms()))
+                    let mut timeout = tasks.expire.then_some(next_expiry).flatten().map(|ms| {
+                        // The engine's time may run faster than the condition variable's, so waits are
+                        // bounded.
+                        Duration::from_millis(ms.saturating_sub(tasks.time.now_ms()))
                             .min(Duration::from_secs(60))
                     });
                     timeout = earlier(timeout, next_retention.map(|at| at.saturating_duration_since(now)));
-                    if let Some(until) = rest_until.filter(|_| state.sweep) {
+                    if let Some(until) = sweep_pause_until.filter(|_| state.sweep) {
                         timeout = earlier(timeout, Some(until.saturating_duration_since(now)));
                     }
-                    if let Some(until) = pause_until {
+                    if let Some(until) = retry_at {
                         timeout = Some(until.saturating_duration_since(now));
                     }
                     match timeout {
@@ -166,24 +165,24 @@ impl Tender {
                         None => self.changed.wait(&mut state),
                     }
                 }
-                state.sweeping = state.sweep && rest_until.is_none();
+                state.sweeping = state.sweep && sweep_pause_until.is_none();
                 state.sweep &= !state.sweeping;
                 state.sweeping
             };
-            let (started, head) = (Instant::now(), duties.compactor.head());
-            let outcome = self.turn(duties, sweep, &mut next_expiry, &mut next_retention);
-            if sweep && head != swept_at {
-                let much = duties.compactor.debt().is_ok_and(|debt| debt > MUCH);
-                let rest = started.elapsed() * if much { SHORT_REST } else { REST };
-                rest_until = Some(Instant::now() + rest.min(MOST_REST));
+            let (started, latest) = (Instant::now(), tasks.compactor.latest());
+            let outcome = self.run_due(tasks, sweep, &mut next_expiry, &mut next_retention);
+            if sweep && latest != swept_at {
+                let is_large = tasks.compactor.debt().is_ok_and(|debt| debt > LARGE_DEBT);
+                let pause = started.elapsed() * if is_large { PAUSE_FACTOR_LARGE_DEBT } else { PAUSE_FACTOR };
+                sweep_pause_until = Some(Instant::now() + pause.min(MAX_PAUSE));
             }
-            swept_at = head;
+            swept_at = latest;
             if let Err(error) = &outcome {
                 let text = error.to_string();
                 if !matches!(error, Error::Closed | Error::Poisoned { .. })
                     && reported.as_ref() != Some(&text)
                 {
-                    duties.warn.warn(&Warning::Maintenance { error: error.clone() });
+                    tasks.warn.warn(&Warning::Maintenance { error: error.clone() });
                     reported = Some(text);
                 }
             }
@@ -198,7 +197,7 @@ impl Tender {
                 Err(error) => {
                     state.sweep |= sweep;
                     state.last_failure = Some(error);
-                    pause_until = Some(Instant::now() + PAUSE_AFTER_FAILURE);
+                    retry_at = Some(Instant::now() + RETRY_DELAY);
                 }
             }
             if !state.sweep || state.last_failure.is_some() {
@@ -207,24 +206,24 @@ impl Tender {
         }
     }
 
-    /// A bounded piece of each kind of work that is due; answers whether sweeping is not finished. What fails
-    /// does not keep the others from being done.
-    fn turn(
+    /// Runs a bounded step of each task that is due; returns whether sweeping is unfinished. A failed task
+    /// does not prevent the others.
+    fn run_due(
         &self,
-        duties: &Duties,
+        tasks: &MaintenanceTasks,
         sweep: bool,
         next_expiry: &mut Option<u64>,
         next_retention: &mut Option<Instant>,
     ) -> Result<bool> {
         let mut expired = Ok(());
-        if duties.expire && next_expiry.is_some_and(|ms| ms <= duties.time.now_ms()) {
-            expired = duties.expire().map(|next| *next_expiry = next);
+        if tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms()) {
+            expired = tasks.expire().map(|next| *next_expiry = next);
         }
         let swept = if next_retention.is_some_and(|at| Instant::now() >= at) {
-            *next_retention = Some(Instant::now() + duties.compaction_interval);
-            duties.retain().map(|()| true)
+            *next_retention = Some(Instant::now() + tasks.compaction_interval);
+            tasks.raise_floor_by_age().map(|()| true)
         } else if sweep {
-            duties.compactor.step()
+            tasks.compactor.step()
         } else {
             Ok(false)
         };
@@ -232,8 +231,8 @@ impl Tender {
     }
 }
 
-impl Duties {
-    /// Deletes keys whose time has passed, a bounded number; answers when the next one is due.
+impl MaintenanceTasks {
+    /// Deletes expired keys, a bounded number; returns when the next one is due.
     fn expire(&self) -> Result<Option<u64>> {
         let mut cursor = self.store.cursor(Family::Expiry, ReadOptions::default());
         cursor.seek_to_first();
@@ -259,7 +258,7 @@ impl Duties {
             }
             cursor.next();
         }
-        // Behind a damaged block nothing is known; what lies before it expires nonetheless.
+        // Entries after a damaged block are unknown; those before it expire nonetheless.
         let read = cursor.status();
         drop(cursor);
         let proposals: Vec<(Bytes, Revision, Proposal)> = due
@@ -268,17 +267,17 @@ impl Duties {
                 let condition = Condition::ModRevision { key: key.clone(), revision };
                 let transaction = Transaction::new().require(condition).delete(key);
                 let size = transaction.size();
-                (expiry_key, revision, Proposal::submit(&self.desk, Task::Transact(transaction), size))
+                (expiry_key, revision, Proposal::submit(&self.queue, Task::Transact(transaction), size))
             })
             .collect();
         for (expiry_key, revision, proposal) in proposals {
             match proposal.wait() {
                 Ok(committed) if committed.commit.is_some() => self.metrics.expired.add(1),
-                // Somebody wrote or deleted the key meanwhile, and with it the entry.
+                // The key was written or deleted meanwhile, and with it the entry.
                 Ok(_) | Err(Error::Conflict { .. }) => {
                     let filed = self.store.get(Family::Expiry, &expiry_key)?;
                     if filed.and_then(|value| layout::decode_expiry(&expiry_key, &value)) == Some(revision) {
-                        self.skip(&expiry_key, "the record does not have this deadline")?;
+                        self.skip(&expiry_key, "the record has another deadline or none")?;
                     }
                 }
                 Err(error) => return Err(error),
@@ -288,19 +287,19 @@ impl Duties {
         Ok(next)
     }
 
-    /// Remembers and reports an entry of the deadlines that cannot be used. It stays where it is, for whoever
-    /// looks for the cause of the damage.
+    /// Remembers and reports a damaged expiry entry. It is not removed, so that the damage can be
+    /// investigated.
     fn skip(&self, expiry_key: &[u8], reason: &'static str) -> Result<()> {
         let mut skipped = self.skipped.lock();
         if skipped.contains(expiry_key) {
             return Ok(());
         }
         let entry = Bytes::copy_from_slice(expiry_key);
-        if skipped.len() >= MOST_SKIPPED {
+        if skipped.len() >= MAX_SKIPPED {
             return Err(Error::Corrupt {
                 key: entry,
                 revision: Revision::ZERO,
-                reason: "too many entries of the deadlines are damaged",
+                reason: "too many expiry entries are damaged",
             });
         }
         skipped.insert(entry.clone());
@@ -310,8 +309,8 @@ impl Duties {
         Ok(())
     }
 
-    /// Raises the floor to what is past its age.
-    fn retain(&self) -> Result<()> {
+    /// Raises the floor to the newest revision that is past the retention.
+    fn raise_floor_by_age(&self) -> Result<()> {
         let Some(age) = self.history_retention else { return Ok(()) };
         let age_ms = age.as_millis().try_into().unwrap_or(u64::MAX);
         let revision = self.compactor.revision_at(self.time.now_ms().saturating_sub(age_ms))?;

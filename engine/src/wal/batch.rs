@@ -1,0 +1,122 @@
+//! Write batches: the records of a write-ahead log (`db/write_batch.cc`).
+
+use bytes::Bytes;
+
+use crate::log::LogEntry;
+use crate::revision::Revision;
+
+/// Sequence number and number of operations of a batch.
+const BATCH_HEADER: usize = 12;
+
+/// Sequence number of the first operation of a batch, and the one after its last.
+pub(super) fn sequence(batch: &[u8]) -> Option<(u64, u64)> {
+    let first = crate::record::read_u64(batch, 0)?;
+    let count = crate::record::read_u32(batch, 8)?;
+    Some((first, first.saturating_add(count.into())))
+}
+
+/// An operation of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operation<'a> {
+    /// The number of the column family.
+    pub family: usize,
+    pub key: &'a [u8],
+    pub change: Change<'a>,
+}
+
+/// The change that an operation makes to its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    Put(&'a [u8]),
+    Delete,
+    /// Deletes a key that was put once.
+    SingleDelete,
+    /// Deletes the keys from this one up to the given one.
+    DeleteRange(&'a [u8]),
+}
+
+/// The operations of a batch, in order; none if it holds an operation that the engine does not write.
+pub(crate) fn operations(batch: &[u8]) -> Option<Vec<Operation<'_>>> {
+    let count = crate::record::read_u32(batch, 8)? as usize;
+    let mut rest = batch.get(BATCH_HEADER..)?;
+    let mut operations = Vec::new();
+    while let Some(operation) = take_operation(&mut rest) {
+        operations.push(operation);
+    }
+    (rest.is_empty() && operations.len() == count).then_some(operations)
+}
+
+/// The revisions that a batch commits: those of its log entries, in order.
+pub(crate) fn revisions(batch: &[u8]) -> Vec<Revision> {
+    entries(batch).iter().map(|entry| entry.revision).collect()
+}
+
+/// The log entries of a batch, in order, as far as they can be read.
+pub(crate) fn entries(batch: &[u8]) -> Vec<LogEntry> {
+    let mut found = Vec::new();
+    let mut rest = batch.get(BATCH_HEADER..).unwrap_or_default();
+    while let Some(Operation { key, change, .. }) = take_operation(&mut rest) {
+        let (Some(revision), Change::Put(value)) = (crate::layout::parse_log_key(key), change) else {
+            continue;
+        };
+        found.extend(LogEntry::decode(revision, Bytes::copy_from_slice(value)));
+    }
+    found
+}
+
+/// Takes an operation off the front of a batch. None at the end, and at an operation that the engine does not
+/// write.
+fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
+    /// Value types of RocksDB's `db/dbformat.h`; the second of each pair is followed by the number of a
+    /// column family.
+    const DELETE: [u8; 2] = [0, 4];
+    const PUT: [u8; 2] = [1, 5];
+    const SINGLE_DELETE: [u8; 2] = [7, 8];
+    const DELETE_RANGE: [u8; 2] = [15, 14];
+    let mut behind = *rest;
+    let (tag, after) = behind.split_first()?;
+    behind = after;
+    let family = match [DELETE[1], PUT[1], SINGLE_DELETE[1], DELETE_RANGE[1]].contains(tag) {
+        true => take_varint(&mut behind)?,
+        false => 0,
+    };
+    let operation = match tag {
+        tag if DELETE.contains(tag) => {
+            Operation { family, key: take_slice(&mut behind)?, change: Change::Delete }
+        }
+        tag if SINGLE_DELETE.contains(tag) => {
+            Operation { family, key: take_slice(&mut behind)?, change: Change::SingleDelete }
+        }
+        tag if PUT.contains(tag) => {
+            let key = take_slice(&mut behind)?;
+            Operation { family, key, change: Change::Put(take_slice(&mut behind)?) }
+        }
+        tag if DELETE_RANGE.contains(tag) => {
+            let key = take_slice(&mut behind)?;
+            Operation { family, key, change: Change::DeleteRange(take_slice(&mut behind)?) }
+        }
+        _ => return None,
+    };
+    *rest = behind;
+    Some(operation)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Option<usize> {
+    let mut number = 0usize;
+    for shift in (0..35).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn take_slice<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = take_varint(rest)?;
+    let (slice, behind) = rest.split_at_checked(length)?;
+    *rest = behind;
+    Some(slice)
+}

@@ -1,0 +1,295 @@
+//! RocksDB's log format: the contents of a log file, and how it ends.
+//!
+//! RocksDB silently drops what it considers a torn tail: any record whose length reaches beyond the end of
+//! the file, and everything after it. So the engine reads the logs first ([`crate::recovery`]) and lets
+//! RocksDB see only complete records.
+//!
+//! The format (blocks of 32 KiB; fragments that do not cross them: masked crc32c u32, length u16, type u8,
+//! payload; a record is one whole fragment, or a first, any number of middle ones and a last) is that of
+//! RocksDB's `db/log_format.h`. A record of a write-ahead log is a batch: sequence number u64 of its first
+//! operation, number of operations u32, operations (`db/write_batch.cc`). The MANIFEST has the same format
+//! with other records.
+
+mod batch;
+mod crc32c;
+
+use std::borrow::Cow;
+
+use crate::revision::Revision;
+
+use self::batch::sequence;
+pub(crate) use self::batch::{entries, operations, revisions, Change};
+use self::crc32c::{crc32c, masked};
+
+const BLOCK: usize = 32 << 10;
+const HEADER: usize = 7;
+/// The unit that a disk writes atomically.
+const SECTOR: usize = 512;
+
+/// The contents of a log file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Contents {
+    /// Bytes up to the end of the last complete record before the first unsound one.
+    pub sound: u64,
+    /// Sequence number of the first operation.
+    pub first: Option<u64>,
+    /// The sequence number after the last operation of the sound part.
+    pub next: Option<u64>,
+    /// What follows the sound part.
+    pub tail: Tail,
+}
+
+/// What follows the last complete record of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// Nothing.
+    Clean,
+    /// An unfinished write, as a power failure leaves it.
+    Torn,
+    /// Bytes that were changed after they were written.
+    Damaged,
+}
+
+/// A sound fragment of a record.
+#[derive(Clone, Copy)]
+struct Fragment<'a> {
+    kind: u8,
+    payload: &'a [u8],
+    end: usize,
+}
+
+const WHOLE: u8 = 1;
+const FIRST: u8 = 2;
+const MIDDLE: u8 = 3;
+const LAST: u8 = 4;
+
+/// Assembles records from fragments.
+#[derive(Default)]
+struct Assembly {
+    record: Option<Vec<u8>>,
+}
+
+/// The effect of a fragment.
+enum Step<'a> {
+    /// The record is not complete, or the fragment is metadata (compression, predecessor and the like).
+    More,
+    Complete(Cow<'a, [u8]>),
+    /// The fragment does not continue the ones before it.
+    Misplaced,
+}
+
+impl Assembly {
+    fn add<'a>(&mut self, fragment: Fragment<'a>) -> Step<'a> {
+        match (fragment.kind, self.record.take()) {
+            (WHOLE, None) => Step::Complete(fragment.payload.into()),
+            (FIRST, None) => {
+                self.record = Some(fragment.payload.to_vec());
+                Step::More
+            }
+            (MIDDLE, Some(mut record)) => {
+                record.extend_from_slice(fragment.payload);
+                self.record = Some(record);
+                Step::More
+            }
+            (LAST, Some(mut record)) => {
+                record.extend_from_slice(fragment.payload);
+                Step::Complete(record.into())
+            }
+            (WHOLE | FIRST | MIDDLE | LAST, _) => Step::Misplaced,
+            (_, None) => Step::More,
+            (_, Some(_)) => Step::Misplaced,
+        }
+    }
+}
+
+/// Reads a write-ahead log; `record` is called with each complete record of the sound part.
+pub(crate) fn read(log: &[u8], mut record: impl FnMut(&[u8])) -> Contents {
+    let mut contents = Contents { sound: 0, first: None, next: None, tail: Tail::Clean };
+    let behind = walk(log, &mut contents.sound, |batch| {
+        if let Some((first, next)) = sequence(batch) {
+            contents.first.get_or_insert(first);
+            contents.next = Some(next);
+        }
+        record(batch);
+    });
+    contents.tail = match behind {
+        None => Tail::Clean,
+        Some(at) if !looks_torn(log, at) => Tail::Damaged,
+        // Everything after the last sync is unacknowledged: any number of a sweep's batches, and one group,
+        // whose revisions continue where the sound part ended. More than that was acknowledged before.
+        Some(at) => {
+            let mut newest = None;
+            walk(log, &mut 0, |batch| newest = revisions(batch).last().copied().or(newest));
+            let groups: Vec<Vec<Revision>> = records_behind(log, at)
+                .iter()
+                .map(|batch| revisions(batch))
+                .filter(|r| !r.is_empty())
+                .collect();
+            let follows = |first: Option<&Revision>| {
+                first.is_none_or(|first| newest.is_none_or(|newest: Revision| newest.next() == *first))
+            };
+            match &*groups {
+                [] => Tail::Torn,
+                [group] if follows(group.first()) => Tail::Torn,
+                _ => Tail::Damaged,
+            }
+        }
+    };
+    contents
+}
+
+/// Reads a file of the same format whose records are not batches: the MANIFEST. Its first `synced` bytes were
+/// on disk; after them, a record may be present without the ones that were written together with it.
+pub(crate) fn read_manifest(log: &[u8], synced: u64) -> Contents {
+    let mut contents = Contents { sound: 0, first: None, next: None, tail: Tail::Clean };
+    if let Some(at) = walk(log, &mut contents.sound, |_| {}) {
+        let torn = if records_behind(log, at).is_empty() {
+            looks_torn(log, at)
+        } else {
+            contents.sound >= synced && has_lost_sector(log, at)
+        };
+        contents.tail = if torn { Tail::Torn } else { Tail::Damaged };
+    }
+    contents
+}
+
+/// The complete records of a log after its sound part, as far as they can be read.
+pub(crate) fn dropped_records(log: &[u8], sound: u64) -> Vec<Vec<u8>> {
+    records_behind(log, usize::try_from(sound).unwrap_or(usize::MAX))
+}
+
+/// Walks the sound part of a log, and returns where it ends unless that is the end of the file.
+fn walk(log: &[u8], sound: &mut u64, mut record: impl FnMut(&[u8])) -> Option<usize> {
+    let mut assembly = Assembly::default();
+    let mut at = 0;
+    loop {
+        if BLOCK - at % BLOCK < HEADER {
+            at = at.next_multiple_of(BLOCK);
+        }
+        if at >= log.len() {
+            // A record without its last fragment is torn.
+            return assembly.record.is_some().then_some(log.len());
+        }
+        let Some(fragment) = fragment_at(log, at) else { return Some(at) };
+        match assembly.add(fragment) {
+            Step::More => {}
+            Step::Complete(batch) => record(&batch),
+            Step::Misplaced => return Some(at),
+        }
+        at = fragment.end;
+        if assembly.record.is_none() {
+            *sound = at as u64;
+        }
+    }
+}
+
+/// The complete records after an unsound position.
+fn records_behind(log: &[u8], unsound: usize) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut assembly = Assembly::default();
+    let mut at = unsound;
+    while at < log.len() {
+        if BLOCK - at % BLOCK < HEADER {
+            at = at.next_multiple_of(BLOCK);
+            continue;
+        }
+        let Some(fragment) = fragment_at(log, at) else {
+            assembly = Assembly::default();
+            at += 1;
+            continue;
+        };
+        match assembly.add(fragment) {
+            Step::Complete(batch) => found.push(batch.into_owned()),
+            Step::More => {}
+            // The rest of a record whose first fragment is unsound.
+            Step::Misplaced => assembly = Assembly::default(),
+        }
+        at = fragment.end;
+    }
+    found
+}
+
+/// Whether the unsound position `at` looks like an unfinished write: the file ends in it, or a sector of it
+/// is lost.
+fn looks_torn(log: &[u8], at: usize) -> bool {
+    let block_end = (at + 1).next_multiple_of(BLOCK);
+    let Some(length) = length_at(log, at) else { return true };
+    at + HEADER > log.len()
+        || (log.len() < block_end && at + HEADER + length > log.len())
+        || has_lost_sector(log, at)
+}
+
+/// The length in the header at a position.
+fn length_at(log: &[u8], at: usize) -> Option<usize> {
+    match log.get(at + 4..at + 6) {
+        Some(&[low, high]) => Some(usize::from(u16::from_le_bytes([low, high]))),
+        _ => None,
+    }
+}
+
+/// Whether a sector of the unsound fragment at `at`, or the rest of one, was never written and reads as
+/// zeros.
+fn has_lost_sector(log: &[u8], at: usize) -> bool {
+    let block_end = (at + 1).next_multiple_of(BLOCK);
+    let Some(length) = length_at(log, at) else { return false };
+    let claimed = at + HEADER + length;
+    // Where the length itself may be lost, the next sector counts, too.
+    let next_sector = (at + 1).next_multiple_of(SECTOR);
+    let nearest = block_end.min(next_sector + SECTOR);
+    let end = if claimed > block_end || length == 0 {
+        nearest
+    } else if next_sector < at + HEADER {
+        claimed.max(nearest)
+    } else {
+        claimed
+    };
+    let end = end.min(log.len());
+    let mut from = at;
+    while from < end {
+        // To the end of the sector, since it is lost as a whole: the record may end after a few bytes of it.
+        let to = (from + 1).next_multiple_of(SECTOR).min(log.len());
+        let lost = log.get(from..to).is_some_and(|part| part.iter().all(|byte| *byte == 0));
+        let is_enough = to - from >= HEADER || to == log.len() || from == at && is_header_lost(log, at, to);
+        if lost && is_enough {
+            return true;
+        }
+        from = to;
+    }
+    false
+}
+
+/// Whether the first bytes of a header, up to the end of a sector at `to`, are zeros because they were lost:
+/// no checksum is zero by chance, and if part of it is lost the rest matches.
+fn is_header_lost(log: &[u8], at: usize, to: usize) -> bool {
+    const CHECKSUM: usize = 4;
+    if to - at >= CHECKSUM {
+        return true;
+    }
+    let Some(length) = length_at(log, at) else { return false };
+    let Some(checked) = log.get(at + HEADER - 1..at + HEADER + length) else { return false };
+    let checksum = masked(crc32c(checked)).to_le_bytes();
+    log.get(to..at + CHECKSUM) == checksum.get(to - at..)
+}
+
+/// The sound fragment at `at`, if there is one.
+fn fragment_at(log: &[u8], at: usize) -> Option<Fragment<'_>> {
+    let left = BLOCK - at % BLOCK;
+    let header = log.get(at..at.checked_add(HEADER)?)?;
+    let [c0, c1, c2, c3, l0, l1, kind] = *<&[u8; HEADER]>::try_from(header).ok()?;
+    let length = usize::from(u16::from_le_bytes([l0, l1]));
+    // Kinds: whole, first, middle, last; compression, timestamp size, predecessor info.
+    if !matches!(kind, WHOLE..=LAST | 9 | 10 | 130) || HEADER + length > left {
+        return None;
+    }
+    let end = at + HEADER + length;
+    let checked = log.get(at + HEADER - 1..end)?;
+    let payload = log.get(at + HEADER..end)?;
+    (masked(crc32c(checked)) == u32::from_le_bytes([c0, c1, c2, c3])).then_some(Fragment {
+        kind,
+        payload,
+        end,
+    })
+}
+
+#[cfg(test)]
+mod tests;
