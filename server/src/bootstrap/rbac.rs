@@ -46,7 +46,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             // Its key may become available again. If this prevented the start, the object could not be
             // deleted either.
             Err(error) if error.affects_only_this_value() => {
-                tracing::error!(%error, plural, namespace, name, "bootstrap object cannot be decrypted");
+                tracing::error!(%error, resource = plural, namespace, name, "bootstrap object cannot be decrypted");
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -54,7 +54,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         match healed(&live, &object) {
             Healed::Whole => {}
             Healed::Changed(_) => {
-                tracing::info!(plural, namespace, name, "bootstrap object repaired");
+                tracing::info!(resource = plural, namespace, name, "bootstrap object repaired");
                 let transform = |live: Option<&Value>| match live.map(|live| healed(live, &object)) {
                     Some(Healed::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
@@ -62,7 +62,12 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                 internal::update(&cx, &transform).await?;
             }
             Healed::Other => {
-                tracing::info!(plural, namespace, name, "bootstrap binding to another role recreated");
+                tracing::info!(
+                    resource = plural,
+                    namespace,
+                    name,
+                    "bootstrap binding to another role recreated"
+                );
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });
             }
