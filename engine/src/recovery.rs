@@ -95,9 +95,12 @@ pub(crate) fn plan(
     if plan.manifest.is_some() || mismatch(&logs).is_some() {
         let flushed = query(&logs, plan.manifest.as_ref())?;
         logs.retain(|log| log.number >= flushed.oldest_log);
-        let first = logs.iter().find_map(|log| log.contents.first);
-        if let (Some(manifest), Some(first)) = (&plan.manifest, first) {
-            if first > flushed.sequence.saturating_add(1) {
+        let first = logs.iter().find_map(|log| Some((log.number, log.contents.first?)));
+        if let (Some(manifest), Some((number, first))) = (&plan.manifest, first) {
+            // Logs are removed from the oldest on, so where the oldest log that is needed is present, none is missing.
+            // The sequence number is no sign of one: what is deleted before it is flushed leaves no trace in tables.
+            let is_oldest = number == flushed.oldest_log;
+            if !is_oldest && first > flushed.sequence.saturating_add(1) {
                 return Err(Error::Incomplete {
                     dir: dir.to_owned(),
                     path: manifest.path.clone(),
@@ -248,5 +251,46 @@ pub(crate) fn damaged(log: &Path, reason: &'static str) -> Error {
         key: bytes::Bytes::copy_from_slice(log.as_os_str().as_encoded_bytes()),
         revision: crate::revision::Revision::ZERO,
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Options, Transaction};
+
+    /// A store that is closed, and the MANIFEST of which ends with zeros, as an unsynced write may leave it.
+    fn store_with_torn_manifest(dir: &Path) -> Log {
+        let engine = Engine::open(Options::new(dir)).unwrap();
+        for n in 0..3 {
+            engine.commit(Transaction::new().put(format!("key/{n}"), "value")).unwrap();
+        }
+        engine.close().unwrap();
+        let (_, manifest) = watermark::manifest(&dir.join(DATABASE)).unwrap();
+        let mut bytes = fs::read(&manifest).unwrap();
+        bytes.extend_from_slice(&[0; 116]);
+        fs::write(&manifest, bytes).unwrap();
+        read_logs(dir).unwrap().into_iter().find(|log| log.contents.first.is_some()).unwrap()
+    }
+
+    #[test]
+    fn a_torn_manifest_needs_the_logs_that_its_sound_part_refers_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = store_with_torn_manifest(dir.path());
+        let first = log.contents.first.unwrap();
+        // The sequence numbers before the log were of versions that were deleted before they were flushed.
+        let flushed = |oldest_log, sequence| FlushState { oldest_log, sequence };
+        for (state, is_complete) in [
+            (flushed(log.number, first - 1), true),
+            (flushed(log.number, 0), true),
+            (flushed(log.number - 1, first - 1), true),
+            (flushed(log.number - 1, first.saturating_sub(2)), first < 2),
+        ] {
+            let planned = plan(dir.path(), |_, manifest| {
+                assert!(manifest.is_some(), "its end is torn");
+                Ok(state)
+            });
+            assert_eq!(planned.is_ok(), is_complete, "{state:?}: {planned:?}");
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! Chunks of a long answer on their way from the thread that makes them to the connection.
+//! Chunks of a streamed response on their way from the thread that produces them to the connection.
 //!
-//! The thread may block, and there are few of them: a client that reads slowly must not keep one for ever. So an answer
-//! has a time by which it must have been handed over, and where many threads wait for slow clients, each waits only
-//! briefly. One that is not is cut off with an error, never with a clean
-//! end, so that no client takes a part for the whole.
+//! The producing threads may block, and are few: a slow client must not occupy one forever. So a response has
+//! a deadline, and when many threads wait for slow clients, each waits only briefly. A response that misses
+//! it is aborted with an error, never with a clean end, so that the client cannot take a partial response for
+//! a complete one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// When so many threads wait for their clients, half of those that may block, patience is short.
+/// Number of waiting threads from which on they wait only briefly: half of the blocking threads.
 const MANY: usize = 32;
-/// Patience then, for one chunk.
+/// Time limit per chunk then.
 const SHORT: Duration = Duration::from_secs(2);
 
 /// Threads of one server that wait for slow clients. Cheap to clone; clones share the count.
@@ -28,7 +28,7 @@ pub struct BlockedThreads(Arc<AtomicUsize>);
 #[error("the client did not take the answer in time")]
 pub struct TooSlow;
 
-/// The end that makes chunks; used where blocking is allowed.
+/// The producer's end; used where blocking is allowed.
 pub struct Sender<C, E> {
     send: mpsc::Sender<Result<C, E>>,
     until: Instant,
@@ -37,14 +37,14 @@ pub struct Sender<C, E> {
     runtime: Handle,
 }
 
-/// The end that the connection has.
+/// The connection's end.
 pub struct Receiver<C, E> {
     receive: mpsc::Receiver<Result<C, E>>,
     cut: Arc<AtomicBool>,
 }
 
-/// A channel for an answer that must have been handed over within `limit`, with so many chunks under way. To be
-/// called in a runtime.
+/// A channel for a response that must have been received within `limit`, with at most `chunks` buffered
+/// chunks. To be called in a runtime.
 pub fn channel<C, E>(
     chunks: usize,
     limit: Duration,
@@ -60,8 +60,8 @@ pub fn channel<C, E>(
 }
 
 impl<C, E> Sender<C, E> {
-    /// Hands a chunk over, or the error that ends the answer. False when nobody wants more: the client has gone or is
-    /// too slow.
+    /// Sends a chunk, or the error that ends the response. False when the client has disconnected or is too
+    /// slow.
     pub fn send(&self, chunk: Result<C, E>) -> bool {
         let chunk = match self.send.try_send(chunk) {
             Ok(()) => return true,
@@ -85,7 +85,7 @@ impl<C, E> Sender<C, E> {
     }
 }
 
-/// Chunks that a task makes which may wait as long as its client does: nothing else waits for it.
+/// Chunks of a task that may wait for its client as long as needed: it occupies no thread.
 impl<C, E> From<mpsc::Receiver<Result<C, E>>> for Receiver<C, E> {
     fn from(receive: mpsc::Receiver<Result<C, E>>) -> Receiver<C, E> {
         Receiver { receive, cut: Arc::default() }

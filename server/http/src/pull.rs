@@ -1,12 +1,14 @@
-//! Answers that are made piece by piece on threads that may block, at the pace of whoever reads them.
+//! Backpressure: streamed responses are produced in pieces on threads that may block, at the pace of their
+//! reader.
 //!
-//! Those threads are few, and a client may read slowly or not at all. So an answer is made by a [`Producer`] that can stop after
-//! each piece. It runs on such a thread while few pieces wait, is then parked, which takes no thread, and is resumed when its
-//! reader has taken some. A producer that is idle for a while [releases](Producer::release) its snapshot and buffers. A client
-//! that does not read thus costs the pieces that wait for it, and no more.
+//! Those threads are few, and a client may read slowly or not at all. So a response is produced by a
+//! [`Producer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is then
+//! parked, which takes no thread, and is resumed when its reader has taken some. A producer that is idle for
+//! a while [releases](Producer::release) its snapshot and buffers. A client that does not read thus costs its
+//! ready pieces, and no more.
 //!
-//! An answer that is not taken to its end is cut off with an error, never with a clean end, so that no client takes a part
-//! for the whole.
+//! A response that is not read to its end is aborted with an error, never with a clean end, so that the
+//! client cannot take a partial response for a complete one.
 
 use plinth_api::api_error::{ApiError, Reason};
 use std::cell::Cell;
@@ -23,18 +25,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Pieces that wait for a reader at most. There is one until the first was taken, and one more for each that is, so that
-/// clients which never read cost least.
+/// Maximum number of ready pieces. It is one until the first was taken, and grows with each one taken, so
+/// that clients that never read cost least.
 const MAX_READY: usize = 3;
-/// A producer is resumed when no more than so many pieces wait.
+/// A producer is resumed when at most this many pieces are ready.
 const RESUME_AT: usize = 1;
-/// How long nothing may be taken before the producer releases what it holds.
+/// Time without reads after which the producer releases its resources.
 const IDLE: Duration = Duration::from_secs(2);
-/// Requests of a server that block a thread on a remote service at once.
+/// Maximum number of requests of a server that block a thread on a remote service.
 const MAX_REMOTE_WAITS: usize = 32;
 
-/// The producers of one server that run at once: as many as there are processors. More would not be faster, and each would take
-/// its part of the processors from the threads that serve other requests.
+/// The producers of one server that run concurrently: as many as there are processors. More would not be
+/// faster, and would compete with the threads that serve other requests.
 #[derive(Debug)]
 pub struct ProducerPool {
     permits: Arc<Semaphore>,
@@ -50,7 +52,7 @@ impl Default for ProducerPool {
 }
 
 impl ProducerPool {
-    /// Waits for a permit; `None` never comes, since the semaphore is not closed.
+    /// Waits for a permit; never `None`, since the semaphore is not closed.
     async fn acquire(self: &Arc<ProducerPool>) -> Option<Permit> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _counted = Waiting(self);
@@ -89,8 +91,8 @@ thread_local! {
 #[error("too many requests wait for services elsewhere")]
 pub struct TooManyRemoteWaits;
 
-/// Bounds how many requests of one server block a thread on a remote service (conversion webhook, KMS plugin). There are more
-/// threads than that, for requests that need not wait. Cheap to clone; clones share the bound.
+/// Limits the requests of one server that block a thread on a remote service (conversion webhook, KMS
+/// plugin). There are more threads than that, for other requests. Cheap to clone; clones share the limit.
 #[derive(Clone, Debug)]
 pub struct RemoteWaits(Arc<Semaphore>);
 
@@ -101,7 +103,8 @@ impl Default for RemoteWaits {
 }
 
 impl RemoteWaits {
-    /// Runs `work`, which blocks on a remote service. A producer gives its permit back meanwhile, so that others run.
+    /// Runs `work`, which blocks on a remote service. A producer releases its permit meanwhile, so that
+    /// others run.
     ///
     /// # Errors
     /// [`TooManyRemoteWaits`].
@@ -132,48 +135,50 @@ impl Drop for Running {
     }
 }
 
-/// Makes an answer.
+/// Produces a response.
 pub trait Producer: Send + 'static {
-    /// A part of the answer.
+    /// A part of the response.
     type Piece: Send;
-    /// Why there is no more of it.
+    /// An error that ends the response.
     type Error: From<Cut> + Send;
 
-    /// The next piece. May block; where it blocks for long, it checks now and then whether the client still waits.
+    /// The next piece. May block; if it blocks for long, it must check periodically whether the client still
+    /// waits.
     ///
     /// # Errors
-    /// What ends the answer.
+    /// Errors that end the response.
     fn next(&mut self, reader: Presence<'_>) -> Result<Next<Self::Piece>, Self::Error>;
 
-    /// Nothing was taken for a while: releases what can be read again, such as a snapshot.
+    /// Releases resources that can be acquired again, such as a snapshot, because nothing was read for a
+    /// while.
     fn release(&mut self);
 }
 
-/// What a producer made.
+/// The result of a step.
 pub enum Next<C> {
-    /// A piece, and perhaps there is more.
+    /// A piece, possibly followed by more.
     Piece(C),
     /// The last piece.
     Last(C),
-    /// Nothing: the piece before was the last.
+    /// The previous piece was the last.
     End,
 }
 
-/// Whether the client still waits for its answer.
+/// Whether the client still waits for its response.
 #[derive(Clone, Copy)]
 pub struct Presence<'a>(&'a AtomicBool);
 
 impl Presence<'_> {
-    /// False when the client has gone or was cut off.
+    /// False when the client has disconnected or the response was aborted.
     pub fn waits(self) -> bool {
         !self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Why an answer was cut off.
+/// Why a response was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cut {
-    /// It was not taken in time.
+    /// It was not read in time.
     #[error("the client did not take the answer in time")]
     TooSlow,
     /// Its producer panicked.
@@ -190,8 +195,8 @@ impl From<Cut> for ApiError {
     }
 }
 
-/// The end of an answer that the connection has. The pieces are behind a lock that is held to put and to take them, never
-/// while one is made.
+/// The connection's end of a response. The lock on the pieces is held to add and to remove them, not while
+/// one is produced.
 pub struct Reader<P: Producer> {
     shared: Arc<Shared<P>>,
     watcher: Option<AbortHandle>,
@@ -200,13 +205,13 @@ pub struct Reader<P: Producer> {
 struct Shared<P: Producer> {
     pool: Arc<ProducerPool>,
     state: Mutex<State<P>>,
-    /// The client has left, or was cut off.
+    /// The client has disconnected, or the response was aborted.
     gone: AtomicBool,
 }
 
 struct State<P: Producer> {
     ready: VecDeque<Result<P::Piece, P::Error>>,
-    /// How many were taken.
+    /// Number of pieces taken.
     taken: u64,
     /// The producer, while it has no thread.
     parked: Option<P>,
@@ -216,7 +221,7 @@ struct State<P: Producer> {
 }
 
 impl<P: Producer> Reader<P> {
-    /// Starts making an answer among the producers of a pool. To be called in a runtime.
+    /// Starts a response among the producers of a pool. To be called in a runtime.
     pub fn start(pool: Arc<ProducerPool>, producer: P) -> Reader<P> {
         let state = State {
             ready: VecDeque::new(),
@@ -231,7 +236,8 @@ impl<P: Producer> Reader<P> {
         Reader { shared, watcher: None }
     }
 
-    /// Makes an idle producer release what it holds, and cuts the answer off when it has not been taken after that time.
+    /// Makes an idle producer release its resources, and aborts the response when it has not been read within
+    /// `limit`.
     pub fn watch(&mut self, limit: Option<Duration>) {
         self.watch_with(IDLE, limit);
     }
@@ -242,7 +248,7 @@ impl<P: Producer> Reader<P> {
         self.watcher = Some(watcher.abort_handle());
     }
 
-    /// Whether everything has been taken.
+    /// Whether all pieces have been taken.
     pub fn is_at_end(&self) -> bool {
         let state = self.shared.state.lock();
         state.ended && state.ready.is_empty()
@@ -299,7 +305,7 @@ fn resume<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
     }
 }
 
-/// Makes pieces until enough wait; after each one it is another producer's turn, if there is one.
+/// Produces pieces until enough are ready; after each one another waiting producer may run first.
 fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
     let _end = EndsOnPanic(shared);
     let running = Running::begin(permit);
@@ -310,7 +316,7 @@ fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
         let next = producer.next(Presence(&shared.gone));
         let mut state = shared.state.lock();
         if state.ended {
-            // It was cut off meanwhile.
+            // It was aborted meanwhile.
             return;
         }
         match next {
@@ -346,7 +352,7 @@ impl<P: Producer> State<P> {
         MAX_READY.min(usize::try_from(self.taken).unwrap_or(MAX_READY) + 1)
     }
 
-    /// Ends the answer with an error; pieces that wait are dropped.
+    /// Ends the response with an error; ready pieces are dropped.
     fn cut(&mut self, cut: Cut) {
         self.ready.clear();
         self.ready.push_back(Err(cut.into()));
@@ -376,7 +382,7 @@ impl<P: Producer> Drop for EndsOnPanic<'_, P> {
     }
 }
 
-/// Checks an answer periodically until it ends.
+/// Checks a response periodically until it ends.
 async fn watch<P: Producer>(shared: Weak<Shared<P>>, idle: Duration, until: Option<Instant>) {
     let mut seen = 0;
     loop {
@@ -414,7 +420,7 @@ fn release<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
         return;
     }
     if state.ready.len() <= RESUME_AT && state.ready.len() < state.max_ready() {
-        // The reader has come back meanwhile.
+        // The reader has resumed meanwhile.
         drop(state);
         return resume(shared, producer);
     }
@@ -426,7 +432,7 @@ fn release<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
 mod tests {
     use super::*;
 
-    /// Makes the numbers up to a limit and tells what happens to it.
+    /// Produces the numbers up to a limit and counts what happens to it.
     struct Numbers {
         at: usize,
         end: usize,
@@ -438,7 +444,7 @@ mod tests {
         made: AtomicUsize,
         released_count: AtomicUsize,
         dropped: AtomicUsize,
-        /// Threads that are at it.
+        /// Number of threads that run it.
         running: AtomicUsize,
     }
 
@@ -532,7 +538,7 @@ mod tests {
         assert_eq!(reader.next().await, Some(Ok(1)));
         reader.watch_with(Duration::from_millis(1), None);
         for number in 2..10 {
-            // One that rests already, and has not been needed since, does not rest again.
+            // A released producer that was not resumed is not released again.
             until(|| reader.shared.state.lock().released).await;
             assert!(seen.released_count.load(Ordering::SeqCst) > 0);
             assert_eq!(reader.next().await, Some(Ok(number)));
@@ -549,7 +555,7 @@ mod tests {
         assert_eq!(reader.next().await, None);
     }
 
-    /// Waits for a service that answers when it is told to.
+    /// Waits for a service that responds on demand.
     struct Waits(Arc<std::sync::Barrier>, RemoteWaits);
 
     impl Producer for Waits {
@@ -564,7 +570,7 @@ mod tests {
         fn release(&mut self) {}
     }
 
-    /// More producers wait than there are places, and all of them have to wait at once before any goes on.
+    /// More producers wait than there are permits, and all of them have to wait at once before any continues.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_producer_that_waits_for_a_service_holds_no_permit() {
         let many = (2 * std::thread::available_parallelism().map_or(1, usize::from)).clamp(16, 24);
@@ -572,7 +578,7 @@ mod tests {
         let (pool, waits) = (Arc::<ProducerPool>::default(), RemoteWaits::default());
         let readers: Vec<_> =
             (0..many).map(|_| Reader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
-        // Meanwhile others make their answers.
+        // Meanwhile others produce their responses.
         let seen = Arc::new(Seen::default());
         let mut other = Reader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
         for piece in 1..=100 {

@@ -297,7 +297,7 @@ pub async fn run_reconciler(
                 Ok(()) => has_classes_and_roles = true,
                 Err(error) => {
                     end_if_over().await;
-                    tracing::warn!(%error, "priority classes and roles cannot be created");
+                    tracing::warn!(%error, "failed to create priority classes and roles");
                 }
             }
         }

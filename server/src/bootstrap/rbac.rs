@@ -46,7 +46,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             // Its key may become available again. If this prevented the start, the object could not be
             // deleted either.
             Err(error) if error.affects_only_this_value() => {
-                tracing::error!(%error, plural, namespace, name, "bootstrap object cannot be decrypted");
+                tracing::error!(%error, resource = plural, namespace, name, "bootstrap object cannot be decrypted");
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -54,16 +54,20 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         match reconcile_object(&live, &object) {
             Reconciled::Unchanged => {}
             Reconciled::Changed(_) => {
-                tracing::info!(plural, namespace, name, "bootstrap object repaired");
-                let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object))
-                {
+                tracing::info!(resource = plural, namespace, name, "bootstrap object repaired");
+                let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object)) {
                     Some(Reconciled::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
                 };
                 internal::update(&cx, &transform).await?;
             }
             Reconciled::Replace => {
-                tracing::info!(plural, namespace, name, "bootstrap binding to another role recreated");
+                tracing::info!(
+                    resource = plural,
+                    namespace,
+                    name,
+                    "bootstrap binding to another role recreated"
+                );
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });
             }

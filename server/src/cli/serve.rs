@@ -307,7 +307,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
             .create(dir.stage() == Stage::New)
             .history_retention(Some(options.history_retention))
             .compaction_interval(options.compaction_interval)
-            .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" says what is damaged")),
+            .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged")),
     )?;
     for dropped in engine.dropped() {
         tracing::warn!(

@@ -193,7 +193,7 @@ impl Validation {
         if let Some(expression) = &self.message_expression {
             match evaluate(expression, activation, budget, cel_authorizer).await {
                 Ok(Ok(value)) => value.as_str().unwrap_or_default().trim().clone_into(&mut made),
-                Ok(Err(why)) => tracing::debug!(why, "message expression of an admission policy"),
+                Ok(Err(why)) => tracing::debug!(error = why, "message expression of admission policy failed"),
                 Err(out) => return Err(out.message()),
             }
         }

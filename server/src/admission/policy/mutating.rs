@@ -44,7 +44,7 @@ struct Refusals(Vec<(String, Reason)>);
 impl Refusals {
     fn add(&mut self, policy: &MutatingPolicy, binding: Option<&str>, why: &str, reason: Reason) {
         if !policy.fails {
-            tracing::debug!(policy = policy.name, why, "mutating policy failed, failing open");
+            tracing::debug!(policy = policy.name, error = why, "mutating policy failed, failing open");
             return;
         }
         let message = match binding {

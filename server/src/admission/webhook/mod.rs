@@ -312,7 +312,11 @@ fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<P
     match invocation.precondition_error(call.dry_run) {
         Some(Err(refusal)) => return Err(refusal),
         Some(Ok(why)) if invocation.ignores_failure() => {
-            tracing::warn!(webhook = invocation.name(), why, "webhook cannot be called, failing open");
+            tracing::warn!(
+                webhook = invocation.name(),
+                error = why,
+                "webhook cannot be called, failing open"
+            );
             return Ok(Prepared::Skip);
         }
         Some(Ok(why)) => return Err(invocation.failure(&why)),
@@ -367,7 +371,7 @@ fn apply_failure_policy(
             Ok(Some(answer))
         }
         Err(why) if invocation.ignores_failure() => {
-            tracing::warn!(webhook = invocation.name(), why, "failed calling webhook, failing open");
+            tracing::warn!(webhook = invocation.name(), error = why, "failed calling webhook, failing open");
             Ok(None)
         }
         Err(why) => Err(invocation.failure(&why)),

@@ -95,7 +95,7 @@ async fn watch(
         let mut retry = false;
         for name in std::mem::take(&mut changed) {
             if let Err(error) = definitions.write_status(server, &name).await {
-                tracing::debug!(%error, definition = %name, "failed to write status of CustomResourceDefinition, retrying");
+                tracing::debug!(%error, name = %name, "failed to write status of CustomResourceDefinition, retrying");
                 retry |= error.code != 409 && error.code != 404;
                 changed.insert(name.clone());
             }
@@ -253,7 +253,7 @@ impl Definitions {
         server.spawn(async move {
             if let Err(error) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
                 end_if_over().await;
-                tracing::warn!(%error, definition = %name, "failed to delete objects of CustomResourceDefinition, retrying");
+                tracing::warn!(%error, name = %name, "failed to delete objects of CustomResourceDefinition, retrying");
                 tokio::time::sleep(RESTART).await;
             }
             // The receiver is dropped only when the server stops.

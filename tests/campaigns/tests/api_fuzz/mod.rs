@@ -27,7 +27,7 @@ const CLEAR_EVERY: u64 = 250;
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 
 /// The answers of 500 and above that are right, as (status, part of the message).
-const DOCUMENTED: [(u16, &str); 17] = [
+const DOCUMENTED: [(u16, &str); 18] = [
     // Upstream's words for a resourceVersion that is no number.
     (500, "strconv.ParseUint: parsing"),
     (500, "resourceVersion should not be set on objects to be created"),
@@ -35,6 +35,7 @@ const DOCUMENTED: [(u16, &str); 17] = [
     // target.
     (500, "unable to find api field"),
     (500, "cannot convert"),
+    (500, "list element types are not identical"),
     (500, "target.name: Required value"),
     (500, "target.kind: Unsupported value"),
     // Upstream's answers to an eviction with contradictory options, and to a path that ends in `/watch/`.
