@@ -26,7 +26,7 @@ pub mod workloads;
 
 use plinth_codec::Value;
 
-use defaults::Rule;
+use defaults::DefaultRule;
 use faces::Face;
 use plinth_api::api_error::Cause;
 use plinth_api::user::User;
@@ -110,7 +110,7 @@ pub struct Strategy {
     /// Whether dependents are orphaned unless the client says otherwise.
     pub orphans_by_default: bool,
     /// What the client may leave out; filled in on create, update and before every comparison.
-    pub defaults: &'static [Rule],
+    pub defaults: &'static [DefaultRule],
     /// Whether a create may bring a status though that is a subresource: a kubelet registers its node with one.
     pub status_at_create: bool,
     /// Clears what a client may not set at create and fills what the server sets.

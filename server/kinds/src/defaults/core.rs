@@ -3,62 +3,65 @@
 use plinth_codec::{tree, Map, Value};
 
 use super::pod::{AZURE_DISK, CLAIM_SPEC, HOST_PATH, ISCSI, RBD, SCALE_IO};
-use super::Literal::{Empty, Flag, Number, Text};
-use super::Rule::{Amounts, By, Each, Field, In, Made, When};
-use super::{at, fill_from, set, Rule};
+use super::DefaultRule::{Computed, Ensure, Field, ForEach, IfPresent, RoundQuantities, When};
+use super::Literal::{Bool, EmptyObject, Int, Str};
+use super::{at, fill_from, set, DefaultRule};
 
 /// Endpoints.
-pub const ENDPOINTS: &[Rule] = &[Each("subsets", &[Each("ports", &[Field("protocol", Text("TCP"))])])];
+pub const ENDPOINTS: &[DefaultRule] =
+    &[ForEach("subsets", &[ForEach("ports", &[Field("protocol", Str("TCP"))])])];
 
 /// LimitRange.
-pub const LIMIT_RANGE: &[Rule] = &[Each("spec.limits", &[When("type", "Container", &[By(limits)])])];
+pub const LIMIT_RANGE: &[DefaultRule] =
+    &[ForEach("spec.limits", &[When("type", "Container", &[Computed(limits)])])];
 
 /// Namespace.
-pub const NAMESPACE: &[Rule] = &[By(name_label), Field("status.phase", Text("Active"))];
+pub const NAMESPACE: &[DefaultRule] = &[Computed(name_label), Field("status.phase", Str("Active"))];
 
 /// Node.
-pub const NODE: &[Rule] = &[
-    By(allocatable),
-    Amounts("status.capacity"),
-    Amounts("status.allocatable"),
-    In("spec", &[By(|spec| super::agree(spec, "podCIDR", "podCIDRs", None))]),
+pub const NODE: &[DefaultRule] = &[
+    Computed(allocatable),
+    RoundQuantities("status.capacity"),
+    RoundQuantities("status.allocatable"),
+    IfPresent("spec", &[Computed(|spec| super::agree(spec, "podCIDR", "podCIDRs", None))]),
 ];
 
 /// ResourceQuota.
-pub const RESOURCE_QUOTA: &[Rule] = &[Amounts("spec.hard"), Amounts("status.hard"), Amounts("status.used")];
+pub const RESOURCE_QUOTA: &[DefaultRule] =
+    &[RoundQuantities("spec.hard"), RoundQuantities("status.hard"), RoundQuantities("status.used")];
 
 /// PersistentVolume.
-pub const PERSISTENT_VOLUME: &[Rule] = &[
-    Field("status.phase", Text("Pending")),
-    Field("spec.persistentVolumeReclaimPolicy", Text("Retain")),
-    Field("spec.volumeMode", Text("Filesystem")),
-    In("spec", VOLUME_SOURCE),
-    Amounts("spec.capacity"),
+pub const PERSISTENT_VOLUME: &[DefaultRule] = &[
+    Field("status.phase", Str("Pending")),
+    Field("spec.persistentVolumeReclaimPolicy", Str("Retain")),
+    Field("spec.volumeMode", Str("Filesystem")),
+    IfPresent("spec", VOLUME_SOURCE),
+    RoundQuantities("spec.capacity"),
 ];
 
 /// The source of a PersistentVolume.
-pub const VOLUME_SOURCE: &[Rule] = &[
-    In("hostPath", HOST_PATH),
-    In("iscsi", ISCSI),
-    In("rbd", RBD),
-    In("azureDisk", AZURE_DISK),
-    In("scaleIO", SCALE_IO),
+pub const VOLUME_SOURCE: &[DefaultRule] = &[
+    IfPresent("hostPath", HOST_PATH),
+    IfPresent("iscsi", ISCSI),
+    IfPresent("rbd", RBD),
+    IfPresent("azureDisk", AZURE_DISK),
+    IfPresent("scaleIO", SCALE_IO),
 ];
 
 /// PersistentVolumeClaim.
-pub const PERSISTENT_VOLUME_CLAIM: &[Rule] =
-    &[Made("spec", CLAIM_SPEC), Field("status.phase", Text("Pending"))];
+pub const PERSISTENT_VOLUME_CLAIM: &[DefaultRule] =
+    &[Ensure("spec", CLAIM_SPEC), Field("status.phase", Str("Pending"))];
 
 /// Secret.
-pub const SECRET: &[Rule] = &[By(string_data), Field("type", Text("Opaque"))];
+pub const SECRET: &[DefaultRule] = &[Computed(string_data), Field("type", Str("Opaque"))];
 
 /// Service.
-pub const SERVICE: &[Rule] = &[
-    Field("spec.sessionAffinity", Text("None")),
-    Field("spec.type", Text("ClusterIP")),
-    By(affinity),
-    Each("spec.ports", &[Field("protocol", Text("TCP")), By(target_port)]),
-    By(external_traffic),
+pub const SERVICE: &[DefaultRule] = &[
+    Field("spec.sessionAffinity", Str("None")),
+    Field("spec.type", Str("ClusterIP")),
+    Computed(affinity),
+    ForEach("spec.ports", &[Field("protocol", Str("TCP")), Computed(target_port)]),
+    Computed(external_traffic),
     When("spec.type", "ClusterIP", INTERNAL_TRAFFIC),
     When("spec.type", "NodePort", INTERNAL_TRAFFIC),
     When("spec.type", "LoadBalancer", INTERNAL_TRAFFIC),
@@ -66,13 +69,13 @@ pub const SERVICE: &[Rule] = &[
         "spec.type",
         "LoadBalancer",
         &[
-            Field("spec.allocateLoadBalancerNodePorts", Flag(true)),
-            Each("status.loadBalancer.ingress", &[By(ip_mode)]),
+            Field("spec.allocateLoadBalancerNodePorts", Bool(true)),
+            ForEach("status.loadBalancer.ingress", &[Computed(ip_mode)]),
         ],
     ),
 ];
 
-const INTERNAL_TRAFFIC: &[Rule] = &[Field("spec.internalTrafficPolicy", Text("Cluster"))];
+const INTERNAL_TRAFFIC: &[DefaultRule] = &[Field("spec.internalTrafficPolicy", Str("Cluster"))];
 /// Three hours, in seconds.
 const AFFINITY_TIMEOUT: i64 = 10_800;
 
@@ -85,8 +88,8 @@ fn affinity(object: &mut Map) {
         }
         Some("ClientIP") => super::apply(
             &[
-                Field("spec.sessionAffinityConfig", Empty),
-                Field("spec.sessionAffinityConfig.clientIP.timeoutSeconds", Number(AFFINITY_TIMEOUT)),
+                Field("spec.sessionAffinityConfig", EmptyObject),
+                Field("spec.sessionAffinityConfig.clientIP.timeoutSeconds", Int(AFFINITY_TIMEOUT)),
             ],
             object,
         ),
@@ -112,13 +115,13 @@ fn external_traffic(object: &mut Map) {
     let is_external =
         matches!(kind, Some("LoadBalancer" | "NodePort")) || (kind == Some("ClusterIP") && has_addresses);
     if is_external {
-        super::apply(&[Field("spec.externalTrafficPolicy", Text("Cluster"))], object);
+        super::apply(&[Field("spec.externalTrafficPolicy", Str("Cluster"))], object);
     }
 }
 
 fn ip_mode(ingress: &mut Map) {
     if ingress.get("ip").and_then(Value::as_str).is_some_and(|ip| !ip.is_empty()) {
-        super::apply(&[Field("ipMode", Text("VIP"))], ingress);
+        super::apply(&[Field("ipMode", Str("VIP"))], ingress);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Defaults: what the server fills in where the client left something out.
 //!
 //! Each kind's defaults are rows, and rows nest as the object does; [`apply`] is the only code that reads them.
-//! What no row can say (a value that follows from another field) is a function, named in a [`Rule::By`] row.
+//! What no row can say (a value that follows from another field) is a function, named in a [`DefaultRule::By`] row.
 //!
 //! Facts: kubernetes `pkg/apis/*/v1/defaults.go` and `zz_generated.defaults.go`.
 
@@ -17,100 +17,100 @@ use super::first_key;
 
 /// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
 #[derive(Clone, Copy, Debug)]
-pub enum Rule {
+pub enum DefaultRule {
     /// The field gets the value when it is absent; its parents are made.
     Field(&'static str, Literal),
     /// As `Field`; zero counts as absent too, because the field is no pointer upstream.
-    Counted(&'static str, i64),
+    NonZero(&'static str, i64),
     /// The rows hold for the object at that path, when it is there.
-    In(&'static str, &'static [Rule]),
+    IfPresent(&'static str, &'static [DefaultRule]),
     /// The rows hold for the object at that path, which is made when absent.
-    Made(&'static str, &'static [Rule]),
+    Ensure(&'static str, &'static [DefaultRule]),
     /// The rows hold for each element of the list at that path.
-    Each(&'static str, &'static [Rule]),
+    ForEach(&'static str, &'static [DefaultRule]),
     /// The rows hold when the field has that text.
-    When(&'static str, &'static str, &'static [Rule]),
+    When(&'static str, &'static str, &'static [DefaultRule]),
     /// Amounts by name are rounded up to thousandths, where they are finer.
-    Amounts(&'static str),
+    RoundQuantities(&'static str),
     /// What follows from other fields.
-    By(fn(&mut Map)),
+    Computed(fn(&mut Map)),
 }
 
 /// A default value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
     /// Text; an empty text in the object counts as absent.
-    Text(&'static str),
+    Str(&'static str),
     /// Text of a field that is a pointer upstream: an empty text in the object stays.
-    OptionalText(&'static str),
+    OptionalStr(&'static str),
     /// A number.
-    Number(i64),
+    Int(i64),
     /// A truth value.
-    Flag(bool),
+    Bool(bool),
     /// An object without members.
-    Empty,
+    EmptyObject,
     /// A list of texts; an empty list in the object counts as absent.
-    Texts(&'static [&'static str]),
+    Strs(&'static [&'static str]),
 }
 
-use Literal::{Empty, Flag, Number, OptionalText, Text, Texts};
-use Rule::Field;
+use DefaultRule::Field;
+use Literal::{Bool, EmptyObject, Int, OptionalStr, Str, Strs};
 
 impl Literal {
     fn value(self) -> Value {
         match self {
-            Text(text) | OptionalText(text) => text.into(),
-            Number(number) => number.into(),
-            Flag(flag) => flag.into(),
-            Empty => Value::object(),
-            Texts(texts) => texts.iter().map(|t| Value::from(*t)).collect::<Vec<_>>().into(),
+            Str(text) | OptionalStr(text) => text.into(),
+            Int(number) => number.into(),
+            Bool(flag) => flag.into(),
+            EmptyObject => Value::object(),
+            Strs(texts) => texts.iter().map(|t| Value::from(*t)).collect::<Vec<_>>().into(),
         }
     }
 
     fn is_absent(self, present: &Value) -> bool {
         match (self, present) {
             (_, Value::Null) => true,
-            (Text(_), Value::String(text)) => text.is_empty(),
-            (Texts(_), Value::Array(list)) => list.is_empty(),
+            (Str(_), Value::String(text)) => text.is_empty(),
+            (Strs(_), Value::Array(list)) => list.is_empty(),
             _ => false,
         }
     }
 }
 
 /// Fills in the defaults; doing it again changes nothing. Parts of a wrong type are left alone.
-pub fn apply(rows: &[Rule], object: &mut Map) {
+pub fn apply(rows: &[DefaultRule], object: &mut Map) {
     for row in rows {
         match *row {
             Field(path, literal) => {
                 make(object, path, || literal.value(), |present| literal.is_absent(present));
             }
-            Rule::Counted(path, number) => {
+            DefaultRule::NonZero(path, number) => {
                 make(object, path, || number.into(), |v| matches!(v, Value::Null | Value::Int(0)));
             }
-            Rule::In(path, rows) => {
+            DefaultRule::IfPresent(path, rows) => {
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
                     apply(rows, part);
                 }
             }
-            Rule::Made(path, rows) => {
+            DefaultRule::Ensure(path, rows) => {
                 make(object, path, Value::object, Value::is_null);
                 if let Some(part) = at_mut(object, path).and_then(Value::as_object_mut) {
                     apply(rows, part);
                 }
             }
-            Rule::Each(path, rows) => {
+            DefaultRule::ForEach(path, rows) => {
                 let list = at_mut(object, path).and_then(Value::as_array_mut);
                 for element in list.into_iter().flatten().filter_map(Value::as_object_mut) {
                     apply(rows, element);
                 }
             }
-            Rule::When(path, text, rows) => {
+            DefaultRule::When(path, text, rows) => {
                 if at(object, path).and_then(Value::as_str) == Some(text) {
                     apply(rows, object);
                 }
             }
-            Rule::Amounts(path) => round(at_mut(object, path)),
-            Rule::By(rule) => rule(object),
+            DefaultRule::RoundQuantities(path) => round(at_mut(object, path)),
+            DefaultRule::Computed(rule) => rule(object),
         }
     }
 }

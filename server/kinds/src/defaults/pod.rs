@@ -2,9 +2,9 @@
 
 use plinth_codec::{Map, Value};
 
-use super::Literal::{Empty, Flag, Number, OptionalText, Text};
-use super::Rule::{Amounts, By, Counted, Each, Field, In, Made};
-use super::{at, fill_from, Rule};
+use super::DefaultRule::{Computed, Ensure, Field, ForEach, IfPresent, NonZero, RoundQuantities};
+use super::Literal::{Bool, EmptyObject, Int, OptionalStr, Str};
+use super::{at, fill_from, DefaultRule};
 
 /// `rw-r--r--`, as decimal number.
 const FILE_MODE: i64 = 0o644;
@@ -12,104 +12,108 @@ const FILE_MODE: i64 = 0o644;
 const TOKEN_LIFETIME: i64 = 3600;
 
 /// Defaults of a Pod: those of its spec, and some that a template does not get.
-pub const POD: &[Rule] = &[
-    Made("spec", SPEC),
-    Made("spec", &[Field("enableServiceLinks", Flag(true)), By(pod_only)]),
-    In("status", &[By(|status| super::agree(status, "podIP", "podIPs", Some("ip")))]),
+pub const POD: &[DefaultRule] = &[
+    Ensure("spec", SPEC),
+    Ensure("spec", &[Field("enableServiceLinks", Bool(true)), Computed(pod_only)]),
+    IfPresent("status", &[Computed(|status| super::agree(status, "podIP", "podIPs", Some("ip")))]),
 ];
 
 /// Defaults of a pod template.
-pub const TEMPLATE: &[Rule] = &[Made("metadata", &[]), Made("spec", SPEC)];
+pub const TEMPLATE: &[DefaultRule] = &[Ensure("metadata", &[]), Ensure("spec", SPEC)];
 
 /// Defaults of a pod's spec, wherever it is.
-pub const SPEC: &[Rule] = &[
-    Field("dnsPolicy", Text("ClusterFirst")),
-    Field("restartPolicy", Text("Always")),
-    Field("securityContext", Empty),
-    Field("terminationGracePeriodSeconds", Number(30)),
-    Field("schedulerName", Text("default-scheduler")),
-    By(service_account_alias),
-    Each("volumes", VOLUME),
-    Each("initContainers", CONTAINER),
-    Each("containers", CONTAINER),
-    Each("ephemeralContainers", CONTAINER),
-    Amounts("overhead"),
+pub const SPEC: &[DefaultRule] = &[
+    Field("dnsPolicy", Str("ClusterFirst")),
+    Field("restartPolicy", Str("Always")),
+    Field("securityContext", EmptyObject),
+    Field("terminationGracePeriodSeconds", Int(30)),
+    Field("schedulerName", Str("default-scheduler")),
+    Computed(service_account_alias),
+    ForEach("volumes", VOLUME),
+    ForEach("initContainers", CONTAINER),
+    ForEach("containers", CONTAINER),
+    ForEach("ephemeralContainers", CONTAINER),
+    RoundQuantities("overhead"),
 ];
 
-const CONTAINER: &[Rule] = &[
-    Field("resources", Empty),
-    Amounts("resources.limits"),
-    Amounts("resources.requests"),
-    Field("terminationMessagePath", Text("/dev/termination-log")),
-    Field("terminationMessagePolicy", Text("File")),
-    By(image_pull_policy),
-    Each("ports", &[Field("protocol", Text("TCP"))]),
-    Each(
+const CONTAINER: &[DefaultRule] = &[
+    Field("resources", EmptyObject),
+    RoundQuantities("resources.limits"),
+    RoundQuantities("resources.requests"),
+    Field("terminationMessagePath", Str("/dev/termination-log")),
+    Field("terminationMessagePolicy", Str("File")),
+    Computed(image_pull_policy),
+    ForEach("ports", &[Field("protocol", Str("TCP"))]),
+    ForEach(
         "env",
-        &[In("valueFrom.fieldRef", FIELD_REF), In("valueFrom.fileKeyRef", &[Field("optional", Flag(false))])],
+        &[
+            IfPresent("valueFrom.fieldRef", FIELD_REF),
+            IfPresent("valueFrom.fileKeyRef", &[Field("optional", Bool(false))]),
+        ],
     ),
-    In("livenessProbe", PROBE),
-    In("readinessProbe", PROBE),
-    In("startupProbe", PROBE),
-    In("lifecycle.postStart.httpGet", HTTP_GET),
-    In("lifecycle.preStop.httpGet", HTTP_GET),
+    IfPresent("livenessProbe", PROBE),
+    IfPresent("readinessProbe", PROBE),
+    IfPresent("startupProbe", PROBE),
+    IfPresent("lifecycle.postStart.httpGet", HTTP_GET),
+    IfPresent("lifecycle.preStop.httpGet", HTTP_GET),
 ];
 
-const FIELD_REF: &[Rule] = &[Field("apiVersion", Text("v1"))];
+const FIELD_REF: &[DefaultRule] = &[Field("apiVersion", Str("v1"))];
 
-const HTTP_GET: &[Rule] = &[Field("path", Text("/")), Field("scheme", Text("HTTP"))];
+const HTTP_GET: &[DefaultRule] = &[Field("path", Str("/")), Field("scheme", Str("HTTP"))];
 
-const PROBE: &[Rule] = &[
-    Counted("timeoutSeconds", 1),
-    Counted("periodSeconds", 10),
-    Counted("successThreshold", 1),
-    Counted("failureThreshold", 3),
-    In("httpGet", HTTP_GET),
-    In("grpc", &[Field("service", OptionalText(""))]),
+const PROBE: &[DefaultRule] = &[
+    NonZero("timeoutSeconds", 1),
+    NonZero("periodSeconds", 10),
+    NonZero("successThreshold", 1),
+    NonZero("failureThreshold", 3),
+    IfPresent("httpGet", HTTP_GET),
+    IfPresent("grpc", &[Field("service", OptionalStr(""))]),
 ];
 
-const VOLUME: &[Rule] = &[
-    By(empty_dir),
-    In("secret", &[Field("defaultMode", Number(FILE_MODE))]),
-    In("configMap", &[Field("defaultMode", Number(FILE_MODE))]),
-    In(
+const VOLUME: &[DefaultRule] = &[
+    Computed(empty_dir),
+    IfPresent("secret", &[Field("defaultMode", Int(FILE_MODE))]),
+    IfPresent("configMap", &[Field("defaultMode", Int(FILE_MODE))]),
+    IfPresent(
         "downwardAPI",
-        &[Field("defaultMode", Number(FILE_MODE)), Each("items", &[In("fieldRef", FIELD_REF)])],
+        &[Field("defaultMode", Int(FILE_MODE)), ForEach("items", &[IfPresent("fieldRef", FIELD_REF)])],
     ),
-    In("projected", &[Field("defaultMode", Number(FILE_MODE)), Each("sources", PROJECTION)]),
-    In("ephemeral.volumeClaimTemplate", &[Made("metadata", &[]), In("spec", CLAIM_SPEC)]),
-    In("image", &[By(image_volume_pull_policy)]),
-    In("hostPath", HOST_PATH),
-    In("iscsi", ISCSI),
-    In("rbd", RBD),
-    In("azureDisk", AZURE_DISK),
-    In("scaleIO", SCALE_IO),
+    IfPresent("projected", &[Field("defaultMode", Int(FILE_MODE)), ForEach("sources", PROJECTION)]),
+    IfPresent("ephemeral.volumeClaimTemplate", &[Ensure("metadata", &[]), IfPresent("spec", CLAIM_SPEC)]),
+    IfPresent("image", &[Computed(image_volume_pull_policy)]),
+    IfPresent("hostPath", HOST_PATH),
+    IfPresent("iscsi", ISCSI),
+    IfPresent("rbd", RBD),
+    IfPresent("azureDisk", AZURE_DISK),
+    IfPresent("scaleIO", SCALE_IO),
 ];
 
-const PROJECTION: &[Rule] = &[
-    In("downwardAPI", &[Each("items", &[In("fieldRef", FIELD_REF)])]),
-    In("serviceAccountToken", &[Field("expirationSeconds", Number(TOKEN_LIFETIME))]),
+const PROJECTION: &[DefaultRule] = &[
+    IfPresent("downwardAPI", &[ForEach("items", &[IfPresent("fieldRef", FIELD_REF)])]),
+    IfPresent("serviceAccountToken", &[Field("expirationSeconds", Int(TOKEN_LIFETIME))]),
 ];
 
 /// Defaults of a claim's spec.
-pub const CLAIM_SPEC: &[Rule] = &[Field("volumeMode", Text("Filesystem"))];
+pub const CLAIM_SPEC: &[DefaultRule] = &[Field("volumeMode", Str("Filesystem"))];
 
 /// Defaults that volumes of pods and PersistentVolumes share.
-pub const HOST_PATH: &[Rule] = &[Field("type", OptionalText(""))];
+pub const HOST_PATH: &[DefaultRule] = &[Field("type", OptionalStr(""))];
 /// See [`HOST_PATH`].
-pub const ISCSI: &[Rule] = &[Field("iscsiInterface", Text("default"))];
+pub const ISCSI: &[DefaultRule] = &[Field("iscsiInterface", Str("default"))];
 /// See [`HOST_PATH`].
-pub const RBD: &[Rule] =
-    &[Field("pool", Text("rbd")), Field("user", Text("admin")), Field("keyring", Text("/etc/ceph/keyring"))];
+pub const RBD: &[DefaultRule] =
+    &[Field("pool", Str("rbd")), Field("user", Str("admin")), Field("keyring", Str("/etc/ceph/keyring"))];
 /// See [`HOST_PATH`].
-pub const AZURE_DISK: &[Rule] = &[
-    Field("cachingMode", Text("ReadWrite")),
-    Field("fsType", OptionalText("ext4")),
-    Field("readOnly", Flag(false)),
-    Field("kind", Text("Shared")),
+pub const AZURE_DISK: &[DefaultRule] = &[
+    Field("cachingMode", Str("ReadWrite")),
+    Field("fsType", OptionalStr("ext4")),
+    Field("readOnly", Bool(false)),
+    Field("kind", Str("Shared")),
 ];
 /// See [`HOST_PATH`].
-pub const SCALE_IO: &[Rule] = &[Field("storageMode", Text("ThinProvisioned")), Field("fsType", Text("xfs"))];
+pub const SCALE_IO: &[DefaultRule] =
+    &[Field("storageMode", Str("ThinProvisioned")), Field("fsType", Str("xfs"))];
 
 /// A volume without a source is an empty directory.
 fn empty_dir(volume: &mut Map) {

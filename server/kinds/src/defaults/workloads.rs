@@ -3,122 +3,125 @@
 use plinth_codec::{tree, Map, Value};
 
 use super::pod::{CLAIM_SPEC, TEMPLATE};
-use super::Literal::{Empty, Flag, Number, Text};
-use super::Rule::{By, Each, Field, In, Made, When};
-use super::{at, set, Rule};
+use super::DefaultRule::{Computed, Ensure, Field, ForEach, IfPresent, When};
+use super::Literal::{Bool, EmptyObject, Int, Str};
+use super::{at, set, DefaultRule};
 
 /// core/v1 PodTemplate.
-pub const POD_TEMPLATE: &[Rule] = &[Made("template", TEMPLATE)];
+pub const POD_TEMPLATE: &[DefaultRule] = &[Ensure("template", TEMPLATE)];
 
 /// core/v1 ReplicationController.
-pub const REPLICATION_CONTROLLER: &[Rule] =
-    &[By(labels_of_template), Field("spec.replicas", Number(1)), In("spec.template", TEMPLATE)];
+pub const REPLICATION_CONTROLLER: &[DefaultRule] =
+    &[Computed(labels_of_template), Field("spec.replicas", Int(1)), IfPresent("spec.template", TEMPLATE)];
 
 /// apps/v1 Deployment.
-pub const DEPLOYMENT: &[Rule] = &[
-    Field("spec.replicas", Number(1)),
-    Field("spec.strategy.type", Text("RollingUpdate")),
+pub const DEPLOYMENT: &[DefaultRule] = &[
+    Field("spec.replicas", Int(1)),
+    Field("spec.strategy.type", Str("RollingUpdate")),
     When(
         "spec.strategy.type",
         "RollingUpdate",
         &[
-            Field("spec.strategy.rollingUpdate.maxUnavailable", Text("25%")),
-            Field("spec.strategy.rollingUpdate.maxSurge", Text("25%")),
+            Field("spec.strategy.rollingUpdate.maxUnavailable", Str("25%")),
+            Field("spec.strategy.rollingUpdate.maxSurge", Str("25%")),
         ],
     ),
-    Field("spec.revisionHistoryLimit", Number(10)),
-    Field("spec.progressDeadlineSeconds", Number(600)),
-    Made("spec.template", TEMPLATE),
+    Field("spec.revisionHistoryLimit", Int(10)),
+    Field("spec.progressDeadlineSeconds", Int(600)),
+    Ensure("spec.template", TEMPLATE),
 ];
 
 /// apps/v1 ReplicaSet.
-pub const REPLICA_SET: &[Rule] = &[Field("spec.replicas", Number(1)), Made("spec.template", TEMPLATE)];
+pub const REPLICA_SET: &[DefaultRule] = &[Field("spec.replicas", Int(1)), Ensure("spec.template", TEMPLATE)];
 
 /// apps/v1 DaemonSet.
-pub const DAEMON_SET: &[Rule] = &[
-    Field("spec.updateStrategy.type", Text("RollingUpdate")),
+pub const DAEMON_SET: &[DefaultRule] = &[
+    Field("spec.updateStrategy.type", Str("RollingUpdate")),
     When(
         "spec.updateStrategy.type",
         "RollingUpdate",
         &[
-            Field("spec.updateStrategy.rollingUpdate.maxUnavailable", Number(1)),
-            Field("spec.updateStrategy.rollingUpdate.maxSurge", Number(0)),
+            Field("spec.updateStrategy.rollingUpdate.maxUnavailable", Int(1)),
+            Field("spec.updateStrategy.rollingUpdate.maxSurge", Int(0)),
         ],
     ),
-    Field("spec.revisionHistoryLimit", Number(10)),
-    Made("spec.template", TEMPLATE),
+    Field("spec.revisionHistoryLimit", Int(10)),
+    Ensure("spec.template", TEMPLATE),
 ];
 
 /// apps/v1 StatefulSet.
-pub const STATEFUL_SET: &[Rule] = &[
-    Field("spec.podManagementPolicy", Text("OrderedReady")),
-    By(update_strategy),
+pub const STATEFUL_SET: &[DefaultRule] = &[
+    Field("spec.podManagementPolicy", Str("OrderedReady")),
+    Computed(update_strategy),
     When(
         "spec.updateStrategy.type",
         "RollingUpdate",
-        &[In("spec.updateStrategy.rollingUpdate", &[Field("partition", Number(0))])],
+        &[IfPresent("spec.updateStrategy.rollingUpdate", &[Field("partition", Int(0))])],
     ),
-    Field("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Text("Retain")),
-    Field("spec.persistentVolumeClaimRetentionPolicy.whenScaled", Text("Retain")),
-    Field("spec.replicas", Number(1)),
-    Field("spec.revisionHistoryLimit", Number(10)),
-    Made("spec.template", TEMPLATE),
-    Each(
+    Field("spec.persistentVolumeClaimRetentionPolicy.whenDeleted", Str("Retain")),
+    Field("spec.persistentVolumeClaimRetentionPolicy.whenScaled", Str("Retain")),
+    Field("spec.replicas", Int(1)),
+    Field("spec.revisionHistoryLimit", Int(10)),
+    Ensure("spec.template", TEMPLATE),
+    ForEach(
         "spec.volumeClaimTemplates",
         &[
-            Field("apiVersion", Text("v1")),
-            Field("kind", Text("PersistentVolumeClaim")),
-            Made("spec", CLAIM_SPEC),
-            Field("status.phase", Text("Pending")),
+            Field("apiVersion", Str("v1")),
+            Field("kind", Str("PersistentVolumeClaim")),
+            Ensure("spec", CLAIM_SPEC),
+            Field("status.phase", Str("Pending")),
         ],
     ),
 ];
 
 /// batch/v1 Job.
-pub const JOB: &[Rule] = &[
-    By(job_size),
-    By(job_labels),
-    Field("spec.completionMode", Text("NonIndexed")),
-    Field("spec.suspend", Flag(false)),
-    Field("spec.manualSelector", Flag(false)),
-    Made("spec", JOB_PARTS),
+pub const JOB: &[DefaultRule] = &[
+    Computed(job_size),
+    Computed(job_labels),
+    Field("spec.completionMode", Str("NonIndexed")),
+    Field("spec.suspend", Bool(false)),
+    Field("spec.manualSelector", Bool(false)),
+    Ensure("spec", JOB_PARTS),
 ];
 
 /// What the spec of a Job and that of a CronJob's template have in common.
-const JOB_PARTS: &[Rule] = &[
-    Made("template", TEMPLATE),
-    Each("podFailurePolicy.rules", &[Each("onPodConditions", &[Field("status", Text("True"))])]),
+const JOB_PARTS: &[DefaultRule] = &[
+    Ensure("template", TEMPLATE),
+    ForEach("podFailurePolicy.rules", &[ForEach("onPodConditions", &[Field("status", Str("True"))])]),
 ];
 
 /// batch/v1 CronJob.
-pub const CRON_JOB: &[Rule] = &[
-    Field("spec.concurrencyPolicy", Text("Allow")),
-    Field("spec.suspend", Flag(false)),
-    Field("spec.successfulJobsHistoryLimit", Number(3)),
-    Field("spec.failedJobsHistoryLimit", Number(1)),
-    Made("spec.jobTemplate.spec", JOB_PARTS),
+pub const CRON_JOB: &[DefaultRule] = &[
+    Field("spec.concurrencyPolicy", Str("Allow")),
+    Field("spec.suspend", Bool(false)),
+    Field("spec.successfulJobsHistoryLimit", Int(3)),
+    Field("spec.failedJobsHistoryLimit", Int(1)),
+    Ensure("spec.jobTemplate.spec", JOB_PARTS),
 ];
 
 /// autoscaling HorizontalPodAutoscaler, both versions; the default metric of v1 comes with its conversion.
-pub const HORIZONTAL_POD_AUTOSCALER: &[Rule] = &[
-    Field("spec.minReplicas", Number(1)),
-    When("apiVersion", "autoscaling/v2", &[By(default_metric)]),
-    In("spec.behavior", &[By(scaling_rules)]),
+pub const HORIZONTAL_POD_AUTOSCALER: &[DefaultRule] = &[
+    Field("spec.minReplicas", Int(1)),
+    When("apiVersion", "autoscaling/v2", &[Computed(default_metric)]),
+    IfPresent("spec.behavior", &[Computed(scaling_rules)]),
 ];
 
 /// scheduling.k8s.io/v1 PriorityClass.
-pub const PRIORITY_CLASS: &[Rule] = &[Field("preemptionPolicy", Text("PreemptLowerPriority"))];
+pub const PRIORITY_CLASS: &[DefaultRule] = &[Field("preemptionPolicy", Str("PreemptLowerPriority"))];
 
 /// resource.k8s.io/v1 ResourceClaim.
-pub const RESOURCE_CLAIM: &[Rule] = &[In("spec", CLAIM_DEVICES)];
+pub const RESOURCE_CLAIM: &[DefaultRule] = &[IfPresent("spec", CLAIM_DEVICES)];
 /// resource.k8s.io/v1 ResourceClaimTemplate.
-pub const RESOURCE_CLAIM_TEMPLATE: &[Rule] = &[Made("spec.metadata", &[]), In("spec.spec", CLAIM_DEVICES)];
-const CLAIM_DEVICES: &[Rule] =
-    &[Each("devices.requests", &[In("exactly", DEVICE_REQUEST), Each("firstAvailable", DEVICE_REQUEST)])];
-const DEVICE_REQUEST: &[Rule] = &[
-    Field("allocationMode", Text("ExactCount")),
-    When("allocationMode", "ExactCount", &[Rule::Counted("count", 1)]),
-    Each("tolerations", &[Field("operator", Text("Equal"))]),
+pub const RESOURCE_CLAIM_TEMPLATE: &[DefaultRule] =
+    &[Ensure("spec.metadata", &[]), IfPresent("spec.spec", CLAIM_DEVICES)];
+const CLAIM_DEVICES: &[DefaultRule] = &[ForEach(
+    "devices.requests",
+    &[IfPresent("exactly", DEVICE_REQUEST), ForEach("firstAvailable", DEVICE_REQUEST)],
+)];
+const DEVICE_REQUEST: &[DefaultRule] = &[
+    Field("allocationMode", Str("ExactCount")),
+    When("allocationMode", "ExactCount", &[DefaultRule::NonZero("count", 1)]),
+    ForEach("tolerations", &[Field("operator", Str("Equal"))]),
 ];
 
 /// `metadata.labels` and `spec.selector` of a ReplicationController default to its template's labels.
@@ -151,8 +154,8 @@ fn update_strategy(object: &mut Map) {
     if is_unset {
         super::apply(
             &[
-                Field("spec.updateStrategy.type", Text("RollingUpdate")),
-                Field("spec.updateStrategy.rollingUpdate", Empty),
+                Field("spec.updateStrategy.type", Str("RollingUpdate")),
+                Field("spec.updateStrategy.rollingUpdate", EmptyObject),
             ],
             object,
         );

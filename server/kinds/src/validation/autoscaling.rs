@@ -3,7 +3,7 @@
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Each, In, Need, Positive};
+use super::Check::{By, Each, In, Positive, Required};
 use super::{amounts, at, int, list, rule, text, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -126,7 +126,7 @@ fn one_source(kind: &str, source: &Value, path: Place<'_>, errors: &mut Vec<Caus
                 name => rule(format_args!("{path}container"), name, names::dns1123_label_errors, errors),
             }
         }
-        "resource" => validate(&[Need("name", PART)], source, path, errors),
+        "resource" => validate(&[Required("name", PART)], source, path, errors),
         _ => {}
     }
     if matches!(kind, "object" | "external" | "pods") {
@@ -202,7 +202,7 @@ const RULES: &[Check] = &[
         }
     }),
     Check::Enum("selectPolicy", &["Disabled", "Max", "Min"]),
-    Need("policies", "must specify at least one Policy"),
+    Required("policies", "must specify at least one Policy"),
     Each(
         "policies",
         &[

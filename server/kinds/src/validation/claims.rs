@@ -3,7 +3,7 @@
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Enum, Need, Selector, Text};
+use super::Check::{By, Enum, Required, Selector, Text};
 use super::{at, list, rule, text, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
@@ -18,7 +18,7 @@ pub const PERSISTENT_VOLUME_CLAIM: &[Check] = &[By(|claim, _, errors| {
 })];
 
 const SPEC: &[Check] = &[
-    Need("accessModes", "at least 1 access mode is required"),
+    Required("accessModes", "at least 1 access mode is required"),
     Selector("selector"),
     By(access_modes),
     By(storage_request),
@@ -64,7 +64,7 @@ fn data_source(claim: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause
     let Some(source) = at(claim, key) else { return };
     let here = format_args!("{path}{key}");
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
-    validate(&[Need("name", ""), Need("kind", "")], source, format_args!("{here}."), errors);
+    validate(&[Required("name", ""), Required("kind", "")], source, format_args!("{here}."), errors);
     if group.is_empty() {
         if kind != "PersistentVolumeClaim" {
             let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";

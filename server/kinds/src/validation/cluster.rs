@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use plinth_codec::{names, Value};
 
-use super::Check::{AtLeast, By, Need, OneOf};
+use super::Check::{AtLeast, By, OneOf, Required};
 use super::{at, is_empty, list, text, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -64,7 +64,7 @@ pub const PRIORITY_CLASS: &[Check] =
 
 /// node.k8s.io/v1 RuntimeClass.
 pub const RUNTIME_CLASS: &[Check] = &[
-    Check::Name("handler", names::dns1123_label_errors),
+    Check::RequiredText("handler", names::dns1123_label_errors),
     By(|class, _, errors| {
         if let Some(amounts) = at(class, "overhead.podFixed") {
             let requirements = plinth_codec::tree!({ "limits": amounts.clone() });
@@ -188,7 +188,7 @@ fn api_service(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
         return;
     };
     super::validate(
-        &[Need("namespace", ""), Need("name", "")],
+        &[Required("namespace", ""), Required("name", "")],
         called,
         format_args!("spec.service."),
         errors,

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::{names, Map, Value};
 
 use super::pod::volume::driver_name;
-use super::Check::{By, Each, Labels, Name, NeedOneOf, OneOf, Positive};
+use super::Check::{By, Each, Labels, OneOf, Positive, RequiredOneOf, RequiredText};
 use super::{at, int, list, rule, text, texts, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -164,7 +164,7 @@ fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, errors:
 
 fn one_request(wanted: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     validate(
-        &[Name("deviceClassName", names::dns1123_subdomain_errors)],
+        &[RequiredText("deviceClassName", names::dns1123_subdomain_errors)],
         wanted,
         format_args!("{path}."),
         errors,
@@ -202,7 +202,7 @@ const TOLERATION: &[Check] = &[
             _ => {}
         }
     }),
-    NeedOneOf("operator", &["Equal", "Exists"]),
+    RequiredOneOf("operator", &["Equal", "Exists"]),
     OneOf("effect", &["NoExecute", "NoSchedule", "None"]),
 ];
 

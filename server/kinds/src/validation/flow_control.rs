@@ -2,7 +2,7 @@
 
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Each, MustBe, Name, Need};
+use super::Check::{By, Each, MustBe, Required, RequiredText};
 use super::{at, int, is_empty, list, text, texts, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
@@ -15,7 +15,7 @@ pub const PRIORITY_LEVEL: &[Check] = &[MustBe("spec.type", &["Exempt", "Limited"
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 const RULE: &[Check] = &[
-    Need("subjects", "subjects must contain at least one value"),
+    Required("subjects", "subjects must contain at least one value"),
     Each("subjects", &[By(subject)]),
     By(|rule, path, errors| {
         if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
@@ -121,7 +121,12 @@ fn subject(subject: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
                         let why = "must specify namespace for service account";
                         errors.push(field::required(format_args!("{here}namespace"), why));
                     }
-                    _ => validate(&[Name("namespace", names::dns1123_label_errors)], part, here, errors),
+                    _ => validate(
+                        &[RequiredText("namespace", names::dns1123_label_errors)],
+                        part,
+                        here,
+                        errors,
+                    ),
                 }
             }
         }

@@ -36,11 +36,11 @@ use plinth_api::field::{self, Place};
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
     /// The field must be there and not be empty; the second text is upstream's explanation.
-    Need(&'static str, &'static str),
+    Required(&'static str, &'static str),
     /// A text that is there and not empty must be one of these.
     OneOf(&'static str, &'static [&'static str]),
     /// As `OneOf`, and the text must be there.
-    NeedOneOf(&'static str, &'static [&'static str]),
+    RequiredOneOf(&'static str, &'static [&'static str]),
     /// A text that is there must be one of these, even an empty one.
     Enum(&'static str, &'static [&'static str]),
     /// A text must be one of these; an absent one is empty.
@@ -56,11 +56,11 @@ pub enum Check {
     /// A text that is there and not empty must follow the rule, which lists what is wrong.
     Text(&'static str, fn(&str) -> Vec<String>),
     /// As `Text`, and the text must be there.
-    Name(&'static str, fn(&str) -> Vec<String>),
+    RequiredText(&'static str, fn(&str) -> Vec<String>),
     /// The elements of the list must differ in that field.
     Unique(&'static str, &'static str),
     /// Amounts of resources must be quantities and not negative.
-    Amounts(&'static str),
+    Quantities(&'static str),
     /// Labels must be well formed.
     Labels(&'static str),
     /// A label selector must be well formed.
@@ -80,13 +80,13 @@ pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors: &mut 
             return;
         }
         match *check {
-            Check::Need(key, why) => {
+            Check::Required(key, why) => {
                 if is_empty(at(object, key)) {
                     errors.push(field::required(format_args!("{path}{key}"), why));
                 }
             }
             Check::OneOf(key, supported) => one_of(object, path, key, supported, errors),
-            Check::NeedOneOf(key, supported) => {
+            Check::RequiredOneOf(key, supported) => {
                 if is_empty(at(object, key)) {
                     errors.push(field::required(format_args!("{path}{key}"), ""));
                 }
@@ -126,14 +126,14 @@ pub fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors: &mut 
                 }
             }
             Check::Text(key, rule) => text_rule(object, path, key, rule, errors),
-            Check::Name(key, rule) => {
+            Check::RequiredText(key, rule) => {
                 if text(object, key).is_empty() {
                     errors.push(field::required(format_args!("{path}{key}"), ""));
                 }
                 text_rule(object, path, key, rule, errors);
             }
             Check::Unique(list, key) => unique(object, path, list, key, errors),
-            Check::Amounts(key) => amounts(at(object, key), format_args!("{path}{key}"), errors),
+            Check::Quantities(key) => amounts(at(object, key), format_args!("{path}{key}"), errors),
             Check::Labels(key) => {
                 errors
                     .extend(plinth_api::metadata::label_errors(at(object, key), format_args!("{path}{key}")));

@@ -7,7 +7,7 @@ use plinth_codec::{names, Value};
 use super::batch::domain_prefixed;
 use super::pod::container::PROTOCOLS;
 use super::pod::{port_name_errors, port_or_name};
-use super::Check::{By, Each, In, NeedOneOf, OneOf, Port, Selector};
+use super::Check::{By, Each, In, OneOf, Port, RequiredOneOf, Selector};
 use super::{address, at, int, list, rule, text, texts, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
@@ -46,7 +46,7 @@ fn subset(subset: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         if !super::is_port(number) {
             errors.push(field::invalid(format_args!("{here}port"), number, super::PORT));
         }
-        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, here, errors);
+        validate(&[RequiredOneOf("protocol", PROTOCOLS), By(app_protocol)], port, here, errors);
     }
 }
 
@@ -58,7 +58,7 @@ fn app_protocol(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
 
 /// discovery.k8s.io/v1 EndpointSlice.
 pub const ENDPOINT_SLICE: &[Check] =
-    &[NeedOneOf("addressType", &["FQDN", "IPv4", "IPv6"]), By(endpoints), By(slice_ports)];
+    &[RequiredOneOf("addressType", &["FQDN", "IPv4", "IPv6"]), By(endpoints), By(slice_ports)];
 
 /// An address of the kind that the slice says.
 fn slice_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, errors: &mut Vec<Cause>) {
@@ -164,7 +164,7 @@ fn slice_ports(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
         if !seen.insert(name) {
             errors.push(field::duplicate(format_args!("{path}name"), name));
         }
-        validate(&[NeedOneOf("protocol", PROTOCOLS), By(app_protocol)], port, path, errors);
+        validate(&[RequiredOneOf("protocol", PROTOCOLS), By(app_protocol)], port, path, errors);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use plinth_codec::{names, Value};
 
-use super::Check::{By, Each, Name, Selector};
+use super::Check::{By, Each, RequiredText, Selector};
 use super::{at, list, text, Check};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -16,13 +16,13 @@ pub const CLUSTER_ROLE: &[Check] = &[Each("rules", &[By(cluster_rule)]), By(aggr
 /// rbac.authorization.k8s.io/v1 RoleBinding.
 pub const ROLE_BINDING: &[Check] = &[
     By(|binding, _, errors| role_ref(binding, &["Role", "ClusterRole"], errors)),
-    Name("roleRef.name", names::path_segment_errors),
+    RequiredText("roleRef.name", names::path_segment_errors),
     Each("subjects", &[By(|s, path, errors| subject(s, path, true, errors))]),
 ];
 /// rbac.authorization.k8s.io/v1 ClusterRoleBinding.
 pub const CLUSTER_ROLE_BINDING: &[Check] = &[
     By(|binding, _, errors| role_ref(binding, &["ClusterRole"], errors)),
-    Name("roleRef.name", names::path_segment_errors),
+    RequiredText("roleRef.name", names::path_segment_errors),
     Each("subjects", &[By(|s, path, errors| subject(s, path, false, errors))]),
 ];
 

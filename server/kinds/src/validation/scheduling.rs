@@ -42,7 +42,7 @@ const POD_AFFINITY: &[Check] = &[
 ];
 /// Terms of which one must select a node.
 pub const NODE_SELECTOR: &[Check] = &[
-    Check::Need("nodeSelectorTerms", "must have at least one node selector term"),
+    Check::Required("nodeSelectorTerms", "must have at least one node selector term"),
     Each("nodeSelectorTerms", &[By(|t, p, f| node_term(t, true, p, f))]),
 ];
 const POD_TERM: &[Check] = &[
@@ -192,7 +192,7 @@ pub fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, errors: &mut Vec
         validate(
             &[
                 Check::Positive("maxSkew"),
-                Check::Need("topologyKey", "can not be empty"),
+                Check::Required("topologyKey", "can not be empty"),
                 MustBe("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
             ],
             constraint,

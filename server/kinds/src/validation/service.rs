@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::{names, Value};
 
 use super::pod::port_or_name;
-use super::Check::{By, Enum, NeedOneOf, OneOf};
+use super::Check::{By, Enum, OneOf, RequiredOneOf};
 use super::{address, at, int, list, rule, text, texts, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -59,7 +59,7 @@ fn ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::invalid(format_args!("{path}.port"), number, super::PORT));
         }
         let supported = &["SCTP", "TCP", "UDP"];
-        validate(&[NeedOneOf("protocol", supported)], port, format_args!("{path}."), errors);
+        validate(&[RequiredOneOf("protocol", supported)], port, format_args!("{path}."), errors);
         port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), errors);
         if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
             rule(format_args!("{path}.appProtocol"), protocol, names::qualified_name_errors, errors);

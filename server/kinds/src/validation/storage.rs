@@ -9,7 +9,7 @@ use super::claims::access_modes;
 use super::pod::volume::{
     driver_name, iscsi_name_errors, no_backsteps, AZURE_DISK, HOST_PATH, NFS, SCALE_IO,
 };
-use super::Check::{By, Enum, In, Need, OneOf, Range, Text};
+use super::Check::{By, Enum, In, OneOf, Range, Required, Text};
 use super::{at, forbid_more, int, is_empty, list, rule, scheduling, text, texts, validate, Check};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
@@ -45,7 +45,7 @@ const MOUNTED_WITH_OPTIONS: [&str; 13] = [
 ];
 
 const VOLUME: &[Check] = &[
-    Need("accessModes", ""),
+    Required("accessModes", ""),
     By(access_modes),
     By(capacity),
     OneOf("persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
@@ -59,41 +59,41 @@ const VOLUME: &[Check] = &[
 /// Sources of volumes in upstream's order: field, field that is named in errors of its content, checks.
 const SOURCES: &[(&str, &str, &[Check])] = &[
     ("hostPath", "hostPath", HOST_PATH),
-    ("gcePersistentDisk", "persistentDisk", &[Need("pdName", "")]),
-    ("awsElasticBlockStore", "awsElasticBlockStore", &[Need("volumeID", "")]),
-    ("glusterfs", "glusterfs", &[Need("endpoints", ""), Need("path", "")]),
+    ("gcePersistentDisk", "persistentDisk", &[Required("pdName", "")]),
+    ("awsElasticBlockStore", "awsElasticBlockStore", &[Required("volumeID", "")]),
+    ("glusterfs", "glusterfs", &[Required("endpoints", ""), Required("path", "")]),
     ("flocker", "flocker", &[]),
     ("nfs", "nfs", NFS),
-    ("rbd", "rbd", &[Need("monitors", ""), Need("image", "")]),
+    ("rbd", "rbd", &[Required("monitors", ""), Required("image", "")]),
     (
         "quobyte",
         "quobyte",
         &[
-            Need("registry", "must be a host:port pair or multiple pairs separated by commas"),
-            Need("volume", ""),
+            Required("registry", "must be a host:port pair or multiple pairs separated by commas"),
+            Required("volume", ""),
         ],
     ),
-    ("cephfs", "cephfs", &[Need("monitors", "")]),
+    ("cephfs", "cephfs", &[Required("monitors", "")]),
     (
         "iscsi",
         "iscsi",
-        &[Need("targetPortal", ""), Check::Name("iqn", iscsi_name_errors), Range("lun", 0, 255)],
+        &[Required("targetPortal", ""), Check::RequiredText("iqn", iscsi_name_errors), Range("lun", 0, 255)],
     ),
-    ("cinder", "cinder", &[Need("volumeID", "")]),
+    ("cinder", "cinder", &[Required("volumeID", "")]),
     ("fc", "fc", &[]),
-    ("flexVolume", "flexVolume", &[Need("driver", "")]),
-    ("azureFile", "azureFile", &[Need("secretName", ""), Need("shareName", "")]),
-    ("vsphereVolume", "vsphereVolume", &[Need("volumePath", "")]),
-    ("photonPersistentDisk", "photonPersistentDisk", &[Need("pdID", "")]),
-    ("portworxVolume", "portworxVolume", &[Need("volumeID", "")]),
+    ("flexVolume", "flexVolume", &[Required("driver", "")]),
+    ("azureFile", "azureFile", &[Required("secretName", ""), Required("shareName", "")]),
+    ("vsphereVolume", "vsphereVolume", &[Required("volumePath", "")]),
+    ("photonPersistentDisk", "photonPersistentDisk", &[Required("pdID", "")]),
+    ("portworxVolume", "portworxVolume", &[Required("volumeID", "")]),
     ("azureDisk", "azureDisk", AZURE_DISK),
     ("scaleIO", "scaleIO", SCALE_IO),
     (
         "local",
         "local",
-        &[Need("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f))],
+        &[Required("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f))],
     ),
-    ("storageos", "storageos", &[Check::Name("volumeName", names::dns1123_label_errors)]),
+    ("storageos", "storageos", &[Check::RequiredText("volumeName", names::dns1123_label_errors)]),
     ("csi", "csi", CSI),
 ];
 
@@ -104,15 +104,15 @@ pub fn is_source(key: &str) -> bool {
 
 const CSI: &[Check] = &[
     By(|csi, path, errors| driver_name(text(csi, "driver"), format_args!("{path}driver"), errors)),
-    Need("volumeHandle", ""),
+    Required("volumeHandle", ""),
     In("controllerPublishSecretRef", SECRET),
     In("controllerExpandSecretRef", SECRET),
     In("nodePublishSecretRef", SECRET),
     In("nodeExpandSecretRef", SECRET),
 ];
 const SECRET: &[Check] = &[
-    Check::Name("name", names::dns1123_subdomain_errors),
-    Check::Name("namespace", names::dns1123_label_errors),
+    Check::RequiredText("name", names::dns1123_subdomain_errors),
+    Check::RequiredText("namespace", names::dns1123_label_errors),
 ];
 
 fn capacity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use super::super::Check::{By, Each, MustBe, Name, Need, OneOf, Port};
+use super::super::Check::{By, Each, MustBe, OneOf, Port, Required, RequiredText};
 use super::super::{at, int, list, rule, text, validate, Check};
 use super::volume::{local_path, no_backsteps};
 use super::{env, handler, port_name_errors, security, Surroundings};
@@ -19,8 +19,8 @@ pub const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 pub const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 const NAMED: &[Check] = &[
-    Name("name", names::dns1123_label_errors),
-    Need("image", ""),
+    RequiredText("name", names::dns1123_label_errors),
+    Required("image", ""),
     OneOf("terminationMessagePolicy", &["File", "FallbackToLogsOnError"]),
     By(ports),
     Each("env", env::VARIABLE),
@@ -167,11 +167,11 @@ fn mounts(container: &Value, around: &Surroundings<'_>, path: Place<'_>, errors:
         let (list_path, here) =
             (format_args!("{path}volumeMounts"), format_args!("{path}volumeMounts[{i}]."));
         let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
-        validate(&[Need("name", "")], mount, here, errors);
+        validate(&[Required("name", "")], mount, here, errors);
         if around.volume(name).is_none() {
             errors.push(field::not_found(format_args!("{here}name"), name));
         }
-        validate(&[Need("mountPath", "")], mount, here, errors);
+        validate(&[Required("mountPath", "")], mount, here, errors);
         if !points.insert(point) {
             errors.push(field::invalid(format_args!("{here}mountPath"), point, "must be unique"));
         }
@@ -383,7 +383,12 @@ pub fn resource_claims(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         if seen.contains(name) {
             errors.push(field::duplicate(format_args!("{here}.name"), name));
         } else {
-            validate(&[Name("name", names::dns1123_label_errors)], claim, format_args!("{here}."), errors);
+            validate(
+                &[RequiredText("name", names::dns1123_label_errors)],
+                claim,
+                format_args!("{here}."),
+                errors,
+            );
         }
         if !name.is_empty() {
             seen.insert(name);

@@ -2,14 +2,14 @@
 
 use plinth_codec::{names, Map, Value};
 
-use super::super::Check::{By, Name, Need, Text};
+use super::super::Check::{By, Required, RequiredText, Text};
 use super::super::{at, int, rule, text, validate, Check};
 use super::volume::no_backsteps;
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
 
 /// One variable.
-pub const VARIABLE: &[Check] = &[Name("name", variable_errors), By(value_from)];
+pub const VARIABLE: &[Check] = &[RequiredText("name", variable_errors), By(value_from)];
 
 /// What a variable can take from a pod.
 const FIELDS: &[&str] = &[
@@ -91,15 +91,15 @@ fn value_from(variable: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         if let Some(key) = at(source, part) {
             let path = format_args!("{here}.{part}.");
             rule(format_args!("{path}name"), text(key, "name"), names::dns1123_subdomain_errors, errors);
-            validate(&[Name("key", config_key_errors)], key, path, errors);
+            validate(&[RequiredText("key", config_key_errors)], key, path, errors);
         }
     }
     if let Some(file) = at(source, "fileKeyRef") {
         let path = format_args!("{here}.fileKeyRef.");
         let checks = &[
-            Name("key", variable_errors),
-            Name("volumeName", names::dns1123_label_errors),
-            Need("path", ""),
+            RequiredText("key", variable_errors),
+            RequiredText("volumeName", names::dns1123_label_errors),
+            Required("path", ""),
         ];
         validate(checks, file, path, errors);
         no_backsteps(text(file, "path"), format_args!("{path}path"), errors);
@@ -202,7 +202,7 @@ pub fn env_from(source: &Value, path: Place<'_>, index: usize, errors: &mut Vec<
         if let Some(named) = at(source, part) {
             count += 1;
             let path = format_args!("{path}[{index}].{part}.");
-            validate(&[Name("name", names::dns1123_subdomain_errors)], named, path, errors);
+            validate(&[RequiredText("name", names::dns1123_subdomain_errors)], named, path, errors);
         }
     }
     // Upstream names the list.

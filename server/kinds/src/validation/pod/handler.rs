@@ -2,7 +2,7 @@
 
 use plinth_codec::Value;
 
-use super::super::Check::{AtLeast, By, MustBe, Need};
+use super::super::Check::{AtLeast, By, MustBe, Required};
 use super::super::{at, forbid_more, int, is_port, list, rule, text, validate, Check, PORT};
 use super::{port_or_name, Surroundings};
 use plinth_api::api_error::Cause;
@@ -17,7 +17,7 @@ const COUNTS: &[Check] = &[
     AtLeast("failureThreshold", 0),
 ];
 const HTTP_GET: &[Check] = &[
-    Need("path", ""),
+    Required("path", ""),
     By(|action, path, errors| port_or_name(at(action, "port"), format_args!("{path}port"), errors)),
     MustBe("scheme", &["HTTP", "HTTPS"]),
     By(|action, path, errors| {
@@ -46,7 +46,7 @@ fn handler(of: &Value, kinds: &[&str], around: &Surroundings<'_>, path: Place<'_
         }
         let here = format_args!("{path}{kind}.");
         match *kind {
-            "exec" => validate(&[Need("command", "")], action, here, errors),
+            "exec" => validate(&[Required("command", "")], action, here, errors),
             "httpGet" => validate(HTTP_GET, action, here, errors),
             "tcpSocket" => port_or_name(at(action, "port"), format_args!("{here}port"), errors),
             "grpc" => {

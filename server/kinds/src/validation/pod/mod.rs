@@ -276,7 +276,7 @@ fn host_names(alias: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
 fn preemption_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if at(spec, "preemptionPolicy").is_some() {
         let policies = &["PreemptLowerPriority", "Never"];
-        validate(&[Check::NeedOneOf("preemptionPolicy", policies)], spec, path, errors);
+        validate(&[Check::RequiredOneOf("preemptionPolicy", policies)], spec, path, errors);
     }
 }
 

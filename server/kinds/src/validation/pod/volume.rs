@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use plinth_codec::{names, Value};
 
-use super::super::Check::{By, Each, Enum, MustBe, Name, Need, Range};
+use super::super::Check::{By, Each, Enum, MustBe, Range, Required, RequiredText};
 use super::super::{at, claims, forbid_more, int, list, rule, text, validate, Check};
 use super::env;
 use plinth_api::api_error::Cause;
@@ -21,34 +21,42 @@ struct Source(&'static str, &'static str, &'static [Check]);
 const SOURCES: &[Source] = &[
     Source("emptyDir", "emptyDir", &[]),
     Source("hostPath", "hostPath", HOST_PATH),
-    Source("gitRepo", "gitRepo", &[Need("repository", ""), By(|v, p, f| descending(v, p, "directory", f))]),
-    Source("gcePersistentDisk", "persistentDisk", &[Need("pdName", ""), PARTITION]),
-    Source("awsElasticBlockStore", "awsElasticBlockStore", &[Need("volumeID", ""), PARTITION]),
-    Source("secret", "secret", &[Need("secretName", ""), MODE, Each("items", KEY_TO_PATH)]),
+    Source(
+        "gitRepo",
+        "gitRepo",
+        &[Required("repository", ""), By(|v, p, f| descending(v, p, "directory", f))],
+    ),
+    Source("gcePersistentDisk", "persistentDisk", &[Required("pdName", ""), PARTITION]),
+    Source("awsElasticBlockStore", "awsElasticBlockStore", &[Required("volumeID", ""), PARTITION]),
+    Source("secret", "secret", &[Required("secretName", ""), MODE, Each("items", KEY_TO_PATH)]),
     Source("nfs", "nfs", NFS),
-    Source("iscsi", "iscsi", &[Need("targetPortal", ""), By(iscsi), Range("lun", 0, 255)]),
-    Source("glusterfs", "glusterfs", &[Need("endpoints", ""), Need("path", "")]),
+    Source("iscsi", "iscsi", &[Required("targetPortal", ""), By(iscsi), Range("lun", 0, 255)]),
+    Source("glusterfs", "glusterfs", &[Required("endpoints", ""), Required("path", "")]),
     Source("flocker", "flocker", &[By(flocker)]),
-    Source("persistentVolumeClaim", "persistentVolumeClaim", &[Need("claimName", "")]),
-    Source("rbd", "rbd", &[Need("monitors", ""), Need("image", "")]),
-    Source("cinder", "cinder", &[Need("volumeID", ""), By(secret_name)]),
-    Source("cephfs", "cephfs", &[Need("monitors", "")]),
-    Source("quobyte", "quobyte", &[By(quobyte), Need("volume", "")]),
+    Source("persistentVolumeClaim", "persistentVolumeClaim", &[Required("claimName", "")]),
+    Source("rbd", "rbd", &[Required("monitors", ""), Required("image", "")]),
+    Source("cinder", "cinder", &[Required("volumeID", ""), By(secret_name)]),
+    Source("cephfs", "cephfs", &[Required("monitors", "")]),
+    Source("quobyte", "quobyte", &[By(quobyte), Required("volume", "")]),
     Source("downwardAPI", "downwardAPI", &[MODE, By(downward)]),
     Source("fc", "fc", &[By(fibre_channel)]),
-    Source("flexVolume", "flexVolume", &[Need("driver", ""), By(flex_options)]),
-    Source("configMap", "configMap", &[Need("name", ""), MODE, Each("items", KEY_TO_PATH)]),
-    Source("azureFile", "azureFile", &[Need("secretName", ""), Need("shareName", "")]),
-    Source("vsphereVolume", "vsphereVolume", &[Need("volumePath", "")]),
-    Source("photonPersistentDisk", "photonPersistentDisk", &[Need("pdID", "")]),
-    Source("portworxVolume", "portworxVolume", &[Need("volumeID", "")]),
+    Source("flexVolume", "flexVolume", &[Required("driver", ""), By(flex_options)]),
+    Source("configMap", "configMap", &[Required("name", ""), MODE, Each("items", KEY_TO_PATH)]),
+    Source("azureFile", "azureFile", &[Required("secretName", ""), Required("shareName", "")]),
+    Source("vsphereVolume", "vsphereVolume", &[Required("volumePath", "")]),
+    Source("photonPersistentDisk", "photonPersistentDisk", &[Required("pdID", "")]),
+    Source("portworxVolume", "portworxVolume", &[Required("volumeID", "")]),
     Source("azureDisk", "azureDisk", AZURE_DISK),
     Source("storageos", "storageos", STORAGE_OS),
     Source("projected", "projected", &[MODE, By(projections)]),
     Source("scaleIO", "scaleIO", SCALE_IO),
     Source("csi", "csi", &[By(csi_driver), By(csi_secret)]),
     Source("ephemeral", "ephemeral", &[By(ephemeral)]),
-    Source("image", "image", &[Need("reference", ""), MustBe("pullPolicy", super::container::PULL_POLICIES)]),
+    Source(
+        "image",
+        "image",
+        &[Required("reference", ""), MustBe("pullPolicy", super::container::PULL_POLICIES)],
+    ),
 ];
 
 const PARTITION: Check = By(|source, path, errors| {
@@ -63,7 +71,7 @@ const PARTITION: Check = By(|source, path, errors| {
 const MODE: Check = By(|source, path, errors| mode(source, path, "defaultMode", errors));
 /// A path on the node.
 pub const HOST_PATH: &[Check] = &[
-    Need("path", ""),
+    Required("path", ""),
     By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f)),
     Enum(
         "type",
@@ -80,24 +88,24 @@ pub const HOST_PATH: &[Check] = &[
     ),
 ];
 /// A directory that a server exports.
-pub const NFS: &[Check] = &[Need("server", ""), Need("path", ""), By(absolute)];
+pub const NFS: &[Check] = &[Required("server", ""), Required("path", ""), By(absolute)];
 const KEY_TO_PATH: &[Check] =
-    &[Need("key", ""), Need("path", ""), By(key_path), By(|v, p, f| mode(v, p, "mode", f))];
+    &[Required("key", ""), Required("path", ""), By(key_path), By(|v, p, f| mode(v, p, "mode", f))];
 /// A disk of Azure.
 pub const AZURE_DISK: &[Check] = &[
-    Need("diskName", ""),
-    Need("diskURI", ""),
+    Required("diskName", ""),
+    Required("diskURI", ""),
     Enum("cachingMode", &["None", "ReadOnly", "ReadWrite"]),
     Enum("kind", &["Dedicated", "Managed", "Shared"]),
     By(azure_uri),
 ];
 const STORAGE_OS: &[Check] = &[
-    Name("volumeName", names::dns1123_label_errors),
+    RequiredText("volumeName", names::dns1123_label_errors),
     Check::Text("volumeNamespace", names::dns1123_label_errors),
     By(secret_name),
 ];
 /// A volume of ScaleIO.
-pub const SCALE_IO: &[Check] = &[Need("gateway", ""), Need("system", ""), Need("volumeName", "")];
+pub const SCALE_IO: &[Check] = &[Required("gateway", ""), Required("system", ""), Required("volumeName", "")];
 
 /// The volumes of a pod: appends their errors and gives those that containers can name. `pod` is the name of the pod, when
 /// it has one by now.
@@ -125,7 +133,7 @@ pub fn volumes<'a>(
                 found.push(field::invalid(format_args!("{here}name"), name, &why));
             }
         }
-        validate(&[Name("name", names::dns1123_label_errors)], volume, here, &mut found);
+        validate(&[RequiredText("name", names::dns1123_label_errors)], volume, here, &mut found);
         if good.contains_key(name) {
             found.push(field::duplicate(format_args!("{here}name"), name));
         }
@@ -225,7 +233,7 @@ pub fn iscsi_name_errors(name: &str) -> Vec<String> {
 }
 
 fn iscsi(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    validate(&[Name("iqn", iscsi_name_errors)], source, path, errors);
+    validate(&[RequiredText("iqn", iscsi_name_errors)], source, path, errors);
     let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
     if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
         && at(source, "secretRef").is_none()
@@ -284,7 +292,7 @@ fn downward_file(file: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     const FIELDS: &[&str] =
         &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
     let here = Itself(path);
-    validate(&[Need("path", ""), By(key_path)], file, path, errors);
+    validate(&[Required("path", ""), By(key_path)], file, path, errors);
     match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
         (Some(of_field), other) => {
             env::field_ref(of_field, FIELDS, format_args!("{path}fieldRef."), errors);
@@ -367,7 +375,7 @@ fn projections(projected: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             let Some(named) = at(source, part) else { continue };
             count += 1;
             let path = format_args!("{at_source}.{part}.");
-            validate(&[Need("name", ""), Each("items", KEY_TO_PATH)], named, path, errors);
+            validate(&[Required("name", ""), Each("items", KEY_TO_PATH)], named, path, errors);
             for item in list(named, "items") {
                 once(&mut paths, text(item, "path"), text(named, "name"), format_args!("{here}"), errors);
             }

@@ -6,7 +6,7 @@ use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use super::environment::environment;
-use crate::validation::Check::{NeedOneOf, OneOf};
+use crate::validation::Check::{OneOf, RequiredOneOf};
 use crate::validation::{at, list, text, validate};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Place};
@@ -168,7 +168,7 @@ fn mutating_policy_errors(policy: &Value, conditions: bool) -> Vec<Cause> {
         mutation_errors(mutation, format_args!("spec.mutations[{i}]"), &environment, &mut errors);
     }
     const POLICIES: &[&str] = &["IfNeeded", "Never"];
-    validate(&[NeedOneOf("reinvocationPolicy", POLICIES)], spec, format_args!("spec."), &mut errors);
+    validate(&[RequiredOneOf("reinvocationPolicy", POLICIES)], spec, format_args!("spec."), &mut errors);
     errors
 }
 
@@ -181,7 +181,7 @@ fn mutation_errors(mutation: &Value, path: Place<'_>, environment: &Environment,
     let given = text(mutation, "patchType");
     if !TYPES.iter().any(|(patch_type, ..)| *patch_type == given) {
         let types: &'static [&'static str] = &["ApplyConfiguration", "JSONPatch"];
-        validate(&[NeedOneOf("patchType", types)], mutation, format_args!("{path}."), errors);
+        validate(&[RequiredOneOf("patchType", types)], mutation, format_args!("{path}."), errors);
         return;
     }
     // That of its own type comes first.

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 
 use plinth_codec::{names, Value};
 
-use super::Check::{self, By, Each, In, Need, NeedOneOf, OneOf, Selector};
+use super::Check::{self, By, Each, In, OneOf, Required, RequiredOneOf, Selector};
 use super::{at, list, text};
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, Itself, Place};
@@ -24,25 +24,25 @@ pub use expressions::{
 
 /// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy.
 pub const VALIDATING_POLICY: &[Check] = &[
-    NeedOneOf("spec.failurePolicy", &["Fail", "Ignore"]),
+    RequiredOneOf("spec.failurePolicy", &["Fail", "Ignore"]),
     In("spec.paramKind", &[By(param_kind)]),
-    Need("spec.matchConstraints", ""),
+    Required("spec.matchConstraints", ""),
     In("spec.matchConstraints", MATCH_RESOURCES),
-    In("spec.matchConstraints", &[Need("resourceRules", "")]),
+    In("spec.matchConstraints", &[Required("resourceRules", "")]),
 ];
 
 /// admissionregistration.k8s.io/v1 MutatingAdmissionPolicy.
 pub const MUTATING_POLICY: &[Check] = &[
-    NeedOneOf("spec.failurePolicy", &["Fail", "Ignore"]),
+    RequiredOneOf("spec.failurePolicy", &["Fail", "Ignore"]),
     In("spec.paramKind", &[By(param_kind)]),
-    Need("spec.matchConstraints", ""),
+    Required("spec.matchConstraints", ""),
     In("spec.matchConstraints", MATCH_RESOURCES),
-    In("spec.matchConstraints", &[Need("resourceRules", ""), By(operations_with_an_object)]),
+    In("spec.matchConstraints", &[Required("resourceRules", ""), By(operations_with_an_object)]),
 ];
 
 /// admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding.
 pub const MUTATING_BINDING: &[Check] = &[
-    Check::Name("spec.policyName", names::dns1123_subdomain_errors),
+    Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),
     In("spec.paramRef", &[By(param_ref)]),
     In("spec.matchResources", MATCH_RESOURCES),
     In("spec.matchResources", &[By(operations_with_an_object)]),
@@ -50,14 +50,14 @@ pub const MUTATING_BINDING: &[Check] = &[
 
 /// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
 pub const VALIDATING_BINDING: &[Check] = &[
-    Check::Name("spec.policyName", names::dns1123_subdomain_errors),
+    Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),
     In("spec.paramRef", &[By(param_ref)]),
     In("spec.matchResources", MATCH_RESOURCES),
     By(validation_actions),
 ];
 
 const MATCH_RESOURCES: &[Check] = &[
-    NeedOneOf("matchPolicy", &["Equivalent", "Exact"]),
+    RequiredOneOf("matchPolicy", &["Equivalent", "Exact"]),
     Selector("namespaceSelector"),
     Selector("objectSelector"),
     Each("resourceRules", NAMED_RULE),
@@ -233,7 +233,7 @@ fn param_ref(reference: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         let path = Itself(path);
         errors.push(field::required(path, "one of name or selector must be specified"));
     }
-    super::validate(&[NeedOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);
+    super::validate(&[RequiredOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);
 }
 
 fn validation_actions(binding: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
