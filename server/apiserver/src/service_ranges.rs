@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use plinth_kinds::core::service;
+use plinth_kinds::service_allocation as service;
 
 /// Where addresses and ports come from.
 #[derive(Clone, Debug)]

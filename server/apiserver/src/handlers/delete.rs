@@ -235,7 +235,7 @@ fn mark(cx: &Context, options: &Options, new: &mut Value) -> bool {
     let was_deleting = metadata::is_deleting(new);
     if strategy.deletion == Deletion::Definition && !was_deleting {
         // The first request only asks for the objects to go.
-        plinth_kinds::definitions::mark_deleted(new);
+        plinth_kinds::custom_resource_definition::mark_deleted(new);
         return true;
     }
     // What goes gracefully goes as it was asked to at first; only a shorter grace period is taken.

@@ -26,7 +26,7 @@ use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
 use plinth_http::body::Body;
-use plinth_kinds::faces;
+use plinth_kinds::keep_metadata;
 use plinth_registry::custom::validate;
 use plinth_registry::object_meta;
 use plinth_storage::{object, unchanged, Fetched};
@@ -380,7 +380,7 @@ async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result
         Some(face) => (face.prepare)(&mut new, &old),
         // What a controller says of an object is not the object's own part.
         None if cx.info.subresource == "status" => {
-            faces::keep_metadata(&mut new, &old, strategy.status_keeps);
+            keep_metadata(&mut new, &old, strategy.status_keeps);
             (strategy.prepare_status)(&mut new, &old);
         }
         None => (strategy.prepare_for_update)(&mut new, &old),

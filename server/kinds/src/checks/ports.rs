@@ -1,0 +1,59 @@
+//! Port numbers, port names and protocols.
+
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, Place};
+use plinth_codec::{names, Value};
+
+use crate::checks::rule;
+use crate::path::at;
+
+/// What a number must be to be a port.
+pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
+
+pub(crate) fn is_port(number: i64) -> bool {
+    (1..=65_535).contains(&number)
+}
+
+pub(crate) fn app_protocol(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+    if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
+        rule(format_args!("{path}appProtocol"), protocol, names::qualified_name_errors, errors);
+    }
+}
+
+/// What ports speak.
+pub(crate) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+
+/// A port by number or by name.
+pub(crate) fn port_or_name(port: Option<&Value>, path: Place<'_>, errors: &mut Vec<Cause>) {
+    match port {
+        Some(Value::String(name)) => rule(path, name, port_name_errors, errors),
+        other => {
+            let number = other.and_then(Value::as_int).unwrap_or(0);
+            if !is_port(number) {
+                errors.push(field::invalid(path, number, PORT));
+            }
+        }
+    }
+}
+
+/// The name of a port as IANA has service names.
+pub(crate) fn port_name_errors(name: &str) -> Vec<String> {
+    const MOST: usize = 15;
+    let mut errors = Vec::new();
+    if name.len() > MOST {
+        errors.push(format!("must be no more than {MOST} characters"));
+    }
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() && !b.is_ascii_uppercase() || b == b'-') {
+        errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !name.bytes().any(|b| b.is_ascii_lowercase()) {
+        errors.push("must contain at least one letter (a-z)".into());
+    }
+    if name.contains("--") {
+        errors.push("must not contain consecutive hyphens".into());
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        errors.push("must not begin or end with a hyphen".into());
+    }
+    errors
+}
