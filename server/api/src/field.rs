@@ -14,13 +14,13 @@ pub const SHOWN: usize = 16 << 10;
 
 /// Where a value lies: `spec.containers[0].`, made with `format_args!` from what leads there. It becomes text when something
 /// is wrong there and not before; checks go through dozens of places of an object that is good.
-pub type Place<'a> = fmt::Arguments<'a>;
+pub type FieldPath<'a> = fmt::Arguments<'a>;
 
 /// The value itself that a place leads into: the place without the dot at its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Itself<'a>(pub Place<'a>);
+pub struct ParentPath<'a>(pub FieldPath<'a>);
 
-impl Display for Itself<'_> {
+impl Display for ParentPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.to_string().trim_end_matches('.'))
     }

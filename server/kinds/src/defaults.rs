@@ -1,7 +1,8 @@
 //! Defaults: what the server fills in where the client left something out.
 //!
-//! Each kind's defaults are rows, nested as the object is; [`apply`] is the only code that reads them. What no row can express
-//! (a value that follows from another field) is a function, named in a [`DefaultRule::Computed`] row.
+//! Each kind's defaults are rows, nested as the object is; [`apply`] is the only code that reads them. What
+//! no row can express (a value that follows from another field) is a function, named in a
+//! [`DefaultRule::Computed`] row.
 //!
 //! Facts: kubernetes `pkg/apis/*/v1/defaults.go` and `zz_generated.defaults.go`.
 
@@ -16,41 +17,41 @@ const HTTPS_PORT: i64 = 443;
 
 pub(crate) const SERVICE_REFERENCE: &[DefaultRule] = &[Field("port", Int(HTTPS_PORT))];
 
-/// One default, or a part of the object with defaults of its own. Fields are paths of keys joined by dots.
+/// One default, or a part of the object with nested defaults. Fields are paths of keys joined by dots.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultRule {
-    /// The field gets the value when it is absent; its parents are made.
+    /// Sets the field to the value if it is absent; creates its parents.
     Field(&'static str, Literal),
-    /// As `Field`; zero counts as absent too, because the field is no pointer upstream.
+    /// As `Field`, but zero counts as absent, because the field is not a pointer upstream.
     NonZero(&'static str, i64),
-    /// The rows hold for the object at that path, when it is there.
+    /// The rows apply to the object at that path, if it is set.
     IfPresent(&'static str, &'static [DefaultRule]),
-    /// The rows hold for the object at that path, which is made when absent.
+    /// The rows apply to the object at that path, which is created if absent.
     Ensure(&'static str, &'static [DefaultRule]),
-    /// The rows hold for each element of the list at that path.
+    /// The rows apply to each element of the list at that path.
     ForEach(&'static str, &'static [DefaultRule]),
-    /// The rows hold when the field has that text.
+    /// The rows apply if the field has that value.
     When(&'static str, &'static str, &'static [DefaultRule]),
-    /// Amounts by name are rounded up to thousandths, where they are finer.
+    /// Rounds quantities of a map up to thousandths.
     RoundQuantities(&'static str),
-    /// What follows from other fields.
+    /// A function for defaults that depend on other fields.
     Computed(fn(&mut Map)),
 }
 
 /// A default value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Literal {
-    /// Text; an empty text in the object counts as absent.
+    /// A string; an empty string in the object counts as absent.
     Str(&'static str),
-    /// Text of a field that is a pointer upstream: an empty text in the object stays.
+    /// A string whose field is a pointer upstream: an empty string in the object is kept.
     OptionalStr(&'static str),
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// An object without members.
+    /// An empty object.
     EmptyObject,
-    /// A list of texts; an empty list in the object counts as absent.
+    /// A list of strings; an empty list in the object counts as absent.
     Strs(&'static [&'static str]),
 }
 
@@ -75,7 +76,7 @@ impl Literal {
     }
 }
 
-/// Fills in the defaults; doing it again changes nothing. Parts of a wrong type are left alone.
+/// Applies the rows; idempotent. Values of a wrong type are left alone.
 pub(crate) fn apply(rows: &[DefaultRule], object: &mut Map) {
     for row in rows {
         match *row {
@@ -113,7 +114,7 @@ pub(crate) fn apply(rows: &[DefaultRule], object: &mut Map) {
     }
 }
 
-/// Quantities are canonical by now: those finer than thousandths end in `u` or `n`, or have an exponent.
+/// Quantities are canonical here: those finer than thousandths end in `u` or `n`, or have an exponent.
 fn round(amounts: Option<&mut Value>) {
     const THOUSANDTHS: i32 = -3;
     let amounts = amounts.and_then(Value::as_object_mut);
@@ -129,8 +130,8 @@ fn round(amounts: Option<&mut Value>) {
     }
 }
 
-/// One address and the list of all: a client may know either. The one counts where they differ (kubernetes
-/// `pkg/apis/core/v1/conversion.go`).
+/// Makes a singular field and its plural counterpart consistent, since a client may know only one of them.
+/// The singular one wins (kubernetes `pkg/apis/core/v1/conversion.go`).
 pub(crate) fn agree(object: &mut Map, one: &str, all: &str, key: Option<&str>) {
     let first = object.get(all).and_then(Value::as_array).and_then(<[Value]>::first);
     let first = first.and_then(|entry| match key {
@@ -172,7 +173,7 @@ pub(crate) fn set(object: &mut Map, path: &str, value: &Value, is_absent: impl F
     make(object, path, || value.clone(), is_absent);
 }
 
-/// As [`set`], with a value that is made when it is needed: mostly it is not.
+/// As [`set`], with a value that is only computed if needed.
 fn make(object: &mut Map, path: &str, value: impl FnOnce() -> Value, is_absent: impl Fn(&Value) -> bool) {
     match first_key(path) {
         (key, Some(rest)) => {
@@ -192,7 +193,7 @@ fn make(object: &mut Map, path: &str, value: impl FnOnce() -> Value, is_absent: 
     }
 }
 
-/// Takes over the members of `from` that `object` has not at `path`.
+/// Copies the members of `from` that the object at `path` does not have.
 pub(crate) fn fill_from(object: &mut Map, path: &str, from: &Map) {
     make(object, path, Value::object, Value::is_null);
     let Some(target) = at_mut(object, path).and_then(Value::as_object_mut) else { return };

@@ -1,9 +1,10 @@
-//! What each kind does that others do not: defaults, validation, fields that may not change, status rules, subresources, warnings.
+//! What each kind does that others do not: defaults, validation, fields that may not change, status rules,
+//! subresources, warnings.
 //!
-//! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`], and what the strategy names
-//! follows in this order: defaults, preparation, checks, rules of updates, status, subresources, warnings. `rows.rs` lists the
-//! strategies by resource. Everything here is a pure function over trees: what needs the store or the authorizers is done by
-//! the server.
+//! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`],
+//! and what the strategy names follows in this order: defaults, preparation, checks, rules of updates,
+//! status, subresources, warnings. `rows.rs` lists the strategies by resource. Everything here is a pure
+//! function over trees: what needs the store or the authorizers is done by the server.
 //!
 //! | what several kinds share | module |
 //! |---|---|

@@ -6,7 +6,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field;
 use plinth_codec::{names, Value};
 
-use crate::checks::{address, rule};
+use crate::checks::{address, check_text};
 use crate::path::{at, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
@@ -39,7 +39,7 @@ pub(crate) fn validate(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
         }
         if !name.is_empty() {
             let here = format_args!("{here}.hostname");
-            rule(here, name, names::dns1123_subdomain_errors, &mut errors);
+            check_text(here, name, names::dns1123_subdomain_errors, &mut errors);
             if address::sloppy(name).is_some() {
                 errors.push(field::invalid(here, name, "must be a DNS name, not an IP address"));
             }
@@ -48,7 +48,7 @@ pub(crate) fn validate(new: &Value, old: &Value, has_mode: bool) -> Vec<Cause> {
     errors
 }
 
-/// Of the status of a Service or Ingress: where its load balancer is.
+/// Warnings about addresses in `status.loadBalancer.ingress`.
 pub(crate) fn warnings(new: &Value) -> Vec<String> {
     let mut found = Warnings::default();
     const PATH: &str = "status.loadBalancer.ingress";

@@ -2,8 +2,8 @@
 
 use plinth_codec::Value;
 
-/// The first key of a dotted path, and the path below it. Paths are short, most are one key, and every row has one: to look at
-/// each byte takes less than to set up a search.
+/// Splits a dotted path into its first key and the rest. Paths are short and mostly one key, so comparing
+/// byte by byte is faster than `memchr`.
 pub(crate) fn first_key(path: &str) -> (&str, Option<&str>) {
     match path.bytes().position(|byte| byte == b'.') {
         Some(dot) => (&path[..dot], Some(&path[dot + 1..])),

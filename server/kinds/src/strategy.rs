@@ -26,138 +26,139 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// How an object goes when it is deleted.
+/// How an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// At once, unless finalizers hold it.
+    /// Immediately, unless it has finalizers.
     Plain,
-    /// After its grace period, when it is bound to a node and runs.
+    /// After its grace period, when it is bound to a node and running.
     Pod,
-    /// When its content is gone and its lifecycle finalizer removed.
+    /// When its content is deleted and its lifecycle finalizer removed.
     Namespace,
-    /// When the objects that it defines are gone.
+    /// When the objects that it defines are deleted.
     Definition,
 }
 
-/// What `metadata.generation` counts.
+/// What increments `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// There is none.
+    /// The kind has no generation.
     None,
-    /// It is 1 at birth and stays.
-    Birth,
+    /// Nothing: it is set to 1 on create.
+    Constant,
     /// Changes of anything but metadata and status.
     Changes,
-    /// Those, and changes of annotations through the object itself.
+    /// As `Changes`, and changes of annotations through the object itself.
     ChangesAndAnnotations,
-    /// Those, and changes of labels.
+    /// As `Changes`, and changes of labels.
     ChangesAndLabels,
-    /// Changes, from zero: a new object has none.
+    /// As `Changes`, but a new object has none.
     LaterChanges,
 }
 
-/// What the writer of an object has to be authorized for beside the object itself.
+/// What the writer of an object must be authorized for in addition to the write itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
-    /// To read all objects of the kind that an admission policy has for its parameters.
+    /// To read all objects of the kind that an admission policy has as `paramKind`.
     PolicyParameters,
-    /// To read the parameters that the binding of an admission policy names.
+    /// To read the parameters that the binding of an admission policy refers to.
     BindingParameters,
-    /// Administrators' access to devices, where a claim asks for it.
+    /// Admin access to devices, where a claim requests it.
     DeviceClaim,
-    /// The same in a template of claims.
+    /// The same for a template of claims.
     DeviceClaimTemplate,
     /// The parts of a claim's status that belong to schedulers and drivers.
     DeviceClaimStatus,
 }
 
-/// What a resource does.
+/// What is specific to one resource.
 #[derive(Debug)]
 pub struct Strategy {
-    /// Which names its objects may have.
+    /// Valid names of its objects.
     pub name: NameRule,
-    /// What `metadata.generation` counts.
+    /// What increments `metadata.generation`.
     pub generation: Generation,
-    /// Whether PUT of an absent object creates it.
+    /// Whether PUT of an absent object creates it (`AllowCreateOnUpdate`).
     pub create_on_update: bool,
-    /// Whether PUT may come without a resourceVersion.
+    /// Whether PUT may omit the resourceVersion (`AllowUnconditionalUpdate`).
     pub unconditional_update: bool,
-    /// How its objects go.
+    /// How its objects are deleted.
     pub deletion: Deletion,
-    /// Whether DELETE answers the object and not a Status (upstream's `ReturnDeletedObject`).
-    pub answers_deleted_object: bool,
-    /// Whether the garbage collector's finalizers apply.
-    pub collected: bool,
-    /// Whether dependents are orphaned unless the client says otherwise.
+    /// Whether DELETE returns the object instead of a Status (`ReturnDeletedObject`).
+    pub returns_deleted_object: bool,
+    /// Whether the finalizers of the garbage collector apply.
+    pub garbage_collected: bool,
+    /// Whether dependents are orphaned unless the client requests otherwise.
     pub orphans_by_default: bool,
-    /// What the client may leave out; filled in on create, update and before every comparison.
+    /// Defaults, applied on create, on update and before every comparison.
     pub defaults: &'static [DefaultRule],
-    /// Whether a create may bring a status though that is a subresource: a kubelet registers its node with one.
+    /// Whether a create may set the status although that is a subresource: a kubelet registers its node with
+    /// one.
     pub status_at_create: bool,
-    /// Clears what a client may not set at create and fills what the server sets.
+    /// Resets fields that a client may not set on create, and sets those that the server sets.
     pub prepare_for_create: fn(&mut Value),
-    /// Writes down who creates it, where that is part of the object.
-    pub stamp: fn(&mut Value, &User),
-    /// Clears what a client may not change; `new` and `old` are in the storage version.
+    /// Records the user who creates the object, where that is part of the object.
+    pub record_requester: fn(&mut Value, &User),
+    /// Resets fields that a client may not change; `new` and `old` are in the storage version.
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
-    /// Checks of an object as it stands.
+    /// Checks of every object.
     pub checks: &'static [Check],
-    /// Whether what the checks look at is as it was found good before; then a change needs none of them. Where nothing
-    /// is said they are gone through each time.
-    pub settled: fn(new: &Value, old: &Value) -> bool,
-    /// Checks of a new object that an object that is there need not stand any more.
+    /// Whether an update leaves everything unchanged that the checks read, so that they can be skipped. By
+    /// default they always run.
+    pub is_unchanged_since_validation: fn(new: &Value, old: &Value) -> bool,
+    /// Checks of new objects only: stored objects may violate them.
     pub create_checks: &'static [Check],
     /// Fields that may not change.
     pub immutable: &'static [&'static str],
-    /// Errors of an object as it stands that no check says.
+    /// Errors of every object that no row of `checks` can express.
     pub validate: fn(&Value) -> Vec<Cause>,
-    /// Errors of a new object that an object that is there may have.
+    /// Errors of new objects only: stored objects may have them.
     pub validate_create: fn(&Value) -> Vec<Cause>,
-    /// What clients are warned of who write such an object.
+    /// Warnings for clients that write such an object.
     pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
-    /// What clients are warned of who write such a status.
+    /// Warnings for clients that write such a status.
     pub status_warnings: fn(&Value) -> Vec<String>,
-    /// Errors of a change.
+    /// Errors of an update.
     pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
-    /// Subresources that let a part of the object be written.
-    pub faces: &'static [Subresource],
-    /// Metadata that a write of the status leaves as it is.
+    /// Strategies of subresources that write a part of the object.
+    pub subresources: &'static [Subresource],
+    /// Metadata that a write of the status leaves unchanged.
     pub status_keeps: &'static [&'static str],
     /// Why an object of that name cannot be deleted.
-    pub refuses_delete: fn(&str) -> Option<&'static str>,
-    /// What whoever uses the resource is warned of.
-    pub warning: Option<&'static str>,
-    /// Checks of the status as it is written through its subresource.
+    pub refuse_delete: fn(&str) -> Option<&'static str>,
+    /// Warning for every client of the resource.
+    pub deprecation_warning: Option<&'static str>,
+    /// Checks of the status when it is written through its subresource.
     pub status_checks: &'static [Check],
-    /// Errors of a change of the status.
+    /// Errors of an update of the status.
     pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
-    /// What of the status stays where a write of the status leaves it out or may not change it.
+    /// Restores the parts of the status that a write of the status may not change or may omit.
     pub prepare_status: fn(new: &mut Value, old: &Value),
-    /// Errors of a change that depend on the subresource which it comes through; empty for the object itself.
+    /// Errors of an update that depend on the subresource; `subresource` is empty for the object itself.
     pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
-    /// What the writer of the object has to be authorized for beside the object.
+    /// What the writer of the object must be authorized for in addition.
     pub permissions: Option<Permission>,
     /// The same for the writer of its status.
     pub status_permissions: Option<Permission>,
 }
 
-/// What most resources do.
+/// The strategy of most resources.
 pub const BASE: Strategy = Strategy {
     name: NameRule::Subdomain,
     generation: Generation::None,
     create_on_update: false,
     unconditional_update: true,
     deletion: Deletion::Plain,
-    answers_deleted_object: false,
-    collected: true,
+    returns_deleted_object: false,
+    garbage_collected: true,
     orphans_by_default: false,
     defaults: &[],
     status_at_create: false,
     prepare_for_create: |_| {},
-    stamp: |_, _| {},
+    record_requester: |_, _| {},
     prepare_for_update: |_, _| {},
     checks: &[],
-    settled: |_, _| false,
+    is_unchanged_since_validation: |_, _| false,
     create_checks: &[],
     immutable: &[],
     validate: |_| Vec::new(),
@@ -165,10 +166,10 @@ pub const BASE: Strategy = Strategy {
     warnings: |_, _| Vec::new(),
     status_warnings: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
-    faces: &[],
+    subresources: &[],
     status_keeps: &[],
-    refuses_delete: |_| None,
-    warning: None,
+    refuse_delete: |_| None,
+    deprecation_warning: None,
     status_checks: &[],
     validate_status: |_, _| Vec::new(),
     prepare_status: |_, _| {},
@@ -177,12 +178,12 @@ pub const BASE: Strategy = Strategy {
     status_permissions: None,
 };
 
-/// What custom resources do; the rest is said by their definition.
+/// The strategy of custom resources; their definition has the rest.
 pub static CUSTOM: Strategy =
     Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
 
 impl Strategy {
-    /// Errors of an object as it stands.
+    /// Errors of an object.
     pub fn errors(&self, object: &Value) -> Vec<Cause> {
         let mut errors = Vec::new();
         checks::validate(self.checks, object, format_args!(""), &mut errors);
@@ -191,9 +192,9 @@ impl Strategy {
         errors
     }
 
-    /// Errors of a changed object as it stands.
+    /// Errors of an updated object; empty where nothing changed that its checks read.
     pub fn changed_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        match (self.settled)(new, old) {
+        match (self.is_unchanged_since_validation)(new, old) {
             true => Vec::new(),
             false => self.errors(new),
         }
@@ -208,12 +209,12 @@ impl Strategy {
         errors
     }
 
-    /// What a subresource does with the object, where it is one of the kind's own.
-    pub fn face(&self, subresource: &str) -> Option<&'static Subresource> {
-        self.faces.iter().find(|face| face.name == subresource)
+    /// The strategy of one of the kind's own subresources.
+    pub fn subresource(&self, subresource: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|strategy| strategy.name == subresource)
     }
 
-    /// Errors of a change.
+    /// Errors of an update.
     pub fn update_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
         let mut errors = Vec::new();
         immutable::immutable(self.immutable, new, old, &mut errors);
@@ -221,7 +222,7 @@ impl Strategy {
         errors
     }
 
-    /// Errors of a change of the status.
+    /// Errors of an update of the status.
     pub fn status_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
         let mut errors = Vec::new();
         checks::validate(self.status_checks, new, format_args!(""), &mut errors);

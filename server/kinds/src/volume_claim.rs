@@ -1,12 +1,12 @@
 //! The spec of a claim on a volume: of PersistentVolumeClaims, ephemeral volumes and StatefulSets.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, Enum, Required, Selector, Text};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::Str;
 use crate::path::{at, list, text};
@@ -15,7 +15,7 @@ use crate::warnings::{warn_fractional_bytes, Warnings};
 /// Defaults of a claim's spec.
 pub(crate) const CLAIM_SPEC_DEFAULTS: &[DefaultRule] = &[Field("volumeMode", Str("Filesystem"))];
 
-/// How volumes are used.
+/// Valid access modes.
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 const SPEC_CHECKS: &[Check] = &[
@@ -31,13 +31,13 @@ const SPEC_CHECKS: &[Check] = &[
     Text("volumeAttributesClassName", names::dns1123_subdomain_errors),
 ];
 
-/// The spec of a claim; `path` ends in a dot.
-pub(crate) fn validate_spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the spec of a claim; `path` ends in a dot.
+pub(crate) fn validate_spec(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     validate(SPEC_CHECKS, claim, path, errors);
 }
 
-/// The modes of a claim or a volume.
-pub(crate) fn access_modes(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the access modes of a claim or a volume.
+pub(crate) fn access_modes(object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}accessModes");
     let modes: Vec<&str> = list(object, "accessModes").iter().filter_map(Value::as_str).collect();
     for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
@@ -49,8 +49,8 @@ pub(crate) fn access_modes(object: &Value, path: Place<'_>, errors: &mut Vec<Cau
     }
 }
 
-/// Upstream names the field as it is kept in memory.
-fn storage_request(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Upstream reports the path of its internal version.
+fn storage_request(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let here = format_args!("{path}resources[storage]");
     match at(claim, "resources.requests.storage").and_then(Value::as_str) {
         None => errors.push(field::required(here, "")),
@@ -61,7 +61,7 @@ fn storage_request(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn data_source(claim: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn data_source(claim: &Value, key: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(source) = at(claim, key) else { return };
     let here = format_args!("{path}{key}");
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
@@ -72,15 +72,15 @@ fn data_source(claim: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause
             errors.push(field::invalid(here, kind, why));
         }
     } else {
-        rule(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_errors, errors);
     }
     let namespace = text(source, "namespace");
     if key == "dataSourceRef" && !namespace.is_empty() {
-        rule(format_args!("{here}.namespace"), namespace, names::dns1123_label_errors, errors);
+        check_text(format_args!("{here}.namespace"), namespace, names::dns1123_label_errors, errors);
     }
 }
 
-fn sources_agree(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn sources_agree(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (Some(source), Some(reference)) = (at(claim, "dataSource"), at(claim, "dataSourceRef")) else {
         return;
     };
@@ -90,8 +90,8 @@ fn sources_agree(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         true if same("apiGroup") && same("kind") && same("name") => return,
         true => "must match dataSourceRef",
     };
-    // Upstream shows the path where it means the value.
-    errors.push(field::invalid_shown(Itself(path), &format!("\"{path}dataSource\""), why));
+    // Upstream reports the path in place of the value.
+    errors.push(field::invalid_shown(ParentPath(path), &format!("\"{path}dataSource\""), why));
 }
 
 pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
@@ -99,7 +99,7 @@ pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-cla
 pub(crate) const CLASS_ANNOTATION_WARNING: &str =
     r#"deprecated since v1.8; use "storageClassName" attribute instead"#;
 
-/// Of what a claim asks for.
+/// Adds warnings about fractional byte quantities in the spec of a claim.
 pub(crate) fn warn_spec(spec: Option<&Value>, path: &str, found: &mut Warnings) {
     for part in ["requests", "limits"] {
         let amounts = spec.and_then(|spec| spec.at(&["resources", part]));

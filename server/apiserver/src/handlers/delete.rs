@@ -54,7 +54,7 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     }
     let object_key = cx.info.object_key(&cx.resource)?;
     match delete_object(&cx, object_key, &cx.info.name, &options).await? {
-        Deleted::Gone { last, revision } if cx.resource.strategy.answers_deleted_object => {
+        Deleted::Gone { last, revision } if cx.resource.strategy.returns_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
             representation.object(&Item::new(&last, revision)?, &mut out)?;
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
@@ -114,7 +114,7 @@ pub(super) async fn delete_object(
     options: &Options,
 ) -> Result<Deleted, ApiError> {
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
-    if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
+    if let Some(why) = (cx.resource.strategy.refuse_delete)(name) {
         return Err(ApiError::forbidden(group, plural, name, why));
     }
     if options.ignore_store_read_error {
@@ -342,7 +342,7 @@ fn shorten(pod: &mut Value, pending: i64, asked: i64) {
 /// The finalizers that the garbage collector waits for (`deletionFinalizersForGarbageCollection`).
 fn set_collector_finalizers(cx: &Context, options: &Options, object: &mut Value) {
     let strategy = cx.resource.strategy;
-    if !strategy.collected {
+    if !strategy.garbage_collected {
         return;
     }
     let present = metadata::finalizers(object);

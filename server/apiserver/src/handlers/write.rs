@@ -162,7 +162,7 @@ async fn create_once(
     refuse_escalation(cx, &tree, None).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
-    (strategy.stamp)(&mut tree, &cx.user);
+    (strategy.record_requester)(&mut tree, &cx.user);
     let reserved = allocation::reserve(cx, None, &mut tree).await?;
     let mut errors = strategy.create_errors(&tree);
     permissions::check(Write { cx, new: &tree, old: None }, &mut errors).await?;
@@ -350,7 +350,7 @@ pub(super) async fn update_object(cx: &Context, update: Update<'_>) -> Result<Up
 /// One attempt; `None` when another write came between.
 async fn update_once(cx: &Context, update: &Update<'_>, live: Fetched) -> Result<Option<Written>, ApiError> {
     let strategy = cx.resource.strategy;
-    let face = strategy.face(&cx.info.subresource);
+    let face = strategy.subresource(&cx.info.subresource);
     let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;

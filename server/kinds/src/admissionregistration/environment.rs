@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use plinth_cel::{Environment, VariableType};
 
-/// What `request` has.
+/// Schema of `request`.
 const REQUEST: &str = r#"{"type":"object","properties":{
     "kind":{"type":"object","properties":{
         "group":{"type":"string"},"version":{"type":"string"},"kind":{"type":"string"}}},
@@ -29,7 +29,7 @@ const REQUEST: &str = r#"{"type":"object","properties":{
     "dryRun":{"type":"boolean"},
     "options":{"x-kubernetes-int-or-string":true}}}"#;
 
-/// What `namespaceObject` has; everything else of a namespace is not shown.
+/// Schema of `namespaceObject`; other fields of the namespace are hidden.
 const NAMESPACE: &str = r#"{"type":"object","properties":{
     "metadata":{"type":"object","properties":{
         "name":{"type":"string"},
@@ -54,7 +54,7 @@ const NAMESPACE: &str = r#"{"type":"object","properties":{
             "reason":{"type":"string"}}}},
         "phase":{"type":"string"}}}}}"#;
 
-/// The variables of expressions; those of `params` may name `params`, those of `authorizer` may ask the authorizers.
+/// The variables of expressions, with or without `params` and `authorizer`.
 pub fn environment(params: bool, authorizer: bool) -> &'static Environment {
     type Lazy = LazyLock<Environment>;
     static BARE: Lazy = Lazy::new(|| {

@@ -1,20 +1,21 @@
-//! CEL in admission policies and match conditions. Expressions are compiled when the object is written, with the variables that
-//! they will have. Match conditions of a stored object are compiled only when a change touches them.
+//! CEL in admission policies and match conditions. Expressions are compiled when the object is written, with
+//! the variables that they will have. Match conditions of a stored object are compiled only when a change
+//! touches them.
 
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
 use crate::path::{at, list, text};
 
-/// Most match conditions.
+/// Maximum number of match conditions.
 const MAX_CONDITIONS: usize = 64;
 
-/// What is wrong with an expression, if anything.
+/// Compiles an expression and appends its error, if any.
 pub(crate) fn expression_error(
     environment: &Environment,
     path: String,
@@ -28,7 +29,7 @@ pub(crate) fn expression_error(
 }
 
 /// Errors of the match conditions of a webhook or of the spec of a policy; `path` ends in a dot.
-pub(crate) fn match_conditions(owner: &Value, path: Place<'_>, params: bool, errors: &mut Vec<Cause>) {
+pub(crate) fn match_conditions(owner: &Value, path: FieldPath<'_>, params: bool, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}matchConditions");
     let conditions = list(owner, "matchConditions");
     if conditions.len() > MAX_CONDITIONS {
@@ -58,12 +59,12 @@ pub(crate) fn match_conditions(owner: &Value, path: Place<'_>, params: bool, err
     }
 }
 
-/// Whether match conditions are other ones, or mean something else because of other parameters.
+/// Whether the match conditions changed, or the parameters that they refer to.
 pub(crate) fn conditions_changed(new: &Value, old: &Value) -> bool {
     ["spec.paramKind", "spec.matchConditions"].iter().any(|path| at(new, path) != at(old, path))
 }
 
-/// The variables of a policy's expressions, with those that it makes itself added.
+/// Adds the variables that a policy defines to the environment.
 pub(crate) fn variables(spec: &Value, mut environment: Environment, errors: &mut Vec<Cause>) -> Environment {
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let path = format_args!("spec.variables[{i}]");

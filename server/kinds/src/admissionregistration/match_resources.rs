@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, Selector};
@@ -14,11 +14,11 @@ use crate::path::{at, list};
 
 pub(crate) const RULE_DEFAULTS: &[DefaultRule] = &[Field("scope", Str("*"))];
 
-/// admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
+/// Defaults of ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
 pub(crate) const POLICY_DEFAULTS: &[DefaultRule] =
     &[Field("spec.failurePolicy", Str("Fail")), IfPresent("spec.matchConstraints", MATCH_RESOURCES_DEFAULTS)];
 
-/// admissionregistration.k8s.io/v1 bindings of the policies.
+/// Defaults of the bindings of policies.
 pub(crate) const BINDING_DEFAULTS: &[DefaultRule] =
     &[IfPresent("spec.matchResources", MATCH_RESOURCES_DEFAULTS)];
 
@@ -50,7 +50,7 @@ pub(crate) fn present_texts<'v>(owner: &'v Value, key: &str) -> Vec<&'v str> {
     list(owner, key).iter().filter_map(Value::as_str).collect()
 }
 
-fn resource_names(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn resource_names(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in present_texts(rule, "resourceNames").into_iter().enumerate() {
         let path = format_args!("{path}resourceNames[{i}]");
@@ -62,8 +62,8 @@ fn resource_names(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A list of texts that must not be empty and in which `*` stands alone.
-fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, errors: &mut Vec<Cause>) {
+/// Validates a list: not empty, and `*` only as the single element.
+fn with_wildcard(rule: &Value, path: FieldPath<'_>, key: &str, what: &str, errors: &mut Vec<Cause>) {
     let given = present_texts(rule, key);
     if given.is_empty() {
         errors.push(field::required(format_args!("{path}{key}"), ""));
@@ -78,7 +78,7 @@ fn with_wildcard(rule: &Value, path: Place<'_>, key: &str, what: &str, errors: &
     }
 }
 
-fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     with_wildcard(rule, path, "operations", "operations", errors);
     for (i, operation) in present_texts(rule, "operations").into_iter().enumerate() {
@@ -88,8 +88,8 @@ fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A deletion has no object that could be changed.
-pub(crate) fn operations_with_an_object(constraints: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Mutating policies cannot match `DELETE`, which has no object to change.
+pub(crate) fn operations_with_an_object(constraints: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const SUPPORTED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
     for rule in list(constraints, "resourceRules") {
         for operation in present_texts(rule, "operations") {
@@ -101,7 +101,7 @@ pub(crate) fn operations_with_an_object(constraints: &Value, path: Place<'_>, er
     }
 }
 
-fn groups_and_versions(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn groups_and_versions(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     with_wildcard(rule, path, "apiGroups", "API groups", errors);
     with_wildcard(rule, path, "apiVersions", "API versions", errors);
     for (i, version) in present_texts(rule, "apiVersions").into_iter().enumerate() {
@@ -111,8 +111,9 @@ fn groups_and_versions(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// `pods`, `pods/log`, `pods/*`, `*/scale`, `*`, `*/*`; none that another one takes in.
-fn resources(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates resources: `pods`, `pods/log`, `pods/*`, `*/scale`, `*`, `*/*`; none may be covered by another
+/// one.
+fn resources(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let given = present_texts(rule, "resources");
     let path = format_args!("{path}resources");
     if given.is_empty() {

@@ -1,7 +1,7 @@
 //! MutatingAdmissionPolicy (`admissionregistration.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_cel::{Environment, Output};
 use plinth_codec::Value;
 
@@ -31,12 +31,12 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-/// Errors of what a new mutating policy says in CEL, and of what it does.
+/// Errors of the expressions and mutations of a new policy.
 fn validate_create(policy: &Value) -> Vec<Cause> {
     validate_expressions(policy, true)
 }
 
-/// Errors of what a changed mutating policy says in CEL, and of what it does.
+/// Errors of the expressions and mutations of an updated policy.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     validate_expressions(new, conditions_changed(new, old))
 }
@@ -48,7 +48,7 @@ fn validate_expressions(policy: &Value, conditions: bool) -> Vec<Cause> {
     if conditions {
         match_conditions(spec, format_args!("spec."), params, &mut errors);
     }
-    // Naming a variable that there is not is a error of a field here, whether or not there are others.
+    // A reference to an undefined variable is an undefined field here, even where no variables are defined.
     let environment = environment(params, true).clone().composed();
     let environment = variables(spec, environment, &mut errors).with_patches();
     let mutations = list(spec, "mutations");
@@ -63,8 +63,13 @@ fn validate_expressions(policy: &Value, conditions: bool) -> Vec<Cause> {
     errors
 }
 
-/// A mutation has the member of its type, and not that of the other one.
-fn mutation_errors(mutation: &Value, path: Place<'_>, environment: &Environment, errors: &mut Vec<Cause>) {
+/// A mutation has the member of its patch type and no other.
+fn mutation_errors(
+    mutation: &Value,
+    path: FieldPath<'_>,
+    environment: &Environment,
+    errors: &mut Vec<Cause>,
+) {
     const TYPES: [(&str, &str, Output); 2] = [
         ("ApplyConfiguration", "applyConfiguration", Output::Configuration),
         ("JSONPatch", "jsonPatch", Output::Patches),
@@ -75,7 +80,7 @@ fn mutation_errors(mutation: &Value, path: Place<'_>, environment: &Environment,
         validate(&[RequiredOneOf("patchType", types)], mutation, format_args!("{path}."), errors);
         return;
     }
-    // That of its own type comes first.
+    // Errors of the mutation's own member come first.
     for own in [true, false] {
         for (_, member, output) in TYPES.iter().filter(|(patch_type, ..)| (*patch_type == given) == own) {
             let (at_member, found) = (format!("{path}.{member}"), at(mutation, member));

@@ -1,14 +1,14 @@
 //! `paramKind` of admission policies and `paramRef` of their bindings.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::validate;
 use crate::checks::Check::{RequiredOneOf, Selector};
 use crate::path::{at, text};
 
-pub(crate) fn param_kind(kind: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn param_kind(kind: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (version_path, given) = (format!("{path}apiVersion"), text(kind, "apiVersion"));
     let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
     let mut invalid = |value: &str, why: &str| errors.push(field::invalid(version_path.as_str(), value, why));
@@ -38,7 +38,7 @@ pub(crate) fn param_kind(kind: &Value, path: Place<'_>, errors: &mut Vec<Cause>)
     }
 }
 
-pub(crate) fn param_ref(reference: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn param_ref(reference: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
     let (name, selector) = (text(reference, "name"), at(reference, "selector"));
     if !name.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn param_ref(reference: &Value, path: Place<'_>, errors: &mut Vec<Cau
         }
     }
     if name.is_empty() && selector.is_none() {
-        let path = Itself(path);
+        let path = ParentPath(path);
         errors.push(field::required(path, "one of name or selector must be specified"));
     }
     validate(&[RequiredOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_api::metadata;
 use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
@@ -33,18 +33,18 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-/// Most audit annotations of a policy.
+/// Maximum number of audit annotations of a policy.
 const MAX_ANNOTATIONS: usize = 20;
 
-/// Most bytes of the expression of one.
+/// Maximum size of the expression of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
-/// Errors of what a new policy says in CEL.
+/// Errors of the expressions of a new policy.
 fn validate_create(policy: &Value) -> Vec<Cause> {
     validate_expressions(policy, true)
 }
 
-/// Errors of what a changed policy says in CEL.
+/// Errors of the expressions of an updated policy.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     validate_expressions(new, conditions_changed(new, old))
 }
@@ -93,7 +93,7 @@ fn validate_expressions(policy: &Value, conditions: bool) -> Vec<Cause> {
 
 fn validation_errors(
     validation: &Value,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     environment: &Environment,
     silent: &Environment,
     errors: &mut Vec<Cause>,
@@ -126,7 +126,7 @@ fn validation_errors(
 
 fn annotation_errors(
     annotation: &Value,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     policy: &str,
     environment: &Environment,
     errors: &mut Vec<Cause>,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::match_resources::{present_texts, BINDING_DEFAULTS, MATCH_RESOURCES};
@@ -30,7 +30,7 @@ const CHECKS: &[Check] = &[
     By(validation_actions),
 ];
 
-fn validation_actions(binding: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn validation_actions(binding: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.validationActions";
     const SUPPORTED: [&str; 3] = ["Audit", "Deny", "Warn"];
     let actions = present_texts(binding, PATH);

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::expressions::match_conditions;
 use crate::admissionregistration::match_resources::RULE_DEFAULTS;
 use crate::checks::ports::{is_port, PORT};
 use crate::checks::Check::{self, By, Each, Enum, MustBe, Selector};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Int, OptionalStr};
 use crate::defaults::SERVICE_REFERENCE;
@@ -35,7 +35,7 @@ pub(crate) fn validate_create(configuration: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Errors of the match conditions of a changed webhook configuration: all or none are looked at.
+/// Errors of the match conditions of an updated webhook configuration; if any changed, all are compiled.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let conditions = |configuration| -> Vec<&[Value]> {
         list(configuration, "webhooks").iter().map(|hook| list(hook, "matchConditions")).collect()
@@ -46,7 +46,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-/// admissionregistration.k8s.io/v1 webhook configurations.
+/// Checks of webhook configurations.
 pub(crate) const CONFIGURATION_CHECKS: &[Check] = &[
     Check::Unique("webhooks", "name"),
     Each(
@@ -67,7 +67,7 @@ pub(crate) const CONFIGURATION_CHECKS: &[Check] = &[
     ),
 ];
 
-/// Which requests are meant; policies use the same.
+/// Checks of a rule that matches requests.
 const RULE_CHECKS: &[Check] = &[
     By(|r, p, f| wildcard(r, "apiGroups", false, "must not specify other API groups", p, f)),
     By(|r, p, f| wildcard(r, "apiVersions", true, "must not specify other API versions", p, f)),
@@ -79,7 +79,14 @@ const RULE_CHECKS: &[Check] = &[
 
 const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 
-fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn wildcard(
+    rule: &Value,
+    key: &str,
+    not_empty: bool,
+    why: &str,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     let given = texts(rule, key);
     if given.is_empty() {
         errors.push(field::required(format_args!("{path}{key}"), ""));
@@ -93,7 +100,7 @@ fn wildcard(rule: &Value, key: &str, not_empty: bool, why: &str, path: Place<'_>
     }
 }
 
-fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn operations(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, given) in texts(rule, "operations").iter().enumerate() {
         if !OPERATIONS.contains(given) {
             errors.push(field::not_supported(format_args!("{path}operations[{i}]"), *given, OPERATIONS));
@@ -101,8 +108,8 @@ fn operations(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// `*`, `*/*`, `pods`, `pods/*`, `*/status`: each once, and none within another.
-fn resources(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates resources: `*`, `*/*`, `pods`, `pods/*`, `*/status`; none may be covered by another one.
+fn resources(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let given = texts(rule, "resources");
     let here = format_args!("{path}resources");
     if given.is_empty() {
@@ -147,7 +154,7 @@ fn resources(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn name(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn name(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let name = text(webhook, "name");
     let path = format_args!("{path}name");
     if name.is_empty() {
@@ -155,14 +162,14 @@ fn name(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         return;
     }
     let before = errors.len();
-    rule(path, name, names::dns1123_subdomain_errors, errors);
+    check_text(path, name, names::dns1123_subdomain_errors, errors);
     if errors.len() == before && name.split('.').count() < 3 {
         let why = "should be a domain with at least three segments separated by dots";
         errors.push(field::invalid(path, name, why));
     }
 }
 
-fn side_effects(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn side_effects(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match at(webhook, "sideEffects") {
         None => {
             let why = "must specify one of None, NoneOnDryRun";
@@ -172,14 +179,14 @@ fn side_effects(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn timeout(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn timeout(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
         let why = "the timeout value must be between 1 and 30 seconds";
         errors.push(field::invalid(format_args!("{path}timeoutSeconds"), seconds, why));
     }
 }
 
-fn client(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn client(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let path = format_args!("{path}clientConfig");
     match (at(webhook, "clientConfig.url").and_then(Value::as_str), at(webhook, "clientConfig.service")) {
         (Some(url), None) => webhook_url(url, format_args!("{path}.url"), errors),
@@ -188,8 +195,8 @@ fn client(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Where a webhook outside the cluster is asked (k8s.io/apiserver `pkg/util/webhook/validation.go`).
-fn webhook_url(url: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the URL of a webhook (k8s.io/apiserver `pkg/util/webhook/validation.go`).
+fn webhook_url(url: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut refuse =
         |shown: &str, why: &str| errors.push(field::invalid(path, shown, &format!("{why}{FORM}")));
@@ -215,8 +222,8 @@ fn webhook_url(url: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn called_service(service: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    // Upstream mistakes the one for the other where one is missing.
+fn called_service(service: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    // Upstream reports the path of the other field where one is missing.
     for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
         if text(service, key).is_empty() {
             errors.push(field::required(format_args!("{path}.{shown}"), ""));
@@ -238,7 +245,7 @@ fn called_service(service: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     if !given.starts_with('/') {
         errors.push(field::invalid(here, given, "must start with a '/'"));
     }
-    // Upstream leaves the first character out, whatever it is.
+    // Upstream drops the first character without checking it.
     let inner = given.char_indices().nth(1).map_or("", |(i, _)| &given[i..]);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     for (i, segment) in inner.split('/').enumerate() {
@@ -253,7 +260,7 @@ fn called_service(service: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn versions(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn versions(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (given, here) =
         (texts(webhook, "admissionReviewVersions"), format_args!("{path}admissionReviewVersions"));
     if given.is_empty() {
@@ -267,7 +274,7 @@ fn versions(webhook: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::invalid(here, *version, "duplicate version"));
             continue;
         }
-        rule(here, version, names::dns1035_label_errors, errors);
+        check_text(here, version, names::dns1035_label_errors, errors);
     }
     if !given.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
         let shown = at(webhook, "admissionReviewVersions").cloned().unwrap_or_default();

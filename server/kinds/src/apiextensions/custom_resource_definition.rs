@@ -15,7 +15,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     unconditional_update: false,
     deletion: Deletion::Definition,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_update,
     validate_create,
@@ -41,7 +41,7 @@ fn default_names(object: &mut Map) {
     defaults::set(object, "spec.names.listKind", &format!("{kind}List").into(), is_absent);
 }
 
-/// The version that a new definition stores.
+/// `status.storedVersions` of a new definition.
 fn default_stored_versions(object: &mut Map) {
     let versions = defaults::at(object, "spec.versions").and_then(Value::as_array).unwrap_or_default();
     let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
@@ -51,10 +51,10 @@ fn default_stored_versions(object: &mut Map) {
     defaults::set(object, "status.storedVersions", &names, is_absent);
 }
 
-/// The finalizer of definitions whose objects have to go first.
+/// The finalizer that holds a definition until its objects are deleted.
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A new storage version joins those that objects may be stored in (`PrepareForUpdate` of
+/// Adds a new storage version to `status.storedVersions` (`PrepareForUpdate` of
 /// k8s.io/apiextensions-apiserver, `pkg/registry/customresourcedefinition`).
 fn prepare_for_update(new: &mut Value, _: &Value) {
     let versions = new.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
@@ -70,7 +70,7 @@ fn prepare_for_update(new: &mut Value, _: &Value) {
     }
 }
 
-/// Marks a definition that a client deletes: its objects go first.
+/// Marks a definition for deletion: its objects are deleted first.
 pub fn mark_deleted(definition: &mut Value) {
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
@@ -89,7 +89,7 @@ fn validate_create(new: &Value) -> Vec<Cause> {
     definition::validate(new).into_iter().map(Cause::from).collect()
 }
 
-/// Errors of a change. What changes the status or metadata alone costs no look at the schemas.
+/// Errors of an update. Schemas are validated only when the spec changed.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let errors = match new.get("spec") == old.get("spec") {
         true => definition::validate_status_update(new),
@@ -98,7 +98,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors.into_iter().map(Cause::from).collect()
 }
 
-/// What to warn of: formats that are not known and so not checked.
+/// Warnings about formats that are unknown and therefore not validated.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     match old.is_some_and(|old| old.get("spec") == new.get("spec")) {
         true => Vec::new(),
@@ -112,7 +112,7 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn a_new_storage_version_is_remembered_beside_the_old_one() {
+    fn a_new_storage_version_is_added_to_stored_versions() {
         let old = Value::Null;
         let mut new = json::parse(
             br#"{"spec":{"versions":[{"name":"v1"},{"name":"v2","storage":true}]},"status":{"storedVersions":["v1"]}}"#,

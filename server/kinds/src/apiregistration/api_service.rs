@@ -1,12 +1,12 @@
 //! APIService (`apiregistration.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, PORT};
 use crate::checks::Check::{self, By, Required};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::defaults::SERVICE_REFERENCE;
 use crate::path::{at, int, text};
@@ -24,7 +24,7 @@ const DEFAULTS: &[DefaultRule] = &[IfPresent("spec.service", SERVICE_REFERENCE)]
 
 const CHECKS: &[Check] = &[By(api_service)];
 
-fn api_service(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn api_service(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let name = text(service, "metadata.name");
     let (group, version) = (text(service, "spec.group"), text(service, "spec.version"));
     let required = format!("{version}.{group}");
@@ -38,9 +38,9 @@ fn api_service(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::required("spec.group", why));
         }
         "" => {}
-        group => rule(format_args!("spec.group"), group, names::dns1123_subdomain_errors, errors),
+        group => check_text(format_args!("spec.group"), group, names::dns1123_subdomain_errors, errors),
     }
-    rule(format_args!("spec.version"), version, names::dns1035_label_errors, errors);
+    check_text(format_args!("spec.version"), version, names::dns1035_label_errors, errors);
     for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
         let number = at(service, path).and_then(Value::as_int).unwrap_or(0);
         if number <= 0 || number > most {

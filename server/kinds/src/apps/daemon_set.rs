@@ -1,7 +1,7 @@
 //! DaemonSet (`apps`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
@@ -43,15 +43,15 @@ const DEFAULTS: &[DefaultRule] = &[
     Ensure("spec.template", TEMPLATE_DEFAULTS),
 ];
 
-/// Says which generation of its template a DaemonSet is at; nobody but old clients reads it.
+/// Annotation with the generation of the template, for old clients.
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
-/// A DaemonSet counts its templates.
+/// Sets the generation of the template to 1.
 fn prepare_for_create(object: &mut Value) {
     set_template_generation(object, 1);
 }
 
-/// See [`prepare_for_create`].
+/// Increments the generation of the template when the template changes.
 fn prepare_for_update(new: &mut Value, old: &Value) {
     let count =
         old.str_at(&["metadata", "annotations", TEMPLATE_GENERATION]).and_then(|t| t.parse::<i64>().ok());
@@ -60,7 +60,7 @@ fn prepare_for_update(new: &mut Value, old: &Value) {
     set_template_generation(new, count.unwrap_or(1).saturating_add(changed));
 }
 
-/// A write of the status leaves the count as it is.
+/// A write of the status keeps the generation of the template.
 fn keep_template_generation(new: &mut Value, old: &Value) {
     if let Some(count) =
         old.str_at(&["metadata", "annotations", TEMPLATE_GENERATION]).and_then(|t| t.parse().ok())
@@ -76,18 +76,14 @@ fn set_template_generation(object: &mut Value, count: i64) {
 }
 
 const CHECKS: &[Check] = &[
-    By(selector_of_daemon_set),
+    By(|object, _, errors| selector(object, "daemonset", errors)),
     By(template_always),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.revisionHistoryLimit", 0),
     By(rolling_update),
 ];
 
-fn selector_of_daemon_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    selector(object, "daemonset", errors);
-}
-
-fn rolling_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn rolling_update(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.updateStrategy.rollingUpdate";
     match text(object, "spec.updateStrategy.type") {
         "OnDelete" | "" => {}
@@ -134,7 +130,7 @@ const STATUS_CHECKS: &[Check] = &[
     AtLeast("status.collisionCount", 0),
 ];
 
-/// Of a DaemonSet: its template alone counts.
+/// Warnings about the template, when it changed.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const TEMPLATE: &str = "spec.template";
     let mut found = Warnings::default();

@@ -1,7 +1,7 @@
 //! Deployment (`apps`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
@@ -45,24 +45,16 @@ const DEFAULTS: &[DefaultRule] = &[
 
 const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
-    By(selector_of_deployment),
-    By(template_of_deployment),
+    By(|object, _, errors| selector(object, "deployment", errors)),
+    By(template_always),
     By(rolling_update),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.revisionHistoryLimit", 0),
     By(progress_deadline),
 ];
 
-fn selector_of_deployment(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    selector(object, "deployment", errors);
-}
-
-fn template_of_deployment(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    template_always(object, path, errors);
-}
-
-/// Neither more nor fewer pods than wanted: then no pod can be replaced.
-fn rolling_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// `maxUnavailable` and `maxSurge` cannot both be 0: no pod could be replaced.
+fn rolling_update(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.strategy.rollingUpdate";
     let update = at(object, PATH);
     match text(object, "spec.strategy.type") {
@@ -90,7 +82,7 @@ fn rolling_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             }
         }
         "" | "Recreate" => {}
-        // Upstream shows the whole strategy.
+        // Upstream reports the whole strategy as the value.
         _ => {
             let shown = at(object, "spec.strategy").cloned().unwrap_or_default();
             errors.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
@@ -98,7 +90,7 @@ fn rolling_update(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn progress_deadline(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn progress_deadline(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.progressDeadlineSeconds";
     validate(&[AtLeast(PATH, 0)], object, format_args!(""), errors);
     let ready = int(object, "spec.minReadySeconds").unwrap_or(0);

@@ -1,9 +1,5 @@
 //! ReplicaSet (`apps`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::Place;
-use plinth_codec::Value;
-
 use crate::checks::Check::{self, AtLeast, By};
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Int;
@@ -28,10 +24,6 @@ const DEFAULTS: &[DefaultRule] =
 const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
     AtLeast("spec.minReadySeconds", 0),
-    By(selector_of_replica_set),
+    By(|object, _, errors| selector(object, "deployment", errors)),
     By(template_always),
 ];
-
-fn selector_of_replica_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    selector(object, "deployment", errors);
-}

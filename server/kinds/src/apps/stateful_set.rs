@@ -1,11 +1,11 @@
 //! StatefulSet (`apps`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
+use crate::checks::check_text;
 use crate::checks::comparison::{same, take};
-use crate::checks::rule;
 use crate::checks::Check::{self, AtLeast, By, Enum};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach, IfPresent, When};
@@ -57,7 +57,7 @@ const DEFAULTS: &[DefaultRule] = &[
     ),
 ];
 
-/// Only a strategy without a type gets a partition.
+/// An update strategy without a type becomes a rolling update, whose `partition` then gets a default.
 fn default_update_strategy(object: &mut Map) {
     let is_unset =
         defaults::at(object, "spec.updateStrategy.type").and_then(Value::as_str).is_none_or(str::is_empty);
@@ -72,12 +72,12 @@ fn default_update_strategy(object: &mut Map) {
     }
 }
 
-/// How many pods of a StatefulSet may be away during an update is a feature that is off (`MaxUnavailableStatefulSet`).
+/// Drops `maxUnavailable`: the feature gate `MaxUnavailableStatefulSet` is off.
 fn prepare_for_create(set: &mut Value) {
     drop_max_unavailable(set);
 }
 
-/// As [`prepare_for_create`]; where it was said before it stays.
+/// As [`prepare_for_create`], unless the stored object has the field.
 fn prepare_for_update(new: &mut Value, old: &Value) {
     const PATH: [&str; 4] = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
     if old.at(&PATH).is_none() {
@@ -102,15 +102,11 @@ const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.ordinals.start", 0),
-    By(selector_of_stateful_set),
+    By(|object, _, errors| selector(object, "statefulset", errors)),
     By(template_always),
 ];
 
-fn selector_of_stateful_set(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    selector(object, "statefulset", errors);
-}
-
-fn policies(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn policies(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match text(object, "spec.podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
         "" => errors.push(field::required("spec.podManagementPolicy", "")),
@@ -136,12 +132,12 @@ fn policies(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What a new StatefulSet cannot say of its service and its claims: neither can be changed later.
+/// Errors of the service name and claim templates of a new StatefulSet; both are immutable.
 fn validate_create(set: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let service = text(set, "spec.serviceName");
     if !service.is_empty() {
-        rule(format_args!("spec.serviceName"), service, names::dns1123_label_errors, &mut errors);
+        check_text(format_args!("spec.serviceName"), service, names::dns1123_label_errors, &mut errors);
     }
     for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
         let nothing = Value::object();
@@ -153,7 +149,7 @@ fn validate_create(set: &Value) -> Vec<Cause> {
 
 const IMMUTABLE_SPEC: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
-/// A StatefulSet: what its pods are, how many and how they are replaced.
+/// The spec is immutable, except for the fields that the message lists.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const CHANGING: [&str; 7] = [
         "replicas",
@@ -193,7 +189,7 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     if !is_same_generation(new, old) {
         warn_template(new, "spec.template", &mut found);
     }
-    // Upstream's paths: with a part too little at first, and with one that does not exist later.
+    // Upstream's paths: on create without `spec`, on update with the Go name of the field.
     let part = if old.is_some() { ".Spec" } else { "" };
     for (i, claim) in list(new, "spec.volumeClaimTemplates").iter().enumerate() {
         volume_claim::warn_spec(

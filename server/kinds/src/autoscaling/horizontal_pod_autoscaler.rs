@@ -1,12 +1,12 @@
 //! HorizontalPodAutoscaler (`autoscaling`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::checks::Check::{self, AtLeast, By, Each, In, Positive, Required};
-use crate::checks::{quantities, rule, validate};
+use crate::checks::{check_text, quantities, validate};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent, When};
 use crate::defaults::Literal::Int;
@@ -16,14 +16,14 @@ use crate::strategy::{Strategy, BASE};
 pub(crate) const STRATEGY: Strategy =
     Strategy { defaults: DEFAULTS, checks: CHECKS, status_checks: STATUS_CHECKS, ..BASE };
 
-/// autoscaling HorizontalPodAutoscaler, both versions; the default metric of v1 comes with its conversion.
+/// Defaults of both versions; the default metric of v1 is part of its conversion.
 const DEFAULTS: &[DefaultRule] = &[
     Field("spec.minReplicas", Int(1)),
     When("apiVersion", "autoscaling/v2", &[Computed(default_metric)]),
     IfPresent("spec.behavior", &[Computed(default_scaling_rules)]),
 ];
 
-/// An autoscaler without metrics keeps the CPU at 80 percent of what is requested.
+/// Without metrics, the target is a CPU utilization of 80 percent of the request.
 pub fn default_metric(object: &mut Map) {
     const CPU_PERCENT: i64 = 80;
     let target = tree!({ "type": "Utilization", "averageUtilization": CPU_PERCENT });
@@ -33,7 +33,7 @@ pub fn default_metric(object: &mut Map) {
     defaults::set(object, "spec.metrics", &metrics, is_absent);
 }
 
-/// Given one rule, both are filled up: fast up, and down as the cluster's window says.
+/// Where `behavior` is set, both directions get defaults.
 fn default_scaling_rules(behavior: &mut Map) {
     const PERIOD_SECONDS: i64 = 15;
     let policy =
@@ -56,7 +56,7 @@ const CHECKS: &[Check] = &[
     In("spec.behavior.scaleDown", RULES),
 ];
 
-/// What of an object's own the autoscaler measures by; each kind with its field and what its target needs.
+/// Types of metric sources, each with its field.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),
@@ -67,10 +67,11 @@ const SOURCES: [(&str, &str); 5] = [
 
 const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-fn replicas(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn replicas(scaler: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let least = int(scaler, "spec.minReplicas");
     let most = int(scaler, "spec.maxReplicas").unwrap_or(0);
-    let mut refuse = |path: Place<'_>, number: i64, why: &str| errors.push(field::invalid(path, number, why));
+    let mut refuse =
+        |path: FieldPath<'_>, number: i64, why: &str| errors.push(field::invalid(path, number, why));
     if let Some(least) = least.filter(|n| *n < 1) {
         refuse(format_args!("spec.minReplicas"), least, "must be greater than or equal to 1");
     }
@@ -85,13 +86,13 @@ fn replicas(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A reference to an object of any version; what is scaled has a group.
+/// Validates a reference to an object; that of the scaled object must have an API group.
 fn reference(holder: &Value, path: &str, needs_group: bool, errors: &mut Vec<Cause>) {
     for key in ["kind", "name"] {
         let path = format!("{path}.{key}");
         match text(holder, &path) {
             "" => errors.push(field::required(path, "")),
-            given => rule(format_args!("{path}"), given, names::path_segment_errors, errors),
+            given => check_text(format_args!("{path}"), given, names::path_segment_errors, errors),
         }
     }
     let here = format!("{path}.apiVersion");
@@ -105,7 +106,7 @@ fn reference(holder: &Value, path: &str, needs_group: bool, errors: &mut Vec<Cau
     errors.push(field::invalid(here, version, &why));
 }
 
-fn scales_to_zero(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn scales_to_zero(scaler: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let measured = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
     if int(scaler, "spec.minReplicas") == Some(0) && !list(scaler, "spec.metrics").iter().any(measured) {
         let why = "must specify at least one Object or External metric to support scaling to zero replicas";
@@ -113,7 +114,7 @@ fn scales_to_zero(scaler: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn metric(metric: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn metric(metric: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let kind = text(metric, "type");
     let here = format_args!("{path}type");
     if kind.is_empty() {
@@ -121,7 +122,7 @@ fn metric(metric: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
     let expected = SOURCES.iter().find(|(known, _)| *known == kind).map(|(_, key)| *key);
     if expected.is_none() {
-        // Upstream says it twice.
+        // Upstream reports this error twice.
         errors.push(field::not_supported(here, kind, KINDS));
         errors.push(field::not_supported(here, kind, KINDS));
     }
@@ -142,7 +143,7 @@ fn metric(metric: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn one_source(kind: &str, source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn one_source(kind: &str, source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PART: &str = "must specify a resource name";
     match kind {
         "object" => {
@@ -162,7 +163,9 @@ fn one_source(kind: &str, source: &Value, path: Place<'_>, errors: &mut Vec<Caus
                 "" => {
                     errors.push(field::required(format_args!("{path}container"), "must specify a container"))
                 }
-                name => rule(format_args!("{path}container"), name, names::dns1123_label_errors, errors),
+                name => {
+                    check_text(format_args!("{path}container"), name, names::dns1123_label_errors, errors)
+                }
             }
         }
         "resource" => validate(&[Required("name", PART)], source, path, errors),
@@ -173,14 +176,14 @@ fn one_source(kind: &str, source: &Value, path: Place<'_>, errors: &mut Vec<Caus
             "" => {
                 errors.push(field::required(format_args!("{path}metric.name"), "must specify a metric name"))
             }
-            name => rule(format_args!("{path}metric.name"), name, names::path_segment_errors, errors),
+            name => check_text(format_args!("{path}metric.name"), name, names::path_segment_errors, errors),
         }
     }
     let nothing = Value::object();
     target(at(source, "target").unwrap_or(&nothing), kind, format_args!("{path}target."), errors);
 }
 
-fn target(target: &Value, kind: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn target(target: &Value, kind: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let given = text(target, "type");
     if given.is_empty() {
         errors.push(field::required(format_args!("{path}type"), "must specify a metric target type"));
@@ -228,13 +231,13 @@ fn target(target: &Value, kind: &str, path: Place<'_>, errors: &mut Vec<Cause>) 
 
 const RULES: &[Check] = &[
     By(|rules, path, errors| {
-        const LONGEST: i64 = 3600;
+        const MAX_LENGTH: i64 = 3600;
         let here = format_args!("{path}stabilizationWindowSeconds");
         match int(rules, "stabilizationWindowSeconds") {
             Some(seconds) if seconds < 0 => {
                 errors.push(field::invalid(here, seconds, "must be greater than or equal to zero"));
             }
-            Some(seconds) if seconds > LONGEST => {
+            Some(seconds) if seconds > MAX_LENGTH => {
                 errors.push(field::invalid(here, seconds, "must be less than or equal to 3600"));
             }
             _ => {}
@@ -249,8 +252,8 @@ const RULES: &[Check] = &[
             Positive("value"),
             Positive("periodSeconds"),
             By(|policy, path, errors| {
-                const LONGEST: i64 = 1800;
-                if let Some(seconds) = int(policy, "periodSeconds").filter(|seconds| *seconds > LONGEST) {
+                const MAX_LENGTH: i64 = 1800;
+                if let Some(seconds) = int(policy, "periodSeconds").filter(|seconds| *seconds > MAX_LENGTH) {
                     let why = "must be less than or equal to 1800";
                     errors.push(field::invalid(format_args!("{path}periodSeconds"), seconds, why));
                 }

@@ -1,7 +1,7 @@
 //! CronJob (`batch`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::batch::job::{warn_job_spec, SPEC_CHECKS, SPEC_DEFAULTS};
@@ -40,17 +40,17 @@ const CHECKS: &[Check] = &[
     AtLeast("spec.failedJobsHistoryLimit", 0),
 ];
 
-/// What a new CronJob cannot be called: its Jobs add eleven characters.
+/// The name of a new CronJob is limited, since its Jobs append eleven characters.
 fn validate_create(cron_job: &Value) -> Vec<Cause> {
-    const LONGEST: usize = 52;
+    const MAX_LENGTH: usize = 52;
     let name = text(cron_job, "metadata.name");
-    match name.len() > LONGEST {
+    match name.len() > MAX_LENGTH {
         true => vec![field::invalid("metadata.name", name, "must be no more than 52 characters")],
         false => Vec::new(),
     }
 }
 
-fn job_template(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn job_template(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.jobTemplate.spec.";
     let nothing = Value::object();
     let spec = at(cron_job, "spec.jobTemplate.spec").unwrap_or(&nothing);
@@ -60,8 +60,9 @@ fn job_template(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Five fields, or a descriptor such as `@hourly`, as upstream's parser reads them (`github.com/robfig/cron`).
-fn schedule(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a schedule: five fields, or a descriptor such as `@hourly`, as upstream's parser does
+/// (`github.com/robfig/cron`).
+fn schedule(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.schedule";
     let schedule = text(cron_job, PATH);
     let why = match schedule {
@@ -77,7 +78,7 @@ fn schedule(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     errors.extend(why.map(|why| field::invalid(PATH, schedule, &why)));
 }
 
-/// Least, most and names (from the least on) of a field of a schedule.
+/// Minimum, maximum and names (starting at the minimum) of a field of a schedule.
 type Bounds = (u32, u32, &'static [&'static str]);
 
 const MONTHS: &[&str] = &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -158,8 +159,8 @@ fn range_error(range: &str, (least, most, named): Bounds) -> Option<String> {
     (step == 0).then(|| format!("step of range should be a positive number: {range}"))
 }
 
-/// The areas that zones of the IANA's database are in. Which places it knows changes several times a year, so a place
-/// that it does not know is taken: upstream refuses it.
+/// Areas of the IANA time zone database. Its locations change several times a year, so an unknown location of
+/// a known area is accepted, which upstream refuses.
 const AREAS: [&str; 16] = [
     "Africa",
     "America",
@@ -179,7 +180,7 @@ const AREAS: [&str; 16] = [
     "US",
 ];
 
-/// Zones that are in no area.
+/// Zones without an area.
 const ZONES: [&str; 44] = [
     "CET",
     "CST6CDT",
@@ -227,7 +228,7 @@ const ZONES: [&str; 44] = [
     "Zulu",
 ];
 
-fn time_zone(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn time_zone(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.timeZone";
     let Some(zone) = at(cron_job, PATH).and_then(Value::as_str) else { return };
     let in_area = zone.split_once('/').is_some_and(|(area, place)| {
@@ -245,7 +246,7 @@ fn time_zone(cron_job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     errors.push(field::invalid(PATH, zone, &why));
 }
 
-/// Of a CronJob: of the Jobs that it makes.
+/// Warnings about the job template.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut found = Warnings::default();
     warn_pod_name(new, old, "Pod names and hostnames", &mut found);

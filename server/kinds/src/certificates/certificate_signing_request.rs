@@ -17,7 +17,7 @@ use crate::strategy::{NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::PathSegment,
-    stamp: record_requester,
+    record_requester,
     prepare_for_update,
     validate,
     validate_status: |new, _| validate(new),
@@ -26,14 +26,14 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-/// The shortest life that can be asked for, in seconds.
-const LEAST_EXPIRATION: i64 = 600;
+/// The minimum of `spec.expirationSeconds`.
+const MIN_EXPIRATION: i64 = 600;
 
-/// The conditions that say what was decided; they can only be true and are never taken back.
+/// The conditions of a decision: their status can only be `True`, and they are never removed.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// Writes down who asks: approvers and signers rely on it. Nothing is decided yet, whatever admission webhooks made of
-/// the request.
+/// Records the requester, on whom approvers and signers rely. Removes the status, whatever admission webhooks
+/// put there.
 fn record_requester(request: &mut Value, user: &User) {
     if let Some(object) = request.as_object_mut() {
         object.remove("status");
@@ -49,7 +49,7 @@ fn record_requester(request: &mut Value, user: &User) {
     }
 }
 
-/// What is asked for never changes; conditions get their times.
+/// The spec is immutable; conditions get their timestamps.
 fn prepare_for_update(new: &mut Value, old: &Value) {
     if let (Some(object), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         object.insert("spec", spec.clone());
@@ -78,8 +78,8 @@ fn prepare_for_update(new: &mut Value, old: &Value) {
     }
 }
 
-/// Through the status decisions stay as they were made, whatever was sent for them; those that were added or removed are left to
-/// validation.
+/// A write of the status keeps the stored decisions, whatever was sent for them. Decisions that it adds or
+/// removes are left for validation to refuse.
 fn prepare_status(new: &mut Value, old: &Value) {
     for kind in ["Approved", "Denied"] {
         let is_kind = |condition: &&Value| condition.str_at(&["type"]) == Some(kind);
@@ -102,28 +102,28 @@ fn texts(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str).collect()
 }
 
-/// The usages that a request asks for.
+/// The requested usages.
 pub fn usages(request: &Value) -> Vec<&str> {
     texts(request.at(&["spec", "usages"]))
 }
 
-/// Whether a condition of a type is there.
+/// Whether the request has a condition of that type.
 pub fn has(request: &Value, kind: &str) -> bool {
     conditions(request).iter().any(|condition| condition.str_at(&["type"]) == Some(kind))
 }
 
-/// The PKCS#10 request within; whether its sender holds the key is not checked. Whatever acts on a request acts on
-/// this value.
+/// Parses `spec.request` (PKCS#10) without checking its signature, that is, possession of the key. Everything
+/// that acts on a request uses this value.
 ///
 /// # Errors
 /// [`RequestError`].
 pub fn parse(request: &Value) -> Result<CertificateRequest, RequestError> {
-    // What is not base64 was refused as the body was read.
+    // Invalid base64 was refused when the body was decoded.
     let text = base64_text::decode(request.str_at(&["spec", "request"]).unwrap_or_default());
     CertificateRequest::parse(&text.unwrap_or_default())
 }
 
-/// The PKCS#10 request within, of whose key its sender has proved possession.
+/// As [`parse`], and checks the signature.
 ///
 /// # Errors
 /// [`RequestError`].
@@ -133,7 +133,7 @@ pub fn read(request: &Value) -> Result<CertificateRequest, RequestError> {
     Ok(parsed)
 }
 
-/// Errors of a request as it stands.
+/// Errors of a request.
 pub fn validate(request: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
@@ -158,7 +158,7 @@ pub fn validate(request: &Value) -> Vec<Cause> {
     }
     errors.extend(signer_name_errors("spec.signerName", spec("signerName")));
     let expiration = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
-    if let Some(seconds) = expiration.filter(|seconds| *seconds < LEAST_EXPIRATION) {
+    if let Some(seconds) = expiration.filter(|seconds| *seconds < MIN_EXPIRATION) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
         errors.push(field::invalid("spec.expirationSeconds", seconds, why));
     }
@@ -232,7 +232,7 @@ fn condition_errors(request: &Value) -> Vec<Cause> {
     errors
 }
 
-/// What is wrong with what a signer put there.
+/// The error of `status.certificate`, if any.
 fn certificate_error(request: &Value) -> Option<String> {
     let text = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty())?;
     let text = base64_text::decode(text).unwrap_or_default();
@@ -252,7 +252,7 @@ fn certificate_error(request: &Value) -> Option<String> {
         if block.contents.is_empty() {
             return Some("found CERTIFICATE PEM block containing 0 certificates".into());
         }
-        // A block may hold several, one behind the other.
+        // A PEM block may hold several certificates.
         let mut rest = block.contents.as_slice();
         while !rest.is_empty() {
             rest = match X509Certificate::from_der(rest) {
@@ -264,8 +264,8 @@ fn certificate_error(request: &Value) -> Option<String> {
     is_none.then(|| "must contain at least one CERTIFICATE PEM block".into())
 }
 
-/// Errors of a change through a subresource: decisions are made through `approval`, certificates are put through
-/// `status`, and neither is taken back.
+/// Errors of an update through a subresource: `approval` adds decisions, `status` sets the certificate, and
+/// neither can be removed.
 fn subresource_errors(subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let of = |request: &Value, kind: &str| -> Vec<Value> {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_request_does_not_verify() {
+    fn a_modified_request_fails_verification() {
         let damaged = request(|r| {
             let text = base64_text::decode(r.str_at(&["spec", "request"]).unwrap()).unwrap();
             let mut der = pem::parse_one(&text, LABEL).unwrap();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_written_down() {
+    fn the_requester_is_recorded() {
         let mut request = request(|r| set(r, "spec", "groups", r#"["system:masters"]"#));
         record_requester(&mut request, &User { uid: "u".into(), ..User::new("jane", &["dev"]) });
         assert_eq!(request.str_at(&["spec", "username"]), Some("jane"));
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_that_are_sent_again_through_the_status_stay() {
+    fn a_status_write_keeps_decisions() {
         let parse = |conditions: &str| {
             json::parse(format!(r#"{{"spec":{{}},"status":{{"conditions":[{conditions}]}}}}"#).as_bytes())
                 .unwrap()
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_get_their_times_once() {
+    fn conditions_get_timestamps_once() {
         let old = json::parse(br#"{"spec":{"a":1},"status":{"conditions":[{"type":"A","status":"True","lastTransitionTime":"t"}]}}"#).unwrap();
         let mut new = json::parse(br#"{"spec":{"a":2},"status":{"conditions":[{"type":"A","status":"True"},{"type":"B","status":"True"}]}}"#).unwrap();
         prepare_for_update(&mut new, &old);

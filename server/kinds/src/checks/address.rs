@@ -1,18 +1,18 @@
 //! IP addresses and networks in fields of objects.
 //!
-//! Fields that are older than the canonical forms take leading zeros and IPv4-mapped IPv6 (k8s.io/apimachinery
-//! `pkg/util/validation/ip.go`).
+//! Fields that are older than the canonical forms take leading zeros and IPv4-mapped IPv6
+//! (k8s.io/apimachinery `pkg/util/validation/ip.go`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 
 const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 const NO_NETWORK: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// An address, with the leading zeros that earlier versions took.
+/// Parses an address; leading zeros are accepted, as earlier versions of Kubernetes did.
 pub(crate) fn sloppy(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse() {
         return Some(address);
@@ -28,8 +28,8 @@ fn is_mapped(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
 }
 
-/// Errors of an address: one that is none, has leading zeros, or is an IPv4 address in the form of an IPv6 one.
-pub(crate) fn legacy(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Errors of an address: malformed, with leading zeros, or IPv4-mapped IPv6.
+pub(crate) fn legacy(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let why = match (sloppy(text), text.parse::<IpAddr>()) {
         (None, _) => NO_ADDRESS,
         (Some(_), Err(_)) => "must not have leading 0s",
@@ -39,8 +39,8 @@ pub(crate) fn legacy(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     errors.push(field::invalid(path, text, why));
 }
 
-/// As [`legacy`], in the one form that each address has; true when it is good.
-pub(crate) fn canonical(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) -> bool {
+/// As [`legacy`], and the address must be in canonical form; returns whether it is valid.
+pub(crate) fn canonical(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) -> bool {
     let before = errors.len();
     legacy(text, path, errors);
     if let (true, Ok(address)) = (errors.len() == before, text.parse::<IpAddr>()) {
@@ -52,7 +52,7 @@ pub(crate) fn canonical(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) ->
     errors.len() == before
 }
 
-/// The parts of a network in the form `10.0.0.0/8`.
+/// Splits a CIDR into address and prefix length.
 pub(crate) fn split(text: &str, parse: fn(&str) -> Option<IpAddr>) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     let address = parse(address)?;
@@ -61,7 +61,7 @@ pub(crate) fn split(text: &str, parse: fn(&str) -> Option<IpAddr>) -> Option<(Ip
     Some((address, length))
 }
 
-/// The first address of the network.
+/// The first address of a network.
 pub(crate) fn mask(address: IpAddr, length: u8) -> IpAddr {
     let ones = u32::from(length);
     match address {
@@ -72,8 +72,8 @@ pub(crate) fn mask(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Errors of a network: one that is none, has leading zeros, or bits beyond its prefix.
-pub(crate) fn network(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Errors of a CIDR: malformed, with leading zeros, or with bits beyond its prefix.
+pub(crate) fn network(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let leading_zero =
         |text: &str| text.rsplit('/').next().is_some_and(|l| l.len() > 1 && l.starts_with('0'));
     let why = match (split(text, sloppy), split(text, |a| a.parse().ok())) {
@@ -89,8 +89,8 @@ pub(crate) fn network(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     errors.push(field::invalid(path, text, why));
 }
 
-/// As [`network`], in the one form that each network has.
-pub(crate) fn canonical_network(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// As [`network`], and the CIDR must be in canonical form.
+pub(crate) fn canonical_network(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let before = errors.len();
     network(text, path, errors);
     if let (true, Some((address, length))) = (errors.len() == before, split(text, |a| a.parse().ok())) {
@@ -101,7 +101,7 @@ pub(crate) fn canonical_network(text: &str, path: Place<'_>, errors: &mut Vec<Ca
     }
 }
 
-/// Whether the first network holds the second one, and is larger.
+/// Whether the first network strictly contains the second one.
 pub(crate) fn contains(outer: &str, inner: &str) -> bool {
     match (split(outer, sloppy), split(inner, sloppy)) {
         (Some((net, length)), Some((part, inner_length))) => {
@@ -113,8 +113,8 @@ pub(crate) fn contains(outer: &str, inner: &str) -> bool {
     }
 }
 
-/// An address of an endpoint: none of the node's own.
-pub(crate) fn endpoint(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates an address of an endpoint: none that is special to a node.
+pub(crate) fn endpoint(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let before = errors.len();
     legacy(text, path, errors);
     if errors.len() == before {
@@ -122,8 +122,8 @@ pub(crate) fn endpoint(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What an address of an endpoint cannot be.
-pub(crate) fn endpoint_range(text: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Errors of an address of an endpoint that is unspecified, loopback, link-local or link-local multicast.
+pub(crate) fn endpoint_range(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(address) = sloppy(text) else {
         errors.push(field::invalid(path, text, "must be a valid IP address"));
         return;
@@ -150,8 +150,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_addresses_and_networks() {
-        type Rule = fn(&str, Place<'_>, &mut Vec<Cause>);
+    fn errors_of_addresses_and_networks() {
+        type Rule = fn(&str, FieldPath<'_>, &mut Vec<Cause>);
         // rule, text, part of the message or nothing
         let rows: [(Rule, &str, &str); 17] = [
             (legacy, "10.0.0.1", ""),

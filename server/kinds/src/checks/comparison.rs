@@ -1,9 +1,10 @@
-//! Compares the old and the new object where some fields may change: put what may change into the old one, then compare
-//! (kubernetes `pkg/apis/{core,apps,batch}/validation`; where upstream appends a diff to a message, ours ends before it).
+//! Compares the old and the new object where some fields may change: put what may change into the old one,
+//! then compare (kubernetes `pkg/apis/{core,apps,batch}/validation`; where upstream appends a diff to a
+//! message, ours ends before it).
 
 use plinth_codec::{Map, Value};
 
-/// Takes `new`'s value at a path of keys over into `target`; absent there is absent here.
+/// Copies the value at a path of keys from `new` to `target`; removes it from `target` where `new` has none.
 pub(crate) fn take(target: &mut Value, new: &Value, path: &[&str]) {
     let Some((key, parents)) = path.split_last() else { return };
     match new.at(path).filter(|v| !v.is_null()) {
@@ -20,7 +21,7 @@ pub(crate) fn take(target: &mut Value, new: &Value, path: &[&str]) {
     }
 }
 
-/// The object at a path, if it is there.
+/// The object at a path, if any.
 fn parent_mut<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map> {
     let mut value = value;
     for key in path {
@@ -29,7 +30,7 @@ fn parent_mut<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map> {
     value.as_object_mut()
 }
 
-/// Whether two objects are the same but for members that are null, empty or absent.
+/// Whether two values are equal, where null, empty and absent members count as equal.
 pub(crate) fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     fn empty(value: Option<&Value>) -> bool {
         match value {

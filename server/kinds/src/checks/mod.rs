@@ -1,7 +1,7 @@
 //! Validation: checks are rows, nested as the object is, and [`validate`] is the only code that reads them.
 //!
-//! What no row can express is a function, named in a [`Check::By`] row. Paths, reasons and messages are upstream's
-//! (kubernetes `pkg/apis/*/validation`), because clients match on them.
+//! What no row can express is a function, named in a [`Check::By`] row. Paths, reasons and messages are
+//! upstream's (kubernetes `pkg/apis/*/validation`), because clients match on them.
 
 pub(crate) mod address;
 pub(crate) mod comparison;
@@ -12,55 +12,56 @@ pub(crate) mod qualified_names;
 pub mod quantities;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::ports::{is_port, PORT};
 use crate::path::{at, int, is_empty, list, text, texts};
 
-/// One check, or a part of the object with checks of its own. Fields are keys joined by dots.
+/// One check, or a part of the object with nested checks. Fields are keys joined by dots.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// The field must be there and not be empty; the second text is upstream's explanation.
+    /// The field must be set and not empty; the second string is upstream's detail.
     Required(&'static str, &'static str),
-    /// A text that is there and not empty must be one of these.
+    /// A string that is not empty must be one of these.
     OneOf(&'static str, &'static [&'static str]),
-    /// As `OneOf`, and the text must be there.
+    /// As `OneOf`, and the string must not be empty.
     RequiredOneOf(&'static str, &'static [&'static str]),
-    /// A text that is there must be one of these, even an empty one.
+    /// A string that is set, even to an empty value, must be one of these.
     Enum(&'static str, &'static [&'static str]),
-    /// A text must be one of these; an absent one is empty.
+    /// A string must be one of these; an absent one counts as empty.
     MustBe(&'static str, &'static [&'static str]),
-    /// A number that is there must lie between the two.
+    /// A number that is set must lie between the two, inclusive.
     Range(&'static str, i64, i64),
-    /// A number must be above zero; an absent one is zero.
+    /// A number must be greater than zero; an absent one counts as zero.
     Positive(&'static str),
-    /// A number that is there must not be smaller.
+    /// A number that is set must not be smaller.
     AtLeast(&'static str, i64),
-    /// A number that is there must be a port.
+    /// A number that is set must be a port.
     Port(&'static str),
-    /// A text that is there and not empty must follow the rule, which lists what is wrong.
+    /// A string that is not empty must pass the function, which returns its errors.
     Text(&'static str, fn(&str) -> Vec<String>),
-    /// As `Text`, and the text must be there.
+    /// As `Text`, and the string must not be empty.
     RequiredText(&'static str, fn(&str) -> Vec<String>),
-    /// The elements of the list must differ in that field.
+    /// The elements of the list must be unique by that field.
     Unique(&'static str, &'static str),
-    /// Amounts of resources must be quantities and not negative.
+    /// A map of resource names to quantities, none of them negative.
     Quantities(&'static str),
-    /// Labels must be well formed.
+    /// Labels must be valid.
     Labels(&'static str),
-    /// A label selector must be well formed.
+    /// A label selector must be valid.
     Selector(&'static str),
-    /// The checks hold for the object at that path, when it is there.
+    /// The checks apply to the object at that path, if it is set.
     In(&'static str, &'static [Check]),
-    /// The checks hold for each element of the list.
+    /// The checks apply to each element of the list.
     Each(&'static str, &'static [Check]),
-    /// What no row can say: object, its path (empty for the root or ending in a dot), errors.
-    By(fn(&Value, Place<'_>, &mut Vec<Cause>)),
+    /// A function for what no row can express: object, its path (empty for the root or ending in a dot),
+    /// errors.
+    By(fn(&Value, FieldPath<'_>, &mut Vec<Cause>)),
 }
 
-/// Appends the errors of an object; `path` is empty for the root and ends in a dot otherwise.
-pub(crate) fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Runs the checks on an object and appends errors; `path` is empty for the root and ends in a dot otherwise.
+pub(crate) fn validate(checks: &[Check], object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for check in checks {
         if errors.len() >= field::MOST_ERRORS {
             return;
@@ -84,32 +85,8 @@ pub(crate) fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors
                 }
             }
             Check::MustBe(key, supported) => must_be(object, path, key, supported, errors),
-            Check::Range(key, least, most) => {
-                if let Some(number) = int(object, key).filter(|n| !(least..=most).contains(n)) {
-                    let why = format!("must be between {least} and {most}, inclusive");
-                    errors.push(field::invalid(format_args!("{path}{key}"), number, &why));
-                }
-            }
-            Check::Positive(key) => {
-                let number = int(object, key).unwrap_or(0);
-                if number <= 0 {
-                    errors.push(field::invalid(
-                        format_args!("{path}{key}"),
-                        number,
-                        "must be greater than zero",
-                    ));
-                }
-            }
-            Check::AtLeast(key, least) => {
-                if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| *n < least) {
-                    let why = format!("must be greater than or equal to {least}");
-                    errors.push(field::invalid(format_args!("{path}{key}"), number, &why));
-                }
-            }
-            Check::Port(key) => {
-                if let Some(number) = at(object, key).and_then(Value::as_int).filter(|n| !is_port(*n)) {
-                    errors.push(field::invalid(format_args!("{path}{key}"), number, PORT));
-                }
+            Check::Range(..) | Check::Positive(_) | Check::AtLeast(..) | Check::Port(_) => {
+                number(check, object, path, errors);
             }
             Check::Text(key, rule) => text_rule(object, path, key, rule, errors),
             Check::RequiredText(key, rule) => {
@@ -144,19 +121,55 @@ pub(crate) fn validate(checks: &[Check], object: &Value, path: Place<'_>, errors
     }
 }
 
-/// Appends what a rule says of a text, be it empty.
-pub(crate) fn rule(path: Place<'_>, given: &str, rule: fn(&str) -> Vec<String>, errors: &mut Vec<Cause>) {
+/// The checks of numbers.
+fn number(check: &Check, object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let mut refuse = |key: &str, number: i64, why: &str| {
+        errors.push(field::invalid(format_args!("{path}{key}"), number, why));
+    };
+    match *check {
+        Check::Range(key, least, most) => {
+            if let Some(number) = int(object, key).filter(|n| !(least..=most).contains(n)) {
+                refuse(key, number, &format!("must be between {least} and {most}, inclusive"));
+            }
+        }
+        Check::Positive(key) => {
+            let number = int(object, key).unwrap_or(0);
+            if number <= 0 {
+                refuse(key, number, "must be greater than zero");
+            }
+        }
+        Check::AtLeast(key, least) => {
+            if let Some(number) = int(object, key).filter(|n| *n < least) {
+                refuse(key, number, &format!("must be greater than or equal to {least}"));
+            }
+        }
+        Check::Port(key) => {
+            if let Some(number) = int(object, key).filter(|n| !is_port(*n)) {
+                refuse(key, number, PORT);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Appends the errors that a function returns for a string, which may be empty.
+pub(crate) fn check_text(
+    path: FieldPath<'_>,
+    given: &str,
+    rule: fn(&str) -> Vec<String>,
+    errors: &mut Vec<Cause>,
+) {
     errors.extend(rule(given).iter().map(|why| field::invalid(path, given, why)));
 }
 
-fn one_of(object: &Value, path: Place<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
+fn one_of(object: &Value, path: FieldPath<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
     let given = text(object, key);
     if !given.is_empty() && !supported.contains(&given) {
         errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
     }
 }
 
-fn must_be(object: &Value, path: Place<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
+fn must_be(object: &Value, path: FieldPath<'_>, key: &str, supported: &[&str], errors: &mut Vec<Cause>) {
     let given = text(object, key);
     if !supported.contains(&given) {
         errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
@@ -165,7 +178,7 @@ fn must_be(object: &Value, path: Place<'_>, key: &str, supported: &[&str], error
 
 fn text_rule(
     object: &Value,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     key: &str,
     rule: fn(&str) -> Vec<String>,
     errors: &mut Vec<Cause>,
@@ -176,7 +189,7 @@ fn text_rule(
     }
 }
 
-fn unique(object: &Value, path: Place<'_>, key: &str, member: &str, errors: &mut Vec<Cause>) {
+fn unique(object: &Value, path: FieldPath<'_>, key: &str, member: &str, errors: &mut Vec<Cause>) {
     let mut seen = std::collections::HashSet::new();
     for (i, element) in list(object, key).iter().enumerate() {
         let name = text(element, member);
@@ -186,8 +199,8 @@ fn unique(object: &Value, path: Place<'_>, key: &str, member: &str, errors: &mut
     }
 }
 
-/// Amounts by name; the path of one is `resources.requests[cpu]`.
-pub(crate) fn amounts(amounts: Option<&Value>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates quantities by name; the path of one is `resources.requests[cpu]`.
+pub(crate) fn amounts(amounts: Option<&Value>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     use plinth_codec::quantity::Quantity;
     for (name, amount) in amounts.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         let path = format_args!("{path}[{name}]");
@@ -200,7 +213,7 @@ pub(crate) fn amounts(amounts: Option<&Value>, path: Place<'_>, errors: &mut Vec
     }
 }
 
-pub(crate) fn selector_errors(selector: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn selector_errors(selector: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     errors.extend(plinth_api::metadata::label_errors(
         selector.get("matchLabels"),
         format_args!("{path}.matchLabels"),
@@ -226,9 +239,9 @@ pub(crate) fn selector_errors(selector: &Value, path: Place<'_>, errors: &mut Ve
                 ));
             }
         }
-        rule(format_args!("{path}.key"), text(term, "key"), names::qualified_name_errors, errors);
+        check_text(format_args!("{path}.key"), text(term, "key"), names::qualified_name_errors, errors);
         for (j, value) in texts(term, "values").iter().enumerate() {
-            rule(format_args!("{path}.values[{j}]"), value, names::label_value_errors, errors);
+            check_text(format_args!("{path}.values[{j}]"), value, names::label_value_errors, errors);
         }
     }
 }

@@ -1,32 +1,32 @@
 //! Port numbers, port names and protocols.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
-use crate::checks::rule;
+use crate::checks::check_text;
 use crate::path::at;
 
-/// What a number must be to be a port.
+/// Message for an invalid port number.
 pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
 
 pub(crate) fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)
 }
 
-pub(crate) fn app_protocol(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn app_protocol(port: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-        rule(format_args!("{path}appProtocol"), protocol, names::qualified_name_errors, errors);
+        check_text(format_args!("{path}appProtocol"), protocol, names::qualified_name_errors, errors);
     }
 }
 
-/// What ports speak.
+/// Valid protocols.
 pub(crate) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-/// A port by number or by name.
-pub(crate) fn port_or_name(port: Option<&Value>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a port that is given by number or by name.
+pub(crate) fn port_or_name(port: Option<&Value>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match port {
-        Some(Value::String(name)) => rule(path, name, port_name_errors, errors),
+        Some(Value::String(name)) => check_text(path, name, port_name_errors, errors),
         other => {
             let number = other.and_then(Value::as_int).unwrap_or(0);
             if !is_port(number) {
@@ -36,12 +36,12 @@ pub(crate) fn port_or_name(port: Option<&Value>, path: Place<'_>, errors: &mut V
     }
 }
 
-/// The name of a port as IANA has service names.
+/// Errors of a port name (an IANA service name).
 pub(crate) fn port_name_errors(name: &str) -> Vec<String> {
-    const MOST: usize = 15;
+    const MAX: usize = 15;
     let mut errors = Vec::new();
-    if name.len() > MOST {
-        errors.push(format!("must be no more than {MOST} characters"));
+    if name.len() > MAX {
+        errors.push(format!("must be no more than {MAX} characters"));
     }
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() && !b.is_ascii_uppercase() || b == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());

@@ -1,11 +1,11 @@
 //! Names that several kinds share: names with a domain prefix, names of CSI drivers.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::names;
 
-/// A path below a domain, such as `acme.io/foo`.
-pub(crate) fn domain_prefixed_path(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a domain-prefixed path, such as `acme.io/foo`.
+pub(crate) fn domain_prefixed_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "must be a domain-prefixed path (such as \"acme.io/foo\")";
     if given.is_empty() {
         errors.push(field::required(path, ""));
@@ -26,14 +26,14 @@ pub(crate) fn domain_prefixed_path(given: &str, path: Place<'_>, errors: &mut Ve
 }
 
 /// As [`csi_driver`], for a name at any path.
-pub(crate) fn csi_driver_name(driver: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST: usize = 63;
+pub(crate) fn csi_driver_name(driver: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX: usize = 63;
     if driver.is_empty() {
         errors.push(field::required(path, ""));
         return;
     }
-    if driver.len() > MOST {
-        errors.push(field::too_long(path, MOST));
+    if driver.len() > MAX {
+        errors.push(field::too_long(path, MAX));
     }
     let why = names::dns1123_subdomain_errors(&driver.to_lowercase());
     errors.extend(why.iter().map(|why| field::invalid(path, driver, why)));

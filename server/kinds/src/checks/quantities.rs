@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
-use crate::checks::rule;
+use crate::checks::check_text;
 use crate::path::{list, text};
 
-/// Of what the amounts are.
+/// Whose resources are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A container.
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
 
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// Names that need no domain.
+/// Standard resource names, which need no domain.
 const STANDARD: &[&str] = &[
     "cpu",
     "memory",
@@ -57,40 +57,40 @@ const COUNTED: &[&str] = &[
     "services.loadbalancers",
 ];
 
-/// Whether a name needs no domain.
+/// Whether a resource name is a standard one, which needs no domain.
 pub(crate) fn is_standard(name: &str) -> bool {
     STANDARD.contains(&name) || name.starts_with("requests.hugepages-") || is_huge(name)
 }
 
-/// Whether pages of memory of one size are meant.
+/// Whether the resource is huge pages of some size.
 pub(crate) fn is_huge(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether Kubernetes itself knows the resource.
+/// Whether the resource is native to Kubernetes (`IsNativeResource`).
 pub fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Whether a device plugin offers the resource.
+/// Whether the resource is an extended resource (`IsExtendedResourceName`).
 pub fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")
         && names::qualified_name_errors(&format!("requests.{name}")).is_empty()
 }
 
-/// A name of a resource: qualified, and with a domain unless it is a standard one.
-pub(crate) fn resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a resource name: qualified, and with a domain unless it is a standard one.
+pub(crate) fn resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let before = errors.len();
-    rule(path, name, names::qualified_name_errors, errors);
+    check_text(path, name, names::qualified_name_errors, errors);
     if errors.len() == before && !name.contains('/') && !is_standard(name) {
         let why = "must be a standard resource type or fully qualified";
         errors.push(field::invalid(path, name, why));
     }
 }
 
-/// The name of a resource that containers have.
-pub(crate) fn container_resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the name of a resource that containers can request.
+pub(crate) fn container_resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     resource_name(name, path, errors);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
@@ -101,8 +101,8 @@ pub(crate) fn container_resource_name(name: &str, path: Place<'_>, errors: &mut 
     }
 }
 
-/// An amount: not negative, and whole where things are counted.
-pub(crate) fn amount(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a quantity: not negative, and an integer for countable resources.
+pub(crate) fn amount(name: &str, shown: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Ok(amount) = Quantity::parse(shown) else { return };
     if amount.sign() < 0 {
         errors.push(field::invalid(path, shown, NOT_NEGATIVE));
@@ -112,12 +112,12 @@ pub(crate) fn amount(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<
     }
 }
 
-/// What a container or a pod needs and what it may use; `path` is the requirements' own.
+/// Validates requests and limits of a container or a pod; `path` is that of the requirements.
 pub(crate) fn requirements(
     given: &Value,
     kind: Kind,
     claims: &BTreeSet<&str>,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
     let amounts = |part: &str| given.get(part).and_then(Value::as_object);
@@ -146,7 +146,7 @@ pub(crate) fn requirements(
     claim_names(given, claims, path, errors);
 }
 
-fn pod_resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn pod_resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let before = errors.len();
     resource_name(name, path, errors);
     if errors.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
@@ -154,7 +154,7 @@ fn pod_resource_name(name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let may_exceed = is_native(name) && !is_huge(name);
     let Some(limit) = limits.and_then(|limits| limits.get(name)).and_then(Value::as_str) else {
         if !may_exceed {
@@ -173,8 +173,8 @@ fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: Place<'_>, 
     errors.push(field::invalid(format_args!("{path}.requests"), shown, &why));
 }
 
-/// Huge pages come whole.
-fn huge_pages(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// A quantity of huge pages must be a multiple of the page size.
+fn huge_pages(name: &str, shown: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     let size = Quantity::parse(size).ok().and_then(|size| size.as_int()).filter(|size| *size > 0);
     let Ok(amount) = Quantity::parse(shown) else { return };
@@ -184,16 +184,16 @@ fn huge_pages(name: &str, shown: &str, path: Place<'_>, errors: &mut Vec<Cause>)
     }
 }
 
-/// Names for a message, which many errors of one object may repeat: no more of them than a message can use.
+/// Joins names for a message. Bounded, since many errors of one object may repeat the list.
 fn listed(names: &BTreeSet<&str>) -> String {
-    const MOST: usize = 100;
-    let shown: Vec<&str> = names.iter().copied().take(MOST).collect();
-    shown.join(", ") + if names.len() > MOST { ", ..." } else { "" }
+    const MAX: usize = 100;
+    let shown: Vec<&str> = names.iter().copied().take(MAX).collect();
+    shown.join(", ") + if names.len() > MAX { ", ..." } else { "" }
 }
 
-fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn claim_names(given: &Value, known: &BTreeSet<&str>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen: HashSet<String> = HashSet::new();
-    // Claims of which a request is named.
+    // Claims that are referenced with a request.
     let mut in_part = HashSet::new();
     for (i, claim) in list(given, "claims").iter().enumerate() {
         let (name, request) = (text(claim, "name"), text(claim, "request"));
@@ -205,7 +205,7 @@ fn claim_names(given: &Value, known: &BTreeSet<&str>, path: Place<'_>, errors: &
         let key = match request {
             "" => name.to_owned(),
             request => {
-                rule(format_args!("{here}.request"), request, names::dns1123_label_errors, errors);
+                check_text(format_args!("{here}.request"), request, names::dns1123_label_errors, errors);
                 in_part.insert(name);
                 format!("{name}/{request}")
             }

@@ -1,7 +1,7 @@
 //! Lease (`coordination.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, AtLeast, By};
@@ -13,7 +13,7 @@ pub(crate) const STRATEGY: Strategy =
 
 const CHECKS: &[Check] = &[By(lease_duration), AtLeast("spec.leaseTransitions", 0)];
 
-fn lease_duration(lease: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn lease_duration(lease: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if let Some(seconds) = at(lease, "spec.leaseDurationSeconds").and_then(Value::as_int).filter(|n| *n <= 0)
     {
         errors.push(field::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));

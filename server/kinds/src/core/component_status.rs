@@ -3,4 +3,4 @@
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy =
-    Strategy { warning: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE };
+    Strategy { deprecation_warning: Some("v1 ComponentStatus is deprecated in v1.19+"), ..BASE };

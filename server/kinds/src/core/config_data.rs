@@ -6,13 +6,13 @@ use plinth_codec::{Map, Value};
 
 use crate::checks::immutable::immutable;
 
-/// The most that the values may weigh, in bytes.
-const SIZE_MAX: usize = 1 << 20;
+/// Maximum size of all values, in bytes.
+const MAX_DATA_SIZE: usize = 1 << 20;
 
-/// The longest key, in bytes.
-const KEY_MAX: usize = 253;
+/// Maximum length of a key, in bytes.
+const MAX_KEY_LENGTH: usize = 253;
 
-/// Keys and size of a ConfigMap or Secret.
+/// Validates keys and size of a ConfigMap or Secret.
 pub(crate) fn validate_data(object: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let mut size = 0usize;
@@ -20,7 +20,7 @@ pub(crate) fn validate_data(object: &Value) -> Vec<Cause> {
     for part in ["data", "binaryData"] {
         for (key, value) in object.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
             let text = value.as_str().unwrap_or_default();
-            // Base64 is four characters for three bytes.
+            // Base64 encodes three bytes as four characters.
             let is_base64 = is_secret || part == "binaryData";
             size += if is_base64 { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() };
             errors.extend(
@@ -35,8 +35,8 @@ pub(crate) fn validate_data(object: &Value) -> Vec<Cause> {
         let why = "duplicate of key present in binaryData";
         errors.push(field::invalid(format!("data[{key}]"), key.clone(), why));
     }
-    if size > SIZE_MAX {
-        errors.push(field::too_long("[]", SIZE_MAX));
+    if size > MAX_DATA_SIZE {
+        errors.push(field::too_long("[]", MAX_DATA_SIZE));
     }
     errors
 }
@@ -45,7 +45,7 @@ fn key_errors(key: &str) -> Option<&'static str> {
     const RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
     let made_of = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     match key {
-        _ if key.len() > KEY_MAX => Some("must be no more than 253 bytes"),
+        _ if key.len() > MAX_KEY_LENGTH => Some("must be no more than 253 bytes"),
         "" => Some(RULE),
         _ if !key.bytes().all(made_of) => Some(RULE),
         "." => Some("must not be '.'"),
@@ -55,7 +55,7 @@ fn key_errors(key: &str) -> Option<&'static str> {
     }
 }
 
-/// ConfigMaps and Secrets that were made immutable stay as they are and stay immutable.
+/// An object with `immutable: true` cannot change, and the field cannot be reset.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const WHY: &str = "field is immutable when `immutable` is set";
     let mut errors = Vec::new();

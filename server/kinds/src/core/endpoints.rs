@@ -1,12 +1,12 @@
 //! Endpoints (`core`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{app_protocol, is_port, PORT, PROTOCOLS};
 use crate::checks::Check::{self, By, Each, RequiredOneOf};
-use crate::checks::{address, rule, validate};
+use crate::checks::{address, check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
 use crate::path::{int, list, text};
@@ -19,7 +19,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
-    warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+    deprecation_warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     ..BASE
 };
 
@@ -27,11 +27,11 @@ const DEFAULTS: &[DefaultRule] = &[ForEach("subsets", &[ForEach("ports", &[Field
 
 const CHECKS: &[Check] = &[Each("subsets", &[By(subset)])];
 
-fn subset(subset: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn subset(subset: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (ready, others) = (list(subset, "addresses"), list(subset, "notReadyAddresses"));
     if ready.is_empty() && others.is_empty() {
         let why = "must specify `addresses` or `notReadyAddresses`";
-        errors.push(field::required(Itself(path), why));
+        errors.push(field::required(ParentPath(path), why));
     }
     for (part, addresses) in [("addresses", ready), ("notReadyAddresses", others)] {
         for (i, given) in addresses.iter().enumerate() {
@@ -52,7 +52,7 @@ fn subset(subset: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         match text(port, "name") {
             "" if ports.len() > 1 => errors.push(field::required(format_args!("{here}name"), "")),
             "" => {}
-            name => rule(format_args!("{here}name"), name, names::dns1123_label_errors, errors),
+            name => check_text(format_args!("{here}name"), name, names::dns1123_label_errors, errors),
         }
         let number = int(port, "port").unwrap_or(0);
         if !is_port(number) {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Each};
-use crate::checks::{quantities, rule};
+use crate::checks::{check_text, quantities};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, ForEach, When};
 use crate::path::{at, list, text};
@@ -20,7 +20,7 @@ pub(crate) const STRATEGY: Strategy =
 const DEFAULTS: &[DefaultRule] =
     &[ForEach("spec.limits", &[When("type", "Container", &[Computed(default_limits)])])];
 
-/// Limits of containers: the default is the most, what is requested is the default, or else the least.
+/// For containers, `default` defaults to `max`, and `defaultRequest` to `default` or else to `min`.
 fn default_limits(item: &mut Map) {
     for (target, source) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
         let from = item.get(source).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -30,7 +30,7 @@ fn default_limits(item: &mut Map) {
     }
 }
 
-/// A LimitRange without a name gets one that nobody else has.
+/// A LimitRange without a name gets a UUID as name.
 fn prepare_for_create(range: &mut Value) {
     if let Some(metadata) = range.object_at_mut(&["metadata"]) {
         if metadata.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
@@ -41,12 +41,12 @@ fn prepare_for_create(range: &mut Value) {
 
 const CHECKS: &[Check] = &[By(types), Each("spec.limits", &[By(limit)])];
 
-fn types(range: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn types(range: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for (i, limit) in list(range, "spec.limits").iter().enumerate() {
         let (kind, here) = (text(limit, "type"), format_args!("spec.limits[{i}].type"));
         let before = errors.len();
-        rule(here, kind, names::qualified_name_errors, errors);
+        check_text(here, kind, names::qualified_name_errors, errors);
         let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
         if errors.len() == before && !kind.contains('/') && !standard {
             let why = "must be a standard limit type or fully qualified";
@@ -58,7 +58,7 @@ fn types(range: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn limit(limit: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn limit(limit: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let kind = text(limit, "type");
     let mut resources = BTreeSet::new();
     for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
@@ -88,10 +88,10 @@ fn limit(limit: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// An amount of a limit, as it is shown and as it is.
+/// A quantity as text and as value.
 type Amount<'a> = Option<(&'a str, Quantity)>;
 
-fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn amounts_agree(limit: &Value, name: &str, kind: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let amount = |part: &str| -> Amount<'_> {
         let shown = at(limit, part).and_then(|given| given.get(name)).and_then(Value::as_str)?;
         Some((shown, Quantity::parse(shown).ok()?))
@@ -99,7 +99,7 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: Place<'_>, errors:
     let of_containers = |part: &str| amount(part).filter(|_| kind != "Pod");
     let (least, most) = (amount("min"), amount("max"));
     let (default, request) = (of_containers("default"), of_containers("defaultRequest"));
-    // The smaller one, the larger one, their names, the field that is named, the value that is shown.
+    // The smaller and the larger quantity, their names, the field and the value that the error reports.
     let rows: [(Amount<'_>, Amount<'_>, &str, &str, &str, Amount<'_>); 6] = [
         (least, most, "min value", "max value", "min", least),
         (least, request, "min value", "default request value", "defaultRequest", request),

@@ -4,7 +4,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field;
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::checks::rule;
+use crate::checks::check_text;
 use crate::checks::Check::{self, By};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field};
@@ -15,7 +15,7 @@ use crate::strategy::{Deletion, NameRule, Strategy, BASE};
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::Label,
     deletion: Deletion::Namespace,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
     checks: CHECKS,
@@ -36,7 +36,7 @@ fn default_name_label(object: &mut Map) {
     }
 }
 
-/// The finalizer and the label of a new namespace.
+/// Sets the finalizer and the label of a new namespace.
 fn prepare_for_create(object: &mut Value) {
     if let Some(spec) = object.object_at_mut(&["spec"]) {
         spec.insert("finalizers", tree!(["kubernetes"]));
@@ -56,14 +56,14 @@ const CHECKS: &[Check] = &[By(|namespace, _, errors| {
     const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     for finalizer in texts(namespace, PATH) {
-        rule(format_args!("{PATH}"), finalizer, names::qualified_name_errors, errors);
+        check_text(format_args!("{PATH}"), finalizer, names::qualified_name_errors, errors);
         if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
             errors.push(field::invalid(PATH, finalizer, WHY));
         }
     }
 })];
 
-/// A namespace that is not deleted is active, one that is deleted ends.
+/// The phase must be `Active` without a deletion timestamp, and `Terminating` with one.
 fn validate_status(new: &Value, _: &Value) -> Vec<Cause> {
     let phase = text(new, "status.phase");
     let (right, when) = match at(new, "metadata.deletionTimestamp") {
@@ -74,6 +74,6 @@ fn validate_status(new: &Value, _: &Value) -> Vec<Cause> {
         return Vec::new();
     }
     let why = format!("may only be '{right}' if `deletionTimestamp` is {when}");
-    // Upstream names the field as its struct does.
+    // Upstream reports the field by its Go name.
     vec![field::invalid("status.Phase", phase, &why)]
 }

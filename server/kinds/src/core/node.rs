@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By};
@@ -41,7 +41,7 @@ fn default_allocatable(object: &mut Map) {
     }
 }
 
-/// Configuration of kubelets from ConfigMaps is gone: a new node has none.
+/// Drops the removed feature of dynamic kubelet configuration.
 fn prepare_for_create(node: &mut Value) {
     if let Some(spec) = node.object_at_mut(&["spec"]) {
         spec.remove("configSource");
@@ -51,7 +51,7 @@ fn prepare_for_create(node: &mut Value) {
     }
 }
 
-/// A node keeps the configuration that it had, and gets none.
+/// Drops `configSource` unless the stored node has it.
 fn prepare_for_update(node: &mut Value, old: &Value) {
     if old.at(&["spec", "configSource"]).is_none() {
         if let Some(spec) = node.object_at_mut(&["spec"]) {
@@ -62,7 +62,7 @@ fn prepare_for_update(node: &mut Value, old: &Value) {
 
 const CHECKS: &[Check] = &[By(taints), By(amounts), By(pod_networks)];
 
-fn amounts(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn amounts(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for part in ["capacity", "allocatable"] {
         let given = node.at(&["status", part]).and_then(Value::as_object);
         for (name, shown) in given.into_iter().flat_map(plinth_codec::Map::iter) {
@@ -72,8 +72,8 @@ fn amounts(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Networks of pods: one of each family.
-fn pod_networks(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `podCIDRs`: at most one of each IP family.
+fn pod_networks(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let networks = texts(node, "spec.podCIDRs");
     for (i, network) in networks.iter().enumerate() {
         address::network(network, format_args!("spec.podCIDRs[{i}]"), errors);
@@ -86,8 +86,8 @@ fn pod_networks(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Upstream names the taints of a node as if they were metadata.
-fn taints(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the taints; upstream reports their paths below `metadata`.
+fn taints(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, taint) in list(node, "spec.taints").iter().enumerate() {
         let path = format_args!("metadata.taints[{i}]");
@@ -112,7 +112,7 @@ fn taints(node: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A node: its pod network and its provider's name for it are given once.
+/// `podCIDRs` and `providerID` are immutable once set.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let before = list(old, "spec.podCIDRs");

@@ -1,7 +1,7 @@
 //! PersistentVolume (`core`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{names, Map, Value};
@@ -9,7 +9,7 @@ use plinth_codec::{names, Map, Value};
 use crate::checks::comparison::{same, take};
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Enum, In, OneOf, Range, Required, Text};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, IfPresent, RoundQuantities};
 use crate::defaults::Literal::Str;
 use crate::path::{at, is_empty, list, text};
@@ -28,7 +28,7 @@ use crate::warnings::node_labels::warn_expressions;
 use crate::warnings::{annotation, Warnings};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
     checks: CHECKS,
@@ -46,7 +46,7 @@ const DEFAULTS: &[DefaultRule] = &[
     RoundQuantities("spec.capacity"),
 ];
 
-/// The source of a PersistentVolume.
+/// Defaults of the source of a PersistentVolume.
 pub(crate) const SOURCE_DEFAULTS: &[DefaultRule] = &[
     IfPresent("hostPath", HOST_PATH_DEFAULTS),
     IfPresent("iscsi", ISCSI_DEFAULTS),
@@ -55,7 +55,7 @@ pub(crate) const SOURCE_DEFAULTS: &[DefaultRule] = &[
     IfPresent("scaleIO", SCALE_IO_DEFAULTS),
 ];
 
-/// A volume tells since when it is in its phase.
+/// Sets the phase and its transition time.
 fn prepare_for_create(volume: &mut Value) {
     if let Some(status) = volume.object_at_mut(&["status"]) {
         status.insert("phase", "Pending");
@@ -76,7 +76,7 @@ const CHECKS: &[Check] = &[By(|volume, _, errors| {
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
-/// Volumes that are mounted with options (kubernetes `pkg/volume/validation`).
+/// Volume sources that support mount options (kubernetes `pkg/volume/validation`).
 const MOUNTED_WITH_OPTIONS: [&str; 13] = [
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -105,7 +105,7 @@ const SPEC_CHECKS: &[Check] = &[
     By(attributes_class),
 ];
 
-/// Sources of volumes in upstream's order: field, field that is named in errors of its content, checks.
+/// Volume sources in upstream's order: field, field that errors report, checks.
 const SOURCES: &[(&str, &str, &[Check])] = &[
     ("hostPath", "hostPath", HOST_PATH_CHECKS),
     ("gcePersistentDisk", "persistentDisk", &[Required("pdName", "")]),
@@ -146,7 +146,7 @@ const SOURCES: &[(&str, &str, &[Check])] = &[
     ("csi", "csi", CSI_CHECKS),
 ];
 
-/// Whether a member of a volume's spec says where the volume is.
+/// Whether a member of the spec is a volume source.
 fn is_source(key: &str) -> bool {
     SOURCES.iter().any(|(known, ..)| *known == key)
 }
@@ -165,7 +165,7 @@ const SECRET_CHECKS: &[Check] = &[
     Check::RequiredText("namespace", names::dns1123_label_errors),
 ];
 
-fn capacity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn capacity(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let here = format_args!("{path}capacity");
     let capacity = at(volume, "capacity").filter(|c| !is_empty(Some(c)));
     if capacity.is_none() {
@@ -187,7 +187,7 @@ fn capacity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn node_affinity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn node_affinity(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(affinity) = at(volume, "nodeAffinity") else { return };
     let here = format_args!("{path}nodeAffinity.required");
     match at(affinity, "required") {
@@ -196,7 +196,7 @@ fn node_affinity(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut named = 0;
     for (key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
@@ -212,7 +212,7 @@ fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         }
     }
     if named == 0 {
-        errors.push(field::required(Itself(path), "must specify a volume type"));
+        errors.push(field::required(ParentPath(path), "must specify a volume type"));
     }
     let is_root = text(volume, "hostPath.path").trim_end_matches('/').is_empty();
     if at(volume, "hostPath.path").is_some_and(|p| !is_empty(Some(p)))
@@ -224,12 +224,12 @@ fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn attributes_class(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn attributes_class(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(class) = at(volume, "volumeAttributesClassName").and_then(Value::as_str) else { return };
     let here = format_args!("{path}volumeAttributesClassName");
     match class {
         "" => errors.push(field::required(here, "an empty string is disallowed")),
-        class => rule(here, class, names::dns1123_subdomain_errors, errors),
+        class => check_text(here, class, names::dns1123_subdomain_errors, errors),
     }
     if at(volume, "csi").is_none() {
         let why = "has to be specified when using volumeAttributesClassName";
@@ -237,7 +237,7 @@ fn attributes_class(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A volume: where it is and what it looks like are fixed.
+/// Source and volume mode are immutable, and so is the node affinity once set.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let source = |volume: &Value| {
@@ -267,7 +267,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// A volume tells since when it is in its phase.
+/// Sets the phase and its transition time.
 fn prepare_status(new: &mut Value, old: &Value) {
     const PHASE: &str = "status.phase";
     const SINCE: &str = "status.lastPhaseTransitionTime";
@@ -282,7 +282,7 @@ fn prepare_status(new: &mut Value, old: &Value) {
     }
 }
 
-/// Those that upstream tells of for PersistentVolumes, in its order.
+/// Deprecated sources that upstream warns about for PersistentVolumes, in its order.
 const DEPRECATED_SOURCES: [&str; 6] =
     ["cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd"];
 

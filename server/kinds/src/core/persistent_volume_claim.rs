@@ -17,7 +17,7 @@ use crate::volume_claim::{
 use crate::warnings::{annotation, Warnings};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
     prepare_for_update,
@@ -31,13 +31,14 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 const DEFAULTS: &[DefaultRule] =
     &[Ensure("spec", CLAIM_SPEC_DEFAULTS), Field("status.phase", Str("Pending"))];
 
-/// What a claim is filled from is said in an old field and in a new one; where one says it, the other says the same
-/// (kubernetes `pkg/api/persistentvolumeclaim`).
+/// Copies `dataSource` to `dataSourceRef`, or the reverse, where only one is set (kubernetes
+/// `pkg/api/persistentvolumeclaim`).
 fn prepare_for_create(claim: &mut Value) {
     agree_on_source(claim, None);
 }
 
-/// As [`prepare_for_create`]; where the claim had a source, validation sees what the client says of it.
+/// As [`prepare_for_create`]; where the stored claim has a source, an invalid `dataSource` is left for
+/// validation.
 fn prepare_for_update(new: &mut Value, old: &Value) {
     agree_on_source(new, Some(old));
 }
@@ -48,7 +49,7 @@ fn agree_on_source(claim: &mut Value, old: Option<&Value>) {
     });
     let Some(spec) = claim.object_at_mut(&["spec"]) else { return };
     let text = |source: &Value, key: &str| source.str_at(&[key]).unwrap_or_default().to_owned();
-    // The old field takes claims and snapshots, and forgets everything else.
+    // `dataSource` accepts claims and snapshots; anything else is dropped.
     let known = |source: &Value| {
         let named = (text(source, "apiGroup"), text(source, "kind"));
         let named = (named.0.as_str(), named.1.as_str());
@@ -80,7 +81,7 @@ const CHECKS: &[Check] = &[By(|claim, _, errors| {
 
 const IMMUTABLE_SPEC: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
-/// A claim: its volume is named once; when it is bound, its size and its attributes class can change.
+/// `volumeName` can be set once; on a bound claim the storage request and the attributes class can change.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const SIZE: &str = "spec.resources.requests.storage";
     let mut errors = Vec::new();

@@ -14,7 +14,7 @@ use crate::warnings::{is_same_generation, Warnings};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,

@@ -1,7 +1,7 @@
 //! ReplicationController (`core`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{Map, Value};
 
 use crate::checks::Check::{self, AtLeast, By};
@@ -42,7 +42,7 @@ fn default_labels(object: &mut Map) {
 const CHECKS: &[Check] =
     &[AtLeast("spec.replicas", 0), AtLeast("spec.minReadySeconds", 0), By(plain_selector)];
 
-fn plain_selector(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn plain_selector(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
     if selector.is_none() {
         errors.push(field::required("spec.selector", ""));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
@@ -15,7 +15,7 @@ use crate::strategy::{Strategy, BASE};
 use crate::warnings::Warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
@@ -45,7 +45,7 @@ const SCOPES: &[&str] = &[
     "VolumeAttributesClass",
 ];
 
-/// Resources of pods that quotas of running pods count.
+/// Resources that quotas with scopes of pods can limit.
 const OF_PODS: &[&str] = &[
     "cpu",
     "memory",
@@ -59,7 +59,7 @@ const OF_PODS: &[&str] = &[
     "limits.ephemeral-storage",
 ];
 
-/// Whether a quota can name a resource without a domain.
+/// Whether a quota can limit the resource without a domain in its name.
 fn is_of_quotas(name: &str) -> bool {
     quantities::is_standard(name) && name != "storage"
 }
@@ -93,7 +93,7 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
-/// How many of the amounts that a quota bounds the scope does not know.
+/// How many of the limited resources the scope does not apply to.
 fn misapplied(quota: &Value, scope: &str) -> usize {
     let hard = at(quota, "spec.hard").and_then(Value::as_object);
     let named = hard.into_iter().flat_map(Map::iter).map(|(name, _)| name.as_str());
@@ -105,7 +105,7 @@ fn conflicting(scopes: &[&str]) -> usize {
     pairs.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
 }
 
-fn scopes(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn scopes(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopes";
     let given = texts(quota, PATH);
     let mut refuse = |why: &str| errors.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
@@ -122,13 +122,13 @@ fn scopes(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn scope_selector(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn scope_selector(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let mut named = Vec::new();
     for wanted in list(quota, PATH) {
         let (scope, operator) = (text(wanted, "scopeName"), text(wanted, "operator"));
         let values = list(wanted, "values");
-        // Upstream leaves the index out of the paths.
+        // Upstream omits the index in these paths.
         if !SCOPES.contains(&scope) {
             errors.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
         }
@@ -169,7 +169,7 @@ fn scope_selector(quota: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What a quota counts stays.
+/// The scopes are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.scopes";
     let set =
@@ -180,7 +180,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
 }
 
-/// Of a ResourceQuota: requests that may be more than what limits allow.
+/// Warnings about requests that exceed limits.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
@@ -190,7 +190,7 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         Some((Quantity::parse(shown).ok()?, shown.to_owned()))
     };
     let mut found = Warnings::default();
-    // CPU and memory have a shorter name for requests, too.
+    // For CPU and memory, `requests.` can be omitted.
     let rows = [("cpu", true), ("memory", true), ("storage", false), ("ephemeral-storage", false)];
     for (resource, bare) in rows {
         let mut name = format!("requests.{resource}");

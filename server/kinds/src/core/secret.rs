@@ -1,7 +1,7 @@
 //! Secret (`core`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::pem::{self, Block};
 use plinth_codec::{base64_text, Map, Value};
 use plinth_pki::files::CERTIFICATE;
@@ -26,7 +26,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const DEFAULTS: &[DefaultRule] = &[Computed(encode_string_data), Field("type", Str("Opaque"))];
 
-/// `stringData` is written into `data`, encoded, and is not kept itself.
+/// Moves `stringData` to `data`, base64-encoded.
 fn encode_string_data(object: &mut Map) {
     let Some(Value::Object(texts)) = object.remove("stringData") else { return };
     if object.get("data").is_none_or(Value::is_null) {
@@ -41,7 +41,7 @@ fn encode_string_data(object: &mut Map) {
 
 const CHECKS: &[Check] = &[By(secret)];
 
-/// What Secrets of upstream's types must hold.
+/// Keys that Secrets of built-in types must have.
 const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
     ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
@@ -49,7 +49,7 @@ const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
 ];
 
-fn secret(secret: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn secret(secret: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let kind = text(secret, "type");
     let data = |key: &str| secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     for key in REQUIRED_KEYS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter()) {
@@ -90,9 +90,9 @@ fn is_key(label: &str) -> bool {
     label == "PRIVATE KEY" || label.ends_with(" PRIVATE KEY")
 }
 
-/// Why the two are no pair that a server can use.
+/// Why certificate and key are not a valid TLS pair, with the messages of Go's `crypto/tls`.
 fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
-    // Of a text that is not understood no block counts.
+    // In malformed PEM no block is used.
     let blocks = |text: &[u8]| pem::parse(text).unwrap_or_default();
     let (certificates, keys) = (blocks(certificates), blocks(key));
     let labels =
@@ -116,7 +116,7 @@ fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
     let Ok((_, parsed)) = X509Certificate::from_der(&certificate.contents) else {
         return Some("x509: malformed certificate".to_owned());
     };
-    // A key of a kind that is not known here may well be one that others know.
+    // A key of an unknown type may be valid for other implementations.
     let public = keys::public_of_private(&private.label, &private.contents)?;
     let own = parsed.public_key();
     match keys::kind_of(&public) == Some(own.algorithm.algorithm.to_id_string()) {

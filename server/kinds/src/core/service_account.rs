@@ -5,7 +5,7 @@ use plinth_codec::Value;
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::annotation;
 
-pub(crate) const STRATEGY: Strategy = Strategy { answers_deleted_object: true, warnings, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy { returns_deleted_object: true, warnings, ..BASE };
 
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";

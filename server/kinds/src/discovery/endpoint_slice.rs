@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{app_protocol, PROTOCOLS};
 use crate::checks::Check::{self, By, RequiredOneOf};
-use crate::checks::{address, rule, validate};
+use crate::checks::{address, check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::{OptionalStr, Str};
 use crate::path::{at, list, text, texts};
@@ -30,15 +30,15 @@ const DEFAULTS: &[DefaultRule] =
 
 const CHECKS: &[Check] = &[RequiredOneOf("addressType", &["FQDN", "IPv4", "IPv6"]), By(endpoints), By(ports)];
 
-/// An address of the kind that the slice says.
-fn endpoint_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, errors: &mut Vec<Cause>) {
+/// Validates an address of the slice's `addressType`.
+fn endpoint_address(kind: &str, given: &str, list_path: FieldPath<'_>, i: usize, errors: &mut Vec<Cause>) {
     let here = format_args!("{list_path}[{i}]");
     if kind == "FQDN" {
         match given {
             "" => errors.push(field::required(here, "")),
             given => {
                 let before = errors.len();
-                rule(here, given, names::dns1123_subdomain_errors, errors);
+                check_text(here, given, names::dns1123_subdomain_errors, errors);
                 if errors.len() == before && given.split('.').count() < 2 {
                     let why = "should be a domain with at least two segments separated by dots";
                     errors.push(field::invalid(here, given, why));
@@ -51,7 +51,7 @@ fn endpoint_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, err
         return;
     }
     let before = errors.len();
-    // The newer family has been in one form from the beginning.
+    // IPv6 addresses have always been required to be canonical here.
     match kind {
         "IPv6" => drop(address::canonical(given, here, errors)),
         _ => address::legacy(given, here, errors),
@@ -59,7 +59,7 @@ fn endpoint_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, err
     if errors.len() != before {
         return;
     }
-    // Upstream names the list where the family is wrong.
+    // Upstream reports the path of the list when the family is wrong.
     match (kind, address::sloppy(given).is_some_and(|ip| ip.is_ipv4())) {
         ("IPv4", false) => errors.push(field::invalid(list_path, given, "must be an IPv4 address")),
         ("IPv6", true) => errors.push(field::invalid(list_path, given, "must be an IPv6 address")),
@@ -68,13 +68,13 @@ fn endpoint_address(kind: &str, given: &str, list_path: Place<'_>, i: usize, err
     address::endpoint_range(given, here, errors);
 }
 
-fn endpoints(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST_ENDPOINTS: usize = 1000;
-    const MOST_ADDRESSES: usize = 100;
-    const MOST_HINTS: usize = 8;
+fn endpoints(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_ENDPOINTS: usize = 1000;
+    const MAX_ADDRESSES: usize = 100;
+    const MAX_HINTS: usize = 8;
     let all = list(slice, "endpoints");
-    if all.len() > MOST_ENDPOINTS {
-        errors.push(field::too_many("endpoints", all.len(), MOST_ENDPOINTS));
+    if all.len() > MAX_ENDPOINTS {
+        errors.push(field::too_many("endpoints", all.len(), MAX_ENDPOINTS));
         return;
     }
     for (i, endpoint) in all.iter().enumerate() {
@@ -83,17 +83,17 @@ fn endpoints(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
         if addresses.is_empty() {
             errors.push(field::required(here, "must contain at least 1 address"));
         }
-        if addresses.len() > MOST_ADDRESSES {
-            errors.push(field::too_many(here, addresses.len(), MOST_ADDRESSES));
+        if addresses.len() > MAX_ADDRESSES {
+            errors.push(field::too_many(here, addresses.len(), MAX_ADDRESSES));
         }
         for (j, given) in addresses.iter().enumerate() {
             endpoint_address(text(slice, "addressType"), given, here, j, errors);
         }
         if let Some(name) = at(endpoint, "nodeName").and_then(Value::as_str) {
-            rule(format_args!("{path}nodeName"), name, names::dns1123_subdomain_errors, errors);
+            check_text(format_args!("{path}nodeName"), name, names::dns1123_subdomain_errors, errors);
         }
         if let Some(name) = at(endpoint, "hostname").and_then(Value::as_str) {
-            rule(format_args!("{path}hostname"), name, names::dns1123_label_errors, errors);
+            check_text(format_args!("{path}hostname"), name, names::dns1123_label_errors, errors);
         }
         type Rule = fn(&str) -> Vec<String>;
         let hints: [(&str, Rule); 2] =
@@ -101,8 +101,8 @@ fn endpoints(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
         for (part, name_rule) in hints {
             let (named, here) =
                 (list(endpoint, &format!("hints.{part}")), format_args!("{path}hints.{part}"));
-            if named.len() > MOST_HINTS {
-                errors.push(field::too_many(here, named.len(), MOST_HINTS));
+            if named.len() > MAX_HINTS {
+                errors.push(field::too_many(here, named.len(), MAX_HINTS));
                 continue;
             }
             let mut seen = HashSet::new();
@@ -111,25 +111,25 @@ fn endpoints(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
                 if !seen.insert(name) {
                     errors.push(field::duplicate(here, name));
                 } else {
-                    rule(here, name, name_rule, errors);
+                    check_text(here, name, name_rule, errors);
                 }
             }
         }
     }
 }
 
-fn ports(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST: usize = 20_000;
+fn ports(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX: usize = 20_000;
     let ports = list(slice, "ports");
-    if ports.len() > MOST {
-        errors.push(field::too_many("ports", ports.len(), MOST));
+    if ports.len() > MAX {
+        errors.push(field::too_many("ports", ports.len(), MAX));
         return;
     }
     let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let (name, path) = (text(port, "name"), format_args!("ports[{i}]."));
         if !name.is_empty() {
-            rule(format_args!("{path}name"), name, names::dns1123_label_errors, errors);
+            check_text(format_args!("{path}name"), name, names::dns1123_label_errors, errors);
         }
         if !seen.insert(name) {
             errors.push(field::duplicate(format_args!("{path}name"), name));

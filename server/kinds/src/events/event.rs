@@ -9,13 +9,18 @@ use crate::core::event::{common, EventFields};
 use crate::path::{at, text};
 use crate::strategy::{Strategy, BASE};
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { create_on_update: true, collected: false, validate_create: validate, validate_update, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    create_on_update: true,
+    garbage_collected: false,
+    validate_create: validate,
+    validate_update,
+    ..BASE
+};
 
 const FIELDS: EventFields =
     EventFields { about: "regarding", controller: "reportingController", note: "note" };
 
-/// events.k8s.io/v1: nothing of the old kind.
+/// Errors of a new event: fields of the deprecated form must not be set.
 fn validate(event: &Value) -> Vec<Cause> {
     let mut errors = common(event, &FIELDS);
     if let Some(series) = at(event, "series") {
@@ -51,7 +56,7 @@ fn validate(event: &Value) -> Vec<Cause> {
     errors
 }
 
-/// events.k8s.io/v1: only a series goes on.
+/// Errors of an update: only the series can change.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const FIXED: &[&str] =
         &["reason", "type", "eventTime", "action", "related", "reportingController", "reportingInstance"];
@@ -111,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_series_goes_on() {
+    fn only_the_series_can_change() {
         let old = json::parse(WHOLE.as_bytes()).unwrap();
         let mut new = old.clone();
         new.object_at_mut(&["series"]).unwrap().insert("count", 2);

@@ -1,11 +1,11 @@
 //! FlowSchema (`flowcontrol.apiserver.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, Each, Required, RequiredText};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Ensure, NonZero};
 use crate::path::{at, int, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA};
@@ -31,7 +31,7 @@ const RULE: &[Check] = &[
     By(|rule, path, errors| {
         if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
             let why = "at least one of resourceRules and nonResourceRules has to be non-empty";
-            errors.push(field::required(Itself(path), why));
+            errors.push(field::required(ParentPath(path), why));
         }
     }),
     Each(
@@ -64,42 +64,42 @@ const RULE: &[Check] = &[
     Each("nonResourceRules", &[By(verbs), By(urls)]),
 ];
 
-fn precedence(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn precedence(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.matchingPrecedence";
-    const MOST: i64 = 10_000;
+    const MAX: i64 = 10_000;
     let precedence = int(schema, PATH).unwrap_or(0);
     let mut refuse = |why: &str| errors.push(field::invalid(PATH, precedence, why));
     if precedence <= 0 {
         refuse("must be a positive value");
     }
-    if precedence > MOST {
-        refuse(&format!("must not be greater than {MOST}"));
+    if precedence > MAX {
+        refuse(&format!("must not be greater than {MAX}"));
     }
     if precedence == 1 && text(schema, "metadata.name") != "exempt" {
         refuse("only the schema named 'exempt' may have matchingPrecedence 1");
     }
 }
 
-fn distinguisher(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn distinguisher(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const KINDS: &[&str] = &["ByNamespace", "ByUser"];
     let Some(method) = at(schema, "spec.distinguisherMethod") else { return };
     let kind = text(method, "type");
     if !KINDS.contains(&kind) {
-        // Upstream shows the struct with its Go names.
+        // Upstream reports the struct with its Go field names.
         let shown = plinth_codec::tree!({ "Type": kind });
         errors.push(field::not_supported("spec.distinguisherMethod.type", shown, KINDS));
     }
 }
 
-fn level(schema: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn level(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.priorityLevelConfiguration.name";
     match text(schema, PATH) {
         "" => errors.push(field::required(PATH, "must reference a priority level")),
-        name => rule(format_args!("{PATH}"), name, names::dns1123_subdomain_errors, errors),
+        name => check_text(format_args!("{PATH}"), name, names::dns1123_subdomain_errors, errors),
     }
 }
 
-fn subject(subject: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     // Kind, its field, and upstream's order of the fields that it forbids.
     const KINDS: [(&str, &str, [&str; 2]); 3] = [
         ("ServiceAccount", "serviceAccount", ["user", "group"]),
@@ -122,7 +122,7 @@ fn subject(subject: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             match (*kind, text(part, "name")) {
                 (_, "") => errors.push(field::required(format_args!("{here}name"), "")),
                 ("ServiceAccount", name) if name != "*" => {
-                    rule(format_args!("{here}name"), name, names::dns1123_subdomain_errors, errors);
+                    check_text(format_args!("{here}name"), name, names::dns1123_subdomain_errors, errors);
                 }
                 _ => {}
             }
@@ -149,8 +149,15 @@ fn subject(subject: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A list that is not empty and holds nothing beside a wildcard.
-fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a list: not empty, and `*` only as the single element.
+fn wildcard(
+    rule: &Value,
+    key: &str,
+    needed: &str,
+    others: &str,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     let given = texts(rule, key);
     if given.is_empty() {
         errors.push(field::required(format_args!("{path}{key}"), needed));
@@ -160,7 +167,7 @@ fn wildcard(rule: &Value, key: &str, needed: &str, others: &str, path: Place<'_>
     }
 }
 
-fn verbs(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn verbs(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     wildcard(rule, "verbs", "verbs must contain at least one value", "verbs", path, errors);
     let given = texts(rule, "verbs");
     if !given.contains(&"*") && !given.iter().all(|verb| VERBS.contains(verb)) {
@@ -168,7 +175,7 @@ fn verbs(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn namespaces(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn namespaces(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (given, here) = (texts(rule, "namespaces"), format_args!("{path}namespaces"));
     if given.is_empty() {
         if at(rule, "clusterScope").and_then(Value::as_bool) != Some(true) {
@@ -192,7 +199,7 @@ fn namespaces(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn urls(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn urls(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let key = "nonResourceURLs";
     let needed = "nonResourceURLs must contain at least one value";
     wildcard(rule, key, needed, "non-resource URLs", path, errors);

@@ -1,7 +1,7 @@
 //! PriorityLevelConfiguration (`flowcontrol.apiserver.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::validate;
@@ -36,7 +36,7 @@ const DEFAULTS: &[DefaultRule] = &[
 
 const CHECKS: &[Check] = &[MustBe("spec.type", &["Exempt", "Limited"]), By(kind)];
 
-fn kind(level: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn kind(level: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (limited, exempt) = (at(level, "spec.limited"), at(level, "spec.exempt"));
     match text(level, "spec.type") {
         "Exempt" => {
@@ -62,7 +62,7 @@ fn kind(level: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn shares(holder: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn shares(holder: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if let Some(shares) = int(holder, "nominalConcurrencyShares").filter(|shares| *shares < 0) {
         let why = "must be a non-negative integer";
         errors.push(field::invalid(format_args!("{path}nominalConcurrencyShares"), shares, why));
@@ -100,8 +100,8 @@ fn bounds(limited: &Value, errors: &mut Vec<Cause>) {
 
 fn queues(queuing: &Value, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.limited.limitResponse.queuing";
-    const MOST: i64 = 10_000_000;
-    const MOST_BITS: u32 = 60;
+    const MAX: i64 = 10_000_000;
+    const MAX_BITS: u32 = 60;
     let number = |key: &str| int(queuing, key).unwrap_or(0);
     let (queues, hand, length) = (number("queues"), number("handSize"), number("queueLengthLimit"));
     let mut refuse = |key: &str, value: i64, why: String| {
@@ -112,20 +112,20 @@ fn queues(queuing: &Value, errors: &mut Vec<Cause>) {
     }
     if queues <= 0 {
         refuse("queues", queues, "must be positive".into());
-    } else if queues > MOST {
-        refuse("queues", queues, format!("must not be greater than {MOST}"));
+    } else if queues > MAX {
+        refuse("queues", queues, format!("must not be greater than {MAX}"));
     }
     if hand <= 0 {
         refuse("handSize", hand, "must be positive".into());
     } else if hand > queues {
         refuse("handSize", hand, format!("should not be greater than queues ({queues})"));
-    } else if entropy_bits(queues, hand) > MOST_BITS {
-        let why = format!("required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MOST_BITS}");
+    } else if entropy_bits(queues, hand) > MAX_BITS {
+        let why = format!("required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MAX_BITS}");
         refuse("handSize", hand, why);
     }
 }
 
-/// How many random bits it takes to deal a hand from the queues (k8s.io/apiserver `pkg/util/shufflesharding`).
+/// Bits of entropy that shuffle sharding needs to deal a hand (k8s.io/apiserver `pkg/util/shufflesharding`).
 fn entropy_bits(deck: i64, hand: i64) -> u32 {
     let bits: f64 = (0..hand.min(64)).map(|dealt| ((deck - dealt) as f64).log2()).sum();
     bits.ceil() as u32

@@ -1,12 +1,12 @@
 //! Ingress (`networking.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, port_name_errors, PORT};
 use crate::checks::Check::{self, By, Each, In};
-use crate::checks::{address, rule};
+use crate::checks::{address, check_text};
 use crate::load_balancer_status;
 use crate::path::{at, int, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE};
@@ -28,15 +28,15 @@ const CHECKS: &[Check] = &[
     Each("spec.rules", &[By(host), By(paths)]),
     By(|ingress, _, errors| {
         if let Some(class) = at(ingress, "spec.ingressClassName").and_then(Value::as_str) {
-            rule(format_args!("spec.ingressClassName"), class, names::dns1123_subdomain_errors, errors);
+            check_text(format_args!("spec.ingressClassName"), class, names::dns1123_subdomain_errors, errors);
         }
     }),
 ];
 
-fn host_rule(host: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     if !host.contains('*') {
-        rule(path, host, names::dns1123_subdomain_errors, errors);
+        check_text(path, host, names::dns1123_subdomain_errors, errors);
         return;
     }
     let name = host.strip_prefix("*.").unwrap_or_default();
@@ -45,24 +45,24 @@ fn host_rule(host: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn certificate(tls: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn certificate(tls: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, host) in texts(tls, "hosts").iter().enumerate() {
         host_rule(host, format_args!("{path}hosts[{i}]"), errors);
     }
     let secret = text(tls, "secretName");
     if !secret.is_empty() {
-        rule(format_args!("{path}secretName"), secret, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("{path}secretName"), secret, names::dns1123_subdomain_errors, errors);
     }
 }
 
-fn has_backend_or_rules(ingress: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn has_backend_or_rules(ingress: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if at(ingress, "spec.defaultBackend").is_none() && list(ingress, "spec.rules").is_empty() {
         let why = "either `defaultBackend` or `rules` must be specified";
         errors.push(field::invalid("spec", Value::Null, why));
     }
 }
 
-fn host(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn host(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let host = text(rule, "host");
     if host.is_empty() {
         return;
@@ -75,7 +75,7 @@ fn host(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     host_rule(host, path, errors);
 }
 
-fn paths(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn paths(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(http) = at(rule, "http") else { return };
     let path = format_args!("{path}http.paths");
     if list(http, "paths").is_empty() {
@@ -84,17 +84,17 @@ fn paths(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for (i, given) in list(http, "paths").iter().enumerate() {
         let here = format_args!("{path}[{i}].");
         path_of_rule(given, here, errors);
-        // Upstream looks no further without a type.
+        // Upstream skips the backend of a path without a type.
         if at(given, "pathType").is_none() {
             continue;
         }
-        // A path has a backend, be it an empty one.
+        // An absent backend is validated as an empty one.
         let nothing = Value::object();
         backend(at(given, "backend").unwrap_or(&nothing), format_args!("{here}backend."), errors);
     }
 }
 
-fn path_of_rule(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn path_of_rule(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
     const AT_END: [&str; 2] = ["/..", "/."];
     const KINDS: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
@@ -127,8 +127,8 @@ fn path_of_rule(rule: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn backend(backend: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    let parent = Itself(path);
+fn backend(backend: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let parent = ParentPath(path);
     match (at(backend, "service"), at(backend, "resource")) {
         (Some(_), Some(_)) => {
             errors.push(field::invalid(parent, "", "cannot set both resource and service backends"));
@@ -141,27 +141,29 @@ fn backend(backend: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             let path = format_args!("{path}resource.");
             let group = text(resource, "apiGroup");
             if !group.is_empty() {
-                rule(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
+                check_text(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
             }
             for key in ["kind", "name"] {
                 match text(resource, key) {
                     "" => errors.push(field::required(format_args!("{path}{key}"), "")),
-                    given => rule(format_args!("{path}{key}"), given, names::path_segment_errors, errors),
+                    given => {
+                        check_text(format_args!("{path}{key}"), given, names::path_segment_errors, errors)
+                    }
                 }
             }
         }
     }
 }
 
-fn service_backend(service: &Value, parent: Itself<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn service_backend(service: &Value, parent: ParentPath<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match text(service, "name") {
         "" => errors.push(field::required(format_args!("{path}service.name"), "")),
-        name => rule(format_args!("{path}service.name"), name, names::dns1123_label_errors, errors),
+        name => check_text(format_args!("{path}service.name"), name, names::dns1123_label_errors, errors),
     }
     let number = int(service, "port.number").unwrap_or(0);
     match (number, text(service, "port.name")) {
         (0, "") => errors.push(field::required(parent, "port name or number is required")),
-        (0, given) => rule(format_args!("{path}service.port.name"), given, port_name_errors, errors),
+        (0, given) => check_text(format_args!("{path}service.port.name"), given, port_name_errors, errors),
         (_, given) if !given.is_empty() => {
             errors.push(field::invalid(parent, "", "cannot set both port name & port number"));
         }
@@ -172,7 +174,7 @@ fn service_backend(service: &Value, parent: Itself<'_>, path: Place<'_>, errors:
     }
 }
 
-/// Where an Ingress can be reached.
+/// Validates the points of `status.loadBalancer.ingress`.
 fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
     load_balancer_status::validate(new, old, false)
 }

@@ -1,11 +1,11 @@
 //! IngressClass (`networking.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
+use crate::checks::check_text;
 use crate::checks::qualified_names::domain_prefixed_path;
-use crate::checks::rule;
 use crate::checks::Check::{self, By, In};
 use crate::defaults::DefaultRule::{self, Field, IfPresent};
 use crate::defaults::Literal::OptionalStr;
@@ -25,25 +25,25 @@ const DEFAULTS: &[DefaultRule] = &[IfPresent("spec.parameters", &[Field("scope",
 const CHECKS: &[Check] = &[
     By(|class, _, errors| {
         const PATH: &str = "spec.controller";
-        const LONGEST: usize = 250;
+        const MAX_LENGTH: usize = 250;
         let controller = text(class, PATH);
-        if controller.len() > LONGEST {
-            errors.push(field::too_long(PATH, LONGEST));
+        if controller.len() > MAX_LENGTH {
+            errors.push(field::too_long(PATH, MAX_LENGTH));
         }
         domain_prefixed_path(controller, format_args!("{PATH}"), errors);
     }),
     In("spec.parameters", &[By(class_parameters)]),
 ];
 
-fn class_parameters(parameters: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn class_parameters(parameters: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let group = text(parameters, "apiGroup");
     if !group.is_empty() {
-        rule(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
     }
     for key in ["kind", "name"] {
         match text(parameters, key) {
             "" => errors.push(field::required(format_args!("{path}{key}"), "")),
-            given => rule(format_args!("{path}{key}"), given, names::path_segment_errors, errors),
+            given => check_text(format_args!("{path}{key}"), given, names::path_segment_errors, errors),
         }
     }
     let (scope, namespace) = (text(parameters, "scope"), at(parameters, "namespace").and_then(Value::as_str));
@@ -52,7 +52,7 @@ fn class_parameters(parameters: &Value, path: Place<'_>, errors: &mut Vec<Cause>
         ("Namespace", None | Some("")) => {
             errors.push(field::required(here, "`parameters.scope` is set to 'Namespace'"));
         }
-        ("Namespace", Some(name)) => rule(here, name, names::dns1123_label_errors, errors),
+        ("Namespace", Some(name)) => check_text(here, name, names::dns1123_label_errors, errors),
         ("Cluster", Some(_)) => {
             errors.push(field::forbidden(here, "`parameters.scope` is set to 'Cluster'"));
         }

@@ -4,7 +4,7 @@ use plinth_api::field;
 use plinth_codec::names;
 
 use crate::checks::Check::{self, By};
-use crate::checks::{address, rule};
+use crate::checks::{address, check_text};
 use crate::path::{at, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
@@ -13,7 +13,7 @@ pub(crate) const STRATEGY: Strategy =
 
 const CHECKS: &[Check] = &[By(|object, _, errors| {
     const PATH: &str = "spec.parentRef";
-    // One without a name is refused for that.
+    // An empty name is reported with the metadata.
     if !text(object, "metadata.name").is_empty() {
         address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), errors);
     }
@@ -23,16 +23,16 @@ const CHECKS: &[Check] = &[By(|object, _, errors| {
     };
     let group = text(parent, "group");
     if !group.is_empty() {
-        rule(format_args!("{PATH}.group"), group, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("{PATH}.group"), group, names::dns1123_subdomain_errors, errors);
     }
     for key in ["resource", "name"] {
         match text(parent, key) {
             "" => errors.push(field::required(format_args!("{PATH}.{key}"), "")),
-            given => rule(format_args!("{PATH}.{key}"), given, names::path_segment_errors, errors),
+            given => check_text(format_args!("{PATH}.{key}"), given, names::path_segment_errors, errors),
         }
     }
     match text(parent, "namespace") {
         "" => {}
-        given => rule(format_args!("{PATH}.namespace"), given, names::path_segment_errors, errors),
+        given => check_text(format_args!("{PATH}.namespace"), given, names::path_segment_errors, errors),
     }
 })];

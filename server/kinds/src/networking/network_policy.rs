@@ -1,7 +1,7 @@
 //! NetworkPolicy (`networking.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{Map, Value};
 
 use crate::checks::ports::port_or_name;
@@ -26,8 +26,7 @@ const DEFAULTS: &[DefaultRule] = &[
 
 const PORT_DEFAULTS: &[DefaultRule] = &[Field("protocol", Str("TCP"))];
 
-/// A policy that does not say what it is about is about what comes in, and about what goes out where it has rules
-/// for that.
+/// `policyTypes` defaults to `Ingress`, and to `Egress` too where there are egress rules.
 fn default_policy_types(object: &mut Map) {
     let has_egress =
         defaults::at(object, "spec.egress").and_then(Value::as_array).is_some_and(|e| !e.is_empty());
@@ -46,7 +45,7 @@ const PORT_CHECKS: &[Check] = &[OneOf("protocol", &["TCP", "UDP", "SCTP"]), By(p
 
 const PEER_CHECKS: &[Check] = &[Selector("podSelector"), Selector("namespaceSelector"), By(peer)];
 
-fn policy_port(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn policy_port(port: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (number, end) = (at(port, "port"), int(port, "endPort"));
     let here = format_args!("{path}endPort");
     match number {
@@ -67,7 +66,7 @@ fn policy_port(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             port_or_name(number, format_args!("{path}port"), errors);
             let Some(end) = end else { return };
             if first.as_int().is_some_and(|first| end < first) {
-                // Upstream shows the other one.
+                // Upstream reports the value of the other field.
                 errors.push(field::invalid(here, first.clone(), "must be greater than or equal to `port`"));
             }
             validate(&[Port("endPort")], port, path, errors);
@@ -75,8 +74,8 @@ fn policy_port(port: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn peer(peer: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    let here = Itself(path);
+fn peer(peer: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let here = ParentPath(path);
     let parts = ["podSelector", "namespaceSelector", "ipBlock"];
     let count = parts.iter().filter(|part| at(peer, part).is_some()).count();
     if let Some(block) = at(peer, "ipBlock") {
@@ -89,7 +88,7 @@ fn peer(peer: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn ip_block(block: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn ip_block(block: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let network = text(block, "cidr");
     if network.is_empty() {
         errors.push(field::required(format_args!("{path}.cidr"), ""));
@@ -108,7 +107,7 @@ fn ip_block(block: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn policy_types(policy: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn policy_types(policy: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let types = list(policy, "spec.policyTypes");
     if types.len() > 2 {
         let why = "may not specify more than two policyTypes";

@@ -34,7 +34,7 @@ const CREATE_CHECKS: &[Check] = &[By(|object, _, errors| {
     }
 })];
 
-/// Networks can be added to a ServiceCIDR, once.
+/// The CIDRs are immutable, except that a single-stack ServiceCIDR can become dual-stack.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.cidrs";
     const WHY: &str = "field is immutable";

@@ -1,20 +1,21 @@
-//! AppArmor profiles in annotations, from before there was a field. They are copied into the field when a pod is created.
+//! AppArmor profiles in annotations, from before there was a field. They are copied into the field when a pod
+//! is created.
 //!
 //! Upstream: kubernetes `pkg/registry/core/pod/strategy.go` and `pkg/apis/core/validation`.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{tree, Value};
 
-/// What the annotation of a container begins with; its name follows.
+/// Prefix of the annotation; the container's name follows.
 pub(crate) const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 const PROFILE: [&str; 2] = ["securityContext", "appArmorProfile"];
 
-/// Bytes of a profile's name.
-const LONGEST: usize = 4095;
+/// Maximum length of a profile's name, in bytes.
+const MAX_LENGTH: usize = 4095;
 
 fn annotation<'a>(pod: &'a Value, container: &Value) -> Option<&'a str> {
     let name = container.str_at(&["name"]).unwrap_or_default();
@@ -34,20 +35,20 @@ fn is_for_windows(pod: &Value) -> bool {
     pod.str_at(&["spec", "os", "name"]) == Some("windows")
 }
 
-/// The field that says what the annotation says; `None` for an annotation that says nothing valid.
+/// Converts the value of an annotation to that of the field; `None` if it is invalid.
 pub(crate) fn profile_of(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(tree!({ "type": "Unconfined" })),
         "runtime/default" => Some(tree!({ "type": "RuntimeDefault" })),
         local => {
             let name = local.strip_prefix("localhost/")?;
-            let is_good = !name.is_empty() && name.trim() == name && name.len() <= LONGEST;
+            let is_good = !name.is_empty() && name.trim() == name && name.len() <= MAX_LENGTH;
             is_good.then(|| tree!({ "localhostProfile": name, "type": "Localhost" }))
         }
     }
 }
 
-/// Sets the field of each container that has the annotation alone, where it differs from the pod's.
+/// Sets the field of each container that has only the annotation, where it differs from the pod's.
 pub(crate) fn fill(pod: &mut Value) {
     if is_for_windows(pod) || !is_annotated(pod) {
         return;
@@ -72,8 +73,9 @@ pub(crate) fn fill(pod: &mut Value) {
     }
 }
 
-/// Errors of the annotations of a pod or template, which lie at the path: those of no container or of no profile.
-pub(crate) fn annotation_errors(pod: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Errors of the annotations of a pod or template: unknown container or invalid profile. `path` is that of
+/// the annotations.
+pub(crate) fn annotation_errors(pod: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
     for (key, value) in annotations.into_iter().flat_map(|all| all.iter()) {
         let Some(name) = key.strip_prefix(APP_ARMOR_ANNOTATION) else { continue };
@@ -88,7 +90,7 @@ pub(crate) fn annotation_errors(pod: &Value, path: Place<'_>, errors: &mut Vec<C
     }
 }
 
-/// Errors of a new pod: annotations that say something else than the field.
+/// Errors of a new pod: annotations that differ from the field.
 pub(crate) fn errors(pod: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     if !is_annotated(pod) || is_for_windows(pod) {
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn annotations_become_fields() {
         const UNCONFINED: &str = r#"{"appArmorProfile":{"type":"Unconfined"}}"#;
-        // annotation, context of the pod, context of the container, type and file of the container's profile afterwards
+        // annotation, context of the pod, context of the container, type and file of the container's profile
+        // afterwards
         let rows = [
             ("unconfined", "{}", "{}", Some("Unconfined"), None),
             ("runtime/default", "{}", "{}", Some("RuntimeDefault"), None),

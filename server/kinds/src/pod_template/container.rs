@@ -3,20 +3,20 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{port_name_errors, PROTOCOLS};
 use crate::checks::quantities::Kind;
 use crate::checks::Check::{self, By, Each, MustBe, OneOf, Port, Required, RequiredText};
-use crate::checks::{quantities, rule, validate};
+use crate::checks::{check_text, quantities, validate};
 use crate::path::{at, int, list, text};
 use crate::pod_template::env::{self, VARIABLE};
 use crate::pod_template::volume::{local_path, no_backsteps};
 use crate::pod_template::{handler, security, PodContext};
 
-/// How images are pulled.
+/// Valid image pull policies.
 pub(crate) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 
 const NAMED: &[Check] = &[
@@ -32,27 +32,37 @@ const NAMED: &[Check] = &[
     }),
 ];
 
-/// What every container has, be it one of the pod's own, one that comes before them or one that is put into a running pod.
-pub(crate) fn common(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates what regular, init and ephemeral containers have in common.
+pub(crate) fn common(
+    container: &Value,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     validate(NAMED, container, path, errors);
-    mounts(container, around, path, errors);
-    devices(container, around, path, errors);
+    mounts(container, context, path, errors);
+    devices(container, context, path, errors);
     validate(&[OneOf("imagePullPolicy", PULL_POLICIES)], container, path, errors);
     if let Some(resources) = at(container, "resources") {
         quantities::requirements(
             resources,
             Kind::Container,
-            &around.claims,
+            &context.claims,
             format_args!("{path}resources"),
             errors,
         );
     }
-    resize_policy(container, around, path, errors);
-    security::validate_container(container, around.host_users, path, errors);
+    resize_policy(container, context, path, errors);
+    security::validate_container(container, context.host_users, path, errors);
 }
 
-/// The containers of a pod's own.
-pub(crate) fn containers(spec: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the regular containers.
+pub(crate) fn containers(
+    spec: &Value,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     let all = list(spec, "containers");
     if all.is_empty() {
         errors.push(field::required(format_args!("{path}containers"), ""));
@@ -61,11 +71,11 @@ pub(crate) fn containers(spec: &Value, around: &PodContext<'_>, path: Place<'_>,
     let (mut seen, mut host_ports) = (HashSet::new(), HashSet::new());
     for (i, container) in all.iter().enumerate() {
         let path = format_args!("{path}containers[{i}].");
-        common(container, around, path, errors);
+        common(container, context, path, errors);
         if !seen.insert(text(container, "name")) {
             errors.push(field::duplicate(format_args!("{path}name"), text(container, "name")));
         }
-        handler::handlers(container, around, path, errors);
+        handler::handlers(container, context, path, errors);
         restart_policy(container, path, errors);
     }
     for (i, container) in all.iter().enumerate() {
@@ -73,27 +83,27 @@ pub(crate) fn containers(spec: &Value, around: &PodContext<'_>, path: Place<'_>,
     }
 }
 
-/// The containers that run before the pod's own, and those of them that run on.
+/// Validates init containers, including sidecars.
 pub(crate) fn init_containers(
     spec: &Value,
-    around: &PodContext<'_>,
-    path: Place<'_>,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
     const WHY: &str = "may not be set for init containers without restartPolicy=Always";
     let mut seen: HashSet<&str> = list(spec, "containers").iter().map(|c| text(c, "name")).collect();
     for (i, container) in list(spec, "initContainers").iter().enumerate() {
         let here = format_args!("{path}initContainers[{i}].");
-        common(container, around, here, errors);
+        common(container, context, here, errors);
         restart_policy(container, here, errors);
         let name = text(container, "name");
         if !name.is_empty() && !seen.insert(name) {
             errors.push(field::duplicate(format_args!("{here}name"), name));
         }
-        // Upstream counts them one by one and so always as the first.
+        // Upstream validates them one at a time, so the index is always 0.
         unique_host_ports(container, &mut HashSet::new(), format_args!("{path}initContainers[0]."), errors);
         if text(container, "restartPolicy") == "Always" {
-            handler::handlers(container, around, here, errors);
+            handler::handlers(container, context, here, errors);
             continue;
         }
         for part in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
@@ -111,8 +121,8 @@ pub(crate) fn init_containers(
     }
 }
 
-/// An image's name has no blanks around it.
-pub(crate) fn images(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Image names may not have leading or trailing white space.
+pub(crate) fn images(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for part in ["containers", "initContainers"] {
         for (i, container) in list(spec, part).iter().enumerate() {
             let image = text(container, "image");
@@ -124,7 +134,7 @@ pub(crate) fn images(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn ports(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn ports(container: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(container, "ports").iter().enumerate() {
         let path = format_args!("{path}ports[{i}].");
@@ -148,7 +158,7 @@ fn ports(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
 fn unique_host_ports(
     container: &Value,
     seen: &mut HashSet<String>,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
     for (i, port) in list(container, "ports").iter().enumerate() {
@@ -160,12 +170,12 @@ fn unique_host_ports(
     }
 }
 
-/// What the elements of a list have in that field.
+/// The values of a field in the elements of a list.
 fn members<'a>(holder: &'a Value, list_key: &str, key: &str) -> HashSet<&'a str> {
     list(holder, list_key).iter().map(|element| text(element, key)).collect()
 }
 
-fn mounts(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn mounts(container: &Value, context: &PodContext<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut points = HashSet::new();
     let [device_names, device_paths] =
         ["name", "devicePath"].map(|key| members(container, "volumeDevices", key));
@@ -174,7 +184,7 @@ fn mounts(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &
             (format_args!("{path}volumeMounts"), format_args!("{path}volumeMounts[{i}]."));
         let (name, point) = (text(mount, "name"), text(mount, "mountPath"));
         validate(&[Required("name", "")], mount, here, errors);
-        if around.volume(name).is_none() {
+        if context.volume(name).is_none() {
             errors.push(field::not_found(format_args!("{here}name"), name));
         }
         validate(&[Required("mountPath", "")], mount, here, errors);
@@ -193,7 +203,7 @@ fn mounts(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &
             errors.push(field::invalid(format_args!("{here}mountPath"), point, why));
         }
         let (sub, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
-        // Upstream leaves the index out of these paths.
+        // Upstream omits the index in these paths.
         local_path(sub, format_args!("{list_path}.subPath"), errors);
         if !sub.is_empty() && !expression.is_empty() {
             let why = "subPathExpr and subPath are mutually exclusive";
@@ -204,7 +214,7 @@ fn mounts(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &
     }
 }
 
-fn propagation(mount: &Value, container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn propagation(mount: &Value, container: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const MODES: &[&str] = &["Bidirectional", "HostToContainer", "None"];
     let mode = at(mount, "mountPropagation").and_then(Value::as_str);
     if let Some(mode) = mode {
@@ -236,7 +246,7 @@ fn propagation(mount: &Value, container: &Value, path: Place<'_>, errors: &mut V
     }
 }
 
-fn devices(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn devices(container: &Value, context: &PodContext<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (mut names_seen, mut paths_seen) = (HashSet::new(), HashSet::new());
     let [mount_names, mount_paths] = ["name", "mountPath"].map(|key| members(container, "volumeMounts", key));
     for (i, device) in list(container, "volumeDevices").iter().enumerate() {
@@ -248,7 +258,7 @@ fn devices(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: 
         if names_seen.contains(name) {
             refuse("name", name, "must be unique");
         }
-        match around.volume(name) {
+        match context.volume(name) {
             Some(volume)
                 if at(volume, "persistentVolumeClaim").is_none() && at(volume, "ephemeral").is_none() =>
             {
@@ -291,14 +301,14 @@ fn devices(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: 
     }
 }
 
-fn resize_policy(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn resize_policy(container: &Value, context: &PodContext<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (mut seen, path) = (HashSet::new(), format_args!("{path}resizePolicy"));
     for (i, policy) in list(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text(policy, "resourceName"), text(policy, "restartPolicy"));
         if !seen.insert(resource) {
             errors.push(field::duplicate(format_args!("{path}[{i}]"), resource));
         }
-        // Upstream names the list.
+        // Upstream reports the path of the list.
         let rows: [(&str, &[&str]); 2] =
             [(resource, &["cpu", "memory"]), (restart, &["NotRequired", "RestartContainer"])];
         for (given, supported) in rows {
@@ -310,15 +320,15 @@ fn resize_policy(container: &Value, around: &PodContext<'_>, path: Place<'_>, er
                 _ => {}
             }
         }
-        if around.restart == "Never" && restart != "NotRequired" {
+        if context.restart == "Never" && restart != "NotRequired" {
             let why = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             errors.push(field::invalid(path, restart, why));
         }
     }
 }
 
-fn restart_policy(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST: usize = 20;
+fn restart_policy(container: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX: usize = 20;
     let rules = list(container, "restartPolicyRules");
     match at(container, "restartPolicy") {
         None if !rules.is_empty() => {
@@ -330,8 +340,8 @@ fn restart_policy(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             validate(&[MustBe("restartPolicy", &["Always", "Never", "OnFailure"])], container, path, errors);
         }
     }
-    if rules.len() > MOST {
-        errors.push(field::too_many(format_args!("{path}restartPolicyRules"), rules.len(), MOST));
+    if rules.len() > MAX {
+        errors.push(field::too_many(format_args!("{path}restartPolicyRules"), rules.len(), MAX));
     }
     for (i, rule) in rules.iter().enumerate() {
         let path = format_args!("{path}restartPolicyRules[{i}].");
@@ -350,11 +360,16 @@ fn restart_policy(container: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Amounts of the pod as a whole against those of its containers.
-pub(crate) fn pod_resources(spec: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates pod-level resources against those of the containers.
+pub(crate) fn pod_resources(
+    spec: &Value,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     let Some(resources) = at(spec, "resources") else { return };
     let here = format_args!("{path}resources");
-    if around.os == Some("windows") {
+    if context.os == Some("windows") {
         errors.push(field::forbidden(here, "may not be set for a windows pod"));
         return;
     }
@@ -362,7 +377,7 @@ pub(crate) fn pod_resources(spec: &Value, around: &PodContext<'_>, path: Place<'
         let why = "claims may not be set for Resources at pod-level";
         errors.push(field::forbidden(format_args!("{here}.claims"), why));
     }
-    quantities::requirements(resources, Kind::Pod, &around.claims, here, errors);
+    quantities::requirements(resources, Kind::Pod, &context.claims, here, errors);
     for (i, container) in list(spec, "containers").iter().enumerate() {
         let limits = at(container, "resources.limits").and_then(Value::as_object);
         for (name, limit) in limits.into_iter().flat_map(plinth_codec::Map::iter) {
@@ -380,8 +395,8 @@ pub(crate) fn pod_resources(spec: &Value, around: &PodContext<'_>, path: Place<'
     }
 }
 
-/// The claims of a pod on devices.
-pub(crate) fn resource_claims(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `resourceClaims`.
+pub(crate) fn resource_claims(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
         let here = format_args!("{path}resourceClaims[{i}]");
@@ -414,7 +429,7 @@ pub(crate) fn resource_claims(spec: &Value, path: Place<'_>, errors: &mut Vec<Ca
         }
         for key in sources {
             if let Some(name) = at(claim, key).and_then(Value::as_str) {
-                rule(format_args!("{here}.{key}"), name, names::dns1123_subdomain_errors, errors);
+                check_text(format_args!("{here}.{key}"), name, names::dns1123_subdomain_errors, errors);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Value};
 
@@ -24,7 +24,7 @@ pub(crate) fn template(object: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-/// The template of a StatefulSet as its pods will have it: with a volume for each claim that the set makes.
+/// The template of a StatefulSet as its pods get it: with a volume for each claim template.
 fn with_claims(template: &Value, claims: &[Value]) -> Value {
     let mut template = template.clone();
     let names: HashSet<Option<&str>> =
@@ -35,7 +35,7 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
     });
     if let Some(spec) = template.object_at_mut(&["spec"]) {
         let mut all = spec.get("volumes").and_then(Value::as_array).unwrap_or_default().to_vec();
-        // The set's claim takes the place of a volume of that name.
+        // A claim template replaces a volume of the same name.
         all.retain(|volume| !names.contains(&volume.str_at(&["name"])));
         all.extend(volumes);
         spec.insert("volumes", all);
@@ -43,13 +43,13 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
     template
 }
 
-/// The selector must be there, select something, and select what the template makes.
+/// Validates that the selector is set, not empty, and matches the labels of the template.
 pub(crate) fn selector(object: &Value, kind: &str, errors: &mut Vec<Cause>) {
     let given = at(object, "spec.selector");
     let selects_nothing =
         given.is_none_or(|s| at(s, "matchLabels").is_none() && list(s, "matchExpressions").is_empty());
     match given {
-        // Upstream leaves this out for the one kind.
+        // Upstream does not require it of DaemonSets.
         None if kind == "daemonset" => {}
         None => errors.push(field::required("spec.selector", "")),
         Some(selector) => {
@@ -82,7 +82,7 @@ pub(crate) fn selector(object: &Value, kind: &str, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A controller that keeps pods running wants pods that run on.
+/// Validates that pods of the template always restart and have no deadline.
 pub(crate) fn restarts_always(object: &Value, errors: &mut Vec<Cause>) {
     let policy = text(object, "spec.template.spec.restartPolicy");
     if !matches!(policy, "" | "Always") {
@@ -98,8 +98,8 @@ pub(crate) fn restarts_always(object: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-pub(crate) fn template_always(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    // Upstream gives up on the template of what it cannot match with it.
+pub(crate) fn template_always(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    // Upstream skips the template when the selector is malformed.
     let reads = LabelSelector::from_object(at(object, "spec.selector")).is_ok();
     if !reads && matches!(text(object, "kind"), "Deployment" | "ReplicaSet") {
         return;
@@ -108,7 +108,7 @@ pub(crate) fn template_always(object: &Value, _: Place<'_>, errors: &mut Vec<Cau
     restarts_always(object, errors);
 }
 
-/// apps/v1 ReplicaSet and core/v1 ReplicationController.
+/// Status checks of ReplicaSet and ReplicationController.
 pub(crate) const REPLICAS_STATUS_CHECKS: &[Check] = &[
     AtLeast("status.replicas", 0),
     AtLeast("status.fullyLabeledReplicas", 0),
@@ -121,7 +121,7 @@ pub(crate) const REPLICAS_STATUS_CHECKS: &[Check] = &[
     }),
 ];
 
-/// None of the parts is more than `replicas`, and none is available that is not ready.
+/// Validates that no count exceeds `replicas`, nor `availableReplicas` exceeds `readyReplicas`.
 pub(crate) fn replica_counts(object: &Value, parts: &[&str], ready: &str, errors: &mut Vec<Cause>) {
     let count = |key: &str| int(object, &format!("status.{key}")).unwrap_or(0);
     for part in parts.iter().filter(|part| count(part) > count("replicas")) {
@@ -134,7 +134,7 @@ pub(crate) fn replica_counts(object: &Value, parts: &[&str], ready: &str, errors
     }
 }
 
-/// The number of collisions of names only grows.
+/// Errors of an update of the status: `collisionCount` cannot decrease.
 pub(crate) fn collision_count(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "status.collisionCount";
     match (int(new, PATH), int(old, PATH)) {

@@ -8,7 +8,7 @@ use crate::defaults::DefaultRule::{
 use crate::defaults::Literal::{Bool, EmptyObject, Int, OptionalStr, Str};
 use crate::volume_claim::CLAIM_SPEC_DEFAULTS;
 
-/// `rw-r--r--`, as decimal number.
+/// `rw-r--r--`.
 const FILE_MODE: i64 = 0o644;
 
 /// An hour, in seconds.
@@ -18,7 +18,7 @@ const TOKEN_LIFETIME: i64 = 3600;
 pub(crate) const TEMPLATE_DEFAULTS: &[DefaultRule] =
     &[Ensure("metadata", &[]), Ensure("spec", SPEC_DEFAULTS)];
 
-/// Defaults of a pod's spec, wherever it is.
+/// Defaults of the spec of a pod or template.
 pub(crate) const SPEC_DEFAULTS: &[DefaultRule] = &[
     Field("dnsPolicy", Str("ClusterFirst")),
     Field("restartPolicy", Str("Always")),
@@ -119,14 +119,14 @@ pub(crate) const AZURE_DISK_DEFAULTS: &[DefaultRule] = &[
 pub(crate) const SCALE_IO_DEFAULTS: &[DefaultRule] =
     &[Field("storageMode", Str("ThinProvisioned")), Field("fsType", Str("xfs"))];
 
-/// A volume without a source is an empty directory.
+/// A volume without a source gets an `emptyDir`.
 fn empty_dir(volume: &mut Map) {
     if volume.iter().all(|(key, value)| key == "name" || value.is_null()) {
         volume.insert("emptyDir", Value::object());
     }
 }
 
-/// `Always` for the tag `latest`, said or meant.
+/// `Always` for the tag `latest`, explicit or implied.
 fn image_pull_policy(container: &mut Map) {
     set_pull_policy(container, "imagePullPolicy", "image");
 }
@@ -143,9 +143,10 @@ fn set_pull_policy(object: &mut Map, policy: &str, image: &str) {
     }
 }
 
-/// Whether an image reference means the tag `latest`; one that cannot be read does not (`github.com/distribution/reference`).
+/// Whether the tag of an image reference is `latest`; false for malformed ones
+/// (`github.com/distribution/reference`).
 fn is_latest(image: &str) -> bool {
-    const LONGEST_TAG: usize = 128;
+    const MAX_TAG_LENGTH: usize = 128;
     let (name, has_digest) = match image.split_once('@') {
         Some((name, _)) => (name, true),
         None => (image, false),
@@ -155,14 +156,14 @@ fn is_latest(image: &str) -> bool {
         Some((_, tag)) => (&name[..name.len() - tag.len() - 1], Some(tag)),
         None => (name, None),
     };
-    // The first part may be a host, which may have capitals; the rest may not.
+    // The first component may be a host, which may have upper case letters.
     let path = match repository.split_once('/') {
         Some((host, path)) if host.contains(['.', ':']) || host == "localhost" => path,
         _ => repository,
     };
     let is_tag_start = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_tag = |tag: &str| {
-        tag.len() <= LONGEST_TAG
+        tag.len() <= MAX_TAG_LENGTH
             && tag.starts_with(is_tag_start)
             && tag.chars().all(|c| is_tag_start(c) || c == '.' || c == '-')
     };
@@ -172,7 +173,7 @@ fn is_latest(image: &str) -> bool {
     tag.map_or(!has_digest, |tag| tag == "latest")
 }
 
-/// Small letters and digits, with one point, one or two underscores or any number of dashes between them.
+/// Lower case letters and digits, separated by one period, one or two underscores, or any number of dashes.
 fn is_path_component(text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_separator = |between: &str| {
@@ -183,7 +184,7 @@ fn is_path_component(text: &str) -> bool {
         && text.split(is_word).all(|between| between.is_empty() || is_separator(between))
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; both are shown.
+/// `serviceAccount` is the deprecated alias of `serviceAccountName`; both are set.
 fn service_account_alias(spec: &mut Map) {
     let text = |key: &str| spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let name = match text("serviceAccountName") {

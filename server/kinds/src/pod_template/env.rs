@@ -1,18 +1,18 @@
 //! Validation of environment variables and their sources.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Required, RequiredText, Text};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{at, int, text};
 use crate::pod_template::volume::no_backsteps;
 
-/// One variable.
+/// Checks of one variable.
 pub(crate) const VARIABLE: &[Check] = &[RequiredText("name", variable_errors), By(value_from)];
 
-/// What a variable can take from a pod.
+/// Fields of a pod that a variable can refer to.
 const FIELDS: &[&str] = &[
     "metadata.name",
     "metadata.namespace",
@@ -25,7 +25,7 @@ const FIELDS: &[&str] = &[
     "status.podIPs",
 ];
 
-/// Every field of a pod that has a name for references.
+/// Field labels of pods that upstream converts; `fieldRef` to any other path is malformed.
 const LABELS: &[&str] = &[
     "metadata.annotations",
     "metadata.labels",
@@ -52,12 +52,12 @@ const RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-/// A key of a ConfigMap or Secret; lists what is wrong.
+/// Errors of a key of a ConfigMap or Secret.
 fn config_key_errors(key: &str) -> Vec<String> {
-    const MOST: usize = 253;
+    const MAX: usize = 253;
     let mut errors = Vec::new();
-    if key.len() > MOST {
-        errors.push(format!("must be no more than {MOST} characters"));
+    if key.len() > MAX {
+        errors.push(format!("must be no more than {MAX} characters"));
     }
     let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if key.is_empty() || !key.bytes().all(good) {
@@ -71,7 +71,7 @@ fn config_key_errors(key: &str) -> Vec<String> {
     errors
 }
 
-/// The name of a variable; lists what is wrong.
+/// Errors of the name of a variable.
 fn variable_errors(name: &str) -> Vec<String> {
     const WHY: &str =
         "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -81,7 +81,7 @@ fn variable_errors(name: &str) -> Vec<String> {
     }
 }
 
-fn value_from(variable: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn value_from(variable: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(source) = at(variable, "valueFrom") else { return };
     let here = format_args!("{path}valueFrom");
     if let Some(of_field) = at(source, "fieldRef") {
@@ -93,7 +93,12 @@ fn value_from(variable: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for part in ["configMapKeyRef", "secretKeyRef"] {
         if let Some(key) = at(source, part) {
             let path = format_args!("{here}.{part}.");
-            rule(format_args!("{path}name"), text(key, "name"), names::dns1123_subdomain_errors, errors);
+            check_text(
+                format_args!("{path}name"),
+                text(key, "name"),
+                names::dns1123_subdomain_errors,
+                errors,
+            );
             validate(&[RequiredText("key", config_key_errors)], key, path, errors);
         }
     }
@@ -117,14 +122,14 @@ fn value_from(variable: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     errors.push(field::invalid(here, "", why));
 }
 
-/// The part before a subscript and the subscript: `metadata.labels['a']`.
+/// Splits `metadata.labels['a']` into path and subscript.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_suffix("']")?;
     rest.split_once("['").filter(|(before, _)| !before.is_empty())
 }
 
-/// A reference to a field of the pod that it is in; `path` ends in a dot.
-pub(crate) fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `fieldRef`; `path` ends in a dot.
+pub(crate) fn field_ref(given: &Value, allowed: &[&str], path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (version, name) = (text(given, "apiVersion"), text(given, "fieldPath"));
     let here = format_args!("{path}fieldPath");
     if version.is_empty() {
@@ -147,19 +152,24 @@ pub(crate) fn field_ref(given: &Value, allowed: &[&str], path: Place<'_>, errors
         return;
     }
     let name = if name == "spec.host" { "spec.nodeName" } else { name };
-    let reference = Itself(path);
+    let reference = ParentPath(path);
     match subscript {
         Some(("metadata.annotations", key)) => {
-            rule(format_args!("{reference}"), &key.to_lowercase(), names::qualified_name_errors, errors);
+            check_text(
+                format_args!("{reference}"),
+                &key.to_lowercase(),
+                names::qualified_name_errors,
+                errors,
+            );
         }
-        Some((_, key)) => rule(format_args!("{reference}"), key, names::qualified_name_errors, errors),
+        Some((_, key)) => check_text(format_args!("{reference}"), key, names::qualified_name_errors, errors),
         None if !allowed.contains(&name) => errors.push(field::not_supported(here, name, allowed)),
         None => {}
     }
 }
 
-/// A reference to what a container asks for; in a volume the container is to be named.
-pub(crate) fn resource_ref(given: &Value, in_volume: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `resourceFieldRef`; in a volume it must have `containerName`.
+pub(crate) fn resource_ref(given: &Value, in_volume: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let name = text(given, "resource");
     let huge = name.starts_with("requests.hugepages-") || name.starts_with("limits.hugepages-");
     if in_volume && text(given, "containerName").is_empty() {
@@ -172,7 +182,7 @@ pub(crate) fn resource_ref(given: &Value, in_volume: bool, path: Place<'_>, erro
     divisor(given, name, huge, path, errors);
 }
 
-fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn divisor(given: &Value, name: &str, huge: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let divisor = match at(given, "divisor") {
@@ -197,8 +207,8 @@ fn divisor(given: &Value, name: &str, huge: bool, path: Place<'_>, errors: &mut 
     errors.push(field::invalid(format_args!("{path}divisor"), name, &why));
 }
 
-/// Variables from a whole ConfigMap or Secret; `path` is the list's.
-pub(crate) fn env_from(source: &Value, path: Place<'_>, index: usize, errors: &mut Vec<Cause>) {
+/// Validates `envFrom`; `path` is that of the list.
+pub(crate) fn env_from(source: &Value, path: FieldPath<'_>, index: usize, errors: &mut Vec<Cause>) {
     validate(&[Text("prefix", variable_errors)], source, format_args!("{path}[{index}]."), errors);
     let mut count = 0;
     for part in ["configMapRef", "secretRef"] {
@@ -208,7 +218,7 @@ pub(crate) fn env_from(source: &Value, path: Place<'_>, index: usize, errors: &m
             validate(&[RequiredText("name", names::dns1123_subdomain_errors)], named, path, errors);
         }
     }
-    // Upstream names the list.
+    // Upstream reports the path of the list.
     match count {
         0 => errors.push(field::invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")),
         1 => {}

@@ -1,12 +1,12 @@
 //! Validation of probes and lifecycle handlers.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::Value;
 
 use crate::checks::ports::{is_port, port_or_name, PORT};
 use crate::checks::Check::{self, AtLeast, By, MustBe, Required};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{at, int, list, text};
 use crate::pod_template::volume::forbid_more;
 use crate::pod_template::PodContext;
@@ -27,7 +27,7 @@ const HTTP_GET: &[Check] = &[
     MustBe("scheme", &["HTTP", "HTTPS"]),
     By(|action, path, errors| {
         for header in list(action, "httpHeaders") {
-            rule(format_args!("{path}httpHeaders"), text(header, "name"), header_errors, errors);
+            check_text(format_args!("{path}httpHeaders"), text(header, "name"), header_errors, errors);
         }
     }),
 ];
@@ -39,8 +39,14 @@ fn header_errors(name: &str) -> Vec<String> {
     }
 }
 
-/// One handler and no more; `path` ends in a dot.
-fn handler(of: &Value, kinds: &[&str], around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates that there is exactly one handler, and validates it; `path` ends in a dot.
+fn handler(
+    of: &Value,
+    kinds: &[&str],
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
     let mut count = 0;
     for kind in kinds {
         let Some(action) = at(of, kind) else { continue };
@@ -62,7 +68,7 @@ fn handler(of: &Value, kinds: &[&str], around: &PodContext<'_>, path: Place<'_>,
             }
             _ => {
                 let seconds = int(action, "seconds").unwrap_or(0);
-                if let Some(most) = around.grace.filter(|most| !(0..=*most).contains(&seconds)) {
+                if let Some(most) = context.grace.filter(|most| !(0..=*most).contains(&seconds)) {
                     let why =
                         format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
                     errors.push(field::invalid(format_args!("{path}{kind}"), seconds, &why));
@@ -71,17 +77,22 @@ fn handler(of: &Value, kinds: &[&str], around: &PodContext<'_>, path: Place<'_>,
         }
     }
     if count == 0 {
-        errors.push(field::required(Itself(path), "must specify a handler type"));
+        errors.push(field::required(ParentPath(path), "must specify a handler type"));
     }
 }
 
-/// The probes and hooks of a container. Upstream drops signals to stop with (a gate that is off).
-pub(crate) fn handlers(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
-    lifecycle(container, around, path, errors);
+/// Validates probes and lifecycle hooks. Upstream drops `stopSignal`, whose feature gate is off.
+pub(crate) fn handlers(
+    container: &Value,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
+    errors: &mut Vec<Cause>,
+) {
+    lifecycle(container, context, path, errors);
     for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = at(container, part) else { continue };
         let path = format_args!("{path}{part}.");
-        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], around, path, errors);
+        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], context, path, errors);
         validate(COUNTS, probe, path, errors);
         let grace = int(probe, "terminationGracePeriodSeconds");
         let here = format_args!("{path}terminationGracePeriodSeconds");
@@ -98,11 +109,11 @@ pub(crate) fn handlers(container: &Value, around: &PodContext<'_>, path: Place<'
     }
 }
 
-fn lifecycle(container: &Value, around: &PodContext<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn lifecycle(container: &Value, context: &PodContext<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for hook in ["postStart", "preStop"] {
         if let Some(action) = at(container, "lifecycle").and_then(|l| at(l, hook)) {
             let path = format_args!("{path}lifecycle.{hook}.");
-            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], around, path, errors);
+            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], context, path, errors);
         }
     }
 }

@@ -16,39 +16,39 @@ pub(crate) mod warnings;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::quantities::{self, Kind};
 use crate::checks::Check::{self, By, Each, In, OneOf, Range, Text};
-use crate::checks::{address, rule, validate};
+use crate::checks::{address, check_text, validate};
 use crate::path::{at, int, is_empty, list, text, texts};
 use crate::pod_template::scheduling::AFFINITY_CHECKS;
 use crate::pod_template::security::POD_CHECKS;
 
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
-/// A pod template; its spec has to be there. Upstream leaves `metadata` out of the paths of its labels.
+/// Checks of a pod template. Upstream omits `metadata` in the paths of its labels and annotations.
 pub(crate) const TEMPLATE_CHECKS: &[Check] = &[By(template)];
 
-/// What the containers of a pod stand in.
+/// What containers are validated against.
 pub(crate) struct PodContext<'a> {
-    /// The volumes that are well formed, by name.
+    /// The valid volumes, by name.
     volumes: HashMap<&'a str, &'a Value>,
-    /// The pod's claims on devices.
+    /// Names of the pod's resource claims.
     claims: BTreeSet<&'a str>,
-    /// How long the pod may take to end, in seconds.
+    /// `terminationGracePeriodSeconds`.
     grace: Option<i64>,
-    /// Whether the pod is started again.
+    /// The pod's `restartPolicy`.
     restart: &'a str,
-    /// Whether the pod's users are the node's.
+    /// Whether the pod runs in the user namespace of the node.
     host_users: bool,
-    /// What the pod says that it runs on.
+    /// `os.name`.
     os: Option<&'a str>,
 }
 
 impl<'a> PodContext<'a> {
-    /// What is around the containers of that spec.
+    /// The context of the containers of a spec.
     pub fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> PodContext<'a> {
         let claims = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name"));
         PodContext {
@@ -61,7 +61,8 @@ impl<'a> PodContext<'a> {
         }
     }
 
-    /// What is around the containers that are put into a running pod: its volumes have been checked.
+    /// The context of ephemeral containers, which are added to a running pod: its volumes have been
+    /// validated.
     pub fn of_running(pod: &'a Value) -> Option<PodContext<'a>> {
         let spec = pod.get("spec")?;
         let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
@@ -73,7 +74,7 @@ impl<'a> PodContext<'a> {
     }
 }
 
-fn template(template: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn template(template: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     errors.extend(plinth_api::metadata::label_errors(
         at(template, "metadata.labels"),
@@ -94,7 +95,7 @@ const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-pub(crate) fn annotations(object: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn annotations(object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let given = object.at(&["metadata", "annotations"]);
     if let Some(value) = given.and_then(|a| a.get(MIRROR_ANNOTATION)).and_then(Value::as_str) {
@@ -104,7 +105,7 @@ pub(crate) fn annotations(object: &Value, path: Place<'_>, errors: &mut Vec<Caus
         }
     }
     if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
-        // Upstream wants no sign but minus and no leading zeros.
+        // Upstream accepts no plus sign and no leading zeros.
         let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
         if !plain || cost.parse::<i32>().is_err() {
             errors.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
@@ -126,7 +127,7 @@ pub(crate) fn annotations(object: &Value, path: Place<'_>, errors: &mut Vec<Caus
     app_armor::annotation_errors(object, path, errors);
 }
 
-/// Checks of a spec once its containers have been looked at.
+/// Checks of a spec that run after those of volumes and containers.
 const SPEC_CHECKS: &[Check] = &[
     OneOf("restartPolicy", &["Always", "OnFailure", "Never"]),
     OneOf("dnsPolicy", DNS_POLICIES),
@@ -156,29 +157,29 @@ const SPEC_CHECKS: &[Check] = &[
     By(operating_system),
 ];
 
-pub(crate) fn validate_spec(spec: &Value, name: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
-    let around = PodContext::of(spec, volume::volumes(spec, name, path, errors));
+pub(crate) fn validate_spec(spec: &Value, name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let context = PodContext::of(spec, volume::volumes(spec, name, path, errors));
     container::resource_claims(spec, path, errors);
-    container::containers(spec, &around, path, errors);
-    container::init_containers(spec, &around, path, errors);
-    container::pod_resources(spec, &around, path, errors);
+    container::containers(spec, &context, path, errors);
+    container::init_containers(spec, &context, path, errors);
+    container::pod_resources(spec, &context, path, errors);
     validate(SPEC_CHECKS, spec, path, errors);
 }
 
-/// What a container that is put into a running pod has in common with others.
+/// Validates an ephemeral container where it is like others.
 pub(crate) fn ephemeral(
     container: &Value,
-    around: &PodContext<'_>,
-    path: Place<'_>,
+    context: &PodContext<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
-    container::common(container, around, path, errors);
+    container::common(container, context, path, errors);
 }
 
-fn dns_config(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST_SERVERS: usize = 3;
-    const MOST_PATHS: usize = 32;
-    const LONGEST_SEARCH: usize = 2048;
+fn dns_config(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_SERVERS: usize = 3;
+    const MAX_PATHS: usize = 32;
+    const MAX_SEARCH_LENGTH: usize = 2048;
     let (config, here) = (at(spec, "dnsConfig"), format_args!("{path}dnsConfig"));
     if text(spec, "dnsPolicy") == "None" {
         if config.is_none() {
@@ -197,15 +198,15 @@ fn dns_config(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let mut refuse = |key: &str, why: String| {
         errors.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
     };
-    if servers.len() > MOST_SERVERS {
-        refuse("nameservers", format!("must not have more than {MOST_SERVERS} nameservers"));
+    if servers.len() > MAX_SERVERS {
+        refuse("nameservers", format!("must not have more than {MAX_SERVERS} nameservers"));
     }
-    if searches.len() > MOST_PATHS {
-        refuse("searches", format!("must not have more than {MOST_PATHS} search paths"));
+    if searches.len() > MAX_PATHS {
+        refuse("searches", format!("must not have more than {MAX_PATHS} search paths"));
     }
-    if searches.join(" ").len() > LONGEST_SEARCH {
+    if searches.join(" ").len() > MAX_SEARCH_LENGTH {
         let why = format!(
-            "must not have more than {LONGEST_SEARCH} characters (including spaces) in the search list"
+            "must not have more than {MAX_SEARCH_LENGTH} characters (including spaces) in the search list"
         );
         refuse("searches", why);
     }
@@ -214,7 +215,7 @@ fn dns_config(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
     for (i, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
         let search = search.strip_suffix('.').unwrap_or(search);
-        rule(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_errors, errors);
+        check_text(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_errors, errors);
     }
     for (i, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
@@ -223,26 +224,26 @@ fn dns_config(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn readiness_gates(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn readiness_gates(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
         let here = format_args!("{path}readinessGates[{i}].conditionType");
-        rule(here, text(gate, "conditionType"), names::qualified_name_errors, errors);
+        check_text(here, text(gate, "conditionType"), names::qualified_name_errors, errors);
     }
 }
 
-fn scheduling_gates(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn scheduling_gates(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let (name, here) = (text(gate, "name"), format_args!("{path}schedulingGates[{i}]"));
-        rule(here, name, names::qualified_name_errors, errors);
+        check_text(here, name, names::qualified_name_errors, errors);
         if !seen.insert(name) {
             errors.push(field::duplicate(here, name));
         }
     }
 }
 
-fn hostname_override(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const LONGEST: usize = 64;
+fn hostname_override(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_LENGTH: usize = 64;
     let Some(name) = at(spec, "hostnameOverride").and_then(Value::as_str) else { return };
     let here = format_args!("{path}hostnameOverride");
     for key in ["setHostnameAsFQDN", "hostNetwork"] {
@@ -250,26 +251,26 @@ fn hostname_override(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
         }
     }
-    if name.len() > LONGEST {
-        errors.push(field::too_long(here, LONGEST));
+    if name.len() > MAX_LENGTH {
+        errors.push(field::too_long(here, MAX_LENGTH));
     }
-    rule(here, name, names::dns1123_subdomain_errors, errors);
+    check_text(here, name, names::dns1123_subdomain_errors, errors);
 }
 
-fn host_names(alias: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn host_names(alias: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, name) in texts(alias, "hostnames").iter().enumerate() {
-        rule(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_errors, errors);
     }
 }
 
-fn preemption_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn preemption_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if at(spec, "preemptionPolicy").is_some() {
         let policies = &["PreemptLowerPriority", "Never"];
         validate(&[Check::RequiredOneOf("preemptionPolicy", policies)], spec, path, errors);
     }
 }
 
-fn overhead(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn overhead(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if let Some(overhead) = at(spec, "overhead") {
         let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
         let (kind, here) = (Kind::Container, format_args!("{path}overhead"));
@@ -277,7 +278,7 @@ fn overhead(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn operating_system(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn operating_system(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(os) = at(spec, "os") else { return };
     match text(os, "name") {
         "" => errors.push(field::required(format_args!("{path}os.name"), "")),
@@ -300,8 +301,8 @@ fn operating_system(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What a pod for Windows cannot have.
-fn not_on_windows(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Reports fields that are forbidden in a pod for Windows.
+fn not_on_windows(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "cannot be set for a windows pod";
     const OF_POD: &[&str] = &[
         "appArmorProfile",
@@ -359,5 +360,5 @@ fn not_on_windows(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Static pods are files on a node.
+/// Annotation of mirror pods, which represent static pods of a node.
 pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

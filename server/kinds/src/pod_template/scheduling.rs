@@ -3,16 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Each, Enum, In, MustBe, Selector};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{at, int, list, text, texts};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The affinity of a pod.
+/// Checks of `affinity`.
 pub(crate) const AFFINITY_CHECKS: &[Check] = &[
     In(
         "nodeAffinity",
@@ -43,7 +43,7 @@ const POD_AFFINITY_CHECKS: &[Check] = &[
     ),
 ];
 
-/// Terms of which one must select a node.
+/// Checks of a node selector.
 pub(crate) const NODE_SELECTOR_CHECKS: &[Check] = &[
     Check::Required("nodeSelectorTerms", "must have at least one node selector term"),
     Each("nodeSelectorTerms", &[By(|t, p, f| node_term(t, true, p, f))]),
@@ -57,14 +57,14 @@ const POD_TERM_CHECKS: &[Check] = &[
     By(topology_key),
 ];
 
-fn weight(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn weight(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let weight = int(term, "weight").unwrap_or(0);
     if !(1..=100).contains(&weight) {
         errors.push(field::invalid(format_args!("{path}weight"), weight, "must be in the range 1-100"));
     }
 }
 
-fn node_term(term: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn node_term(term: &Value, check_values: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, wanted) in list(term, "matchExpressions").iter().enumerate() {
         requirement(wanted, check_values, format_args!("{path}matchExpressions[{i}]."), errors);
     }
@@ -82,7 +82,12 @@ fn node_term(term: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec
         match text(wanted, "key") {
             "metadata.name" => {
                 for (j, value) in values.iter().enumerate() {
-                    rule(format_args!("{path}values[{j}]"), value, names::dns1123_subdomain_errors, errors);
+                    check_text(
+                        format_args!("{path}values[{j}]"),
+                        value,
+                        names::dns1123_subdomain_errors,
+                        errors,
+                    );
                 }
             }
             other => {
@@ -96,11 +101,11 @@ fn node_term(term: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec
     }
 }
 
-fn bad_operator(operator: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn bad_operator(operator: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     errors.push(field::invalid(format_args!("{path}operator"), operator, "not a valid selector operator"));
 }
 
-fn requirement(wanted: &Value, check_values: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn requirement(wanted: &Value, check_values: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let values = texts(wanted, "values");
     let here = format_args!("{path}values");
     match (text(wanted, "operator"), values.len()) {
@@ -119,27 +124,27 @@ fn requirement(wanted: &Value, check_values: bool, path: Place<'_>, errors: &mut
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
         (other, _) => bad_operator(other, path, errors),
     }
-    rule(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_errors, errors);
+    check_text(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_errors, errors);
     for (i, value) in values.iter().enumerate().filter(|_| check_values) {
-        rule(format_args!("{here}[{i}]"), value, names::label_value_errors, errors);
+        check_text(format_args!("{here}[{i}]"), value, names::label_value_errors, errors);
     }
 }
 
-fn namespaces(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn namespaces(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for name in texts(term, "namespaces") {
-        rule(format_args!("{path}namespace"), name, names::dns1123_label_errors, errors);
+        check_text(format_args!("{path}namespace"), name, names::dns1123_label_errors, errors);
     }
 }
 
-fn topology_key(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn topology_key(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (key, here) = (text(term, "topologyKey"), format_args!("{path}topologyKey"));
     if key.is_empty() {
         errors.push(field::required(here, "can not be empty"));
     }
-    rule(here, key, names::qualified_name_errors, errors);
+    check_text(here, key, names::qualified_name_errors, errors);
 }
 
-fn label_keys(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn label_keys(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let selector = at(term, "labelSelector");
     let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
     for part in ["matchLabelKeys", "mismatchLabelKeys"] {
@@ -150,7 +155,7 @@ fn label_keys(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             continue;
         }
         for (i, key) in keys.iter().enumerate() {
-            rule(format_args!("{path}{part}[{i}]"), key, names::qualified_name_errors, errors);
+            check_text(format_args!("{path}{part}[{i}]"), key, names::qualified_name_errors, errors);
         }
     }
     keys_in_selector(term, path, errors);
@@ -162,9 +167,9 @@ fn label_keys(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A key of `matchLabelKeys` is written into the selector when a pod is made, once; what else the selector says of it is a error. The
-/// path is upstream's: that of the term, with the key's place behind it.
-fn keys_in_selector(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// A key of `matchLabelKeys` is merged into the selector when a pod is created, once; further requirements
+/// for it are an error. The path is upstream's: that of the term followed by the key's index.
+fn keys_in_selector(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let keys: HashMap<&str, usize> =
         texts(term, "matchLabelKeys").into_iter().enumerate().map(|(i, key)| (key, i)).collect();
     if keys.is_empty() {
@@ -176,14 +181,14 @@ fn keys_in_selector(term: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     for expression in list(term, "labelSelector.matchExpressions") {
         let key = text(expression, "key");
         if let (false, Some(i)) = (selected.insert(key), keys.get(key)) {
-            let here = format_args!("{}[{i}]", Itself(path));
+            let here = format_args!("{}[{i}]", ParentPath(path));
             errors.push(field::invalid(here, key, "exists in both matchLabelKeys and labelSelector"));
         }
     }
 }
 
-/// How pods are spread.
-pub(crate) fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `topologySpreadConstraints`.
+pub(crate) fn spread_constraints<'a>(spec: &'a Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const POLICIES: &[&str] = &["Honor", "Ignore"];
     let all = list(spec, "topologySpreadConstraints");
     let kind =
@@ -228,15 +233,15 @@ pub(crate) fn spread_constraints<'a>(spec: &'a Value, path: Place<'_>, errors: &
     }
 }
 
-/// Which taints a pod is fine with; also of a runtime class.
-pub fn tolerations(holder: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates `tolerations`, of a pod or a RuntimeClass; `path` ends in a dot.
+pub fn tolerations(holder: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, toleration) in list(holder, "tolerations").iter().enumerate() {
         let path = format_args!("{path}tolerations[{i}].");
         let (key, value) = (text(toleration, "key"), text(toleration, "value"));
         let (operator, effect) = (text(toleration, "operator"), text(toleration, "effect"));
         let here = format_args!("{path}operator");
         if !key.is_empty() {
-            rule(format_args!("{path}key"), key, names::qualified_name_errors, errors);
+            check_text(format_args!("{path}key"), key, names::qualified_name_errors, errors);
         } else if operator != "Exists" {
             let why =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";

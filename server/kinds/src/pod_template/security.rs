@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::validate;
@@ -13,11 +13,11 @@ use crate::pod_template::volume::local_path;
 
 const NUMBER: i64 = i32::MAX as i64;
 
-/// The context of a container.
+/// Validates the security context of a container.
 pub(crate) fn validate_container(
     container: &Value,
     host_users: bool,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
     let Some(context) = at(container, "securityContext") else { return };
@@ -69,7 +69,7 @@ const SECCOMP_CHECKS: &[Check] = &[By(|profile, path, errors| {
 
 const APP_ARMOR_CHECKS: &[Check] = &[By(|profile, path, errors| {
     const NEEDED: &str = "must be set when AppArmor type is Localhost";
-    const LONGEST: usize = 4095;
+    const MAX_LENGTH: usize = 4095;
     let file = at(profile, "localhostProfile").and_then(Value::as_str);
     let here = format_args!("{path}localhostProfile");
     match (text(profile, "type"), file) {
@@ -80,8 +80,8 @@ const APP_ARMOR_CHECKS: &[Check] = &[By(|profile, path, errors| {
             } else if file.is_empty() {
                 errors.push(field::required(here, NEEDED));
             }
-            if file.len() > LONGEST {
-                errors.push(field::too_long(here, LONGEST));
+            if file.len() > MAX_LENGTH {
+                errors.push(field::too_long(here, MAX_LENGTH));
             }
         }
         ("RuntimeDefault" | "Unconfined", Some(file)) => {
@@ -92,7 +92,7 @@ const APP_ARMOR_CHECKS: &[Check] = &[By(|profile, path, errors| {
     profile_type(profile, "type is required when appArmorProfile is set", path, errors);
 })];
 
-fn profile_type(profile: &Value, needed: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn profile_type(profile: &Value, needed: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match text(profile, "type") {
         "" => errors.push(field::required(format_args!("{path}type"), needed)),
         given if !PROFILES.contains(&given) => {
@@ -102,7 +102,7 @@ fn profile_type(profile: &Value, needed: &str, path: Place<'_>, errors: &mut Vec
     }
 }
 
-/// The context of a pod.
+/// Checks of the security context of a pod.
 pub(crate) const POD_CHECKS: &[Check] = &[
     Range("fsGroup", 0, NUMBER),
     Range("runAsUser", 0, NUMBER),
@@ -116,7 +116,7 @@ pub(crate) const POD_CHECKS: &[Check] = &[
     Enum("seLinuxChangePolicy", &["MountOption", "Recursive"]),
 ];
 
-fn supplemental_groups(context: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn supplemental_groups(context: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, group) in list(context, "supplementalGroups").iter().enumerate() {
         if let Some(group) = group.as_int().filter(|group| !(0..=NUMBER).contains(group)) {
             let why = format!("must be between 0 and {NUMBER}, inclusive");
@@ -125,16 +125,16 @@ fn supplemental_groups(context: &Value, path: Place<'_>, errors: &mut Vec<Cause>
     }
 }
 
-fn sysctls(context: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn sysctls(context: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATTERN: &str = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
-    const LONGEST: usize = 253;
+    const MAX_LENGTH: usize = 253;
     let mut seen = HashSet::new();
     for (i, sysctl) in list(context, "sysctls").iter().enumerate() {
         let (name, here) = (text(sysctl, "name"), format_args!("{path}sysctls[{i}].name"));
         if name.is_empty() {
             errors.push(field::required(here, ""));
-        } else if name.len() > LONGEST || !plinth_codec::regexp::is_match(PATTERN, name) {
-            let why = format!("must have at most {LONGEST} characters and match regex {PATTERN}");
+        } else if name.len() > MAX_LENGTH || !plinth_codec::regexp::is_match(PATTERN, name) {
+            let why = format!("must have at most {MAX_LENGTH} characters and match regex {PATTERN}");
             errors.push(field::invalid(here, name, &why));
         } else if seen.contains(name) {
             errors.push(field::duplicate(here, name));
@@ -143,8 +143,8 @@ fn sysctls(context: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What a pod that uses the node's namespaces cannot have.
-pub(crate) fn host_namespaces(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Fields that are forbidden in a pod that uses namespaces of the node.
+pub(crate) fn host_namespaces(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let flag = |key: &str| at(spec, key).and_then(Value::as_bool);
     if flag("shareProcessNamespace") == Some(true) && flag("hostPID") == Some(true) {
         let why = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -162,7 +162,7 @@ pub(crate) fn host_namespaces(spec: &Value, path: Place<'_>, errors: &mut Vec<Ca
         }
     }
     if flag("hostUsers") == Some(false) {
-        // Upstream names two of the fields as its structs do.
+        // Upstream reports two of the fields by their Go names.
         for (key, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
             if flag(key) == Some(true) {
                 errors.push(field::forbidden(format_args!("{path}{shown}"), "when `hostUsers` is false"));

@@ -3,20 +3,20 @@
 use std::collections::{HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Itself, Place};
+use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Each, Enum, MustBe, Range, Required, RequiredText};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{at, int, list, text};
 use crate::pod_template::container::PULL_POLICIES;
 use crate::pod_template::env;
 use crate::volume_claim;
 
-/// One of a choice that is made already; `path` ends in a dot.
-pub(crate) fn forbid_more(path: Place<'_>, key: &str, why: &str, errors: &mut Vec<Cause>) {
-    // Two of the sources of volumes have names of their own here.
+/// Reports a second member of a union; `path` ends in a dot.
+pub(crate) fn forbid_more(path: FieldPath<'_>, key: &str, why: &str, errors: &mut Vec<Cause>) {
+    // Upstream reports two of the volume sources by other names.
     let shown = match key {
         "cephfs" => "cephFS",
         "downwardAPI" => "downwarAPI",
@@ -25,15 +25,15 @@ pub(crate) fn forbid_more(path: Place<'_>, key: &str, why: &str, errors: &mut Ve
     errors.push(field::forbidden(format_args!("{path}{shown}"), why));
 }
 
-/// What is said of a path on a volume that leads out of it.
+/// Message for a path that leads out of its volume.
 const BACKSTEPS: &str = "must not contain '..'";
 
 const MORE: &str = "may not specify more than 1 volume type";
 
-/// A source of volumes: its field, the field that upstream names when its content is wrong, and its checks.
+/// A volume source: its field, the field that upstream reports for errors in it, and its checks.
 struct Source(&'static str, &'static str, &'static [Check]);
 
-/// Sources of pods' volumes, in the order in which upstream looks at them.
+/// Volume sources of pods, in the order of upstream's validation.
 const SOURCES: &[Source] = &[
     Source("emptyDir", "emptyDir", &[]),
     Source("hostPath", "hostPath", HOST_PATH_CHECKS),
@@ -83,7 +83,7 @@ const PARTITION: Check = By(|source, path, errors| {
 
 const MODE: Check = By(|source, path, errors| mode(source, path, "defaultMode", errors));
 
-/// A path on the node.
+/// Checks of `hostPath`.
 pub(crate) const HOST_PATH_CHECKS: &[Check] = &[
     Required("path", ""),
     By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f)),
@@ -102,13 +102,13 @@ pub(crate) const HOST_PATH_CHECKS: &[Check] = &[
     ),
 ];
 
-/// A directory that a server exports.
+/// Checks of `nfs`.
 pub(crate) const NFS_CHECKS: &[Check] = &[Required("server", ""), Required("path", ""), By(absolute)];
 
 const KEY_TO_PATH: &[Check] =
     &[Required("key", ""), Required("path", ""), By(key_path), By(|v, p, f| mode(v, p, "mode", f))];
 
-/// A disk of Azure.
+/// Checks of `azureDisk`.
 pub(crate) const AZURE_DISK_CHECKS: &[Check] = &[
     Required("diskName", ""),
     Required("diskURI", ""),
@@ -123,16 +123,16 @@ const STORAGE_OS_CHECKS: &[Check] = &[
     By(secret_name),
 ];
 
-/// A volume of ScaleIO.
+/// Checks of `scaleIO`.
 pub(crate) const SCALE_IO_CHECKS: &[Check] =
     &[Required("gateway", ""), Required("system", ""), Required("volumeName", "")];
 
-/// The volumes of a pod: appends their errors and gives those that containers can name. `pod` is the name of the pod, when
-/// it has one by now.
+/// Validates the volumes of a pod and returns the valid ones by name. `pod` is the pod's name, empty if it
+/// has none yet.
 pub(crate) fn volumes<'a>(
     spec: &'a Value,
     pod: &str,
-    path: Place<'_>,
+    path: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) -> HashMap<&'a str, &'a Value> {
     let all = list(spec, "volumes");
@@ -170,7 +170,7 @@ pub(crate) fn volumes<'a>(
     good
 }
 
-fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn sources(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut named = 0;
     for Source(key, shown, checks) in SOURCES {
         let Some(source) = at(volume, key) else { continue };
@@ -187,56 +187,56 @@ fn sources(volume: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         errors.push(field::forbidden(format_args!("{path}emptyDir.sizeLimit"), why));
     }
     if named == 0 {
-        errors.push(field::required(Itself(path), "must specify a volume type"));
+        errors.push(field::required(ParentPath(path), "must specify a volume type"));
     }
 }
 
-fn mode(source: &Value, path: Place<'_>, key: &str, errors: &mut Vec<Cause>) {
+fn mode(source: &Value, path: FieldPath<'_>, key: &str, errors: &mut Vec<Cause>) {
     if let Some(mode) = int(source, key).filter(|mode| !(0..=0o777).contains(mode)) {
         let why = "must be a number between 0 and 0777 (octal), both inclusive";
         errors.push(field::invalid(format_args!("{path}{key}"), mode, why));
     }
 }
 
-/// A path must not lead out of the volume.
-pub(crate) fn no_backsteps(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Reports a path that contains `..`.
+pub(crate) fn no_backsteps(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if given.split('/').any(|part| part == "..") {
         errors.push(field::invalid(path, given, BACKSTEPS));
     }
 }
 
-fn descending(source: &Value, path: Place<'_>, key: &str, errors: &mut Vec<Cause>) {
+fn descending(source: &Value, path: FieldPath<'_>, key: &str, errors: &mut Vec<Cause>) {
     local_path(text(source, key), format_args!("{path}{key}"), errors);
 }
 
-/// A path within something: relative, and never upwards.
-pub(crate) fn local_path(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a relative path without `..`.
+pub(crate) fn local_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if given.starts_with('/') {
         errors.push(field::invalid(path, given, "must be a relative path"));
     }
     no_backsteps(given, path, errors);
 }
 
-/// As [`local_path`]; what starts with two dots is the kubelet's.
-fn file_path(given: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// As [`local_path`]; names that start with two dots are reserved for the kubelet.
+fn file_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     local_path(given, path, errors);
     if given.starts_with("..") && !given.starts_with("../") {
         errors.push(field::invalid(path, given, "must not start with '..'"));
     }
 }
 
-fn key_path(item: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn key_path(item: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     file_path(text(item, "path"), format_args!("{path}path"), errors);
 }
 
-fn absolute(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn absolute(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let given = text(source, "path");
     if !given.starts_with('/') {
         errors.push(field::invalid(format_args!("{path}path"), given, "must be an absolute path"));
     }
 }
 
-/// A qualified name of iSCSI, in one of its three forms; lists what is wrong.
+/// Errors of an iSCSI qualified name in one of its three forms.
 pub(crate) fn iscsi_name_errors(name: &str) -> Vec<String> {
     let matches = |pattern: &str| plinth_codec::regexp::is_match(pattern, name);
     let (known, good) = match name.get(..3) {
@@ -252,7 +252,7 @@ pub(crate) fn iscsi_name_errors(name: &str) -> Vec<String> {
     }
 }
 
-fn iscsi(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn iscsi(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     validate(&[RequiredText("iqn", iscsi_name_errors)], source, path, errors);
     let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
     if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
@@ -262,12 +262,12 @@ fn iscsi(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
     let initiator = text(source, "initiatorName");
     if !initiator.is_empty() {
-        rule(format_args!("{path}initiatorname"), initiator, iscsi_name_errors, errors);
+        check_text(format_args!("{path}initiatorname"), initiator, iscsi_name_errors, errors);
     }
 }
 
-fn flocker(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    let (name, uuid, here) = (text(source, "datasetName"), text(source, "datasetUUID"), Itself(path));
+fn flocker(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let (name, uuid, here) = (text(source, "datasetName"), text(source, "datasetUUID"), ParentPath(path));
     if name.is_empty() && uuid.is_empty() {
         errors.push(field::required(here, "one of datasetName and datasetUUID is required"));
     }
@@ -280,13 +280,13 @@ fn flocker(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn secret_name(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn secret_name(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if at(source, "secretRef").is_some() && text(source, "secretRef.name").is_empty() {
         errors.push(field::required(format_args!("{path}secretRef.name"), ""));
     }
 }
 
-fn quobyte(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn quobyte(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = text(source, "registry");
     if registry.is_empty() {
@@ -301,17 +301,17 @@ fn quobyte(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn downward(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn downward(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for file in list(source, "items") {
-        // Upstream names the volume's source and not the item.
+        // Upstream reports the path of the volume source instead of the item.
         downward_file(file, path, errors);
     }
 }
 
-fn downward_file(file: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn downward_file(file: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FIELDS: &[&str] =
         &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-    let here = Itself(path);
+    let here = ParentPath(path);
     validate(&[Required("path", ""), By(key_path)], file, path, errors);
     match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
         (Some(of_field), other) => {
@@ -331,7 +331,7 @@ fn downward_file(file: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     mode(file, path, "mode", errors);
 }
 
-fn fibre_channel(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn fibre_channel(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (names, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
     let here = format_args!("{path}targetWWNs");
     match (names.is_empty(), ids.is_empty()) {
@@ -358,7 +358,7 @@ fn fibre_channel(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn flex_options(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn flex_options(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (key, _) in
         at(source, "options").and_then(Value::as_object).into_iter().flat_map(plinth_codec::Map::iter)
     {
@@ -370,7 +370,7 @@ fn flex_options(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn azure_uri(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn azure_uri(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const MANAGED: &str =
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
@@ -385,9 +385,10 @@ fn azure_uri(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Sources behind gates that are off (authorities and certificates of pods) are upstream's to drop.
-fn projections(projected: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    let (mut paths, here) = (HashSet::new(), Itself(path));
+/// Validates the sources of a projected volume. Upstream drops sources whose feature gates are off
+/// (`clusterTrustBundle`, `podCertificate`).
+fn projections(projected: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let (mut paths, here) = (HashSet::new(), ParentPath(path));
     for (i, source) in list(projected, "sources").iter().enumerate() {
         let at_source = format_args!("{path}sources[{i}]");
         let mut count = 0;
@@ -417,12 +418,12 @@ fn projections(projected: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Every file of a projected volume comes from one source.
+/// Reports paths that more than one source of a projected volume writes.
 fn once<'a>(
     paths: &mut HashSet<&'a str>,
     path: &'a str,
     shown: &str,
-    here: Place<'_>,
+    here: FieldPath<'_>,
     errors: &mut Vec<Cause>,
 ) {
     if !path.is_empty() && !paths.insert(path) {
@@ -430,7 +431,7 @@ fn once<'a>(
     }
 }
 
-fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn account_token(token: &Value, volume: FieldPath<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let seconds = int(token, "expirationSeconds").unwrap_or(0);
     let here = format_args!("{path}.expirationSeconds");
     if seconds < 600 {
@@ -438,7 +439,7 @@ fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, errors: &mut
     } else if seconds > 1 << 32 {
         errors.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
     }
-    // Upstream names the volume's path and not the source's.
+    // Upstream reports the path of the volume instead of the source.
     let here = format_args!("{volume}path");
     match text(token, "path") {
         "" => errors.push(field::required(here, "")),
@@ -446,21 +447,21 @@ fn account_token(token: &Value, volume: Place<'_>, path: Place<'_>, errors: &mut
     }
 }
 
-/// The name of a driver: a subdomain of at most 63 bytes, in any case.
-fn csi_driver(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a CSI driver name: a DNS subdomain of at most 63 bytes, case-insensitive.
+fn csi_driver(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     csi_driver_name(text(source, "driver"), format_args!("{path}driver"), errors);
 }
 
-fn csi_secret(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn csi_secret(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(secret) = at(source, "nodePublishSecretRef") else { return };
     match text(secret, "name") {
         "" => errors.push(field::required(format_args!("{path}nodePublishSecretRef.name"), "")),
-        // Upstream leaves the reference out of the path.
-        name => rule(format_args!("{path}name"), name, names::dns1123_subdomain_errors, errors),
+        // Upstream omits the reference in the path.
+        name => check_text(format_args!("{path}name"), name, names::dns1123_subdomain_errors, errors),
     }
 }
 
-fn ephemeral(source: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn ephemeral(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match at(source, "volumeClaimTemplate") {
         None => errors.push(field::required(format_args!("{path}volumeClaimTemplate"), "")),
         Some(template) => {

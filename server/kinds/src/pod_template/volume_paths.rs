@@ -1,11 +1,12 @@
-//! Warnings about files of one volume that hide each other: equal paths, or a file in place of the directory of another.
+//! Warnings about files of one volume that hide each other: equal paths, or a file in place of the directory
+//! of another.
 
 use plinth_codec::Value;
 
 use crate::path::{at, list, text};
 use crate::warnings::{Warnings, MAX_WARNINGS};
 
-/// A path in a volume, and of a projected volume what it comes from.
+/// A path in a volume, and its source in a projected volume.
 #[derive(Clone, PartialEq)]
 struct VolumePath {
     path: String,
@@ -36,17 +37,18 @@ impl VolumePath {
     }
 }
 
-/// Places of one volume. A thousandfold volume is compared with its first places alone: more cannot all be told.
+/// The paths of one volume. Each is compared with the first ones only, since the number of warnings is
+/// bounded.
 #[derive(Default)]
 struct VolumePaths(Vec<VolumePath>);
 
 impl VolumePaths {
     const COMPARED: usize = 16 * MAX_WARNINGS;
 
-    fn add(&mut self, place: VolumePath, tell: &mut dyn FnMut(&VolumePath, &VolumePath)) {
-        self.0.iter().filter(|other| place.hides(other)).for_each(|other| tell(&place, other));
+    fn add(&mut self, path: VolumePath, report: &mut dyn FnMut(&VolumePath, &VolumePath)) {
+        self.0.iter().filter(|other| path.hides(other)).for_each(|other| report(&path, other));
         if self.0.len() < VolumePaths::COMPARED {
-            self.0.push(place);
+            self.0.push(path);
         }
     }
 }
@@ -55,7 +57,7 @@ fn items<'a>(source: &'a Value, from: &'a str) -> impl Iterator<Item = VolumePat
     list(source, "items").iter().map(move |item| VolumePath::new(text(item, "path"), from))
 }
 
-/// Of every volume of a pod.
+/// Adds warnings about overlapping paths in each volume of a pod.
 pub(crate) fn overlaps(volumes: &[Value], found: &mut Warnings) {
     for volume in volumes {
         if found.is_full() {
@@ -70,9 +72,9 @@ pub(crate) fn overlaps(volumes: &[Value], found: &mut Warnings) {
                 "" => "DownwardAPI".to_owned(),
                 kind => format!("{kind} {:?}", text(source, named)),
             };
-            let mut places = VolumePaths::default();
-            for place in items(source, "") {
-                places.add(place, &mut |new, old| {
+            let mut paths = VolumePaths::default();
+            for path in items(source, "") {
+                paths.add(path, &mut |new, old| {
                     found.add(format!("volume {name:?} ({shown}): overlapping paths: {new} with {old}"));
                 });
             }
@@ -84,7 +86,7 @@ pub(crate) fn overlaps(volumes: &[Value], found: &mut Warnings) {
 }
 
 fn of_projected(name: &str, projected: &Value, found: &mut Warnings) {
-    let mut places = VolumePaths::default();
+    let mut paths = VolumePaths::default();
     for source in list(projected, "sources") {
         if found.is_full() {
             return;
@@ -93,15 +95,15 @@ fn of_projected(name: &str, projected: &Value, found: &mut Warnings) {
             found.add(format!("volume {name:?} (Projected) has no sources provided"));
             continue;
         }
-        for place in of_source(source) {
-            places.add(place, &mut |new, old| {
+        for path in of_source(source) {
+            paths.add(path, &mut |new, old| {
                 found.add(format!("volume {name:?} (Projected): overlapping paths: {new} with {old}"));
             });
         }
     }
 }
 
-/// The places of one source of a projected volume.
+/// The paths of one source of a projected volume.
 fn of_source(source: &Value) -> Vec<VolumePath> {
     let with_items = |member: &str| at(source, member).filter(|part| at(part, "items").is_some());
     if let Some(map) = with_items("configMap") {

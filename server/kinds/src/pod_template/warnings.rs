@@ -13,7 +13,7 @@ use crate::warnings::address::{warn_ip, warn_ips};
 use crate::warnings::node_labels::{deprecated_keys, deprecated_label, warn_expressions};
 use crate::warnings::{annotation, is_same_generation, warn_fractional_bytes, warn_pod_name, Warnings};
 
-/// Annotations of pods that do nothing any more.
+/// Annotations of pods that no longer have an effect.
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "scheduler.alpha.kubernetes.io/critical-pod",
@@ -32,8 +32,8 @@ const SECCOMP: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
 const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
 
-/// Of the pods that an object makes whose name is part of theirs: those of `spec.template`. A change is warned of when it is one
-/// of what is wanted.
+/// Warnings of a workload whose name becomes part of its pods' names: about the name and `spec.template`. On
+/// an update only when the generation changed.
 pub(crate) fn template_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut found = Warnings::default();
     warn_pod_name(new, old, "Pod names and hostnames", &mut found);
@@ -49,7 +49,7 @@ pub(crate) fn warn_template(new: &Value, path: &str, found: &mut Warnings) {
     }
 }
 
-/// `path` is empty for a pod and ends in a dot for a template.
+/// Adds the warnings of a pod or template; `path` is empty for a pod and ends in a dot for a template.
 pub(crate) fn warn_pod(pod: &Value, path: &str, found: &mut Warnings) {
     let nothing = Value::object();
     let spec = pod.get("spec").unwrap_or(&nothing);
@@ -81,7 +81,7 @@ pub(crate) fn warn_pod(pod: &Value, path: &str, found: &mut Warnings) {
     }
 }
 
-/// Where the pod may run.
+/// Node selector, affinity, topology spread constraints and other fields for scheduling.
 fn placement(spec: &Value, path: &str, found: &mut Warnings) {
     for (key, why) in deprecated_keys(at(spec, "nodeSelector")) {
         found.add(format!("{path}spec.nodeSelector[{key}]: {why}"));
@@ -109,7 +109,8 @@ fn placement(spec: &Value, path: &str, found: &mut Warnings) {
     }
 }
 
-/// Preferences may have values that no label can have; they are never met.
+/// Preferred node affinity: deprecated labels, and values that are invalid as label values and so never
+/// match.
 fn preferred(expressions: &[Value], path: &str, found: &mut Warnings) {
     for (i, expression) in expressions.iter().enumerate() {
         let here = format!("{path}.matchExpressions[{i}]");
@@ -165,7 +166,7 @@ fn containers<'a>(spec: &'a Value, path: &'a str) -> impl Iterator<Item = (Strin
     })
 }
 
-/// Profiles in annotations, half bytes, and variables that hide others.
+/// Seccomp profiles in annotations, fractional byte quantities, and variables that hide others.
 fn containers_values(pod: &Value, spec: &Value, path: &str, found: &mut Warnings) {
     const PROFILE: &str = r#"non-functional in v1.27+; use the "seccompProfile" field instead"#;
     let is_annotated = |key: &str| annotation(pod, key).is_some();
@@ -196,7 +197,7 @@ fn containers_values(pod: &Value, spec: &Value, path: &str, found: &mut Warnings
                 continue;
             }
             let reference = format!("$({name})");
-            // One that builds on the one before is meant.
+            // A variable that refers to its previous definition is intended.
             let builds_on =
                 at(variable, "valueFrom").is_none() && value != reference && value.contains(&reference);
             if !builds_on {
@@ -208,7 +209,7 @@ fn containers_values(pod: &Value, spec: &Value, path: &str, found: &mut Warnings
 
 const APP_ARMOR_WHY: &str = r#"deprecated since v1.30; use the "appArmorProfile" field instead"#;
 
-/// A profile in an annotation that says something else than the pod's own.
+/// AppArmor annotations of a template that differ from the pod-level profile.
 fn warn_app_armor_of_template(
     pod: &Value,
     spec: &Value,
@@ -227,7 +228,7 @@ fn warn_app_armor_of_template(
     }
 }
 
-/// Of annotations that became fields, or could not. Who sets both is warned, too.
+/// AppArmor annotations of a pod, including those that were copied to the field or duplicate it.
 pub(crate) fn warn_app_armor_of_pod(pod: &Value, found: &mut Warnings) {
     if text(pod, "spec.os.name") == "windows" {
         return;
@@ -250,7 +251,7 @@ fn ports(spec: &Value, path: &str, found: &mut Warnings) {
         ip: &'a str,
         host: i64,
     }
-    /// Others of one number that a port is compared with: more cannot all be told.
+    /// How many ports of the same number a port is compared with; no more warnings would be sent.
     const COMPARED: usize = 64;
     let mut all: HashMap<(i64, &str), Vec<Port<'_>>> = HashMap::new();
     for (here, container) in containers(spec, path) {
@@ -315,7 +316,7 @@ fn pod_affinity(spec: &Value, path: &str, found: &mut Warnings) {
     }
 }
 
-/// Sources of volumes that are deprecated, of pods and of PersistentVolumes.
+/// Deprecated volume sources of pods and PersistentVolumes.
 pub(crate) const DEPRECATED_VOLUMES: [(&str, &str); 9] = [
     ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
     ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
@@ -328,7 +329,7 @@ pub(crate) const DEPRECATED_VOLUMES: [(&str, &str); 9] = [
     ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
 ];
 
-/// Of the deprecated source of a volume; upstream calls one of them as its own struct does.
+/// The warning about a deprecated volume source; upstream reports `storageos` by its Go name.
 pub(crate) fn deprecated_source(key: &str, why: &str, path: &str) -> String {
     let shown = if key == "storageos" { "storageOS" } else { key };
     format!("{path}.{shown}: {why}")

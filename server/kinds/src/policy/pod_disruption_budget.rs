@@ -1,7 +1,7 @@
 //! PodDisruptionBudget (`policy`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent};
@@ -25,10 +25,10 @@ const CHECKS: &[Check] = &[
     Enum("spec.unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]),
 ];
 
-fn budget(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn budget(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
     if let (Some(least), Some(most)) = (least, most) {
-        // Upstream shows the struct with its Go names.
+        // Upstream reports the struct with its Go field names.
         let member = |key: &str| field::shown(at(object, &format!("spec.{key}")).unwrap_or(&Value::Null));
         let shown = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",

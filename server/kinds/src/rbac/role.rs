@@ -1,7 +1,7 @@
 //! Role and ClusterRole (`rbac.authorization.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::validate;
@@ -19,15 +19,15 @@ const CHECKS: &[Check] = &[Each("rules", &[By(namespaced_rule)])];
 
 const CLUSTER_CHECKS: &[Check] = &[Each("rules", &[By(cluster_rule)]), By(aggregation)];
 
-fn namespaced_rule(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn namespaced_rule(value: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     policy_rule(value, path, true, errors);
 }
 
-fn cluster_rule(value: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn cluster_rule(value: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     policy_rule(value, path, false, errors);
 }
 
-fn policy_rule(rule: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
+fn policy_rule(rule: &Value, path: FieldPath<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
     let has = |key: &str| !list(rule, key).is_empty();
     if !has("verbs") {
         errors.push(field::required(format_args!("{path}verbs"), "verbs must contain at least one value"));
@@ -54,14 +54,14 @@ fn policy_rule(rule: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec
     }
 }
 
-fn aggregation(role: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn aggregation(role: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(rule) = at(role, "aggregationRule").filter(|rule| !rule.is_null()) else { return };
     if list(rule, "clusterRoleSelectors").is_empty() {
         let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         errors.push(field::required("aggregationRule.clusterRoleSelectors", why));
     }
     for (i, selector) in list(rule, "clusterRoleSelectors").iter().enumerate() {
-        // The row reads a member of an object; the element is given one.
+        // The row reads a member of an object, so the element is wrapped in one.
         let holder = plinth_codec::tree!({ "selector": selector.clone() });
         let mut found = Vec::new();
         validate(&[Selector("selector")], &holder, format_args!(""), &mut found);

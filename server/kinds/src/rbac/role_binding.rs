@@ -1,7 +1,7 @@
 //! RoleBinding and ClusterRoleBinding (`rbac.authorization.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::checks::Check::{self, By, Each, RequiredText};
@@ -64,7 +64,7 @@ fn role_ref(binding: &Value, kinds: &[&str], errors: &mut Vec<Cause>) {
     }
 }
 
-fn subject(subject: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
+fn subject(subject: &Value, path: FieldPath<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
     let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
     if name.is_empty() {
         errors.push(field::required(format_args!("{path}name"), ""));
@@ -90,12 +90,12 @@ fn subject(subject: &Value, path: Place<'_>, namespaced: bool, errors: &mut Vec<
     }
 }
 
-/// What a binding grants can change, never to whom it belongs.
+/// `roleRef` is immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     if at(new, "roleRef") == at(old, "roleRef") {
         return Vec::new();
     }
-    // Upstream shows the struct with its Go names.
+    // Upstream reports the struct with its Go field names.
     let shown = tree!({
         "APIGroup": text(new, "roleRef.apiGroup"),
         "Kind": text(new, "roleRef.kind"),

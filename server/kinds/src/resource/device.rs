@@ -1,14 +1,14 @@
 //! What claims, classes and slices of devices share: selectors, opaque parameters, attribute names.
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
+use crate::checks::check_text;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::rule;
 use crate::path::{at, list, text};
 
-pub(crate) fn selectors(holder: &Value, key: &str, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn selectors(holder: &Value, key: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, selector) in list(holder, key).iter().enumerate() {
         if at(selector, "cel").is_none() {
             errors.push(field::required(format_args!("{path}[{i}].cel"), ""));
@@ -16,7 +16,7 @@ pub(crate) fn selectors(holder: &Value, key: &str, path: Place<'_>, errors: &mut
     }
 }
 
-pub(crate) fn opaque_config(config: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn opaque_config(config: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(opaque) = at(config, "opaque") else {
         errors.push(field::required(format_args!("{path}.opaque"), ""));
         return;
@@ -27,10 +27,11 @@ pub(crate) fn opaque_config(config: &Value, path: Place<'_>, errors: &mut Vec<Ca
     }
 }
 
-/// The name of an attribute: a C identifier, after a domain and a slash where it is not the driver's own.
-pub(crate) fn attribute_name(name: &str, qualified: bool, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const LONGEST_DOMAIN: usize = 63;
-    const LONGEST_NAME: usize = 32;
+/// Validates the name of an attribute: a C identifier, prefixed by a domain and a slash unless the driver
+/// defines it.
+pub(crate) fn attribute_name(name: &str, qualified: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_DOMAIN_LENGTH: usize = 63;
+    const MAX_NAME_LENGTH: usize = 32;
     const IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
     if name.is_empty() {
         errors.push(field::required(path, "name required"));
@@ -47,10 +48,10 @@ pub(crate) fn attribute_name(name: &str, qualified: bool, path: Place<'_>, error
         }
         Some("") => errors.push(field::required(path, "the domain must not be empty")),
         Some(domain) => {
-            if domain.len() > LONGEST_DOMAIN {
-                errors.push(field::too_long(path, LONGEST_DOMAIN));
+            if domain.len() > MAX_DOMAIN_LENGTH {
+                errors.push(field::too_long(path, MAX_DOMAIN_LENGTH));
             }
-            rule(path, domain, names::dns1123_subdomain_errors, errors);
+            check_text(path, domain, names::dns1123_subdomain_errors, errors);
         }
         None => {}
     }
@@ -58,8 +59,8 @@ pub(crate) fn attribute_name(name: &str, qualified: bool, path: Place<'_>, error
         errors.push(field::required(path, "the name must not be empty"));
         return;
     }
-    if own.len() > LONGEST_NAME {
-        errors.push(field::too_long(path, LONGEST_NAME));
+    if own.len() > MAX_NAME_LENGTH {
+        errors.push(field::too_long(path, MAX_NAME_LENGTH));
     }
     let starts = own.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if !starts || !own.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {

@@ -6,7 +6,7 @@ use crate::resource::device::{opaque_config, selectors};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy =
-    Strategy { generation: Generation::Changes, answers_deleted_object: true, checks: CHECKS, ..BASE };
+    Strategy { generation: Generation::Changes, returns_deleted_object: true, checks: CHECKS, ..BASE };
 
 const CHECKS: &[Check] = &[
     By(|class, _, errors| selectors(class, "spec.selectors", format_args!("spec.selectors"), errors)),

@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, RequiredText};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::path::{at, int, list, text, texts};
@@ -15,7 +15,7 @@ use crate::resource::device::{attribute_name, opaque_config, selectors};
 use crate::strategy::{Permission, Strategy, BASE, STATUS_KEEPS_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     create_checks: CREATE_CHECKS,
     immutable: &["spec"],
@@ -40,8 +40,7 @@ const REQUEST_DEFAULTS: &[DefaultRule] = &[
     ForEach("tolerations", &[Field("operator", Str("Equal"))]),
 ];
 
-/// Devices that were allocated and are not any more lose what drivers reported of them
-/// (`dropDeallocatedStatusDevices`).
+/// Drops what drivers reported about devices that are no longer allocated (`dropDeallocatedStatusDevices`).
 fn prepare_status(new: &mut Value, old: &Value) {
     fn allocated(claim: &Value) -> BTreeSet<[String; 4]> {
         let results = claim.at(&["status", "allocation", "devices", "results"]).and_then(Value::as_array);
@@ -74,14 +73,15 @@ fn set_or_remove(status: &mut Map, member: &str, list: Vec<Value>) {
 
 const CREATE_CHECKS: &[Check] = &[By(|claim, _, errors| claim_spec(claim, format_args!("spec."), errors))];
 
-/// The status of a ResourceClaim: an allocation never changes but goes, and nobody holds or reports what is not allocated.
-/// (Upstream: kubernetes `pkg/apis/resource/validation`, `validateResourceClaimStatusUpdate`.)
+/// Errors of an update of the status: an allocation can be removed but not changed, and only allocated
+/// devices can be reserved or reported (kubernetes `pkg/apis/resource/validation`,
+/// `validateResourceClaimStatusUpdate`).
 fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
     let allocation = |claim| at(claim, "status.allocation").filter(|value| !value.is_null());
     let mut errors = Vec::new();
     let reserved = list(new, "status.reservedFor");
-    if reserved.len() > MOST_CONSUMERS {
-        errors.push(field::too_many("status.reservedFor", reserved.len(), MOST_CONSUMERS));
+    if reserved.len() > MAX_CONSUMERS {
+        errors.push(field::too_many("status.reservedFor", reserved.len(), MAX_CONSUMERS));
     }
     let mut uids = HashSet::new();
     for (i, consumer) in reserved.iter().enumerate() {
@@ -129,20 +129,20 @@ fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-const MOST_CONSUMERS: usize = 256;
+const MAX_CONSUMERS: usize = 256;
 
 const MODES: &[&str] = &["All", "ExactCount"];
 
-const MOST_REQUESTS: usize = 32;
+const MAX_REQUESTS: usize = 32;
 
-const MOST_ALTERNATIVES: usize = 8;
+const MAX_ALTERNATIVES: usize = 8;
 
-/// The spec of a claim; `path` ends in a dot.
-pub(crate) fn claim_spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates the spec of a claim; `path` ends in a dot.
+pub(crate) fn claim_spec(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let requests = list(claim, "spec.devices.requests");
     let here = format_args!("{path}devices.requests");
-    if requests.len() > MOST_REQUESTS {
-        errors.push(field::too_many(here, requests.len(), MOST_REQUESTS));
+    if requests.len() > MAX_REQUESTS {
+        errors.push(field::too_many(here, requests.len(), MAX_REQUESTS));
     }
     let mut known: HashSet<String> = HashSet::new();
     for (i, wanted) in requests.iter().enumerate() {
@@ -152,7 +152,7 @@ pub(crate) fn claim_spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>
         let here = format_args!("{path}devices.constraints[{i}]");
         named_requests(constraint, &known, here, errors);
         let keys = ["matchAttribute", "distinctAttribute"];
-        // Of none upstream says the same as of several.
+        // Upstream has the same message for none and for several.
         const WHY: &str = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
         match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
             0 => errors.push(field::required(here, WHY)),
@@ -172,9 +172,9 @@ pub(crate) fn claim_spec(claim: &Value, path: Place<'_>, errors: &mut Vec<Cause>
     }
 }
 
-fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, errors: &mut Vec<Cause>) {
+fn request(wanted: &Value, path: FieldPath<'_>, known: &mut HashSet<String>, errors: &mut Vec<Cause>) {
     let name = text(wanted, "name");
-    rule(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
+    check_text(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
     if !known.insert(name.to_owned()) {
         errors.push(field::duplicate(path, name));
     }
@@ -193,14 +193,14 @@ fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, errors:
     if let Some(exactly) = at(wanted, "exactly") {
         one_request(exactly, format_args!("{path}.exactly"), errors);
     }
-    if alternatives.len() > MOST_ALTERNATIVES {
+    if alternatives.len() > MAX_ALTERNATIVES {
         let here = format_args!("{path}.firstAvailable");
-        errors.push(field::too_many(here, alternatives.len(), MOST_ALTERNATIVES));
+        errors.push(field::too_many(here, alternatives.len(), MAX_ALTERNATIVES));
     }
     for (j, alternative) in alternatives.iter().enumerate() {
         let here = format_args!("{path}.firstAvailable[{j}]");
         let inner = text(alternative, "name");
-        rule(format_args!("{here}.name"), inner, names::dns1123_label_errors, errors);
+        check_text(format_args!("{here}.name"), inner, names::dns1123_label_errors, errors);
         if !known.insert(format!("{name}/{inner}")) {
             errors.push(field::duplicate(here, inner));
         }
@@ -208,7 +208,7 @@ fn request(wanted: &Value, path: Place<'_>, known: &mut HashSet<String>, errors:
     }
 }
 
-fn one_request(wanted: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn one_request(wanted: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     validate(
         &[RequiredText("deviceClassName", names::dns1123_subdomain_errors)],
         wanted,
@@ -232,19 +232,19 @@ fn one_request(wanted: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Which taints of devices a request is fine with.
+/// Checks of a toleration of device taints.
 const TOLERATION: &[Check] = &[
     By(|toleration, path, errors| {
         let (key, value) = (text(toleration, "key"), text(toleration, "value"));
         if !key.is_empty() {
-            rule(format_args!("{path}key"), key, names::qualified_name_errors, errors);
+            check_text(format_args!("{path}key"), key, names::qualified_name_errors, errors);
         }
         let here = format_args!("{path}value");
         match text(toleration, "operator") {
             "Exists" if !value.is_empty() => {
                 errors.push(field::invalid(here, value, "must be empty for operator `Exists`"));
             }
-            "Equal" => rule(here, value, names::label_value_errors, errors),
+            "Equal" => check_text(here, value, names::label_value_errors, errors),
             _ => {}
         }
     }),
@@ -252,12 +252,12 @@ const TOLERATION: &[Check] = &[
     OneOf("effect", &["NoExecute", "NoSchedule", "None"]),
 ];
 
-fn named_requests(holder: &Value, known: &HashSet<String>, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn named_requests(holder: &Value, known: &HashSet<String>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in texts(holder, "requests").iter().enumerate() {
         let here = format_args!("{path}.requests[{i}]");
         for part in name.splitn(2, '/') {
-            rule(here, part, names::dns1123_label_errors, errors);
+            check_text(here, part, names::dns1123_label_errors, errors);
         }
         if !known.contains(*name) {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_allocated_any_more_is_not_reported() {
+    fn deallocated_devices_are_dropped_from_the_status() {
         let old = parse(
             r#"{"status":{"allocation":{"devices":{"results":[{"driver":"a","pool":"p","device":"d"}]}},"devices":[{"driver":"a","pool":"p","device":"d"}]}}"#,
         );

@@ -9,7 +9,7 @@ use crate::resource::resource_claim::{claim_spec, SPEC_DEFAULTS};
 use crate::strategy::{Permission, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     immutable: &["spec"],

@@ -3,19 +3,19 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Each, Positive};
-use crate::checks::{immutable, rule, validate};
+use crate::checks::{check_text, immutable, validate};
 use crate::path::{at, int, list, text};
 use crate::resource::device::attribute_name;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     checks: CHECKS,
     warnings,
     validate_update,
@@ -29,7 +29,9 @@ const CHECKS: &[Check] = &[
     Each(
         "spec.devices",
         &[
-            By(|d, p, f| rule(format_args!("{p}name"), text(d, "name"), names::dns1123_label_errors, f)),
+            By(|d, p, f| {
+                check_text(format_args!("{p}name"), text(d, "name"), names::dns1123_label_errors, f)
+            }),
             By(attributes),
         ],
     ),
@@ -44,7 +46,7 @@ const CHECKS: &[Check] = &[
     }),
 ];
 
-fn node_selection(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn node_selection(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let name = at(slice, "spec.nodeName").and_then(Value::as_str);
     let flag = |key: &str| at(slice, key).and_then(Value::as_bool) == Some(true);
     if let Some(name) = name {
@@ -52,7 +54,7 @@ fn node_selection(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             let why = "must be either unset or set to a non-empty string";
             errors.push(field::invalid("spec.nodeName", name, why));
         } else {
-            rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
+            check_text(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
         }
     }
     let given = [
@@ -73,18 +75,18 @@ fn node_selection(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn pool(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
-    const LONGEST: usize = 253;
+fn pool(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_LENGTH: usize = 253;
     const PATH: &str = "spec.pool.name";
     let name = text(slice, PATH);
     if name.is_empty() {
         errors.push(field::required(PATH, ""));
     } else {
-        if name.len() > LONGEST {
-            errors.push(field::too_long(PATH, LONGEST));
+        if name.len() > MAX_LENGTH {
+            errors.push(field::too_long(PATH, MAX_LENGTH));
         }
         for part in name.split('/') {
-            rule(format_args!("{PATH}"), part, names::dns1123_subdomain_errors, errors);
+            check_text(format_args!("{PATH}"), part, names::dns1123_subdomain_errors, errors);
         }
     }
     validate(&[Positive("spec.pool.resourceSliceCount")], slice, format_args!(""), errors);
@@ -97,8 +99,8 @@ fn pool(slice: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn attributes(device: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const LONGEST: usize = 64;
+fn attributes(device: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_LENGTH: usize = 64;
     const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
     const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
     let all = at(device, "attributes").and_then(Value::as_object);
@@ -111,8 +113,8 @@ fn attributes(device: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         }
         for key in ["string", "version"] {
             let given = at(attribute, key).and_then(Value::as_str).unwrap_or_default();
-            if given.len() > LONGEST {
-                errors.push(field::too_long(format_args!("{here}.{key}"), LONGEST));
+            if given.len() > MAX_LENGTH {
+                errors.push(field::too_long(format_args!("{here}.{key}"), MAX_LENGTH));
             }
         }
         if let Some(version) = at(attribute, "version").and_then(Value::as_str) {
@@ -123,7 +125,7 @@ fn attributes(device: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A slice stays of its driver, its pool and its node.
+/// Driver, pool name and node are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const FIXED: &[&str] = &["spec.driver", "spec.pool.name", "spec.nodeName"];
     let mut errors = Vec::new();

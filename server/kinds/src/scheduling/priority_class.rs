@@ -1,7 +1,7 @@
 //! PriorityClass (`scheduling.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
@@ -12,17 +12,17 @@ use crate::path::{at, text};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Birth,
+    generation: Generation::Constant,
     defaults: DEFAULTS,
     checks: CHECKS,
     validate_update,
-    refuses_delete: refuse_delete,
+    refuse_delete,
     ..BASE
 };
 
 const DEFAULTS: &[DefaultRule] = &[Field("preemptionPolicy", Str("PreemptLowerPriority"))];
 
-/// The classes of what a cluster cannot do without are there for good.
+/// System priority classes cannot be deleted.
 fn refuse_delete(name: &str) -> Option<&'static str> {
     let is_system = matches!(name, "system-node-critical" | "system-cluster-critical");
     is_system.then_some("this is a system priority class and cannot be deleted")
@@ -30,13 +30,13 @@ fn refuse_delete(name: &str) -> Option<&'static str> {
 
 const CHECKS: &[Check] = &[By(priority), OneOf("preemptionPolicy", &["PreemptLowerPriority", "Never"])];
 
-/// The highest priority that users may give.
-const HIGHEST_PRIORITY: i64 = 1_000_000_000;
+/// The maximum priority of classes that users define.
+const MAX_PRIORITY: i64 = 1_000_000_000;
 
 const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-fn priority(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn priority(class: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let name = text(class, "metadata.name");
     let value = at(class, "value").and_then(Value::as_int).unwrap_or(0);
     if name.starts_with("system-") {
@@ -45,13 +45,13 @@ fn priority(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             let why = format!("priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a known system priority class");
             errors.push(field::forbidden("metadata.name", &why));
         }
-    } else if value > HIGHEST_PRIORITY {
-        let why = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
+    } else if value > MAX_PRIORITY {
+        let why = format!("maximum allowed value of a user defined priority is {MAX_PRIORITY}");
         errors.push(field::forbidden("value", &why));
     }
 }
 
-/// A priority is given for good.
+/// The value and the preemption policy are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     if at(new, "value") != at(old, "value") {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, By, Enum};
@@ -15,7 +15,7 @@ use crate::strategy::{Generation, Strategy, BASE};
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::LaterChanges,
     unconditional_update: false,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
@@ -52,7 +52,7 @@ const CHECKS: &[Check] = &[
     }),
 ];
 
-fn token_requests(driver: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn token_requests(driver: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, request) in list(driver, "spec.tokenRequests").iter().enumerate() {
         let path = format_args!("spec.tokenRequests[{i}]");
@@ -75,10 +75,10 @@ fn token_requests(driver: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// How volumes of a driver are attached stays.
+/// Fields that determine how volumes are attached are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const ROWS: [(&str, &str); 2] = [
-        // Upstream misspells the first.
+        // Upstream misspells the first path.
         ("spec.attachRequired", "spec.attachedRequired"),
         ("spec.volumeLifecycleModes", "spec.volumeLifecycleModes"),
     ];
@@ -90,7 +90,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         .collect()
 }
 
-/// Of a CSIDriver: tokens that it gets where they may end up in logs.
+/// Warnings about service account tokens that may be logged by the driver.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const WHY: &str = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes";
     let requests = list(new, "spec.tokenRequests");

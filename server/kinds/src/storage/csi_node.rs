@@ -8,13 +8,13 @@ use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By};
-use crate::checks::{rule, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{list, text, texts};
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     unconditional_update: false,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     checks: CHECKS,
     validate_update,
     ..BASE
@@ -41,19 +41,19 @@ const CHECKS: &[Check] = &[By(|node, _, errors| {
         }
         let mut keys = HashSet::new();
         for key in texts(driver, "topologyKeys") {
-            // Upstream names the driver for each of its keys.
+            // Upstream reports the driver once for each of its keys.
             if key.is_empty() {
                 errors.push(field::required(path, ""));
             }
             if !keys.insert(key) {
                 errors.push(field::duplicate(path, key));
             }
-            rule(path, key, names::qualified_name_errors, errors);
+            check_text(path, key, names::qualified_name_errors, errors);
         }
     }
 })];
 
-/// A driver can be taken off a node, and added; what it says of itself stays.
+/// Drivers can be added and removed; an existing one is immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "spec.drivers";
     let mut errors = Vec::new();

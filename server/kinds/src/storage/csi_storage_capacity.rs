@@ -4,7 +4,7 @@ use plinth_api::field;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use crate::checks::rule;
+use crate::checks::check_text;
 use crate::checks::Check::{self, By};
 use crate::path::{at, list, text};
 use crate::strategy::{Strategy, BASE};
@@ -21,7 +21,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const CHECKS: &[Check] = &[
     By(|capacity, _, errors| {
-        rule(
+        check_text(
             format_args!("storageClassName"),
             text(capacity, "storageClassName"),
             names::dns1123_subdomain_errors,

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
+use crate::checks::check_text;
 use crate::checks::immutable::immutable;
-use crate::checks::rule;
 use crate::checks::Check::{self, By, OneOf};
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::OptionalStr;
@@ -18,7 +18,7 @@ use crate::warnings::node_labels::deprecated_label;
 use crate::warnings::Warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
@@ -37,7 +37,7 @@ const CHECKS: &[Check] = &[
     By(topologies),
 ];
 
-fn topologies(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn topologies(class: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let all = list(class, "allowedTopologies");
     let mut seen: HashSet<Vec<(&str, Vec<&str>)>> = HashSet::new();
     for (i, term) in all.iter().enumerate() {
@@ -54,7 +54,7 @@ fn topologies(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             for (k, value) in values.iter().enumerate().filter(|(_, value)| !once.insert(**value)) {
                 errors.push(field::duplicate(format_args!("{here}.values[{k}]"), *value));
             }
-            rule(format_args!("{here}.key"), key, names::qualified_name_errors, errors);
+            check_text(format_args!("{here}.key"), key, names::qualified_name_errors, errors);
             if !keys_seen.insert(key) {
                 errors.push(field::duplicate(format_args!("{here}.key"), key));
             }
@@ -63,14 +63,14 @@ fn topologies(class: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             keys.push((key, values));
         }
         keys.sort_unstable();
-        // Upstream takes a term without expressions for a duplicate of nothing.
+        // Upstream reports a term without expressions as a duplicate.
         if keys.is_empty() || !seen.insert(keys) {
             errors.push(field::duplicate(path, ""));
         }
     }
 }
 
-/// What a class stands for.
+/// Parameters, provisioner, reclaim policy and binding mode are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     immutable(&["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"], new, old, &mut errors);

@@ -6,7 +6,7 @@ use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By};
-use crate::checks::{immutable, rule};
+use crate::checks::{check_text, immutable};
 use crate::core::persistent_volume::SOURCE_DEFAULTS;
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::path::{at, text};
@@ -14,7 +14,7 @@ use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     unconditional_update: false,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     validate_update,
@@ -47,7 +47,7 @@ const CHECKS: &[Check] = &[
             (None, Some(name)) => {
                 let (here, name) =
                     (format!("{PATH}.persistentVolumeName"), name.as_str().unwrap_or_default());
-                rule(format_args!("{here}"), name, names::dns1123_subdomain_errors, errors);
+                check_text(format_args!("{here}"), name, names::dns1123_subdomain_errors, errors);
                 if name.is_empty() {
                     errors.push(field::required(here, "must specify non empty persistentVolumeName"));
                 }
@@ -57,11 +57,11 @@ const CHECKS: &[Check] = &[
     }),
     By(|attachment, _, errors| {
         let name = text(attachment, "spec.nodeName");
-        rule(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
+        check_text(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
     }),
 ];
 
-/// What is to be attached where is said once.
+/// The spec is immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     immutable::immutable(&["spec"], new, old, &mut errors);

@@ -10,14 +10,14 @@ use crate::storage::class::{parameters, provisioner};
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy =
-    Strategy { answers_deleted_object: true, checks: CHECKS, validate_update, ..BASE };
+    Strategy { returns_deleted_object: true, checks: CHECKS, validate_update, ..BASE };
 
 const CHECKS: &[Check] = &[
     By(|class, _, errors| provisioner(text(class, "driverName"), format_args!("driverName"), errors)),
     By(|class, _, errors| parameters(class, "parameters", false, errors)),
 ];
 
-/// What of a class of attributes stays.
+/// Driver and parameters are immutable.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let changed = ["driverName", "parameters"].into_iter().filter(|key| at(new, key) != at(old, key));
     changed.map(|key| field::forbidden(key, &format!("updates to {key} are forbidden."))).collect()

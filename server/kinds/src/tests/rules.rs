@@ -194,7 +194,7 @@ static ROWS: &[Row] = &[
 ];
 
 #[test]
-fn bad_objects_and_their_errors() {
+fn invalid_objects_and_their_errors() {
     for (group, plural, text, expected) in ROWS {
         let mut object = json::parse(text.as_bytes()).unwrap();
         let row = crate::of(group, plural);
@@ -279,7 +279,7 @@ fn one_row_per_rule() {
 }
 
 #[test]
-fn what_may_not_change() {
+fn immutable_fields() {
     // group, plural, old, new, path
     let rows = [
         (

@@ -7,7 +7,7 @@ use super::{
 use crate::path::text;
 
 #[test]
-fn counts_agree() {
+fn replica_counts_are_consistent() {
     // resource, status, paths of the errors
     let rows: &[(Resource, &str, &[&str])] = &[
         (DEPLOYMENTS, r#"{"replicas":3,"readyReplicas":2,"availableReplicas":1}"#, &[]),
@@ -56,7 +56,7 @@ fn counts_agree() {
 }
 
 #[test]
-fn what_a_status_may_become() {
+fn updates_of_the_status() {
     const DONE: &str = r#"{"status":{"startTime":"2020-01-01T00:00:00Z","completionTime":"2020-01-02T00:00:00Z","succeeded":1,
             "conditions":[{"type":"SuccessCriteriaMet","status":"True"},{"type":"Complete","status":"True"}]}}"#;
     // resource, old, new, paths of the errors
@@ -179,7 +179,7 @@ fn what_a_status_may_become() {
 }
 
 #[test]
-fn what_an_old_kubelet_leaves_out_stays() {
+fn fields_that_old_kubelets_omit_are_kept() {
     let old = parse(
         r#"{"status":{"qosClass":"Burstable","observedGeneration":2,"conditions":[{"type":"Ready","observedGeneration":2}]}}"#,
     );
@@ -194,7 +194,7 @@ fn what_an_old_kubelet_leaves_out_stays() {
 }
 
 #[test]
-fn a_phase_is_dated() {
+fn phase_transitions_get_a_timestamp() {
     let old = parse(r#"{"status":{"phase":"Pending","lastPhaseTransitionTime":"2020-01-01T00:00:00Z"}}"#);
     let since = |new: &str| {
         let mut new = parse(new);

@@ -118,7 +118,7 @@ const ROWS: &[(Resource, &str, &str, &[&str])] = &[
 ];
 
 #[test]
-fn what_is_fixed_and_what_can_change() {
+fn immutable_and_mutable_fields() {
     for (resource, old, new, paths) in ROWS {
         let validate_update = strategy(*resource).validate_update;
         let (old_object, new_object) = (parse(old), parse(new));

@@ -83,7 +83,7 @@ fn one_row_per_warning() {
 }
 
 #[test]
-fn who_changes_nothing_is_not_warned() {
+fn unchanged_objects_get_no_warnings() {
     let pod_object = parse(r#"{"spec":{"terminationGracePeriodSeconds":-1}}"#);
     assert_eq!(warnings(PODS, &pod_object, Some(&pod_object)), Vec::<String>::new());
     let set = parse(
@@ -95,7 +95,7 @@ fn who_changes_nothing_is_not_warned() {
 }
 
 #[test]
-fn thousands_of_ports_are_compared_with_few() {
+fn comparisons_of_ports_are_bounded() {
     let port = r#"{"containerPort":80,"protocol":"TCP"}"#;
     let ports = vec![port; 50_000].join(",");
     let found = warnings(
@@ -130,7 +130,7 @@ fn certificates_and_keys_belong_together() {
 }
 
 #[test]
-fn addresses_of_statuses_are_looked_at() {
+fn addresses_in_the_status_get_warnings() {
     let odd = parse(
         r#"{"status":{"podIPs":[{"ip":"2001:DB8::1"}],"hostIPs":[{"ip":"1.2.3.4"}],"loadBalancer":{"ingress":[{"hostname":"a"},{"ip":"01.2.3.4"}]}}}"#,
     );

@@ -1,5 +1,5 @@
-//! Warnings about addresses and networks that are not in canonical form: leading zeros, IPv4-mapped IPv6, bits beyond the
-//! prefix (k8s.io/apimachinery `pkg/util/validation/ip.go`).
+//! Warnings about addresses and networks that are not in canonical form: leading zeros, IPv4-mapped IPv6,
+//! bits beyond the prefix (k8s.io/apimachinery `pkg/util/validation/ip.go`).
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ fn is_mapped(address: IpAddr) -> bool {
     plain(address) != address
 }
 
-/// IPv4 in the form of IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Of an address that stands at the path.
+/// Adds a warning about an address that is not canonical.
 pub(crate) fn warn_ip(shown: &str, path: &str, found: &mut Warnings) {
     let Some(address) = sloppy(shown) else { return };
     match shown.parse::<IpAddr>() {
@@ -36,18 +36,18 @@ pub(crate) fn warn_ip(shown: &str, path: &str, found: &mut Warnings) {
     }
 }
 
-/// Of a list of addresses that stands at the path.
+/// As [`warn_ip`], for each address of a list.
 pub(crate) fn warn_ips(list: &[Value], path: &str, found: &mut Warnings) {
     for (i, shown) in list.iter().enumerate() {
         warn_ip(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);
     }
 }
 
-/// Of a network that stands at the path.
+/// Adds warnings about a network that is not canonical.
 pub(crate) fn warn_cidr(shown: &str, path: &str, found: &mut Warnings) {
     let Some((address, length)) = split(shown, sloppy) else { return };
     let first = mask(address, length);
-    // An IPv4 network in the form of an IPv6 one has 96 bits more.
+    // The prefix of an IPv4-mapped IPv6 network is 96 bits longer.
     let form = match is_mapped(first) {
         true => format!("{}/{}", plain(first), length.saturating_sub(96)),
         false => format!("{first}/{length}"),
@@ -75,7 +75,7 @@ pub(crate) fn warn_cidr(shown: &str, path: &str, found: &mut Warnings) {
     }
 }
 
-/// Of a list of networks that stands at the path.
+/// As [`warn_cidr`], for each network of a list.
 pub(crate) fn warn_cidrs(list: &[Value], path: &str, found: &mut Warnings) {
     for (i, shown) in list.iter().enumerate() {
         warn_cidr(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);

@@ -1,8 +1,8 @@
-//! Warnings: what clients are warned of when an object is valid but probably not what they want, such as deprecated fields,
-//! duplicates and values without effect.
+//! Warnings: what clients are warned of when an object is valid but probably not what they want, such as
+//! deprecated fields, duplicates and values without effect.
 //!
-//! Upstream: kubernetes `pkg/api/*/warnings.go`, `pkg/api/*/util.go` and the `WarningsOn…` of its strategies. The number of
-//! warnings of a request is bounded ([`MAX_WARNINGS`]).
+//! Upstream: kubernetes `pkg/api/*/warnings.go`, `pkg/api/*/util.go` and the `WarningsOn…` of its strategies.
+//! The number of warnings of a request is bounded ([`MAX_WARNINGS`]).
 
 pub(crate) mod address;
 pub(crate) mod node_labels;
@@ -13,10 +13,10 @@ use plinth_codec::Value;
 
 use crate::path::{int_or_zero, text};
 
-/// As many as are told of one request.
+/// Maximum number of warnings of one request.
 pub(crate) const MAX_WARNINGS: usize = 64;
 
-/// What was found so far, [`MAX_WARNINGS`] at the most.
+/// The warnings so far, at most [`MAX_WARNINGS`].
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Vec<String>);
 
@@ -35,7 +35,7 @@ impl Warnings {
         }
     }
 
-    /// Whether there is no use in looking further.
+    /// Whether further warnings would be dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.0.len() >= MAX_WARNINGS
     }
@@ -45,13 +45,13 @@ pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.str_at(&["metadata", "annotations", key])
 }
 
-/// Whether nothing changed that is wanted of the object.
+/// Whether an update left the generation unchanged.
 pub(crate) fn is_same_generation(new: &Value, old: Option<&Value>) -> bool {
     let generation = |object: &Value| int_or_zero(object, "metadata.generation");
     old.is_some_and(|old| generation(old) == generation(new))
 }
 
-/// A name that works and makes odd host names.
+/// Adds a warning about a name that is valid but problematic as part of pod names and host names.
 pub(crate) fn warn_pod_name(new: &Value, old: Option<&Value>, used_in: &str, found: &mut Warnings) {
     let errors = match old {
         None => dns1123_label_errors(text(new, "metadata.name")),
@@ -65,7 +65,7 @@ pub(crate) fn warn_pod_name(new: &Value, old: Option<&Value>, used_in: &str, fou
     }
 }
 
-/// Half bytes are rounded up.
+/// Adds a warning about a quantity of bytes that is not whole and will be rounded up.
 pub(crate) fn warn_fractional_bytes(
     amounts: Option<&Value>,
     resource: &str,
@@ -82,7 +82,7 @@ pub(crate) fn warn_fractional_bytes(
     }
 }
 
-/// Of policies, their bindings, and webhooks: a name that configuration by files will have for itself.
+/// Warns about names that are reserved for static (file-based) configuration.
 pub(crate) fn reserved_name_warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     const SUFFIX: &str = ".static.k8s.io";
     match text(new, "metadata.name").ends_with(SUFFIX) {
@@ -91,7 +91,7 @@ pub(crate) fn reserved_name_warnings(new: &Value, _: Option<&Value>) -> Vec<Stri
     }
 }
 
-/// Who mends addresses himself is not told of them: upstream's controllers of endpoints.
+/// Whether the object is managed by upstream's endpoint controllers, which are not warned about addresses.
 pub(crate) fn is_made_by(object: &Value, label: &str, controllers: &[&str]) -> bool {
     object.str_at(&["metadata", "labels", label]).is_some_and(|by| controllers.contains(&by))
 }

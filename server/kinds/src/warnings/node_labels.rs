@@ -5,7 +5,7 @@ use plinth_codec::Value;
 use crate::path::text;
 use crate::warnings::Warnings;
 
-/// Labels of nodes that are used no longer.
+/// Deprecated labels of nodes.
 const DEPRECATED_LABELS: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", r#"deprecated since v1.14; use "kubernetes.io/arch" instead"#),
     ("beta.kubernetes.io/os", r#"deprecated since v1.14; use "kubernetes.io/os" instead"#),
@@ -33,7 +33,7 @@ pub(crate) fn deprecated_label(key: &str) -> Option<&'static str> {
     DEPRECATED_LABELS.iter().find(|(old, _)| *old == key).map(|(_, why)| *why)
 }
 
-/// Requirements on labels of nodes that are used no longer.
+/// Adds warnings about requirements on deprecated labels.
 pub(crate) fn warn_expressions(expressions: &[Value], path: &str, found: &mut Warnings) {
     for (i, expression) in expressions.iter().enumerate() {
         let key = text(expression, "key");
@@ -43,7 +43,7 @@ pub(crate) fn warn_expressions(expressions: &[Value], path: &str, found: &mut Wa
     }
 }
 
-/// Keys of a map that are labels of nodes which are used no longer.
+/// Keys of a map that are deprecated labels, with their warnings.
 pub(crate) fn deprecated_keys<'a>(
     map: Option<&'a Value>,
 ) -> impl Iterator<Item = (&'static str, &'static str)> + 'a {

@@ -3,7 +3,7 @@
 pub(crate) mod status;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{names, tree, Map, Value};
 
@@ -45,13 +45,13 @@ const DEFAULTS: &[DefaultRule] = &[
     Ensure("spec", SPEC_DEFAULTS),
 ];
 
-/// What the spec of a Job and that of a CronJob's template have in common.
+/// Defaults that the spec of a Job and the job template of a CronJob share.
 pub(crate) const SPEC_DEFAULTS: &[DefaultRule] = &[
     Ensure("template", TEMPLATE_DEFAULTS),
     ForEach("podFailurePolicy.rules", &[ForEach("onPodConditions", &[Field("status", Str("True"))])]),
 ];
 
-/// A Job shows its template's labels as its own, those that are generated at create included.
+/// `metadata.labels` defaults to the labels of the template, including those generated on create.
 fn default_labels(object: &mut Map) {
     let is_manual = defaults::at(object, "spec.manualSelector").and_then(Value::as_bool) == Some(true);
     if !is_manual && defaults::at(object, "spec.selector").is_none_or(Value::is_null) {
@@ -79,7 +79,7 @@ fn default_parallelism(object: &mut Map) {
     defaults::set(object, "spec.podReplacementPolicy", &replacement.into(), Value::is_null);
 }
 
-/// A Job's pods are found by the Job's uid, unless its author wants to select them
+/// Generates the selector and labels with the Job's uid, unless `manualSelector` is set
 /// (kubernetes `pkg/registry/batch/job/strategy.go`).
 fn prepare_for_create(job: &mut Value) {
     if job.at(&["spec", "manualSelector"]).and_then(Value::as_bool) == Some(true) {
@@ -94,7 +94,7 @@ fn prepare_for_create(job: &mut Value) {
             ("controller-uid", &uid),
             ("batch.kubernetes.io/controller-uid", &uid),
         ];
-        // What the author set stays, for validation to refuse.
+        // Labels that the client set are left for validation to refuse.
         for (key, value) in generated {
             if !labels.contains(key) {
                 labels.insert(key, value.as_str());
@@ -119,15 +119,15 @@ fn prepare_for_create(job: &mut Value) {
 const CHECKS: &[Check] =
     &[By(generated), In("spec", SPEC_CHECKS), In("spec", &[By(selector)]), By(pod_names)];
 
-/// A Job's pods by index: that many at once at most, and that many failed ones.
-const MOST_INDEXED: i64 = 100_000;
+/// Maximum of `parallelism` and `maxFailedIndexes` of an indexed Job.
+const MAX_INDEXED: i64 = 100_000;
 
-/// From that many completions on the bounds below hold.
+/// Above this number of completions the bound below applies.
 const MANY_COMPLETIONS: i64 = 100_000;
 
-const MOST_PARALLEL_OF_MANY: i64 = 10_000;
+const MAX_PARALLEL_OF_MANY: i64 = 10_000;
 
-const MOST_RULES: usize = 20;
+const MAX_RULES: usize = 20;
 
 pub(crate) const SPEC_CHECKS: &[Check] = &[
     AtLeast("parallelism", 0),
@@ -146,8 +146,8 @@ pub(crate) const SPEC_CHECKS: &[Check] = &[
     By(template),
 ];
 
-fn managed_by(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const LONGEST: usize = 63;
+fn managed_by(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_LENGTH: usize = 63;
     if int(spec, "maxFailedIndexes").is_some() && int(spec, "backoffLimitPerIndex").is_none() {
         let why = "when maxFailedIndexes is specified";
         errors.push(field::required(format_args!("{path}backoffLimitPerIndex"), why));
@@ -155,12 +155,12 @@ fn managed_by(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     let Some(name) = at(spec, "managedBy").and_then(Value::as_str) else { return };
     let here = format_args!("{path}managedBy");
     domain_prefixed_path(name, here, errors);
-    if name.len() > LONGEST {
-        errors.push(field::too_long(here, LONGEST));
+    if name.len() > MAX_LENGTH {
+        errors.push(field::too_long(here, MAX_LENGTH));
     }
 }
 
-fn indexed(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn indexed(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let completions = int(spec, "completions");
     let (parallelism, failed) = (int(spec, "parallelism"), int(spec, "maxFailedIndexes"));
     let mut refuse = |key: &str, value: i64, why: String| {
@@ -176,8 +176,8 @@ fn indexed(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         }
         return;
     }
-    if let Some(count) = parallelism.filter(|count| *count > MOST_INDEXED) {
-        let why = format!("must be less than or equal to {MOST_INDEXED} when completion mode is Indexed");
+    if let Some(count) = parallelism.filter(|count| *count > MAX_INDEXED) {
+        let why = format!("must be less than or equal to {MAX_INDEXED} when completion mode is Indexed");
         refuse("parallelism", count, why);
     }
     if let (Some(completions), Some(failed)) = (completions, failed) {
@@ -185,14 +185,14 @@ fn indexed(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
             refuse("maxFailedIndexes", failed, "must be less than or equal to completions".into());
         }
     }
-    if let Some(failed) = failed.filter(|failed| *failed > MOST_INDEXED) {
-        refuse("maxFailedIndexes", failed, format!("must be less than or equal to {MOST_INDEXED}"));
+    if let Some(failed) = failed.filter(|failed| *failed > MAX_INDEXED) {
+        refuse("maxFailedIndexes", failed, format!("must be less than or equal to {MAX_INDEXED}"));
     }
     let many = completions.is_some_and(|count| count > MANY_COMPLETIONS);
     if many && int(spec, "backoffLimitPerIndex").is_some() {
         for (key, value) in [("parallelism", parallelism), ("maxFailedIndexes", failed)] {
-            if let Some(value) = value.filter(|value| *value > MOST_PARALLEL_OF_MANY) {
-                let why = format!("must be less than or equal to {MOST_PARALLEL_OF_MANY} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
+            if let Some(value) = value.filter(|value| *value > MAX_PARALLEL_OF_MANY) {
+                let why = format!("must be less than or equal to {MAX_PARALLEL_OF_MANY} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
                 refuse(key, value, why);
             }
         }
@@ -206,8 +206,8 @@ fn indexed(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A choice that has to be made, with upstream's way to say which there are.
-fn chosen(holder: &Value, key: &str, supported: &[&str], path: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates a required enum with upstream's messages.
+fn chosen(holder: &Value, key: &str, supported: &[&str], path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     match text(holder, key) {
         "" => {
             let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
@@ -221,12 +221,12 @@ fn chosen(holder: &Value, key: &str, supported: &[&str], path: Place<'_>, errors
     }
 }
 
-fn failure_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn failure_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(policy) = at(spec, "podFailurePolicy") else { return };
     let rules = list(policy, "rules");
     let path = format_args!("{path}podFailurePolicy.rules");
-    if rules.len() > MOST_RULES {
-        errors.push(field::too_many(path, rules.len(), MOST_RULES));
+    if rules.len() > MAX_RULES {
+        errors.push(field::too_many(path, rules.len(), MAX_RULES));
     }
     for (i, rule) in rules.iter().enumerate() {
         let here = format_args!("{path}[{i}]");
@@ -239,16 +239,12 @@ fn failure_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         if let Some(codes) = codes {
             exit_codes(codes, spec, format_args!("{here}.onExitCodes."), errors);
         }
-        if conditions.len() > MOST_RULES {
-            errors.push(field::too_many(
-                format_args!("{here}.onPodConditions"),
-                conditions.len(),
-                MOST_RULES,
-            ));
+        if conditions.len() > MAX_RULES {
+            errors.push(field::too_many(format_args!("{here}.onPodConditions"), conditions.len(), MAX_RULES));
         }
         for (j, pattern) in conditions.iter().enumerate() {
             let here = format_args!("{here}.onPodConditions[{j}].");
-            checks::rule(
+            checks::check_text(
                 format_args!("{here}type"),
                 text(pattern, "type"),
                 names::qualified_name_errors,
@@ -267,8 +263,8 @@ fn failure_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST: usize = 255;
+fn exit_codes(codes: &Value, spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX: usize = 255;
     chosen(codes, "operator", &["In", "NotIn"], path, errors);
     if let Some(name) = at(codes, "containerName").and_then(Value::as_str) {
         let parts = ["containers", "initContainers"];
@@ -283,8 +279,8 @@ fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, errors: &mut Vec<Cau
     if values.is_empty() {
         let shown = at(codes, "values").cloned().unwrap_or_default();
         errors.push(field::invalid(here, shown, "at least one value is required"));
-    } else if values.len() > MOST {
-        errors.push(field::too_many(here, values.len(), MOST));
+    } else if values.len() > MAX {
+        errors.push(field::too_many(here, values.len(), MAX));
     }
     for (j, value) in values.iter().enumerate() {
         let here = format_args!("{here}[{j}]");
@@ -300,8 +296,8 @@ fn exit_codes(codes: &Value, spec: &Value, path: Place<'_>, errors: &mut Vec<Cau
     }
 }
 
-fn success_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
-    const MOST_INDEXES: usize = 64 * 1024;
+fn success_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const MAX_INDEXES: usize = 64 * 1024;
     let Some(policy) = at(spec, "successPolicy") else { return };
     let path = format_args!("{path}successPolicy");
     if text(spec, "completionMode") != "Indexed" {
@@ -313,8 +309,8 @@ fn success_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         let why = "at least one rules must be specified when the successPolicy is specified";
         errors.push(field::required(path, why));
     }
-    if rules.len() > MOST_RULES {
-        errors.push(field::too_many(path, rules.len(), MOST_RULES));
+    if rules.len() > MAX_RULES {
+        errors.push(field::too_many(path, rules.len(), MAX_RULES));
     }
     let completions = int(spec, "completions").unwrap_or(0);
     for (i, rule) in rules.iter().enumerate() {
@@ -327,11 +323,11 @@ fn success_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
         }
         let mut named = None;
         if let Some(indexes) = indexes {
-            if indexes.len() > MOST_INDEXES {
-                errors.push(field::too_long(format_args!("{here}.succeededIndexes"), MOST_INDEXES));
+            if indexes.len() > MAX_INDEXES {
+                errors.push(field::too_long(format_args!("{here}.succeededIndexes"), MAX_INDEXES));
             }
             match count_indexes(indexes, completions) {
-                // Upstream goes on with none where they cannot be read.
+                // Upstream counts malformed indexes as none.
                 Err(why) => {
                     let why = format!("error parsing succeededIndexes: {why}");
                     errors.push(field::invalid(format_args!("{here}.succeededIndexes"), indexes, &why));
@@ -358,7 +354,7 @@ fn success_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// How many indexes a text such as `0-2,4` names; they are in order and below `completions`.
+/// Counts the indexes in a string such as `0-2,4`; they must be increasing and below `completions`.
 pub(crate) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
     if text.is_empty() {
         return Ok(0);
@@ -391,7 +387,7 @@ pub(crate) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
     Ok(count)
 }
 
-fn replacement_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn replacement_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let supported: &[&str] = match at(spec, "podFailurePolicy") {
         Some(_) => &["Failed"],
         None => &["Failed", "TerminatingOrFailed"],
@@ -403,7 +399,7 @@ fn replacement_policy(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn template(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn template(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     let template = at(spec, "template").unwrap_or(&nothing);
     validate(TEMPLATE_CHECKS, template, format_args!("{path}template."), errors);
@@ -420,7 +416,7 @@ fn template(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn selector(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
+fn selector(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let given = at(spec, "selector");
     if given.is_none() {
         errors.push(field::required(format_args!("{path}selector"), ""));
@@ -435,8 +431,8 @@ fn selector(spec: &Value, path: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Labels and selector that the server writes stay what it wrote.
-fn generated(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates that generated labels and selector are those that the server generates.
+fn generated(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let manual = at(job, "spec.manualSelector").and_then(Value::as_bool) == Some(true);
     let Some(selector) = at(job, "spec.selector").filter(|_| !manual) else { return };
     let (uid, name) = (text(job, "metadata.uid"), text(job, "metadata.name"));
@@ -463,8 +459,8 @@ fn generated(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// The last pod of an indexed Job must have a name that is one for a host.
-fn pod_names(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// The name of the last pod of an indexed Job must be a valid host name.
+fn pod_names(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let completions = int(job, "spec.completions").unwrap_or(0);
     if text(job, "spec.completionMode") != "Indexed" || completions <= 0 {
         return;
@@ -477,8 +473,8 @@ fn pod_names(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A Job: its pods are fixed but for where a suspended one that never ran lets them run; an indexed one can have another
-/// number of completions together with its parallelism.
+/// The template is immutable, except for scheduling directives of a suspended Job that never started. An
+/// indexed Job can change `completions` together with `parallelism`.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     const FIXED: &[&str] = &[
         "spec.completionMode",
@@ -551,9 +547,9 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     found.into_vec()
 }
 
-/// Of the Job whose spec lies at the path.
+/// Adds warnings about the spec of a Job at `path`.
 pub(crate) fn warn_job_spec(new: &Value, path: &str, found: &mut Warnings) {
-    // Beyond these the set of finished indexes may become too large to be kept.
+    // Beyond these numbers the list of completed indexes may become too large for the status.
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
     let number = |member: &str| int_or_zero(new, &format!("{path}.{member}"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
@@ -11,7 +11,7 @@ use crate::batch::job::count_indexes;
 use crate::checks::immutable::IMMUTABLE;
 use crate::path::{at, int, list, text, texts};
 
-/// The indexes that the status of a Job tells.
+/// Validates `completedIndexes` and `failedIndexes`.
 fn indexes(job: &Value, errors: &mut Vec<Cause>) {
     const COMPLETED: &str = "status.completedIndexes";
     const FAILED: &str = "status.failedIndexes";
@@ -37,7 +37,7 @@ fn indexes(job: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-pub(crate) fn uncounted_pods(job: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn uncounted_pods(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = BTreeSet::new();
     for part in ["succeeded", "failed"] {
         let path = format!("status.uncountedTerminatedPods.{part}");
@@ -64,7 +64,8 @@ fn without_value(path: &str, why: &str) -> Cause {
     error
 }
 
-/// A Job that has ended has ended: what it says of that agrees and stays. Errors that the old status had are let through.
+/// Errors of an update of the status: terminal conditions and times are final and consistent. Errors that the
+/// old status has are ignored.
 pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
     const CONDITIONS: &str = "status.conditions";
     let before: Vec<Cause> = job_as_it_stands(old);

@@ -42,7 +42,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Ephemeral containers as they stand (kubernetes `pkg/apis/core/validation`, `validateEphemeralContainers`).
+/// Errors of ephemeral containers (kubernetes `pkg/apis/core/validation`, `validateEphemeralContainers`).
 pub(crate) fn validate(pod: &Value) -> Vec<Cause> {
     const FORBIDDEN: [&str; 7] = [
         "ports",
@@ -61,10 +61,10 @@ pub(crate) fn validate(pod: &Value) -> Vec<Cause> {
         .map(name)
         .collect();
     let mut seen = others.clone();
-    let Some(around) = PodContext::of_running(pod) else { return errors };
+    let Some(context) = PodContext::of_running(pod) else { return errors };
     for (i, container) in list_at(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
         let path = format!("spec.ephemeralContainers[{i}]");
-        pod_template::ephemeral(container, &around, format_args!("{path}."), &mut errors);
+        pod_template::ephemeral(container, &context, format_args!("{path}."), &mut errors);
         if !seen.insert(name(container)) {
             errors.push(field::duplicate(format!("{path}.name"), name(container)));
         }

@@ -1,5 +1,6 @@
-//! `matchLabelKeys` and `mismatchLabelKeys` of affinity and topology spread constraints: their values are taken from the labels of a
-//! new pod and merged into the selector, so that the scheduler reads selectors alone.
+//! `matchLabelKeys` and `mismatchLabelKeys` of affinity and topology spread constraints: their values are
+//! taken from the labels of a new pod and merged into the selector, so that the scheduler reads selectors
+//! alone.
 //!
 //! Upstream: kubernetes `pkg/registry/core/pod/strategy.go`.
 
@@ -8,7 +9,7 @@ use plinth_codec::{tree, Value};
 const WHEN: [&str; 2] =
     ["requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"];
 
-/// Completes the selectors of a pod's affinities and spread constraints.
+/// Merges label keys into the selectors of affinities and topology spread constraints.
 pub(crate) fn merge(pod: &mut Value) {
     let labels = pod.at(&["metadata", "labels"]).cloned().unwrap_or_else(Value::object);
     let has = |pod: &Value, member: &str| pod.at(&["spec", member]).is_some_and(|value| !value.is_null());
@@ -43,7 +44,8 @@ fn each(list: Option<&mut Value>, change: impl Fn(&mut Value)) {
     list.and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
 }
 
-/// Writes what the keys of each member mean into the owner's selector; one without a selector matches nothing anyway.
+/// Merges the label keys of each member into the owner's selector; a null selector matches nothing and is
+/// left alone.
 fn add(owner: &mut Value, labels: &Value, members: &[(&str, &str)]) {
     let texts = |member: &str| owner.at(&[member]).and_then(Value::as_array).unwrap_or_default();
     let requirements: Vec<Value> = members
@@ -70,7 +72,7 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn keys_become_requirements() {
+    fn label_keys_become_requirements() {
         let pod = |spec: &str| {
             let text = format!(r#"{{"metadata":{{"labels":{{"a":"1","b":"2"}}}},"spec":{spec}}}"#);
             json::parse(text.as_bytes()).unwrap()

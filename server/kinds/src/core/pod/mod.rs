@@ -9,7 +9,7 @@ pub(crate) mod update;
 
 use plinth_api::api_error::Cause;
 use plinth_api::conditions;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{tree, Map, Value};
 
@@ -28,17 +28,17 @@ use crate::warnings::{warn_pod_name, Warnings};
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     deletion: Deletion::Pod,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
     checks: CHECKS,
-    settled: update::is_unchanged_since_validation,
+    is_unchanged_since_validation: update::is_unchanged_since_validation,
     validate: ephemeral_containers::validate,
     validate_create,
     warnings,
     status_warnings: status::warnings,
     validate_update: update::validate_update,
-    faces: SUBRESOURCES,
+    subresources: SUBRESOURCES,
     status_keeps: &["ownerReferences"],
     status_checks: status::CHECKS,
     validate_status: status::validate,
@@ -46,14 +46,15 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-/// Defaults of a Pod: those of its spec, and some that a template does not get.
+/// Defaults of the spec that templates share, then those of pods only.
 const DEFAULTS: &[DefaultRule] = &[
     Ensure("spec", SPEC_DEFAULTS),
     Ensure("spec", &[Field("enableServiceLinks", Bool(true)), Computed(default_requests_and_ports)]),
     IfPresent("status", &[Computed(|status| defaults::agree(status, "podIP", "podIPs", Some("ip")))]),
 ];
 
-/// Requests default to limits; on the host's network a port is the host's port; a negative grace period is one second.
+/// Requests default to limits, host ports to container ports on the host network, and a negative grace period
+/// becomes 1 second.
 fn default_requests_and_ports(spec: &mut Map) {
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_int).is_some_and(|seconds| seconds < 0) {
         spec.insert("terminationGracePeriodSeconds", 1);
@@ -86,7 +87,7 @@ fn default_host_port(port: &mut Map) {
     }
 }
 
-/// A new pod waits, and its class of service is set for good.
+/// A new pod is `Pending`; its QoS class never changes.
 fn prepare_for_create(pod: &mut Value) {
     let class = quality_of_service(pod);
     let status = tree!({ "phase": "Pending", "qosClass": class });
@@ -102,11 +103,11 @@ fn prepare_for_create(pod: &mut Value) {
     app_armor::fill(pod);
 }
 
-/// What counts for the class of service.
+/// Resources that determine the QoS class.
 const COUNTED: [&str; 2] = ["cpu", "memory"];
 
-/// `Guaranteed` when every container limits CPU and memory and requests the same, `BestEffort` when none says
-/// anything of them (kubernetes `pkg/apis/core/v1/helper/qos`).
+/// The QoS class: `Guaranteed` when every container has limits of CPU and memory and equal requests,
+/// `BestEffort` when none has any (kubernetes `pkg/apis/core/v1/helper/qos`).
 pub fn quality_of_service(pod: &Value) -> &'static str {
     let whole = pod.at(&["spec", "resources"]).filter(|r| r.get("limits").or(r.get("requests")).is_some());
     let lists = ["containers", "initContainers"].into_iter();
@@ -138,7 +139,7 @@ pub fn quality_of_service(pod: &Value) -> &'static str {
 
 const CHECKS: &[Check] = &[By(validate_pod)];
 
-fn validate_pod(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn validate_pod(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let nothing = Value::object();
     let spec = object.get("spec").unwrap_or(&nothing);
     annotations(object, format_args!("metadata.annotations"), errors);
@@ -158,7 +159,7 @@ fn validate_pod(object: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     container::images(spec, format_args!("spec."), errors);
 }
 
-/// What a new pod cannot have.
+/// Errors of new pods only.
 fn validate_create(pod: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     if !list(pod, "spec.ephemeralContainers").is_empty() {
@@ -172,7 +173,7 @@ fn validate_create(pod: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Of a pod; who changes one is a program and is not warned.
+/// Warnings about a new pod; updates come from controllers and get none.
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some() {
         return Vec::new();
@@ -190,7 +191,7 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn class_of_service() {
+    fn qos_class() {
         let rows = [
             ("[{}]", "BestEffort"),
             (r#"[{"resources":{"limits":{"cpu":"1","memory":"1Gi"}}}]"#, "Guaranteed"),

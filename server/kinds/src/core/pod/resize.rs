@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 use crate::core::pod::quality_of_service;
 use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
 
-/// Takes the resources of the whole pod over, and container by container resources and how they are resized.
+/// Resets everything but pod-level resources and the resources and resize policies of containers.
 pub(crate) fn prepare(new: &mut Value, old: &Value) {
     let mut kept = old_with_write(new, old);
     if let Some(spec) = kept.object_at_mut(&["spec"]) {
@@ -20,7 +20,7 @@ pub(crate) fn prepare(new: &mut Value, old: &Value) {
     }
     for part in ["containers", "initContainers"] {
         let wanted = list_at(new, &["spec", part]);
-        // Containers that come, go or change places are shown to validation as they are.
+        // Containers that were added, removed or reordered are left for validation to refuse.
         let same = wanted.len() == list_at(old, &["spec", part]).len()
             && wanted.iter().zip(list_at(old, &["spec", part])).all(|(a, b)| name(a) == name(b));
         if !same {
@@ -45,8 +45,8 @@ pub(crate) fn prepare(new: &mut Value, old: &Value) {
 
 const IMMUTABLE: &str = "only cpu and memory resources are mutable";
 
-/// Kubernetes `pkg/apis/core/validation`, `ValidatePodResize`, after [`prepare`]: all but resources and resize
-/// policies is as it was.
+/// Errors of a resize after [`prepare`], when only resources and resize policies can differ (kubernetes
+/// `pkg/apis/core/validation`, `ValidatePodResize`).
 pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
     if is_static(old) {
         return vec![field::forbidden("", "static pods cannot be resized")];
@@ -118,7 +118,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Resources of the pod as a whole (`validatePodLevelResourcesResize`).
+/// Errors of pod-level resources (`validatePodLevelResourcesResize`).
 fn pod_resources_errors(new: Option<&Value>, old: Option<&Value>, errors: &mut Vec<Cause>) {
     if old.is_some() && new.is_none() {
         errors.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
@@ -136,7 +136,7 @@ fn pod_resources_errors(new: Option<&Value>, old: Option<&Value>, errors: &mut V
     }
 }
 
-/// Containers that came, went or changed places.
+/// Errors of containers that were added, removed or reordered.
 fn order_errors(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     for part in ["containers", "initContainers"] {
@@ -158,7 +158,7 @@ fn amounts<'a>(resources: &'a Value, part: &str) -> impl Iterator<Item = (&'a Sm
     resources.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 
-/// What a resize cannot change of resources: all but the amounts of CPU and memory.
+/// The part of resources that a resize cannot change: everything but quantities of CPU and memory.
 #[derive(Default, PartialEq)]
 struct FixedResources {
     amounts: Vec<(&'static str, SmolStr, SmolStr)>,
@@ -178,7 +178,7 @@ fn fixed_resources(resources: &Value) -> FixedResources {
     fixed
 }
 
-/// Whether amounts of some resource went (`resourcesRemoved`).
+/// Whether the quantity of some resource was removed (`resourcesRemoved`).
 fn is_removed(new: Option<&Value>, old: Option<&Value>, part: &str) -> bool {
     let before = old.into_iter().flat_map(|resources| amounts(resources, part));
     before.map(|(name, _)| name).any(|name| new.is_none_or(|new| new.at(&[part, name]).is_none()))

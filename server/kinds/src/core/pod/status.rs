@@ -4,19 +4,19 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, By};
-use crate::checks::{address, rule};
+use crate::checks::{address, check_text};
 use crate::path::{at, int, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
 
 pub(crate) const CHECKS: &[Check] = &[By(conditions)];
 
-fn conditions(pod: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn conditions(pod: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, condition) in list(pod, "status.conditions").iter().enumerate() {
         let (kind, here) = (text(condition, "type"), format_args!("status.conditions[{i}]"));
         if let Some(generation) = int(condition, "observedGeneration").filter(|generation| *generation < 0) {
@@ -24,18 +24,19 @@ fn conditions(pod: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::invalid(format_args!("{here}.observedGeneration"), generation, why));
         }
         if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            rule(format_args!("{here}.Type"), kind, names::qualified_name_errors, errors);
+            check_text(format_args!("{here}.Type"), kind, names::qualified_name_errors, errors);
         }
     }
 }
 
-/// What a kubelet says of a pod: its class of service stays, containers that ended stay ended unless they are started again.
+/// Errors of an update of the status: the QoS class is immutable, and terminated containers stay so unless
+/// the restart policy allows a restart.
 pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     let nominated = text(new, "status.nominatedNodeName");
     if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
         const PATH: &str = "status.nominatedNodeName";
-        rule(format_args!("{PATH}"), nominated, names::dns1123_subdomain_errors, &mut errors);
+        check_text(format_args!("{PATH}"), nominated, names::dns1123_subdomain_errors, &mut errors);
         if !text(old, "spec.nodeName").is_empty() {
             let why = "may not be set on pods that are already bound to a node";
             errors.push(field::forbidden(PATH, why));
@@ -63,7 +64,7 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
 }
 
 fn ended_containers(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
-    // Containers with rules of their own may be started again whatever the pod says.
+    // Containers with their own restart policy or rules may restart regardless of the pod's policy.
     let has_rules = |container: &Value| {
         at(container, "restartPolicy").is_some() || !list(container, "restartPolicyRules").is_empty()
     };
@@ -84,7 +85,7 @@ fn ended_containers(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Addresses are well formed where they are new, and one of each family.
+/// New addresses must be valid, and there may be one of each family.
 fn addresses(new: &Value, old: &Value, part: &str, errors: &mut Vec<Cause>) {
     let path = format!("status.{part}");
     let before: BTreeSet<&str> = list(old, &path).iter().map(|entry| text(entry, "ip")).collect();
@@ -102,7 +103,7 @@ fn addresses(new: &Value, old: &Value, part: &str, errors: &mut Vec<Cause>) {
     }
 }
 
-/// An old kubelet leaves out the class of service and the generations that a status is of.
+/// Restores `qosClass` and `observedGeneration`, which old kubelets omit.
 pub(crate) fn prepare(new: &mut Value, old: &Value) {
     let class = text(old, "status.qosClass").to_owned();
     let generation = int(old, "status.observedGeneration").unwrap_or(0);
@@ -128,7 +129,7 @@ pub(crate) fn prepare(new: &mut Value, old: &Value) {
     }
 }
 
-/// Of the status of a pod: its addresses and those of its node.
+/// Warnings about the addresses of the pod and its node.
 pub(crate) fn warnings(new: &Value) -> Vec<String> {
     let mut found = Warnings::default();
     for part in ["podIPs", "hostIPs"] {

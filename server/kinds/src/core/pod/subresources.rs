@@ -24,7 +24,7 @@ pub(crate) fn name(object: &Value) -> &str {
     object.str_at(&["name"]).unwrap_or_default()
 }
 
-/// The old object with what belongs to the write itself: versions and owners of fields.
+/// The old object with the metadata of the write: `resourceVersion`, `uid` and `managedFields`.
 pub(crate) fn old_with_write(new: &Value, old: &Value) -> Value {
     let mut kept = old.clone();
     if let Some(target) = kept.object_at_mut(&["metadata"]) {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn ephemeral_containers_are_added_and_stay() {
+    fn ephemeral_containers_can_only_be_added() {
         const OLD: &str = r#"{"metadata":{"labels":{"a":"b"}},"spec":{"nodeName":"n","ephemeralContainers":[{"name":"e"}]}}"#;
         let (pod, errors) = through(
             "ephemeralcontainers",
@@ -122,7 +122,7 @@ mod tests {
         }
         let other_cpu = claims("").replace('1', "2");
         assert_eq!(through("resize", &pod(&other_cpu, ""), &pod(&claims(""), "")).1, Vec::<String>::new());
-        // The same amount in other words.
+        // The same quantity in another notation.
         const SAME: &str = r#"{"requests":{"cpu":"2","x.io/g":"1000m"}}"#;
         assert_eq!(through("resize", &pod(SAME, ""), &pod(OLD, "")).1, Vec::<String>::new());
         let renamed = r#"{"spec":{"containers":[{"name":"b","resources":{"requests":{"cpu":"1"}}}]}}"#;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_resized() {
+    fn pods_that_cannot_be_resized() {
         let pod = |cpu: &str, init: &str, status: &str| {
             format!(
                 r#"{{"spec":{{"initContainers":[{{"name":"i","resources":{{"requests":{{"cpu":"{cpu}"}}}}{init}}}],"containers":[{{"name":"a"}}]}},"status":{{{status}}}}}"#
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ephemeral_container_cannot_have() {
+    fn fields_forbidden_in_ephemeral_containers() {
         let pod = parse(
             r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{"containerPort":80}],"resources":{}}]}}"#,
         );

@@ -11,10 +11,10 @@ use crate::path::{at, list, text};
 use crate::pod_template::app_armor::APP_ARMOR_ANNOTATION;
 use crate::pod_template::MIRROR_ANNOTATION;
 
-/// What is said of a pod whose fixed fields change.
+/// Message for an update that changes an immutable field.
 const IMMUTABLE_SPEC: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
 
-/// Whether two objects have the same members, but for those that may differ; copies nothing.
+/// Whether two objects are equal except for members where `may` allows a difference; copies nothing.
 fn same_but(a: Option<&Value>, b: Option<&Value>, may: &dyn Fn(&str, &Value, &Value) -> bool) -> bool {
     let (Some(a), Some(b)) = (a.and_then(Value::as_object), b.and_then(Value::as_object)) else {
         return a == b;
@@ -23,14 +23,14 @@ fn same_but(a: Option<&Value>, b: Option<&Value>, may: &dyn Fn(&str, &Value, &Va
     a.len() == b.len() && both.all(|((key, a), (other, b))| key == other && (a == b || may(key, a, b)))
 }
 
-/// Whether nothing of a pod changed that its checks look at, but names of images, and those to good ones: nearly every
-/// change of a pod is of its labels or status.
+/// Whether nothing changed that the checks of a pod read, except for image names that are valid. Most updates
+/// change labels or the status only.
 pub(crate) fn is_unchanged_since_validation(new: &Value, old: &Value) -> bool {
     new.at(&["metadata", "annotations"]) == old.at(&["metadata", "annotations"])
         && differ_in_images(new, old, &|image| !image.is_empty() && image.trim() == image)
 }
 
-/// Whether the specs of two pods are the same but for names of images, and those that differ are good.
+/// Whether two specs are equal except for image names, and those that differ are valid.
 fn differ_in_images(new: &Value, old: &Value, good: &dyn Fn(&str) -> bool) -> bool {
     let is_image = |key: &str, new: &Value, _: &Value| key == "image" && new.as_str().is_some_and(good);
     let in_images = |key: &str, new: &Value, old: &Value| {
@@ -45,7 +45,8 @@ fn same_lists_but(new: &Value, old: &Value, may: &dyn Fn(&str, &Value, &Value) -
     new.len() == old.len() && new.iter().zip(old).all(|(new, old)| same_but(Some(new), Some(old), may))
 }
 
-/// A pod: images, a shorter deadline, more tolerations, fewer scheduling gates; and while it has gates, where it may run.
+/// Images, an earlier deadline, more tolerations and fewer scheduling gates are allowed, and while there are
+/// gates, narrower node selection.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     for part in ["containers", "initContainers"] {
@@ -61,7 +62,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         }
     }
     fixed_annotations(new, old, &mut errors);
-    // Nearly every change of a pod is none of its spec, or one of images, which may change.
+    // Fast path: most updates leave the spec unchanged or change images only, which is allowed.
     if differ_in_images(new, old, &|_| true) {
         return errors;
     }
@@ -82,7 +83,7 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Annotations that stay what they were at birth.
+/// Annotations that are immutable after creation.
 fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     const FIXED: [(fn(&str) -> bool, &str); 2] = [
         (|key| key.starts_with(APP_ARMOR_ANNOTATION), "AppArmor annotations"),
@@ -111,9 +112,9 @@ fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-/// The new spec with what may have changed put back.
+/// The old spec with all fields that may change taken from the new one.
 fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Value {
-    // The spec alone: what owns the fields is as much again.
+    // Only the spec is cloned: managedFields are as large again.
     let mut munged = Value::object();
     if let (Some(munged), Some(spec)) = (munged.as_object_mut(), new.get("spec")) {
         munged.insert("spec", spec.clone());
@@ -148,7 +149,7 @@ fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Va
     munged.as_object_mut().and_then(|munged| munged.remove("spec")).unwrap_or_default()
 }
 
-/// What a waiting pod wants of nodes can become more, never less or something else.
+/// Node affinity of a gated pod can only become more restrictive.
 fn node_affinity(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     const PATH: &str =
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
@@ -175,7 +176,7 @@ fn node_affinity(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A deadline can be set, and moved nearer; true when nothing else need be looked at.
+/// A deadline can be set or shortened; returns whether validation ends here.
 fn deadline(new: &Value, old: &Value, errors: &mut Vec<Cause>) -> bool {
     const PATH: &str = "spec.activeDeadlineSeconds";
     let seconds = |pod: &Value| at(pod, PATH).and_then(Value::as_int);
@@ -200,7 +201,7 @@ fn deadline(new: &Value, old: &Value, errors: &mut Vec<Cause>) -> bool {
     }
 }
 
-/// Tolerations can be added; of those that are there only the seconds can change.
+/// Tolerations can be added; existing ones can only change `tolerationSeconds`.
 fn tolerations<'a>(new: &'a [Value], old: &'a [Value], errors: &mut Vec<Cause>) {
     let without_seconds =
         |toleration: &'a Value| ["key", "operator", "value", "effect"].map(|key| text(toleration, key));

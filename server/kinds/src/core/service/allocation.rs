@@ -1,6 +1,8 @@
-//! Cluster IPs, IP families and node ports of a Service: which ones it needs, which ones it keeps. The server allocates them.
+//! Cluster IPs, IP families and node ports of a Service: which ones it needs, which ones it keeps. The server
+//! allocates them.
 //!
-//! Upstream: kubernetes `pkg/registry/core/service/strategy.go` and `pkg/registry/core/service/storage/alloc.go`.
+//! Upstream: kubernetes `pkg/registry/core/service/strategy.go` and
+//! `pkg/registry/core/service/storage/alloc.go`.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,12 +14,12 @@ use plinth_codec::{Map, Value};
 use crate::checks::address;
 use crate::core::service::families;
 
-/// The cluster IP of a Service that wants none.
+/// `clusterIP` of a headless Service.
 const NONE: &str = "None";
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
-/// Where a node port is written.
+/// A field that holds a node port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodePortField {
     /// An entry of `spec.ports`.
@@ -57,7 +59,7 @@ fn ports(service: &Value) -> &[Value] {
     service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default()
 }
 
-/// The node port of an entry, as it was written: perhaps one that no port can be; 0 without.
+/// The node port of an entry, not validated; 0 if absent.
 fn node_port(port: &Value) -> i64 {
     port.get("nodePort").and_then(Value::as_int).unwrap_or(0)
 }
@@ -76,7 +78,7 @@ fn has_node_ports(service: &Value) -> bool {
     matches!(text(service, "type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether each entry gets a node port.
+/// Whether a node port is allocated for each entry.
 fn needs_node_ports(service: &Value) -> bool {
     let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
     match text(service, "type") {
@@ -103,12 +105,12 @@ fn cluster_ip_texts(service: &Value) -> Vec<&str> {
     }
 }
 
-/// `spec.clusterIPs` as error messages show it.
+/// `spec.clusterIPs` for error messages.
 pub fn cluster_ips(service: &Value) -> Value {
     texts(service, "clusterIPs").into_iter().map(Value::from).collect::<Vec<_>>().into()
 }
 
-/// The cluster addresses that a Service names, in order.
+/// The cluster IPs of a Service, in order.
 pub fn addresses(service: &Value) -> Vec<IpAddr> {
     if !needs_address(service) {
         return Vec::new();
@@ -116,7 +118,7 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     cluster_ip_texts(service).iter().filter_map(|ip| ip.parse().ok()).collect()
 }
 
-/// The node ports that a Service has, each once.
+/// The node ports of a Service, without duplicates.
 pub fn node_ports(service: &Value) -> Vec<u16> {
     let written = ports(service).iter().map(node_port).chain([health_port(service)]);
     let mut all: Vec<u16> = written.filter_map(|port| u16::try_from(port).ok()).filter(|p| *p != 0).collect();
@@ -125,8 +127,8 @@ pub fn node_ports(service: &Value) -> Vec<u16> {
     all
 }
 
-/// The node ports that a Service asks for, be they ports or not. One for health checks is asked for once: it stays as long as
-/// there are checks (`old`: the Service before).
+/// The node ports that a Service requests, not validated. That of health checks is requested once: it is kept
+/// as long as the Service has health checks (`old` is the stored Service).
 pub fn wanted_node_ports(service: &Value, old: Option<&Value>) -> Vec<(NodePortField, i64)> {
     if !has_node_ports(service) {
         return Vec::new();
@@ -137,25 +139,25 @@ pub fn wanted_node_ports(service: &Value, old: Option<&Value>) -> Vec<(NodePortF
     listed.chain(health).filter(|(_, port)| *port != 0).collect()
 }
 
-/// Where node ports are missing.
+/// The fields for which a node port must be allocated.
 pub fn missing_node_ports(service: &Value) -> Vec<NodePortField> {
-    let mut places = Vec::new();
+    let mut fields = Vec::new();
     if needs_node_ports(service) {
         let listed = ports(service).iter().enumerate().filter(|(_, port)| node_port(port) == 0);
-        places.extend(listed.map(|(i, _)| NodePortField::Port(i)));
+        fields.extend(listed.map(|(i, _)| NodePortField::Port(i)));
     }
     if needs_health_check(service) && health_port(service) == 0 {
-        places.push(NodePortField::HealthCheck);
+        fields.push(NodePortField::HealthCheck);
     }
-    places
+    fields
 }
 
-/// The node ports that entries of one port number have in common, whatever their protocols.
+/// Node ports by port number: entries of the same number and different protocols share one.
 #[derive(Debug)]
 pub struct SharedPorts(HashMap<i64, u16>);
 
 impl SharedPorts {
-    /// Those that are there by now.
+    /// The node ports that the Service has.
     pub fn of(service: &Value) -> SharedPorts {
         let mut shared = HashMap::new();
         for port in ports(service) {
@@ -166,15 +168,15 @@ impl SharedPorts {
         SharedPorts(shared)
     }
 
-    /// The one that another entry of that port number has.
-    pub fn find(&self, service: &Value, place: &NodePortField) -> Option<u16> {
-        let NodePortField::Port(index) = place else { return None };
+    /// The node port of another entry with the same port number.
+    pub fn find(&self, service: &Value, port_field: &NodePortField) -> Option<u16> {
+        let NodePortField::Port(index) = port_field else { return None };
         self.0.get(&number(ports(service).get(*index)?)).copied()
     }
 
-    /// Notes one that was found.
-    pub fn add(&mut self, service: &Value, place: &NodePortField, found: u16) {
-        if let NodePortField::Port(index) = place {
+    /// Records an allocated node port.
+    pub fn add(&mut self, service: &Value, port_field: &NodePortField, found: u16) {
+        if let NodePortField::Port(index) = port_field {
             self.0.extend(ports(service).get(*index).map(|port| (number(port), found)));
         }
     }
@@ -184,10 +186,10 @@ fn number(port: &Value) -> i64 {
     port.get("port").and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Writes a node port that was found.
-pub fn set_node_port(service: &mut Value, place: &NodePortField, port: u16) {
+/// Sets a node port.
+pub fn set_node_port(service: &mut Value, port_field: &NodePortField, port: u16) {
     let spec = service.object_at_mut(&["spec"]);
-    let target = match place {
+    let target = match port_field {
         NodePortField::HealthCheck => spec.map(|spec| (spec, "healthCheckNodePort")),
         NodePortField::Port(index) => spec
             .and_then(|spec| spec.get_mut("ports"))
@@ -201,7 +203,7 @@ pub fn set_node_port(service: &mut Value, place: &NodePortField, port: u16) {
     }
 }
 
-/// The families that a Service wants an address of and has none.
+/// The IP families for which a cluster IP must be allocated.
 pub fn missing_families(service: &Value) -> Vec<String> {
     if !needs_address(service) || is_headless(service) {
         return Vec::new();
@@ -210,7 +212,7 @@ pub fn missing_families(service: &Value) -> Vec<String> {
     texts(service, "ipFamilies").into_iter().filter(|f| !have.contains(f)).map(str::to_owned).collect()
 }
 
-/// Writes the cluster addresses.
+/// Sets `clusterIP` and `clusterIPs`.
 pub fn set_addresses(service: &mut Value, addresses: &[IpAddr]) {
     if !needs_address(service) || is_headless(service) || addresses.is_empty() {
         return;
@@ -222,8 +224,8 @@ pub fn set_addresses(service: &mut Value, addresses: &[IpAddr]) {
     }
 }
 
-/// Makes `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` agree, with what the old Service had and what
-/// the cluster has (`cluster`: its families, the primary one first).
+/// Defaults `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` from each other, from the old
+/// Service, and from the families of the cluster (`cluster`, primary first).
 pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Vec<Cause> {
     let old = old.filter(|old| needs_address(old));
     if let Some(old) = old {
@@ -248,11 +250,11 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     choose_families(service, cluster)
 }
 
-/// What is wrong with the addresses that a Service names; those that it had are let through (kubernetes
+/// Errors of the requested cluster IPs; those of the old Service are accepted (kubernetes
 /// `ValidateServiceClusterIPsRelatedFields`).
 fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     const PATH: &str = "spec.clusterIPs";
-    const MOST: usize = 2;
+    const MAX: usize = 2;
     let (first, all) = (text(service, "clusterIP"), texts(service, "clusterIPs"));
     let mut errors = Vec::new();
     let mut refuse = |why: &str| errors.push(field::invalid(PATH, cluster_ips(service), why));
@@ -264,8 +266,8 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     if all.len() > 1 && all.first() == Some(&NONE) {
         refuse("'None' must be the first and only value");
     }
-    if all.len() > MOST {
-        refuse(&format!("may only hold up to {MOST} values"));
+    if all.len() > MAX {
+        refuse(&format!("may only hold up to {MAX} values"));
         return errors;
     }
     let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
@@ -283,7 +285,7 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     errors
 }
 
-/// Whether clients outside of the cluster get to the Service.
+/// Whether the Service is reachable from outside the cluster.
 fn is_external(service: &Value) -> bool {
     match text(service, "type") {
         "NodePort" | "LoadBalancer" => true,
@@ -349,7 +351,7 @@ fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
     Vec::new()
 }
 
-/// What the server assigned stays where the client left it out.
+/// Copies allocated values from the old Service where the client omits them.
 fn keep_assigned(service: &mut Value, old: &Value) {
     if needs_address(service) {
         let same_ip =
@@ -364,23 +366,23 @@ fn keep_assigned(service: &mut Value, old: &Value) {
     }
     if needs_node_ports(service) && needs_node_ports(old) {
         let mut used: HashSet<u16> = node_ports(service).into_iter().collect();
-        // Of several with one name the first counts.
+        // Of several ports with the same name the first one is used.
         let had = |port| u16::try_from(node_port(port)).unwrap_or(0);
         let named: HashMap<Option<&str>, u16> =
             ports(old).iter().rev().map(|port| (port.str_at(&["name"]), had(port))).collect();
         let found: Vec<(NodePortField, Option<u16>)> = missing_node_ports(service)
             .into_iter()
-            .map(|place| match place {
+            .map(|port_field| match port_field {
                 NodePortField::Port(i) => {
                     let name = ports(service).get(i).and_then(|port| port.str_at(&["name"]));
-                    (place, named.get(&name).copied())
+                    (port_field, named.get(&name).copied())
                 }
-                NodePortField::HealthCheck => (place, None),
+                NodePortField::HealthCheck => (port_field, None),
             })
             .collect();
-        for (place, port) in found {
+        for (port_field, port) in found {
             if let Some(port) = port.filter(|port| *port != 0 && used.insert(*port)) {
-                set_node_port(service, &place, port);
+                set_node_port(service, &port_field, port);
             }
         }
     }
@@ -404,7 +406,7 @@ fn keep(spec: &mut Map, old: &Value, key: &str) {
     }
 }
 
-/// Fields that only make sense for the old type go with it, unless the client changed them just now.
+/// Drops fields that the new type does not have, unless the client changed them.
 pub(crate) fn prepare_for_update(new: &mut Value, old: &Value) {
     let mut dropped: Vec<&str> = Vec::new();
     if needs_address(old) && text(new, "type") == "ExternalName" {
@@ -495,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_was_assigned_and_drops_what_the_type_does_not_have() {
+    fn an_update_keeps_allocated_values_and_drops_fields_of_the_old_type() {
         let old = parse(
             r#"{"spec":{"type":"NodePort","clusterIP":"10.0.0.9","clusterIPs":["10.0.0.9"],"ipFamilies":["IPv4"],
             "ipFamilyPolicy":"SingleStack","ports":[{"name":"a","port":1,"nodePort":30001}]}}"#,
@@ -514,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_is_told_as_it_was_written() {
+    fn requested_node_ports_are_returned_unvalidated() {
         let balanced = r#""type":"LoadBalancer","externalTrafficPolicy":"Local""#;
         // spec, spec before, ports with their paths
         let rows: [(String, Option<&str>, &[(&str, i64)]); 6] = [
@@ -545,7 +547,7 @@ mod tests {
             let old = old.map(|old| parse(&format!(r#"{{"spec":{old}}}"#)));
             let wanted = wanted_node_ports(&service, old.as_ref());
             let wanted: Vec<(String, i64)> =
-                wanted.iter().map(|(place, port)| (place.path(), *port)).collect();
+                wanted.iter().map(|(port_field, port)| (port_field.path(), *port)).collect();
             let wanted: Vec<(&str, i64)> = wanted.iter().map(|(path, port)| (path.as_str(), *port)).collect();
             assert_eq!(wanted, expected, "{spec}");
         }

@@ -5,13 +5,13 @@ pub mod allocation;
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, Place};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::ports::{is_port, port_or_name, PORT};
 use crate::checks::Check::{self, By, Enum, OneOf, RequiredOneOf};
-use crate::checks::{address, rule, validate};
+use crate::checks::{address, check_text, validate};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach, When};
 use crate::defaults::Literal::{Bool, EmptyObject, Int, Str};
@@ -24,7 +24,7 @@ use crate::warnings::{annotation, Warnings};
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::Label,
     create_on_update: true,
-    answers_deleted_object: true,
+    returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_update: allocation::prepare_for_update,
     checks: CHECKS,
@@ -87,7 +87,7 @@ fn default_target_port(port: &mut Map) {
     }
 }
 
-/// Services that are reached from outside say how that traffic is spread.
+/// `externalTrafficPolicy` has a default where the Service is reachable from outside the cluster.
 fn default_external_traffic(object: &mut Map) {
     let kind = defaults::at(object, "spec.type").and_then(Value::as_str);
     let has_addresses =
@@ -123,7 +123,7 @@ const CHECKS: &[Check] = &[
     Enum("spec.trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]),
 ];
 
-fn has_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn has_ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let headless = text(service, "spec.clusterIP") == "None";
     let external = text(service, "spec.type") == "ExternalName";
     if list(service, "spec.ports").is_empty() && !headless && !external {
@@ -131,7 +131,7 @@ fn has_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let all = list(service, "spec.ports");
     let mut names_seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
@@ -156,13 +156,13 @@ fn ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
         validate(&[RequiredOneOf("protocol", supported)], port, format_args!("{path}."), errors);
         port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), errors);
         if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-            rule(format_args!("{path}.appProtocol"), protocol, names::qualified_name_errors, errors);
+            check_text(format_args!("{path}.appProtocol"), protocol, names::qualified_name_errors, errors);
         }
     }
     let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
         if !seen.insert((at(port, "port").and_then(Value::as_int), text(port, "protocol"))) {
-            // Upstream shows the key that it compares by: an empty port but for number and protocol.
+            // Upstream reports the key that it compares: a port with number and protocol only.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
                 text(port, "protocol"),
@@ -173,7 +173,7 @@ fn ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn external_name(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn external_name(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if text(service, "spec.type") != "ExternalName" {
         return;
     }
@@ -190,9 +190,9 @@ fn is(service: &Value, kind: &str) -> bool {
     text(service, "spec.type") == kind
 }
 
-fn session_affinity(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn session_affinity(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.sessionAffinityConfig";
-    const LONGEST: i64 = 86_400;
+    const MAX_LENGTH: i64 = 86_400;
     const NEEDED: &str = "when session affinity type is ClientIP";
     let config = at(service, PATH);
     match text(service, "spec.sessionAffinity") {
@@ -212,8 +212,8 @@ fn session_affinity(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
             let here = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
             match int(service, here) {
                 None => errors.push(field::required(here, NEEDED)),
-                Some(seconds) if !(1..=LONGEST).contains(&seconds) => {
-                    let why = format!("must be greater than 0 and less than {LONGEST}");
+                Some(seconds) if !(1..=MAX_LENGTH).contains(&seconds) => {
+                    let why = format!("must be greater than 0 and less than {MAX_LENGTH}");
                     errors.push(field::invalid(here, seconds, &why));
                 }
                 Some(_) => {}
@@ -223,8 +223,8 @@ fn session_affinity(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// What is wrong with the families that a Service asks for; also asked before addresses are found for it.
-pub(crate) fn families(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Validates IP families and policy; also runs before cluster IPs are allocated.
+pub(crate) fn families(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.ipFamilies";
     let mut seen = HashSet::new();
     for (i, family) in texts(service, PATH).iter().enumerate() {
@@ -259,13 +259,13 @@ pub(crate) fn families(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn external_ips(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn external_ips(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, ip) in texts(service, "spec.externalIPs").iter().enumerate() {
         address::endpoint(ip, format_args!("spec.externalIPs[{i}]"), errors);
     }
 }
 
-fn node_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn node_ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in list(service, "spec.ports").iter().enumerate() {
         let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
@@ -281,8 +281,8 @@ fn node_ports(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Upstream names the field as its structs do.
-fn source_ranges(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+/// Upstream reports the field by its Go name.
+fn source_ranges(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.LoadBalancerSourceRanges";
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -308,7 +308,7 @@ fn source_ranges(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn load_balancer(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn load_balancer(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     let balanced = is(service, "LoadBalancer");
     if at(service, "spec.allocateLoadBalancerNodePorts").is_some() && !balanced {
@@ -316,21 +316,21 @@ fn load_balancer(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
     match at(service, "spec.loadBalancerClass").and_then(Value::as_str) {
         Some(class) if balanced => {
-            rule(format_args!("spec.loadBalancerClass"), class, names::qualified_name_errors, errors);
+            check_text(format_args!("spec.loadBalancerClass"), class, names::qualified_name_errors, errors);
         }
         Some(_) => errors.push(field::forbidden("spec.loadBalancerClass", WHY)),
         None => {}
     }
 }
 
-/// Whether clients outside the cluster get to the Service.
+/// Whether the Service is reachable from outside the cluster.
 fn is_external(service: &Value) -> bool {
     is(service, "LoadBalancer")
         || is(service, "NodePort")
         || is(service, "ClusterIP") && !list(service, "spec.externalIPs").is_empty()
 }
 
-fn external_traffic(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
+fn external_traffic(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const PATH: &str = "spec.externalTrafficPolicy";
     const HEALTH: &str = "spec.healthCheckNodePort";
     let policy = text(service, PATH);
@@ -351,7 +351,7 @@ fn external_traffic(service: &Value, _: Place<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// A Service keeps its first cluster address as long as its type has one.
+/// The primary cluster IP is immutable while the type has one.
 fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     let ip = |service: &Value| at(service, "spec.clusterIP").and_then(Value::as_str).map(str::to_owned);
     let external = |service: &Value| text(service, "spec.type") == "ExternalName";
@@ -376,7 +376,7 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
-/// Where a load balancer can be reached; only a Service of that type has one.
+/// Validates `status.loadBalancer`, which only the type `LoadBalancer` can have.
 fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
     const PATH: &str = "status.loadBalancer.ingress";
     if text(new, "spec.type") != "LoadBalancer" && !list(new, PATH).is_empty() {
