@@ -10,6 +10,7 @@ use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
+use crate::checks::check_text;
 use crate::path::{at, list, text};
 
 /// Maximum number of match conditions.
@@ -51,8 +52,7 @@ pub(crate) fn match_conditions(owner: &Value, path: FieldPath<'_>, params: bool,
             errors.push(field::required(path, ""));
             continue;
         }
-        let bad = names::qualified_name_errors(name);
-        errors.extend(bad.iter().map(|why| field::invalid(path, name, why)));
+        check_text(path, name, names::qualified_name_errors, errors);
         if !seen.insert(name) {
             errors.push(field::duplicate(path, name));
         }

@@ -7,6 +7,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
+use crate::checks::check_text;
 use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, Selector};
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Str};
@@ -54,8 +55,7 @@ fn resource_names(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, name) in present_texts(rule, "resourceNames").into_iter().enumerate() {
         let path = format_args!("{path}resourceNames[{i}]");
-        let bad = names::path_segment_errors(name);
-        errors.extend(bad.iter().map(|why| field::invalid(path, name, why)));
+        check_text(path, name, names::path_segment_errors, errors);
         if !seen.insert(name) {
             errors.push(field::duplicate(path, name));
         }

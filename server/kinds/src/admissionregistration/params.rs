@@ -4,8 +4,8 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
-use crate::checks::validate;
 use crate::checks::Check::{RequiredOneOf, Selector};
+use crate::checks::{check_text, validate};
 use crate::path::{at, text};
 
 pub(crate) fn param_kind(kind: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
@@ -42,8 +42,7 @@ pub(crate) fn param_ref(reference: &Value, path: FieldPath<'_>, errors: &mut Vec
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
     let (name, selector) = (text(reference, "name"), at(reference, "selector"));
     if !name.is_empty() {
-        let bad = names::path_segment_errors(name);
-        errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+        check_text(format_args!("{path}name"), name, names::path_segment_errors, errors);
         if selector.is_some() {
             errors.push(field::forbidden(format_args!("{path}name"), EXCLUSIVE));
         }

@@ -41,6 +41,8 @@ pub enum Check {
     Port(&'static str),
     /// A string that is not empty must pass the function, which returns its errors.
     Text(&'static str, fn(&str) -> Vec<String>),
+    /// A string that is set, even to an empty value, must pass the function.
+    OptionalText(&'static str, fn(&str) -> Vec<String>),
     /// As `Text`, and the string must not be empty.
     RequiredText(&'static str, fn(&str) -> Vec<String>),
     /// The elements of the list must be unique by that field.
@@ -89,6 +91,11 @@ pub(crate) fn validate(checks: &[Check], object: &Value, path: FieldPath<'_>, er
                 number(check, object, path, errors);
             }
             Check::Text(key, rule) => text_rule(object, path, key, rule, errors),
+            Check::OptionalText(key, rule) => {
+                if let Some(given) = at(object, key).and_then(Value::as_str) {
+                    check_text(format_args!("{path}{key}"), given, rule, errors);
+                }
+            }
             Check::RequiredText(key, rule) => {
                 if text(object, key).is_empty() {
                     errors.push(field::required(format_args!("{path}{key}"), ""));
@@ -185,7 +192,7 @@ fn text_rule(
 ) {
     let given = text(object, key);
     if !given.is_empty() {
-        errors.extend(rule(given).iter().map(|why| field::invalid(format_args!("{path}{key}"), given, why)));
+        check_text(format_args!("{path}{key}"), given, rule, errors);
     }
 }
 

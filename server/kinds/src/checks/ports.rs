@@ -5,7 +5,7 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::check_text;
-use crate::path::at;
+use crate::checks::Check::{self, OptionalText, RequiredOneOf};
 
 /// Message for an invalid port number.
 pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
@@ -14,14 +14,12 @@ pub(crate) fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)
 }
 
-pub(crate) fn app_protocol(port: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-        check_text(format_args!("{path}appProtocol"), protocol, names::qualified_name_errors, errors);
-    }
-}
-
 /// Valid protocols.
 pub(crate) const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+
+/// Checks of the protocols of a port of Endpoints and EndpointSlices.
+pub(crate) const PROTOCOL_CHECKS: &[Check] =
+    &[RequiredOneOf("protocol", PROTOCOLS), OptionalText("appProtocol", names::qualified_name_errors)];
 
 /// Validates a port that is given by number or by name.
 pub(crate) fn port_or_name(port: Option<&Value>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {

@@ -4,8 +4,8 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
-use crate::checks::ports::{app_protocol, is_port, PORT, PROTOCOLS};
-use crate::checks::Check::{self, By, Each, RequiredOneOf};
+use crate::checks::ports::{is_port, PORT, PROTOCOL_CHECKS};
+use crate::checks::Check::{self, By, Each};
 use crate::checks::{address, check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
@@ -58,7 +58,7 @@ fn subset(subset: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         if !is_port(number) {
             errors.push(field::invalid(format_args!("{here}port"), number, PORT));
         }
-        validate(&[RequiredOneOf("protocol", PROTOCOLS), By(app_protocol)], port, here, errors);
+        validate(PROTOCOL_CHECKS, port, here, errors);
     }
 }
 

@@ -7,7 +7,7 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By};
-use crate::checks::{address, quantities};
+use crate::checks::{address, check_text, quantities};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, IfPresent, RoundQuantities};
 use crate::path::{at, list, text, texts};
@@ -92,11 +92,9 @@ fn taints(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, taint) in list(node, "spec.taints").iter().enumerate() {
         let path = format_args!("metadata.taints[{i}]");
         let key = text(taint, "key");
-        let bad = names::qualified_name_errors(key);
-        errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.key"), key, why)));
+        check_text(format_args!("{path}.key"), key, names::qualified_name_errors, errors);
         let value = text(taint, "value");
-        let bad = names::label_value_errors(value);
-        errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.value"), value, why)));
+        check_text(format_args!("{path}.value"), value, names::label_value_errors, errors);
         if !seen.insert((key, text(taint, "effect"))) {
             let mut error = field::duplicate(path, taint.clone());
             error.message += ": taints must be unique by key and effect pair";

@@ -6,12 +6,12 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
-use crate::checks::ports::{app_protocol, PROTOCOLS};
-use crate::checks::Check::{self, By, RequiredOneOf};
+use crate::checks::ports::PROTOCOL_CHECKS;
+use crate::checks::Check::{self, By, OptionalText, RequiredOneOf, Text};
 use crate::checks::{address, check_text, validate};
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::{OptionalStr, Str};
-use crate::path::{at, list, text, texts};
+use crate::path::{list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::address::warn_ips;
 use crate::warnings::{is_made_by, Warnings};
@@ -89,12 +89,11 @@ fn endpoints(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
         for (j, given) in addresses.iter().enumerate() {
             endpoint_address(text(slice, "addressType"), given, here, j, errors);
         }
-        if let Some(name) = at(endpoint, "nodeName").and_then(Value::as_str) {
-            check_text(format_args!("{path}nodeName"), name, names::dns1123_subdomain_errors, errors);
-        }
-        if let Some(name) = at(endpoint, "hostname").and_then(Value::as_str) {
-            check_text(format_args!("{path}hostname"), name, names::dns1123_label_errors, errors);
-        }
+        let host_names = &[
+            OptionalText("nodeName", names::dns1123_subdomain_errors),
+            OptionalText("hostname", names::dns1123_label_errors),
+        ];
+        validate(host_names, endpoint, path, errors);
         type Rule = fn(&str) -> Vec<String>;
         let hints: [(&str, Rule); 2] =
             [("forZones", names::label_value_errors), ("forNodes", names::dns1123_subdomain_errors)];
@@ -128,13 +127,11 @@ fn ports(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let mut seen = HashSet::new();
     for (i, port) in ports.iter().enumerate() {
         let (name, path) = (text(port, "name"), format_args!("ports[{i}]."));
-        if !name.is_empty() {
-            check_text(format_args!("{path}name"), name, names::dns1123_label_errors, errors);
-        }
+        validate(&[Text("name", names::dns1123_label_errors)], port, path, errors);
         if !seen.insert(name) {
             errors.push(field::duplicate(format_args!("{path}name"), name));
         }
-        validate(&[RequiredOneOf("protocol", PROTOCOLS), By(app_protocol)], port, path, errors);
+        validate(PROTOCOL_CHECKS, port, path, errors);
     }
 }
 

@@ -5,8 +5,8 @@ use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, port_name_errors, PORT};
-use crate::checks::Check::{self, By, Each, In};
-use crate::checks::{address, check_text};
+use crate::checks::Check::{self, By, Each, In, OptionalText, RequiredText, Text};
+use crate::checks::{address, check_text, validate};
 use crate::load_balancer_status;
 use crate::path::{at, int, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE};
@@ -22,15 +22,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 };
 
 const CHECKS: &[Check] = &[
-    Each("spec.tls", &[By(certificate)]),
+    Each("spec.tls", &[By(tls_hosts), Text("secretName", names::dns1123_subdomain_errors)]),
     By(has_backend_or_rules),
     In("spec.defaultBackend", &[By(backend)]),
     Each("spec.rules", &[By(host), By(paths)]),
-    By(|ingress, _, errors| {
-        if let Some(class) = at(ingress, "spec.ingressClassName").and_then(Value::as_str) {
-            check_text(format_args!("spec.ingressClassName"), class, names::dns1123_subdomain_errors, errors);
-        }
-    }),
+    OptionalText("spec.ingressClassName", names::dns1123_subdomain_errors),
 ];
 
 fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
@@ -45,13 +41,9 @@ fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn certificate(tls: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn tls_hosts(tls: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     for (i, host) in texts(tls, "hosts").iter().enumerate() {
         host_rule(host, format_args!("{path}hosts[{i}]"), errors);
-    }
-    let secret = text(tls, "secretName");
-    if !secret.is_empty() {
-        check_text(format_args!("{path}secretName"), secret, names::dns1123_subdomain_errors, errors);
     }
 }
 
@@ -127,6 +119,13 @@ fn path_of_rule(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
+/// Checks of a reference to an object of any kind.
+pub(crate) const REFERENCE: &[Check] = &[
+    Text("apiGroup", names::dns1123_subdomain_errors),
+    RequiredText("kind", names::path_segment_errors),
+    RequiredText("name", names::path_segment_errors),
+];
+
 fn backend(backend: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let parent = ParentPath(path);
     match (at(backend, "service"), at(backend, "resource")) {
@@ -138,28 +137,14 @@ fn backend(backend: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         }
         (Some(service), None) => service_backend(service, parent, path, errors),
         (None, Some(resource)) => {
-            let path = format_args!("{path}resource.");
-            let group = text(resource, "apiGroup");
-            if !group.is_empty() {
-                check_text(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
-            }
-            for key in ["kind", "name"] {
-                match text(resource, key) {
-                    "" => errors.push(field::required(format_args!("{path}{key}"), "")),
-                    given => {
-                        check_text(format_args!("{path}{key}"), given, names::path_segment_errors, errors)
-                    }
-                }
-            }
+            validate(REFERENCE, resource, format_args!("{path}resource."), errors);
         }
     }
 }
 
 fn service_backend(service: &Value, parent: ParentPath<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match text(service, "name") {
-        "" => errors.push(field::required(format_args!("{path}service.name"), "")),
-        name => check_text(format_args!("{path}service.name"), name, names::dns1123_label_errors, errors),
-    }
+    let name = RequiredText("name", names::dns1123_label_errors);
+    validate(&[name], service, format_args!("{path}service."), errors);
     let number = int(service, "port.number").unwrap_or(0);
     match (number, text(service, "port.name")) {
         (0, "") => errors.push(field::required(parent, "port name or number is required")),

@@ -9,6 +9,7 @@ use crate::checks::qualified_names::domain_prefixed_path;
 use crate::checks::Check::{self, By, In};
 use crate::defaults::DefaultRule::{self, Field, IfPresent};
 use crate::defaults::Literal::OptionalStr;
+use crate::networking::ingress::REFERENCE;
 use crate::path::{at, text};
 use crate::strategy::{Generation, Strategy, BASE};
 
@@ -32,20 +33,11 @@ const CHECKS: &[Check] = &[
         }
         domain_prefixed_path(controller, format_args!("{PATH}"), errors);
     }),
-    In("spec.parameters", &[By(class_parameters)]),
+    In("spec.parameters", REFERENCE),
+    In("spec.parameters", &[By(parameters_scope)]),
 ];
 
-fn class_parameters(parameters: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let group = text(parameters, "apiGroup");
-    if !group.is_empty() {
-        check_text(format_args!("{path}apiGroup"), group, names::dns1123_subdomain_errors, errors);
-    }
-    for key in ["kind", "name"] {
-        match text(parameters, key) {
-            "" => errors.push(field::required(format_args!("{path}{key}"), "")),
-            given => check_text(format_args!("{path}{key}"), given, names::path_segment_errors, errors),
-        }
-    }
+fn parameters_scope(parameters: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (scope, namespace) = (text(parameters, "scope"), at(parameters, "namespace").and_then(Value::as_str));
     let here = format_args!("{path}namespace");
     match (scope, namespace) {

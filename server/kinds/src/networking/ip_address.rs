@@ -3,8 +3,8 @@
 use plinth_api::field;
 use plinth_codec::names;
 
-use crate::checks::Check::{self, By};
-use crate::checks::{address, check_text};
+use crate::checks::Check::{self, By, RequiredText, Text};
+use crate::checks::{address, validate};
 use crate::path::{at, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
@@ -21,18 +21,12 @@ const CHECKS: &[Check] = &[By(|object, _, errors| {
         errors.push(field::required(PATH, ""));
         return;
     };
-    let group = text(parent, "group");
-    if !group.is_empty() {
-        check_text(format_args!("{PATH}.group"), group, names::dns1123_subdomain_errors, errors);
-    }
-    for key in ["resource", "name"] {
-        match text(parent, key) {
-            "" => errors.push(field::required(format_args!("{PATH}.{key}"), "")),
-            given => check_text(format_args!("{PATH}.{key}"), given, names::path_segment_errors, errors),
-        }
-    }
-    match text(parent, "namespace") {
-        "" => {}
-        given => check_text(format_args!("{PATH}.namespace"), given, names::path_segment_errors, errors),
-    }
+    validate(PARENT, parent, format_args!("{PATH}."), errors);
 })];
+
+const PARENT: &[Check] = &[
+    Text("group", names::dns1123_subdomain_errors),
+    RequiredText("resource", names::path_segment_errors),
+    RequiredText("name", names::path_segment_errors),
+    Text("namespace", names::path_segment_errors),
+];

@@ -9,8 +9,8 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::immutable::IMMUTABLE;
-use crate::checks::ports::{is_port, port_or_name, PORT};
-use crate::checks::Check::{self, By, Enum, OneOf, RequiredOneOf};
+use crate::checks::ports::{is_port, port_or_name, PORT, PROTOCOLS};
+use crate::checks::Check::{self, By, Enum, OneOf, OptionalText, RequiredOneOf};
 use crate::checks::{address, check_text, validate};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach, When};
@@ -142,8 +142,7 @@ fn ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
                 errors.push(field::required(format_args!("{path}.name"), ""));
             }
         } else {
-            let bad = names::dns1123_label_errors(name);
-            errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}.name"), name, why)));
+            check_text(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
             if !names_seen.insert(name) {
                 errors.push(field::duplicate(format_args!("{path}.name"), name));
             }
@@ -152,12 +151,10 @@ fn ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
         if !is_port(number) {
             errors.push(field::invalid(format_args!("{path}.port"), number, PORT));
         }
-        let supported = &["SCTP", "TCP", "UDP"];
-        validate(&[RequiredOneOf("protocol", supported)], port, format_args!("{path}."), errors);
+        validate(&[RequiredOneOf("protocol", PROTOCOLS)], port, format_args!("{path}."), errors);
         port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), errors);
-        if let Some(protocol) = at(port, "appProtocol").and_then(Value::as_str) {
-            check_text(format_args!("{path}.appProtocol"), protocol, names::qualified_name_errors, errors);
-        }
+        let app_protocol = OptionalText("appProtocol", names::qualified_name_errors);
+        validate(&[app_protocol], port, format_args!("{path}."), errors);
     }
     let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
@@ -181,8 +178,7 @@ fn external_name(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if name.is_empty() {
         errors.push(field::required("spec.externalName", ""));
     } else {
-        let bad = names::dns1123_subdomain_errors(name);
-        errors.extend(bad.iter().map(|why| field::invalid("spec.externalName", name, why)));
+        check_text(format_args!("spec.externalName"), name, names::dns1123_subdomain_errors, errors);
     }
 }
 
