@@ -59,7 +59,7 @@ pub use apiextensions::custom_resource_definition;
 pub use autoscaling::horizontal_pod_autoscaler::default_metric;
 pub use certificates::certificate_signing_request;
 pub use checks::{quantities, Check};
-pub use core::pod::quality_of_service;
+pub use core::pod::qos::quality_of_service;
 pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use pod_template::scheduling::tolerations as validate_tolerations;

@@ -1,5 +1,6 @@
 //! Job (`batch`).
 
+mod indexes;
 pub(crate) mod status;
 
 use plinth_api::api_error::Cause;
@@ -7,6 +8,7 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{names, tree, Map, Value};
 
+use crate::batch::job::indexes::count_indexes;
 use crate::batch::job::status::uncounted_pods;
 use crate::checks::comparison::{same, take};
 use crate::checks::immutable::immutable;
@@ -354,39 +356,6 @@ fn success_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-/// Counts the indexes in a string such as `0-2,4`; they must be increasing and below `completions`.
-pub(crate) fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    if text.is_empty() {
-        return Ok(0);
-    }
-    let index = |part: &str| {
-        let number = part.parse::<i64>();
-        let number = number.map_err(|_| format!("cannot convert string to integer for index: {part:?}"))?;
-        match number < completions {
-            true => Ok(number),
-            false => Err(format!("too large index: {part:?}")),
-        }
-    };
-    let (mut count, mut before) = (0, None);
-    for interval in text.split(',') {
-        let ends: Vec<&str> = interval.split('-').collect();
-        let (first, last) = match ends.as_slice() {
-            [one] => (index(one)?, index(one)?),
-            [first, last] => (index(first)?, index(last)?),
-            _ => return Err(format!("the fragment {interval:?} violates the requirement that an index interval can have at most two parts separated by '-'")),
-        };
-        if ends.len() == 2 && first >= last {
-            return Err(format!("non-increasing order, previous: {first}, current: {last}"));
-        }
-        if let Some(before) = before.filter(|before| *before >= first) {
-            return Err(format!("non-increasing order, previous: {before}, current: {first}"));
-        }
-        count += last - first + 1;
-        before = Some(last);
-    }
-    Ok(count)
-}
-
 fn replacement_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let supported: &[&str] = match at(spec, "podFailurePolicy") {
         Some(_) => &["Failed"],
@@ -560,30 +529,4 @@ pub(crate) fn warn_job_spec(new: &Value, path: &str, found: &mut Warnings) {
         found.add(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
     }
     warn_template(new, &format!("{path}.template"), found);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn indexes() {
-        // text, completions, count or part of the message
-        let rows: [(&str, i64, Result<i64, &str>); 7] = [
-            ("", 3, Ok(0)),
-            ("0-2,4", 5, Ok(4)),
-            ("5", 5, Err("too large index: \"5\"")),
-            ("a", 5, Err("cannot convert string to integer for index: \"a\"")),
-            ("2,1", 5, Err("non-increasing order")),
-            ("2-1", 5, Err("non-increasing order")),
-            ("1-2-3", 5, Err("at most two parts")),
-        ];
-        for (text, completions, expected) in rows {
-            match (count_indexes(text, completions), expected) {
-                (Ok(count), Ok(expected)) => assert_eq!(count, expected, "{text}"),
-                (Err(why), Err(part)) => assert!(why.contains(part), "{text}: {why}"),
-                (found, _) => panic!("{text}: {found:?}"),
-            }
-        }
-    }
 }

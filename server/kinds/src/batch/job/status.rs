@@ -7,7 +7,7 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
-use crate::batch::job::count_indexes;
+use crate::batch::job::indexes::count_indexes;
 use crate::checks::immutable::IMMUTABLE;
 use crate::path::{at, int, list, text, texts};
 

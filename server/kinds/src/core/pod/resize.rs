@@ -6,7 +6,7 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 use smol_str::SmolStr;
 
-use crate::core::pod::quality_of_service;
+use crate::core::pod::qos::quality_of_service;
 use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
 
 /// Resets everything but pod-level resources and the resources and resize policies of containers.

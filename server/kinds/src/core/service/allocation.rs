@@ -12,7 +12,7 @@ use plinth_api::field;
 use plinth_codec::{Map, Value};
 
 use crate::checks::address;
-use crate::core::service::families;
+use crate::core::service::ip_families::validate_families;
 
 /// `clusterIP` of a headless Service.
 const NONE: &str = "None";
@@ -243,7 +243,7 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
     let mut errors = malformed(service, old);
-    families(service, format_args!(""), &mut errors);
+    validate_families(service, format_args!(""), &mut errors);
     if !errors.is_empty() {
         return errors;
     }

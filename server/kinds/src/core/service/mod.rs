@@ -1,6 +1,7 @@
 //! Service (`core`).
 
 pub mod allocation;
+mod ip_families;
 
 use std::collections::HashSet;
 
@@ -111,7 +112,7 @@ const CHECKS: &[Check] = &[
     Check::Labels("spec.selector"),
     OneOf("spec.sessionAffinity", &["ClientIP", "None"]),
     By(session_affinity),
-    By(families),
+    By(ip_families::validate_families),
     By(external_ips),
     OneOf("spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
     By(external_name),
@@ -216,42 +217,6 @@ fn session_affinity(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) 
             }
         }
         _ => {}
-    }
-}
-
-/// Validates IP families and policy; also runs before cluster IPs are allocated.
-pub(crate) fn families(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const PATH: &str = "spec.ipFamilies";
-    let mut seen = HashSet::new();
-    for (i, family) in texts(service, PATH).iter().enumerate() {
-        let here = format_args!("{PATH}[{i}]");
-        if !matches!(*family, "IPv4" | "IPv6") {
-            errors.push(field::not_supported(here, *family, &["IPv4", "IPv6"]));
-        }
-        if !seen.insert(*family) {
-            errors.push(field::duplicate(here, *family));
-        }
-    }
-    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
-    validate(&[Enum("spec.ipFamilyPolicy", policies)], service, format_args!(""), errors);
-    if is(service, "ExternalName") {
-        for key in ["clusterIPs", "ipFamilies"]
-            .iter()
-            .filter(|key| !list(service, &format!("spec.{key}")).is_empty())
-        {
-            errors.push(field::forbidden(
-                format_args!("spec.{key}"),
-                "may not be set for ExternalName services",
-            ));
-        }
-        if at(service, "spec.ipFamilyPolicy").is_some() {
-            errors.push(field::forbidden("spec.ipFamilyPolicy", "may not be set for ExternalName services"));
-        }
-    }
-    let headless = texts(service, "spec.clusterIPs").first() == Some(&"None");
-    if headless && (is(service, "NodePort") || is(service, "LoadBalancer")) {
-        let why = format!("may not be set to 'None' for {} services", text(service, "spec.type"));
-        errors.push(field::invalid("spec.clusterIPs[0]", "None", &why));
     }
 }
 
