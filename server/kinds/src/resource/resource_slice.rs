@@ -8,7 +8,7 @@ use plinth_codec::{names, Map, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Each, Positive};
-use crate::checks::{check_text, immutable, validate};
+use crate::checks::{check_text, validate};
 use crate::path::{at, int, list, text};
 use crate::resource::device::attribute_name;
 use crate::strategy::{Generation, Strategy, BASE};
@@ -17,8 +17,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     returns_deleted_object: true,
     checks: CHECKS,
+    immutable: &["spec.driver", "spec.pool.name", "spec.nodeName"],
     warnings,
-    validate_update,
     ..BASE
 };
 
@@ -123,14 +123,6 @@ fn attributes(device: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
             }
         }
     }
-}
-
-/// Driver, pool name and node are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    const FIXED: &[&str] = &["spec.driver", "spec.pool.name", "spec.nodeName"];
-    let mut errors = Vec::new();
-    immutable::immutable(FIXED, new, old, &mut errors);
-    errors
 }
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {

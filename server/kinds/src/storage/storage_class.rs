@@ -7,7 +7,6 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::check_text;
-use crate::checks::immutable::immutable;
 use crate::checks::Check::{self, By, OneOf};
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::OptionalStr;
@@ -21,8 +20,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
+    immutable: &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
     warnings,
-    validate_update,
     ..BASE
 };
 
@@ -68,13 +67,6 @@ fn topologies(class: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
             errors.push(field::duplicate(path, ""));
         }
     }
-}
-
-/// Parameters, provisioner, reclaim policy and binding mode are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    immutable(&["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"], new, old, &mut errors);
-    errors
 }
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {

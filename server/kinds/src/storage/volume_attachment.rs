@@ -1,12 +1,11 @@
 //! VolumeAttachment (`storage.k8s.io`).
 
-use plinth_api::api_error::Cause;
 use plinth_api::field;
-use plinth_codec::{names, Value};
+use plinth_codec::names;
 
+use crate::checks::check_text;
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By};
-use crate::checks::{check_text, immutable};
 use crate::core::persistent_volume::SOURCE_DEFAULTS;
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::path::{at, text};
@@ -17,7 +16,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
-    validate_update,
+    immutable: &["spec"],
     status_keeps: STATUS_KEEPS_METADATA,
     ..BASE
 };
@@ -60,10 +59,3 @@ const CHECKS: &[Check] = &[
         check_text(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
     }),
 ];
-
-/// The spec is immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    immutable::immutable(&["spec"], new, old, &mut errors);
-    errors
-}
