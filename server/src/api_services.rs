@@ -18,7 +18,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
-use plinth_apiserver::handlers::write::{self, Birth};
+use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_apiserver::published::catalog;
 use plinth_registry::Registry;
 
@@ -70,17 +70,17 @@ async fn settle(server: &Arc<Server>, registry: &Registry, first: bool) -> Resul
         .into_iter()
         .map(|object| (metadata::text(&object, "name").to_owned(), object))
         .collect();
-    let mut births = Vec::new();
+    let mut objects = Vec::new();
     for (name, object) in wanted.iter().filter(|(_, object)| first || label(object) == FOLLOWS) {
         match live.get(name) {
             None => {
                 let cx = Context::internal(server, RESOURCE, "", name, Verb::Create)?;
-                births.push(Birth { cx, tree: available(object) });
+                objects.push(NewObject { cx, tree: available(object) });
             }
             Some(live) => put_right(server, name, object, live).await?,
         }
     }
-    write::create_together(server, births).await?;
+    internal::create_together(server, objects).await?;
     let gone = |name: &str, object: &Value| label(object) == FOLLOWS && !wanted.contains_key(name);
     for (name, object) in live.iter().filter(|(name, object)| gone(name, object)) {
         let cx = Context::internal(server, RESOURCE, "", name, Verb::Delete)?;
@@ -149,7 +149,7 @@ async fn put_right(server: &Arc<Server>, name: &str, wanted: &Value, live: &Valu
         }
         Ok(new)
     };
-    write::update(&cx, &transform).await
+    internal::update(&cx, &transform).await
 }
 
 #[cfg(test)]

@@ -80,6 +80,11 @@ impl Endpoint {
         &self.authority
     }
 
+    /// The credentials that are sent.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     /// The same server for somebody else.
     pub fn with_identity(&self, identity: Identity) -> Endpoint {
         Endpoint { identity, ..self.clone() }

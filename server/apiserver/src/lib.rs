@@ -27,7 +27,6 @@
 //! assert_eq!((target.group, target.subresource), ("", ""));
 //! ```
 
-pub mod allocation;
 pub mod audit;
 pub mod authn;
 pub mod authz;
@@ -39,11 +38,11 @@ pub mod flags;
 pub mod flow_control;
 pub mod handlers;
 pub mod heavy;
+pub mod kind_handlers;
 pub mod listener;
 pub mod metrics;
 pub mod outward;
 pub mod ownership;
-mod permissions;
 pub mod pipeline;
 pub mod private_files;
 pub mod published;

@@ -485,7 +485,7 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: b
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));
     }
-    handlers::write::add_warnings(&mut response, &error.warnings);
+    handlers::respond::add_warnings(&mut response, &error.warnings);
     let headers = response.headers_mut();
     if error.code == 413 && http1 {
         // What is left of the body will not be read.

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 24] = [
     "flags",
     "private_files",
-    "errors",
+    "error_log",
     "recovery",
     "reload",
     "heavy",
@@ -24,10 +24,9 @@ const ORDER: [&str; 25] = [
     "published",
     "selection",
     "context",
-    "allocation",
     "ownership",
-    "permissions",
     "handlers",
+    "kind_handlers",
     "endpoints",
     "pipeline",
     "listener",

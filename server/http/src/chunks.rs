@@ -19,8 +19,9 @@ const MANY: usize = 32;
 /// Patience then, for one chunk.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Threads of this process that wait for slow clients.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Threads of one server that wait for slow clients. Cheap to clone; clones share the count.
+#[derive(Clone, Debug, Default)]
+pub struct BlockedThreads(Arc<AtomicUsize>);
 
 /// The client did not take the answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,7 @@ pub struct Sender<C, E> {
     send: mpsc::Sender<Result<C, E>>,
     until: Instant,
     cut: Arc<AtomicBool>,
+    blocked: BlockedThreads,
     runtime: Handle,
 }
 
@@ -43,12 +45,18 @@ pub struct Receiver<C, E> {
 
 /// A channel for an answer that must have been handed over within `limit`, with so many chunks under way. To be
 /// called in a runtime.
-pub fn channel<C, E>(chunks: usize, limit: Duration) -> (Sender<C, E>, Receiver<C, E>) {
+pub fn channel<C, E>(
+    chunks: usize,
+    limit: Duration,
+    blocked: &BlockedThreads,
+) -> (Sender<C, E>, Receiver<C, E>) {
     let (send, receive) = mpsc::channel(chunks);
     let cut = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let until = now.checked_add(limit).unwrap_or(now);
-    (Sender { send, until, cut: cut.clone(), runtime: Handle::current() }, Receiver { receive, cut })
+    let sender =
+        Sender { send, until, cut: cut.clone(), blocked: blocked.clone(), runtime: Handle::current() };
+    (sender, Receiver { receive, cut })
 }
 
 impl<C, E> Sender<C, E> {
@@ -60,13 +68,13 @@ impl<C, E> Sender<C, E> {
             Err(mpsc::error::TrySendError::Closed(_)) => return false,
             Err(mpsc::error::TrySendError::Full(chunk)) => chunk,
         };
-        let waiting = WAITING.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.blocked.0.fetch_add(1, Ordering::Relaxed);
         let until = match waiting >= MANY {
             true => self.until.min(Instant::now() + SHORT),
             false => self.until,
         };
         let sent = self.runtime.block_on(tokio::time::timeout_at(until, self.send.send(chunk)));
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        self.blocked.0.fetch_sub(1, Ordering::Relaxed);
         match sent {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
@@ -111,7 +119,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_slow_client_is_cut_off_with_an_error_and_keeps_no_thread() {
-        let (send, mut receive) = channel::<&str, Cut>(2, Duration::from_millis(20));
+        let (send, mut receive) =
+            channel::<&str, Cut>(2, Duration::from_millis(20), &BlockedThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 2, "what fits into the channel");
         for _ in 0..2 {
@@ -123,18 +132,17 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn where_many_wait_each_waits_briefly() {
-        let (send, receive) = channel::<&str, Cut>(1, Duration::from_secs(3600));
-        // As if others waited.
-        WAITING.fetch_add(MANY, Ordering::Relaxed);
+        let blocked = BlockedThreads(Arc::new(AtomicUsize::new(MANY)));
+        let (send, receive) = channel::<&str, Cut>(1, Duration::from_secs(3600), &blocked);
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 1);
-        WAITING.fetch_sub(MANY, Ordering::Relaxed);
         drop(receive);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_client_that_reads_gets_everything() {
-        let (send, mut receive) = channel::<&str, Cut>(2, Duration::from_secs(60));
+        let (send, mut receive) =
+            channel::<&str, Cut>(2, Duration::from_secs(60), &BlockedThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..1000).all(|_| send.send(Ok("x"))));
         let mut got = 0;
         while let Some(chunk) = poll_fn(|cx| receive.poll_recv(cx)).await {

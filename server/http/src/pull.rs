@@ -1,9 +1,9 @@
 //! Answers that are made piece by piece on threads that may block, at the pace of whoever reads them.
 //!
-//! Those threads are few, and a client may read slowly or not at all. So whoever makes an answer is a [`Producer`] that can
-//! stop after each piece. It runs on such a thread while few pieces wait, is then put aside, which takes no thread, and goes on
-//! when its reader has taken some. One that nobody has asked for a while is told to [rest](Producer::rest): to let go of what
-//! others could use. What a client that does not read costs is thus the pieces that wait for it, and no more.
+//! Those threads are few, and a client may read slowly or not at all. So an answer is made by a [`Producer`] that can stop after
+//! each piece. It runs on such a thread while few pieces wait, is then parked, which takes no thread, and is resumed when its
+//! reader has taken some. A producer that is idle for a while [releases](Producer::release) its snapshot and buffers. A client
+//! that does not read thus costs the pieces that wait for it, and no more.
 //!
 //! An answer that is not taken to its end is cut off with an error, never with a clean end, so that no client takes a part
 //! for the whole.
@@ -13,72 +13,122 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// Pieces that wait for a reader at most. There is one until the first was taken, and one more for each that is, so that
-/// those who never read cost least.
-const LEAD: usize = 3;
-/// A producer goes on when no more than so many wait.
-const LOW: usize = 1;
-/// How long nothing may be taken before the producer rests.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// clients which never read cost least.
+const MAX_READY: usize = 3;
+/// A producer is resumed when no more than so many pieces wait.
+const RESUME_AT: usize = 1;
+/// How long nothing may be taken before the producer releases what it holds.
+const IDLE: Duration = Duration::from_secs(2);
+/// Requests of a server that block a thread on a remote service at once.
+const MAX_REMOTE_WAITS: usize = 32;
 
-/// Producers at work at once: as many as there are processors. More would not be faster, and each would take its part of the
-/// processors from the threads that serve everybody else's requests.
-static PLACES: LazyLock<Semaphore> =
-    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
-/// Producers that wait for a place.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
-/// Producers that wait for services elsewhere at once. Each has a thread meanwhile, of which there are more, for what need not wait.
-static ELSEWHERE: Semaphore = Semaphore::const_new(32);
+/// The producers of one server that run at once: as many as there are processors. More would not be faster, and each would take
+/// its part of the processors from the threads that serve other requests.
+#[derive(Debug)]
+pub struct ProducerPool {
+    permits: Arc<Semaphore>,
+    /// Producers that wait for a permit.
+    waiting: AtomicUsize,
+}
+
+impl Default for ProducerPool {
+    fn default() -> ProducerPool {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        ProducerPool { permits: Arc::new(Semaphore::new(processors)), waiting: AtomicUsize::new(0) }
+    }
+}
+
+impl ProducerPool {
+    /// Waits for a permit; `None` never comes, since the semaphore is not closed.
+    async fn acquire(self: &Arc<ProducerPool>) -> Option<Permit> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _counted = Waiting(self);
+        let permit = self.permits.clone().acquire_owned().await.ok()?;
+        Some(Permit { _held: permit, pool: self.clone() })
+    }
+
+    fn try_acquire(self: &Arc<ProducerPool>) -> Option<Permit> {
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        Some(Permit { _held: permit, pool: self.clone() })
+    }
+}
+
+/// Counts a producer that waits for a permit.
+struct Waiting<'a>(&'a ProducerPool);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Allows one producer to run.
+struct Permit {
+    _held: OwnedSemaphorePermit,
+    pool: Arc<ProducerPool>,
+}
 
 thread_local! {
-    /// The place of the producer that this thread runs.
-    static PLACE: Cell<Option<SemaphorePermit<'static>>> = const { Cell::new(None) };
+    /// The permit of the producer that this thread runs.
+    static PERMIT: Cell<Option<Permit>> = const { Cell::new(None) };
 }
 
-/// As many producers as can be wait for services elsewhere.
+/// Too many requests of this server wait for remote services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests wait for services elsewhere")]
-pub struct Crowded;
+pub struct TooManyRemoteWaits;
 
-/// Waits for a service elsewhere. A producer has no place meanwhile: others make their answers.
-///
-/// # Errors
-/// [`Crowded`].
-pub fn elsewhere<T>(work: impl FnOnce() -> T) -> Result<T, Crowded> {
-    let _waits = ELSEWHERE.try_acquire().map_err(|_| Crowded)?;
-    let had = PLACE.take().map(drop);
-    let made = work();
-    if had.is_some() {
-        let _waiting = Waiting::count();
-        // They are never closed.
-        PLACE.set(Handle::current().block_on(PLACES.acquire()).ok());
-    }
-    Ok(made)
-}
+/// Bounds how many requests of one server block a thread on a remote service (conversion webhook, KMS plugin). There are more
+/// threads than that, for requests that need not wait. Cheap to clone; clones share the bound.
+#[derive(Clone, Debug)]
+pub struct RemoteWaits(Arc<Semaphore>);
 
-/// A producer's place on its thread.
-struct AtWork;
-
-impl AtWork {
-    fn begin(place: SemaphorePermit<'static>) -> AtWork {
-        PLACE.set(Some(place));
-        AtWork
+impl Default for RemoteWaits {
+    fn default() -> RemoteWaits {
+        RemoteWaits(Arc::new(Semaphore::new(MAX_REMOTE_WAITS)))
     }
 }
 
-impl Drop for AtWork {
+impl RemoteWaits {
+    /// Runs `work`, which blocks on a remote service. A producer gives its permit back meanwhile, so that others run.
+    ///
+    /// # Errors
+    /// [`TooManyRemoteWaits`].
+    pub fn block_on<T>(&self, work: impl FnOnce() -> T) -> Result<T, TooManyRemoteWaits> {
+        let _wait = self.0.try_acquire().map_err(|_| TooManyRemoteWaits)?;
+        let pool = PERMIT.take().map(|permit| permit.pool.clone());
+        let made = work();
+        if let Some(pool) = pool {
+            PERMIT.set(Handle::current().block_on(pool.acquire()));
+        }
+        Ok(made)
+    }
+}
+
+/// A producer's permit while its thread runs it.
+struct Running;
+
+impl Running {
+    fn begin(permit: Permit) -> Running {
+        PERMIT.set(Some(permit));
+        Running
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
-        drop(PLACE.take());
+        drop(PERMIT.take());
     }
 }
 
@@ -89,14 +139,14 @@ pub trait Producer: Send + 'static {
     /// Why there is no more of it.
     type Error: From<Cut> + Send;
 
-    /// The next piece. May block; where it blocks for long, it looks now and then whether somebody still waits.
+    /// The next piece. May block; where it blocks for long, it checks now and then whether the client still waits.
     ///
     /// # Errors
     /// What ends the answer.
     fn next(&mut self, reader: Presence<'_>) -> Result<Next<Self::Piece>, Self::Error>;
 
-    /// Nothing was asked for since a while: lets go of what can be had again.
-    fn rest(&mut self);
+    /// Nothing was taken for a while: releases what can be read again, such as a snapshot.
+    fn release(&mut self);
 }
 
 /// What a producer made.
@@ -109,7 +159,7 @@ pub enum Next<C> {
     End,
 }
 
-/// Whether anybody still waits for an answer.
+/// Whether the client still waits for its answer.
 #[derive(Clone, Copy)]
 pub struct Presence<'a>(&'a AtomicBool);
 
@@ -144,12 +194,13 @@ impl From<Cut> for ApiError {
 /// while one is made.
 pub struct Reader<P: Producer> {
     shared: Arc<Shared<P>>,
-    keeper: Option<AbortHandle>,
+    watcher: Option<AbortHandle>,
 }
 
 struct Shared<P: Producer> {
+    pool: Arc<ProducerPool>,
     state: Mutex<State<P>>,
-    /// Nobody wants more.
+    /// The client has left, or was cut off.
     gone: AtomicBool,
 }
 
@@ -159,37 +210,36 @@ struct State<P: Producer> {
     taken: u64,
     /// The producer, while it has no thread.
     parked: Option<P>,
-    resting: bool,
+    released: bool,
     ended: bool,
     waiting: Option<Waker>,
 }
 
 impl<P: Producer> Reader<P> {
-    /// Starts making an answer. To be called in a runtime.
-    pub fn start(producer: P) -> Reader<P> {
+    /// Starts making an answer among the producers of a pool. To be called in a runtime.
+    pub fn start(pool: Arc<ProducerPool>, producer: P) -> Reader<P> {
         let state = State {
             ready: VecDeque::new(),
             taken: 0,
             parked: None,
-            resting: false,
+            released: false,
             ended: false,
             waiting: None,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), gone: AtomicBool::new(false) });
-        go_on(&shared, producer);
-        Reader { shared, keeper: None }
+        let shared = Arc::new(Shared { pool, state: Mutex::new(state), gone: AtomicBool::new(false) });
+        resume(&shared, producer);
+        Reader { shared, watcher: None }
     }
 
-    /// Sees to it that a producer that nobody asks rests, and that the answer is cut off when it has not been taken after that
-    /// time.
-    pub fn keep(&mut self, limit: Option<Duration>) {
-        self.keep_with(PATIENCE, limit);
+    /// Makes an idle producer release what it holds, and cuts the answer off when it has not been taken after that time.
+    pub fn watch(&mut self, limit: Option<Duration>) {
+        self.watch_with(IDLE, limit);
     }
 
-    fn keep_with(&mut self, patience: Duration, limit: Option<Duration>) {
+    fn watch_with(&mut self, idle: Duration, limit: Option<Duration>) {
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let keeper = tokio::spawn(keep(Arc::downgrade(&self.shared), patience, until));
-        self.keeper = Some(keeper.abort_handle());
+        let watcher = tokio::spawn(watch(Arc::downgrade(&self.shared), idle, until));
+        self.watcher = Some(watcher.abort_handle());
     }
 
     /// Whether everything has been taken.
@@ -208,7 +258,7 @@ impl<P: Producer> Reader<P> {
         let mut state = self.shared.state.lock();
         let piece = state.ready.pop_front();
         state.taken += u64::from(piece.is_some());
-        let parked = if state.ready.len() <= LOW { state.parked.take() } else { None };
+        let parked = if state.ready.len() <= RESUME_AT { state.parked.take() } else { None };
         let polled = match piece {
             Some(piece) => Poll::Ready(Some(piece)),
             None if state.ended => Poll::Ready(None),
@@ -219,7 +269,7 @@ impl<P: Producer> Reader<P> {
         };
         drop(state);
         if let Some(producer) = parked {
-            go_on(&self.shared, producer);
+            resume(&self.shared, producer);
         }
         polled
     }
@@ -228,52 +278,31 @@ impl<P: Producer> Reader<P> {
 impl<P: Producer> Drop for Reader<P> {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Relaxed);
-        if let Some(keeper) = &self.keeper {
-            keeper.abort();
+        if let Some(watcher) = &self.watcher {
+            watcher.abort();
         }
         let parked = self.shared.state.lock().parked.take();
         drop(parked);
     }
 }
 
-/// Gives a producer a thread, when one of the [`PLACES`] is free.
-fn go_on<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
+/// Runs a producer on a thread that may block, once its pool has a permit.
+fn resume<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
     let shared = shared.clone();
-    match PLACES.try_acquire() {
-        Ok(place) => drop(tokio::task::spawn_blocking(move || run(&shared, producer, place))),
-        Err(_) => drop(tokio::spawn(async move {
-            let place = {
-                let _waiting = Waiting::count();
-                PLACES.acquire().await
-            };
-            // They are never closed.
-            if let Ok(place) = place {
-                tokio::task::spawn_blocking(move || run(&shared, producer, place));
+    match shared.pool.try_acquire() {
+        Some(permit) => drop(tokio::task::spawn_blocking(move || run(&shared, producer, permit))),
+        None => drop(tokio::spawn(async move {
+            if let Some(permit) = shared.pool.acquire().await {
+                tokio::task::spawn_blocking(move || run(&shared, producer, permit));
             }
         })),
     }
 }
 
-/// Counts a producer that waits for a thread.
-struct Waiting;
-
-impl Waiting {
-    fn count() -> Waiting {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        Waiting
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Makes pieces until enough wait; after each one it is another producer's turn, if there is one.
-fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, place: SemaphorePermit<'static>) {
+fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
     let _end = EndsOnPanic(shared);
-    let at_work = AtWork::begin(place);
+    let running = Running::begin(permit);
     loop {
         if shared.gone.load(Ordering::Relaxed) {
             return;
@@ -296,28 +325,28 @@ fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, place: SemaphorePe
                 state.ended = true;
             }
         }
-        state.resting = false;
+        state.released = false;
         if state.ended {
             return wake(state);
         }
-        if state.ready.len() >= state.lead() {
+        if state.ready.len() >= state.max_ready() {
             state.parked = Some(producer);
             return wake(state);
         }
         wake(state);
-        if WAITING.load(Ordering::Relaxed) > 0 {
-            drop(at_work);
-            return go_on(shared, producer);
+        if shared.pool.waiting.load(Ordering::Relaxed) > 0 {
+            drop(running);
+            return resume(shared, producer);
         }
     }
 }
 
 impl<P: Producer> State<P> {
-    fn lead(&self) -> usize {
-        LEAD.min(usize::try_from(self.taken).unwrap_or(LEAD) + 1)
+    fn max_ready(&self) -> usize {
+        MAX_READY.min(usize::try_from(self.taken).unwrap_or(MAX_READY) + 1)
     }
 
-    /// Ends the answer with an error; what waits is let go of.
+    /// Ends the answer with an error; pieces that wait are dropped.
     fn cut(&mut self, cut: Cut) {
         self.ready.clear();
         self.ready.push_back(Err(cut.into()));
@@ -347,11 +376,11 @@ impl<P: Producer> Drop for EndsOnPanic<'_, P> {
     }
 }
 
-/// Looks after an answer from time to time until it ends.
-async fn keep<P: Producer>(shared: Weak<Shared<P>>, patience: Duration, until: Option<Instant>) {
+/// Checks an answer periodically until it ends.
+async fn watch<P: Producer>(shared: Weak<Shared<P>>, idle: Duration, until: Option<Instant>) {
     let mut seen = 0;
     loop {
-        let next = Instant::now() + patience;
+        let next = Instant::now() + idle;
         tokio::time::sleep_until(until.map_or(next, |until| until.min(next))).await;
         let Some(shared) = shared.upgrade() else { return };
         let mut state = shared.state.lock();
@@ -367,29 +396,29 @@ async fn keep<P: Producer>(shared: Weak<Shared<P>>, patience: Duration, until: O
             tokio::task::spawn_blocking(move || drop(parked));
             return;
         }
-        if std::mem::replace(&mut seen, state.taken) != state.taken || state.resting {
+        if std::mem::replace(&mut seen, state.taken) != state.taken || state.released {
             continue;
         }
         if let Some(producer) = state.parked.take() {
             drop(state);
-            tokio::task::spawn_blocking(move || rest(&shared, producer));
+            tokio::task::spawn_blocking(move || release(&shared, producer));
         }
     }
 }
 
-fn rest<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
+fn release<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
     let _end = EndsOnPanic(shared);
-    producer.rest();
+    producer.release();
     let mut state = shared.state.lock();
     if state.ended || shared.gone.load(Ordering::Relaxed) {
         return;
     }
-    if state.ready.len() <= LOW && state.ready.len() < state.lead() {
+    if state.ready.len() <= RESUME_AT && state.ready.len() < state.max_ready() {
         // The reader has come back meanwhile.
         drop(state);
-        return go_on(shared, producer);
+        return resume(shared, producer);
     }
-    state.resting = true;
+    state.released = true;
     state.parked = Some(producer);
 }
 
@@ -407,26 +436,26 @@ mod tests {
     #[derive(Default)]
     struct Seen {
         made: AtomicUsize,
-        rested: AtomicUsize,
+        released_count: AtomicUsize,
         dropped: AtomicUsize,
         /// Threads that are at it.
         running: AtomicUsize,
     }
 
     #[derive(Debug, PartialEq)]
-    struct Fault(Cut);
+    struct Failed(Cut);
 
-    impl From<Cut> for Fault {
-        fn from(cut: Cut) -> Fault {
-            Fault(cut)
+    impl From<Cut> for Failed {
+        fn from(cut: Cut) -> Failed {
+            Failed(cut)
         }
     }
 
     impl Producer for Numbers {
         type Piece = usize;
-        type Error = Fault;
+        type Error = Failed;
 
-        fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Fault> {
+        fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
             self.seen.running.fetch_add(1, Ordering::SeqCst);
             self.at += 1;
             assert_ne!(self.at, 1_000_000, "unlucky");
@@ -439,8 +468,8 @@ mod tests {
             })
         }
 
-        fn rest(&mut self) {
-            self.seen.rested.fetch_add(1, Ordering::SeqCst);
+        fn release(&mut self) {
+            self.seen.released_count.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -452,7 +481,7 @@ mod tests {
 
     fn numbers(end: usize) -> (Reader<Numbers>, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
-        (Reader::start(Numbers { at: 0, end, seen: seen.clone() }), seen)
+        (Reader::start(Arc::default(), Numbers { at: 0, end, seen: seen.clone() }), seen)
     }
 
     async fn until(what: impl Fn() -> bool) {
@@ -464,7 +493,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn who_reads_gets_everything_in_order() {
         let (mut reader, seen) = numbers(10_000);
-        reader.keep(Some(Duration::from_secs(3600)));
+        reader.watch(Some(Duration::from_secs(3600)));
         let mut got = 0;
         while let Some(piece) = reader.next().await {
             got += 1;
@@ -501,11 +530,11 @@ mod tests {
     async fn who_stalls_lets_it_rest_and_finds_it_where_it_was() {
         let (mut reader, seen) = numbers(usize::MAX);
         assert_eq!(reader.next().await, Some(Ok(1)));
-        reader.keep_with(Duration::from_millis(1), None);
+        reader.watch_with(Duration::from_millis(1), None);
         for number in 2..10 {
             // One that rests already, and has not been needed since, does not rest again.
-            until(|| reader.shared.state.lock().resting).await;
-            assert!(seen.rested.load(Ordering::SeqCst) > 0);
+            until(|| reader.shared.state.lock().released).await;
+            assert!(seen.released_count.load(Ordering::SeqCst) > 0);
             assert_eq!(reader.next().await, Some(Ok(number)));
         }
     }
@@ -514,35 +543,38 @@ mod tests {
     async fn who_takes_too_long_is_cut_off() {
         let (mut reader, seen) = numbers(usize::MAX);
         assert_eq!(reader.next().await, Some(Ok(1)));
-        reader.keep(Some(Duration::from_millis(20)));
+        reader.watch(Some(Duration::from_millis(20)));
         until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
-        assert_eq!(reader.next().await, Some(Err(Fault(Cut::TooSlow))));
+        assert_eq!(reader.next().await, Some(Err(Failed(Cut::TooSlow))));
         assert_eq!(reader.next().await, None);
     }
 
     /// Waits for a service that answers when it is told to.
-    struct Waits(Arc<std::sync::Barrier>);
+    struct Waits(Arc<std::sync::Barrier>, RemoteWaits);
 
     impl Producer for Waits {
         type Piece = usize;
-        type Error = Fault;
+        type Error = Failed;
 
-        fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Fault> {
-            elsewhere(|| self.0.wait()).map_err(|Crowded| Fault(Cut::Failed))?;
+        fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
+            self.1.block_on(|| self.0.wait()).map_err(|TooManyRemoteWaits| Failed(Cut::Failed))?;
             Ok(Next::Last(1))
         }
 
-        fn rest(&mut self) {}
+        fn release(&mut self) {}
     }
 
     /// More producers wait than there are places, and all of them have to wait at once before any goes on.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn who_waits_elsewhere_has_no_place() {
+    async fn a_producer_that_waits_for_a_service_holds_no_permit() {
         let many = (2 * std::thread::available_parallelism().map_or(1, usize::from)).clamp(16, 24);
         let answers = Arc::new(std::sync::Barrier::new(many + 1));
-        let readers: Vec<_> = (0..many).map(|_| Reader::start(Waits(answers.clone()))).collect();
+        let (pool, waits) = (Arc::<ProducerPool>::default(), RemoteWaits::default());
+        let readers: Vec<_> =
+            (0..many).map(|_| Reader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
         // Meanwhile others make their answers.
-        let (mut other, _) = numbers(100);
+        let seen = Arc::new(Seen::default());
+        let mut other = Reader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
         for piece in 1..=100 {
             assert_eq!(other.next().await, Some(Ok(piece)));
         }
@@ -555,9 +587,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_panic_is_an_error_and_no_clean_end() {
         let seen = Arc::new(Seen::default());
-        let mut reader = Reader::start(Numbers { at: 999_998, end: usize::MAX, seen });
+        let mut reader = Reader::start(Arc::default(), Numbers { at: 999_998, end: usize::MAX, seen });
         assert_eq!(reader.next().await, Some(Ok(999_999)));
-        assert_eq!(reader.next().await, Some(Err(Fault(Cut::Failed))));
+        assert_eq!(reader.next().await, Some(Err(Failed(Cut::Failed))));
         assert_eq!(reader.next().await, None);
     }
 }

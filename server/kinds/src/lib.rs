@@ -64,6 +64,4 @@ pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
 pub use rows::of;
-pub use strategy::{
-    keep_metadata, Deletion, Generation, NameRule, Permission, Strategy, Subresource, BASE, CUSTOM,
-};
+pub use strategy::{keep_metadata, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM};

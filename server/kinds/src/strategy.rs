@@ -56,21 +56,6 @@ pub enum Generation {
     LaterChanges,
 }
 
-/// What the writer of an object must be authorized for in addition to the write itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Permission {
-    /// To read all objects of the kind that an admission policy has as `paramKind`.
-    PolicyParameters,
-    /// To read the parameters that the binding of an admission policy refers to.
-    BindingParameters,
-    /// Admin access to devices, where a claim requests it.
-    DeviceClaim,
-    /// The same for a template of claims.
-    DeviceClaimTemplate,
-    /// The parts of a claim's status that belong to schedulers and drivers.
-    DeviceClaimStatus,
-}
-
 /// What is specific to one resource.
 #[derive(Debug)]
 pub struct Strategy {
@@ -136,10 +121,16 @@ pub struct Strategy {
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Errors of an update that depend on the subresource; `subresource` is empty for the object itself.
     pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
-    /// What the writer of the object must be authorized for in addition.
-    pub permissions: Option<Permission>,
-    /// The same for the writer of its status.
-    pub status_permissions: Option<Permission>,
+    /// Whether objects are deleted after `--event-ttl`.
+    pub expires: bool,
+    /// The group that errors report, where upstream reports another one.
+    pub error_group: Option<&'static str>,
+    /// Upstream's name of the resource in storage, where that is not its plural; part of errors.
+    pub storage_name: Option<&'static str>,
+    /// Path of the number by which rows of Tables are sorted before their names, where upstream's order is not that of the key.
+    pub rows_sorted_by: Option<&'static [&'static str]>,
+    /// Warning for clients that delete an object without a propagation policy.
+    pub orphan_warning: Option<&'static str>,
 }
 
 /// The strategy of most resources.
@@ -174,8 +165,11 @@ pub const BASE: Strategy = Strategy {
     validate_status: |_, _| Vec::new(),
     prepare_status: |_, _| {},
     subresource_errors: |_, _, _| Vec::new(),
-    permissions: None,
-    status_permissions: None,
+    expires: false,
+    error_group: None,
+    storage_name: None,
+    rows_sorted_by: None,
+    orphan_warning: None,
 };
 
 /// The strategy of custom resources; their definition has the rest.

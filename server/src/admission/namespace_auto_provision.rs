@@ -7,7 +7,7 @@ use plinth_codec::{tree, Value};
 use super::Call;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 
 /// Makes the namespace, unless nothing is to be kept of the request.
 ///
@@ -23,7 +23,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
         "kind": "Namespace",
         "metadata": tree!({ "name": cx.info.namespace.as_str() }),
     });
-    let made = write::ensure(&cx.server, ("", "v1", "namespaces"), "", namespace).await;
+    let made = internal::ensure(&cx.server, ("", "v1", "namespaces"), "", namespace).await;
     made.map_err(|why| {
         let resource = &cx.resource;
         ApiError::forbidden(resource.group(), resource.plural(), metadata::text(object, "name"), &why.message)

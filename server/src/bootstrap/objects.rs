@@ -14,7 +14,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::Trust;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::handlers::write::{ensure, update};
+use plinth_apiserver::handlers::internal::{ensure, update};
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];

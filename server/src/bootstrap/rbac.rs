@@ -12,7 +12,7 @@ use plinth_apiserver::authz::rbac::bootstrap::{expected, healed, Expected, Heale
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
-use plinth_apiserver::handlers::write::{self, Birth};
+use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_registry::key;
 use plinth_storage::object;
 
@@ -31,12 +31,12 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
         keys.iter().map(|key| snapshot.get(key)).collect::<Result<Vec<_>, _>>()
     };
     let records = server.store.read(read).await?;
-    let mut births = Vec::new();
+    let mut objects = Vec::new();
     for (expected, record) in expected.into_iter().zip(records) {
         let Expected { plural, namespace, name, object } = expected;
         let cx = Context::internal(server, (GROUP, "v1", plural), namespace, name, Verb::Update)?;
         let Some(record) = record else {
-            births.push(Birth { cx, tree: object });
+            objects.push(NewObject { cx, tree: object });
             continue;
         };
         let live = match server.store.fetched(record) {
@@ -56,14 +56,14 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                     Some(Healed::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
                 };
-                write::update(&cx, &transform).await?;
+                internal::update(&cx, &transform).await?;
             }
             Healed::Other => {
                 tracing::info!(plural, namespace, name, "a bootstrap binding of another role is made again");
                 delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
-                births.push(Birth { cx, tree: object });
+                objects.push(NewObject { cx, tree: object });
             }
         }
     }
-    write::create_together(server, births).await
+    internal::create_together(server, objects).await
 }

@@ -35,6 +35,7 @@ use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::{FlowControl, FlowControlOptions};
 use plinth_apiserver::heavy::Places;
+use plinth_apiserver::kind_handlers;
 use plinth_apiserver::listener::{self, BindError};
 use plinth_apiserver::metrics::Metrics;
 use plinth_apiserver::outward::kubelets::{KubeletOptions, Kubelets};
@@ -44,7 +45,9 @@ use plinth_apiserver::published::{Discovered, Documents};
 use plinth_apiserver::reload::{self, Watched};
 use plinth_apiserver::representation::ledger::Ledger;
 use plinth_apiserver::service_ranges::Ranges;
+use plinth_http::chunks::BlockedThreads;
 use plinth_http::options::HttpOptions;
+use plinth_http::pull::RemoteWaits;
 use plinth_http::serving::{Certificates, TlsOptions};
 use plinth_http::tls::{ServingCertificate, TlsError};
 use plinth_registry::Registry;
@@ -467,7 +470,8 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let (stop, stopping) = watch::channel(false);
     let metrics = Metrics::new()?;
     let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
-    let encryption = Encryption::start(&options.encryption).await?;
+    let remote_waits = RemoteWaits::default();
+    let encryption = Encryption::start(&options.encryption, &remote_waits).await?;
     let store = Store::new(engine, encryption);
     let authenticator = Authenticator::new(
         &options.authentication,
@@ -485,6 +489,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         store: store.clone(),
         webhooks: Arc::new(Webhooks::default()),
         heads: Arc::new(Heads::default()),
+        remote_waits,
     });
     let server = Arc::new(Server {
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
@@ -493,8 +498,11 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         tokens: ContinueTokens::new(&dir.continue_secret()?),
         counts: Counts::default(),
         admission: plugins.clone(),
+        kind_handler: kind_handlers::of,
         kubelets,
         presenter,
+        producers: Arc::default(),
+        blocked_threads: BlockedThreads::default(),
         ledger: Ledger::default(),
         lengths: Lengths::default(),
         authenticator: Arc::new(authenticator),

@@ -17,7 +17,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::authz::rbac::rules::PolicyRule;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 
@@ -129,7 +129,7 @@ async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> 
         }
         Ok(new)
     };
-    match write::update(&cx, &transform).await {
+    match internal::update(&cx, &transform).await {
         Err(error) if error.code == 404 => Ok(()),
         // Somebody deletes it, or it is not ours to change any more.
         Err(error) if error.code == 409 => {

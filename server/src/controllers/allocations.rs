@@ -13,8 +13,8 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
 
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::allocation;
 use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::kind_handlers::service_allocations;
 use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
@@ -29,9 +29,9 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     let cx = services(server)?;
     let range = key::range(key::resource_prefix("", "services").as_bytes());
     let (records, _) = server.store.records(range).await?;
-    let allocated = allocation::allocated_keys(&cx).await?;
+    let allocated = service_allocations::allocated_keys(&cx).await?;
     for record in records {
-        let restored = allocation::restore_allocations(&cx, &record, &allocated).await;
+        let restored = service_allocations::restore_allocations(&cx, &record, &allocated).await;
         if let Err(error) = restored {
             // One damaged Service keeps no other from its addresses.
             let key = String::from_utf8_lossy(&record.key);
@@ -66,11 +66,11 @@ async fn follow(server: &Arc<Server>, restored: Option<Revision>) -> Result<Infa
                 continue;
             };
             // Usually the Service was deleted in the same transaction.
-            let Some((namespace, name)) = allocation::owner_of(&cx, record) else { continue };
+            let Some((namespace, name)) = service_allocations::owner_of(&cx, record) else { continue };
             let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
             if let Some(service) = server.store.newest(service).await? {
-                let allocated = allocation::allocated_keys(&cx).await?;
-                allocation::restore_allocations(&cx, &service, &allocated).await?;
+                let allocated = service_allocations::allocated_keys(&cx).await?;
+                service_allocations::restore_allocations(&cx, &service, &allocated).await?;
             }
         }
     }

@@ -16,7 +16,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, Bootstrap, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::object;
 
@@ -127,7 +127,7 @@ async fn heal(server: &Arc<Server>) -> Result<(), ApiError> {
         for own in objects.iter().filter(|own| own.resource == resource) {
             let live = present.iter().find(|v| v.str_at(&["metadata", "name"]) == Some(own.name));
             match live {
-                None => write::ensure(server, (GROUP, "v1", resource), "", own.object.clone()).await?,
+                None => internal::ensure(server, (GROUP, "v1", resource), "", own.object.clone()).await?,
                 Some(live) => revise(server, own, live).await?,
             }
         }
@@ -216,7 +216,7 @@ async fn update(cx: &Context, change: &(dyn Fn(&mut Value) + Send + Sync)) -> Re
         change(&mut object);
         Ok(object)
     };
-    match write::update(cx, &transform).await {
+    match internal::update(cx, &transform).await {
         // It has gone, or somebody else was quicker: the next round sees to it.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),
         outcome => outcome,

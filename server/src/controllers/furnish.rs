@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
 use plinth_storage::stored::Head;
@@ -120,7 +120,7 @@ async fn furnish(server: Arc<Server>, furniture: Arc<Furniture>, namespace: Stri
         if !is_active(&server, &namespace).await? {
             return Ok(());
         }
-        let outcome = write::ensure(&server, resource, &namespace, furniture.object.clone()).await;
+        let outcome = internal::ensure(&server, resource, &namespace, furniture.object.clone()).await;
         // The namespace has gone, or begun to, since it was looked at: then its own change comes by.
         return match outcome {
             Err(error) if matches!(error.code, 403 | 404) => Ok(()),
@@ -131,7 +131,7 @@ async fn furnish(server: Arc<Server>, furniture: Arc<Furniture>, namespace: Stri
     if metadata::is_deleting(&live) || furniture.is_in(&live) {
         return Ok(());
     }
-    let outcome = write::update(&cx, &|live| Ok(furniture.put_into(live.unwrap_or(&Value::Null)))).await;
+    let outcome = internal::update(&cx, &|live| Ok(furniture.put_into(live.unwrap_or(&Value::Null)))).await;
     match outcome {
         // Deleted since: that change comes by too.
         Err(error) if error.code == 404 => Ok(()),

@@ -22,7 +22,7 @@ use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_U
 use plinth_apiserver::authn::service_account::INVALID_SINCE;
 use plinth_apiserver::authz::node::references::{of_pod, Named};
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 
 /// The controller's name.
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
@@ -152,7 +152,7 @@ async fn mark(
         }
         Ok(new)
     };
-    write::update(&cx, &marked).await
+    internal::update(&cx, &marked).await
 }
 
 async fn remove(server: &Arc<Server>, namespace: &str, secret: &Value) -> Result<(), ApiError> {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::departing::Departing;
 use plinth_storage::stored::Head;
@@ -153,5 +153,5 @@ async fn finalize(server: &Arc<Server>, departing: &Departing) -> Result<(), Api
         }
         Ok(namespace)
     };
-    write::update(&cx, &transform).await
+    internal::update(&cx, &transform).await
 }

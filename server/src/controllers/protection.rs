@@ -18,7 +18,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
 use plinth_storage::stored::Head;
@@ -163,7 +163,7 @@ async fn look_at(server: Arc<Server>, protected: Protected, object_key: Bytes) -
         metadata::of(&mut new)?.insert("finalizers", kept);
         Ok(new)
     };
-    match write::update(&cx, &without).await {
+    match internal::update(&cx, &without).await {
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,
     }

@@ -10,7 +10,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED};
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 
 /// Writes labels, for ever.
 pub async fn run(server: Arc<Server>) {
@@ -39,7 +39,7 @@ async fn label(server: &Arc<Server>, namespace: &str, name: &str, uid: &str) -> 
         }
         Ok(new)
     };
-    match write::update(&cx, &labelled).await {
+    match internal::update(&cx, &labelled).await {
         // Gone since.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,

@@ -18,7 +18,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::claims::Reference;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::object;
 use plinth_storage::stored::Head;
@@ -146,7 +146,7 @@ async fn look_at(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(),
             let token = server.authenticator.service_accounts().issue_legacy(namespace, &account, name)?;
             let cx = Context::internal(&server, SECRETS, namespace, name, Verb::Update)?;
             let uid = metadata::text(&secret, "uid");
-            write::update(&cx, &|live| {
+            internal::update(&cx, &|live| {
                 let live = live.cloned().unwrap_or_default();
                 match metadata::text(&live, "uid") == uid {
                     true => Ok(fill(live, &account, &token, &root_ca)),

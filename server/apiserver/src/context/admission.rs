@@ -6,11 +6,12 @@ use std::pin::Pin;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
-use plinth_engine::{Condition, Transaction};
+use plinth_engine::Condition;
 
-use super::{key_namespace, Context};
+use super::{key_namespace, Context, TransactionParts};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
+use plinth_kinds::Deletion;
 
 /// What a request does to the object, in the words of `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,32 +65,7 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<&'a Value>,
     /// Whether nothing is to be kept of what this request does.
     pub dry_run: bool,
-    effects: Mutex<Effects>,
-}
-
-/// What a plugin wants written in the transaction of the object itself, or not at all.
-#[derive(Debug, Default)]
-pub struct Effects {
-    conditions: Vec<Condition>,
-    puts: Vec<(Bytes, Bytes)>,
-}
-
-impl Effects {
-    /// The transaction with the effects' conditions and operations.
-    pub fn add_to(self, mut transaction: Transaction) -> Transaction {
-        for condition in self.conditions {
-            transaction = transaction.require(condition);
-        }
-        for (key, value) in self.puts {
-            transaction = transaction.put(key, value);
-        }
-        transaction
-    }
-
-    /// Whether the transaction can fail because somebody else was quicker.
-    pub fn can_race(&self) -> bool {
-        !self.conditions.is_empty()
-    }
+    parts: Mutex<TransactionParts>,
 }
 
 impl<'a> AdmissionRequest<'a> {
@@ -102,7 +78,7 @@ impl<'a> AdmissionRequest<'a> {
             namespace: key_namespace(cx),
             old,
             dry_run: cx.query.is_dry_run(),
-            effects: Mutex::default(),
+            parts: Mutex::default(),
         }
     }
 
@@ -116,7 +92,7 @@ impl<'a> AdmissionRequest<'a> {
 
     /// Whether the request is about a namespace.
     pub fn is_about_namespace(&self) -> bool {
-        self.cx.resource.plural() == "namespaces" && self.cx.resource.group().is_empty()
+        self.cx.resource.strategy.deletion == Deletion::Namespace
     }
 
     /// The namespace as webhooks and policies see it: a namespace is in itself.
@@ -129,14 +105,14 @@ impl<'a> AdmissionRequest<'a> {
 
     /// Adds a write to the transaction: the value at the key, on that condition.
     pub fn write(&self, condition: Condition, key: Bytes, value: Bytes) {
-        let mut effects = self.effects.lock();
-        effects.conditions.push(condition);
-        effects.puts.push((key, value));
+        let mut parts = self.parts.lock();
+        parts.require(condition);
+        parts.put(key, value);
     }
 
     /// What the plugins want written; asked once, after the validating halves.
-    pub fn effects(self) -> Effects {
-        self.effects.into_inner()
+    pub fn into_parts(self) -> TransactionParts {
+        self.parts.into_inner()
     }
 
     /// 403 in upstream's words: `pods "x" is forbidden: why`.

@@ -1,7 +1,9 @@
 //! A request on its way: who asks for what, and what all requests share.
 
 mod admission;
+mod kind_handler;
 mod server;
+mod transaction_parts;
 
 use std::sync::Arc;
 
@@ -25,7 +27,9 @@ use plinth_registry::{key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 
 pub use self::server::{end_if_over, Limits, Server};
-pub use admission::{Admission, AdmissionRequest, Effects, Operation, Outcome};
+pub use admission::{Admission, AdmissionRequest, Operation, Outcome};
+pub use kind_handler::{Endpoint, FindKindHandler, KindHandler, Write};
+pub use transaction_parts::TransactionParts;
 
 /// One request for a resource on its way through a handler.
 pub struct Context {

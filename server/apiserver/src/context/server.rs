@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use super::Admission;
+use super::{Admission, FindKindHandler};
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::custom_resources::Presenter;
@@ -20,6 +20,8 @@ use crate::outward::kubelets::Kubelets;
 use crate::published::{Discovered, Documents};
 use crate::representation::ledger::Ledger;
 use crate::service_ranges::Ranges;
+use plinth_http::chunks::BlockedThreads;
+use plinth_http::pull::ProducerPool;
 use plinth_registry::Registry;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
@@ -47,6 +49,8 @@ pub struct Server {
     pub authorizer: Arc<Authorizer>,
     /// What is filled in and refused around the object of a write.
     pub admission: Arc<dyn Admission>,
+    /// What single kinds do in the request path.
+    pub kind_handler: FindKindHandler,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
     /// What the operator is told of.
@@ -61,6 +65,10 @@ pub struct Server {
     pub documents: Documents,
     /// Counters and latencies.
     pub metrics: Metrics,
+    /// Lists and first states of watches that are being made.
+    pub producers: Arc<ProducerPool>,
+    /// Threads that wait for clients which read backups slowly.
+    pub blocked_threads: BlockedThreads,
     /// What objects are read and converted with.
     pub presenter: Arc<Presenter>,
     /// The way to kubelets.

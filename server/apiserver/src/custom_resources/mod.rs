@@ -16,6 +16,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crate::outward::Webhooks;
+use plinth_http::pull::RemoteWaits;
 use plinth_storage::heads::Heads;
 use plinth_storage::Store;
 
@@ -28,4 +29,6 @@ pub struct Presenter {
     pub webhooks: Arc<Webhooks>,
     /// Heads of collections that are searched by selectors.
     pub heads: Arc<Heads>,
+    /// Bounds the threads that wait for conversion webhooks.
+    pub remote_waits: RemoteWaits,
 }

@@ -13,7 +13,6 @@ use plinth_structural::{Conform, ConformError};
 
 use super::{webhook, Presenter};
 use plinth_api::api_error::ApiError;
-use plinth_http::pull;
 use plinth_registry::custom::definition::{Conversion, Version};
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
@@ -171,7 +170,8 @@ pub fn convert_now(
         false => {
             let handle = tokio::runtime::Handle::try_current().ok()?;
             let work = convert(presenter, custom, to, vec![tree]);
-            let waited = pull::elsewhere(|| tokio::task::block_in_place(|| handle.block_on(work)));
+            let waited =
+                presenter.remote_waits.block_on(|| tokio::task::block_in_place(|| handle.block_on(work)));
             tree = waited.ok()?.ok()?.into_iter().next()?;
         }
     }

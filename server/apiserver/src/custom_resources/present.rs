@@ -11,7 +11,7 @@ use plinth_engine::{At, Entry, Event, EventKind, KeyRange, Range, Record, Revisi
 use super::object::{self, Reading};
 use super::Presenter;
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::pull;
+use plinth_http::pull::TooManyRemoteWaits;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
 use plinth_storage::heads::Filling;
@@ -297,8 +297,11 @@ impl Walk {
             }
             self.seen += batch.len() as u64;
             let plain = batch.iter().map(|r| r.value.clone()).collect();
-            let asked = pull::elsewhere(|| handle.block_on(values(&self.presenter, custom, plain)));
-            let crowded = |e: pull::Crowded| {
+            let asked = self
+                .presenter
+                .remote_waits
+                .block_on(|| handle.block_on(values(&self.presenter, custom, plain)));
+            let crowded = |e: TooManyRemoteWaits| {
                 ApiError::new(503, Reason::ServiceUnavailable, e.to_string()).retry_after(1)
             };
             let made = asked.map_err(crowded)??;
@@ -306,8 +309,8 @@ impl Walk {
         }
     }
 
-    /// Lets go of the snapshot and of all that can be read again. The walk goes on as long as its revision is retained.
-    pub fn rest(&mut self) {
+    /// Releases the snapshot and everything that can be read again. The walk goes on as long as its revision is retained.
+    pub fn release(&mut self) {
         let undone = self.converted.front().map(|(record, _)| record.key.clone());
         self.seen -= self.converted.len() as u64;
         self.converted.clear();

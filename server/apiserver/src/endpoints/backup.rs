@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// Streams an archive that is consistent at one revision. An archive that breaks off is no archive: the body then
 /// ends with an error, and its checksum is missing.
 pub(super) fn serve(server: &Server) -> Response<Body> {
-    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST);
+    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
     let engine = server.store.engine().clone();
     tokio::task::spawn_blocking(move || {
         let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };

@@ -12,10 +12,11 @@ use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::Options;
-use super::{list, respond, write, Context};
-use crate::allocation;
+use super::respond::respond;
+use super::write::{self, Commit, Committed};
+use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Operation, TransactionParts};
 use crate::custom_resources::present;
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
@@ -28,7 +29,7 @@ use plinth_kinds::Deletion;
 use plinth_registry::key;
 use plinth_storage::departing::Departing;
 use plinth_storage::stored::Head;
-use plinth_storage::{object, unchanged, Fetched};
+use plinth_storage::{object, Fetched};
 
 /// How often a delete is tried again when another write came between.
 const ATTEMPTS: usize = 256;
@@ -36,7 +37,7 @@ const ATTEMPTS: usize = 256;
 const COLLECTION_STEP: usize = 500;
 
 /// What became of the object.
-pub(super) enum Deleted {
+pub(crate) enum Deleted {
     /// It is gone; this is its last state, and the revision of the deletion.
     Gone { last: Bytes, revision: plinth_engine::Revision },
     /// It is gone, and nothing is known of it.
@@ -49,8 +50,8 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let representation = cx.representation(Shape::Object)?;
     let options = Options::of(&cx, incoming).await?;
     let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
-    if says_nothing && cx.resource.plural() == "jobs" && cx.resource.strategy.orphans_by_default {
-        cx.warnings.add("child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning");
+    if let Some(warning) = cx.resource.strategy.orphan_warning.filter(|_| says_nothing) {
+        cx.warnings.add(warning);
     }
     let object_key = cx.info.object_key(&cx.resource)?;
     match delete_object(&cx, object_key, &cx.info.name, &options).await? {
@@ -107,7 +108,7 @@ fn answer_status(
 ///
 /// # Errors
 /// Everything that a delete can answer.
-pub(super) async fn delete_object(
+pub(crate) async fn delete_object(
     cx: &Context,
     object_key: Vec<u8>,
     name: &str,
@@ -180,37 +181,31 @@ async fn delete_once(
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
-    let value = cx.to_stored(new).await?;
-    if !keep {
-        if options.is_dry_run() {
-            let last = cx.present_value(value).await?;
-            return Ok(Some(Deleted::Gone { last, revision: live.mod_revision }));
+    let commit = Commit {
+        key: live.key.to_vec(),
+        value: cx.to_stored(new).await?,
+        delete: !keep,
+        parts: if keep { TransactionParts::default() } else { write::release(cx, &old) },
+        dry_run: options.is_dry_run(),
+        live: Some(live),
+    };
+    Ok(match commit.run(cx).await? {
+        Committed::Conflict => None,
+        Committed::Done(done) => {
+            let revision = done.committed.or(done.before).unwrap_or_default();
+            Some(match keep {
+                true => Deleted::Kept { value: done.value, revision },
+                false => Deleted::Gone { last: done.value, revision },
+            })
         }
-        let transaction = Transaction::new().require(unchanged(&live)).delete(live.key.clone());
-        let transaction = allocation::release(cx, &old).add_to(transaction.having_read(live.into_record()));
-        let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
-        let last = cx.present_value(value).await?;
-        return Ok(Some(Deleted::Gone { last, revision: committed.revision }));
-    }
-    let revision = live.mod_revision;
-    if options.is_dry_run() || value == live.value {
-        let value = cx.present_value(value).await?;
-        return Ok(Some(Deleted::Kept { value, revision }));
-    }
-    let transaction = Transaction::new()
-        .require(unchanged(&live))
-        .put(live.key.clone(), cx.server.store.seal(&live.key, value.clone())?);
-    let transaction = transaction.having_read(live.into_record());
-    let Some(committed) = cx.server.store.commit(transaction).await? else { return Ok(None) };
-    let value = cx.present_value(value).await?;
-    Ok(Some(Deleted::Kept { value, revision: committed.revision }))
+    })
 }
 
 /// UID and resourceVersion that the client wants to delete.
 ///
 /// # Errors
 /// 409.
-pub(super) fn check_preconditions(
+pub(crate) fn check_preconditions(
     cx: &Context,
     name: &str,
     options: &Options,
@@ -389,7 +384,7 @@ pub(super) async fn delete_collection(
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
     let plan = list::plan(&cx, selection).await?;
     let options = Options::of(&cx, incoming).await?;
-    let form = write::storage(&cx)?;
+    let form = super::storage(&cx)?;
     let (mut range, limit) = (plan.range.clone(), plan.limit);
     let snapshot = plan.snapshot(plan.at)?;
     let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
@@ -439,7 +434,7 @@ pub(super) async fn delete_collection(
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner has gone, after which nothing is deleted.
 pub async fn delete_all(cx: &Context, owner: &Departing) -> Result<u64, ApiError> {
-    let form = write::storage(cx)?;
+    let form = super::storage(cx)?;
     let background = Options { propagation_policy: Some("Background".into()), ..Options::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
     let mut held = 0;

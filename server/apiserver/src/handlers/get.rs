@@ -4,7 +4,8 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, Revision};
 
-use super::{respond, Context};
+use super::respond::respond;
+use super::Context;
 use crate::custom_resources::present;
 use crate::representation::Item;
 use plinth_api::api_error::{ApiError, Reason};

@@ -3,35 +3,26 @@
 //! A mutating request goes decode -> (patch) -> default -> prepare -> validate -> transaction -> encode; the
 //! rows of [`plinth_registry`] and [`plinth_kinds`] say what differs.
 
-mod access_reviews;
-mod binding;
-mod body;
-pub mod connect;
+pub(crate) mod body;
 mod create;
 pub mod delete;
-mod delete_options;
-mod eviction;
+pub(crate) mod delete_options;
 mod get;
+pub mod internal;
 pub mod list;
 mod other_part;
 mod patch;
+pub(crate) mod respond;
 mod scale;
-mod tokens;
 mod update;
-mod virtual_resources;
 mod watch;
-
 pub mod write;
 
-use hyper::header::{HeaderValue, CONTENT_TYPE};
-use hyper::{Method, Response, StatusCode};
-use plinth_codec::negotiate::Shape;
+use hyper::{Method, Response};
 use plinth_codec::resources::Resource;
-use plinth_codec::Value;
 
 use crate::audit;
-use crate::context::{key_namespace, Context, Warnings};
-use crate::representation::Representation;
+use crate::context::Context;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{RequestInfo, Verb};
 use plinth_http::body::Body;
@@ -49,7 +40,7 @@ pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Bo
         error
     };
     let mut response = answer(cx, body).await.map_err(told)?;
-    write::add_warnings(&mut response, &warnings.take());
+    respond::add_warnings(&mut response, &warnings.take());
     Ok(response)
 }
 
@@ -85,14 +76,8 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         });
     }
     if cx.resource.storage.is_none() {
-        return match (cx.resource.row.kind.as_str(), cx.info.verb) {
-            ("ComponentStatus", Verb::Get | Verb::List) => {
-                Box::pin(virtual_resources::component_statuses(cx)).await
-            }
-            ("Binding", Verb::Create) => Box::pin(binding::bind(cx, body)).await,
-            (_, Verb::Create) => Box::pin(virtual_resources::create(cx, body)).await,
-            _ => Err(ApiError::method_not_allowed()),
-        };
+        let endpoint = (cx.server.kind_handler)(&cx.resource).unstored;
+        return endpoint.ok_or_else(ApiError::method_not_allowed)?(cx, body).await;
     }
     // Each verb's own state is put on the heap once: here it would make the state of every request as large as the
     // largest, and that is moved several times on its way into the connection's task.
@@ -125,8 +110,7 @@ fn is_routed(cx: &Context) -> bool {
     }
 }
 
-/// A subresource whose body is the object itself is a face of the object; the others have handlers of
-/// their own.
+/// A subresource whose body is the object itself is read and written as the object is; the others have endpoints of their own.
 async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
@@ -134,17 +118,13 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
-    if connect::SUBRESOURCES.contains(&cx.info.subresource.as_str()) {
-        return Box::pin(connect::connect(cx, body)).await;
+    if let Some(endpoint) = (cx.server.kind_handler)(&cx.resource).subresource(&cx.info.subresource) {
+        return endpoint(cx, body).await;
     }
     // By name, not by kind: a custom resource has `status` and `scale` alone, but its own kind, which is that of its
-    // `status`, may be called TokenRequest.
-    match cx.info.subresource.as_str() {
-        "scale" => return Box::pin(scale::scale(cx, body)).await,
-        "binding" => return Box::pin(binding::bind(cx, body)).await,
-        "eviction" => return Box::pin(eviction::evict(cx, body)).await,
-        "token" => return Box::pin(tokens::request(cx, body)).await,
-        _ => {}
+    // `status`, may be called Scale.
+    if cx.info.subresource == "scale" {
+        return Box::pin(scale::scale(cx, body)).await;
     }
     if row.gvk != cx.resource.row.gvk() {
         return Err(not_served(&cx.info.subresource));
@@ -192,22 +172,10 @@ pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
     }
 }
 
-/// Answers with a Status that is not an error of the request path.
-fn respond_status(
-    representation: &Representation,
-    code: StatusCode,
-    status: &Value,
-) -> Result<Response<Body>, ApiError> {
-    let mut out = Vec::with_capacity(256);
-    representation.write_tree(status, &mut out)?;
-    Ok(respond(code, representation.content_type(Shape::Object), out))
-}
-
-fn respond(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response
+/// How the objects of the resource are stored.
+///
+/// # Errors
+/// 405 for a resource that is not stored.
+fn storage(cx: &Context) -> Result<&plinth_registry::StorageForm, ApiError> {
+    cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
 }

@@ -8,7 +8,7 @@ use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, yaml, Value};
 
 use super::write::{self, Ownership, Update, Updated};
-use super::{body, Context};
+use super::{body, respond, Context};
 use crate::custom_resources::object;
 use crate::ownership;
 use plinth_api::api_error::{ApiError, Reason};
@@ -71,7 +71,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let gvk = resource.row.gvk();
     let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
     let is_apply = patch.is_apply();
-    let transform = |live: Option<&Value>| {
+    let mut transform = |live: Option<&Value>| {
         let (tree, found) = match is_apply {
             true => apply_configuration(&cx, &patch, live, &target)?,
             false => apply(&cx, &patch, live.unwrap_or(&Value::Null), &target)?,
@@ -80,7 +80,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         Ok(tree)
     };
     let update = Update {
-        transform: &transform,
+        transform: &mut transform,
         uid_is_precondition: false,
         creates: is_apply && cx.info.subresource.is_empty(),
         ownership: if is_apply { Ownership::Applied } else { Ownership::Track },
@@ -89,7 +89,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         Updated::Existing(written) => (StatusCode::OK, written),
         Updated::Created(written) => (StatusCode::CREATED, written),
     };
-    write::respond_written(&representation, code, &written)
+    respond::respond_written(&representation, code, &written)
 }
 
 /// The live object after an apply, and warnings.

@@ -8,8 +8,9 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::patch::Target;
+use super::respond::respond;
 use super::write::{self, Ownership, Update, Updated};
-use super::{body, patch, respond, Context};
+use super::{body, patch, Context};
 use crate::ownership::ScaleOwners;
 use crate::representation::{Item, Representation};
 use plinth_api::api_error::ApiError;
@@ -111,7 +112,7 @@ async fn set(
         };
         scales.then(|| paths(resource).spec)
     });
-    let transform = |live: Option<&Value>| {
+    let mut transform = |live: Option<&Value>| {
         let live = live.unwrap_or(&Value::Null);
         let mut before = of(&cx.resource, live);
         owners.show(live, &mut before)?;
@@ -122,7 +123,7 @@ async fn set(
     };
     // The owners are written down by now, as those of the Scale.
     let ownership = Ownership::Applied;
-    let update = Update { transform: &transform, uid_is_precondition: true, creates: false, ownership };
+    let update = Update { transform: &mut transform, uid_is_precondition: true, creates: false, ownership };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
     answer(representation, &of(&cx.resource, &representation.tree(&item)?))

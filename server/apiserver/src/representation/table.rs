@@ -35,15 +35,12 @@ fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
     }
 }
 
-/// What the rows of a resource are sorted by where that is not their key: upstream shows flow schemas in the order in which
-/// they are matched (`FlowSchemaSequence` of k8s.io/apiserver `pkg/util/apihelpers`).
+/// What the rows of a resource are sorted by where that is not their key.
 pub(super) fn rank(r: &Representation, item: &Item<'_>) -> Result<Option<(i64, String)>, ApiError> {
-    if r.resource.row.plural != "flowschemas" || r.resource.group() != "flowcontrol.apiserver.k8s.io" {
-        return Ok(None);
-    }
+    let Some(path) = r.resource.strategy.rows_sorted_by else { return Ok(None) };
     let tree = json::parse(item.stored.body()).map_err(ApiError::internal)?;
-    let precedence = tree.at(&["spec", "matchingPrecedence"]).and_then(Value::as_int).unwrap_or(0);
-    Ok(Some((precedence, tree.str_at(&["metadata", "name"]).unwrap_or_default().to_owned())))
+    let number = tree.at(path).and_then(Value::as_int).unwrap_or(0);
+    Ok(Some((number, tree.str_at(&["metadata", "name"]).unwrap_or_default().to_owned())))
 }
 
 /// One row.

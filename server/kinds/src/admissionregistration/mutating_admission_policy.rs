@@ -16,7 +16,7 @@ use crate::admissionregistration::params::param_kind;
 use crate::checks::validate;
 use crate::checks::Check::{self, By, In, Required, RequiredOneOf};
 use crate::path::{at, list, text};
-use crate::strategy::{Generation, Permission, Strategy, BASE};
+use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -27,7 +27,6 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create,
     warnings: warnings::reserved_name_warnings,
     validate_update,
-    permissions: Some(Permission::PolicyParameters),
     ..BASE
 };
 

@@ -7,7 +7,7 @@ use crate::admissionregistration::match_resources::{
 };
 use crate::admissionregistration::params::param_ref;
 use crate::checks::Check::{self, By, In};
-use crate::strategy::{Generation, Permission, Strategy, BASE};
+use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -16,7 +16,6 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: BINDING_DEFAULTS,
     checks: CHECKS,
     warnings: warnings::reserved_name_warnings,
-    permissions: Some(Permission::BindingParameters),
     ..BASE
 };
 

@@ -17,7 +17,7 @@ use crate::admissionregistration::params::param_kind;
 use crate::checks::validate;
 use crate::checks::Check::{self, By, In, OneOf, Required, RequiredOneOf};
 use crate::path::{at, list, text};
-use crate::strategy::{Generation, Permission, Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA};
 use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -29,7 +29,6 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings: warnings::reserved_name_warnings,
     validate_update,
     status_keeps: STATUS_KEEPS_METADATA,
-    permissions: Some(Permission::PolicyParameters),
     ..BASE
 };
 

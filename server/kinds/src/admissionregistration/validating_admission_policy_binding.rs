@@ -10,7 +10,7 @@ use crate::admissionregistration::match_resources::{present_texts, BINDING_DEFAU
 use crate::admissionregistration::params::param_ref;
 use crate::checks::Check::{self, By, In};
 use crate::path::at;
-use crate::strategy::{Generation, Permission, Strategy, BASE};
+use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -19,7 +19,6 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: BINDING_DEFAULTS,
     checks: CHECKS,
     warnings: warnings::reserved_name_warnings,
-    permissions: Some(Permission::BindingParameters),
     ..BASE
 };
 

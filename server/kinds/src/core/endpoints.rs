@@ -20,6 +20,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     warnings,
     deprecation_warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+    storage_name: Some("services/endpoints"),
     ..BASE
 };
 

@@ -15,6 +15,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_on_update: true,
     garbage_collected: false,
     validate,
+    expires: true,
+    error_group: Some(""),
     ..BASE
 };
 

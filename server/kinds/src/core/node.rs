@@ -25,6 +25,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     status_checks: CHECKS,
     validate_status: validate_update,
+    storage_name: Some("minions"),
     ..BASE
 };
 

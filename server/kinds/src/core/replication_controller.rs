@@ -21,6 +21,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     warnings: warnings::template_warnings,
     status_checks: REPLICAS_STATUS_CHECKS,
+    storage_name: Some("controllers"),
     ..BASE
 };
 

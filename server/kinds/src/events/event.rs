@@ -14,6 +14,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     garbage_collected: false,
     validate_create: validate,
     validate_update,
+    expires: true,
+    error_group: Some(""),
     ..BASE
 };
 

@@ -15,6 +15,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     status_keeps: STATUS_KEEPS_METADATA,
+    rows_sorted_by: Some(&["spec", "matchingPrecedence"]),
     ..BASE
 };
 

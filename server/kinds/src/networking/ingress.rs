@@ -18,6 +18,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     status_warnings: load_balancer_status::warnings,
     validate_status,
+    storage_name: Some("ingress"),
     ..BASE
 };
 

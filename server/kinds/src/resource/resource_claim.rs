@@ -12,7 +12,7 @@ use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::path::{at, int, list, text, texts};
 use crate::resource::device::{attribute_name, opaque_config, selectors};
-use crate::strategy::{Permission, Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
@@ -22,8 +22,6 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_keeps: STATUS_KEEPS_METADATA,
     validate_status,
     prepare_status,
-    permissions: Some(Permission::DeviceClaim),
-    status_permissions: Some(Permission::DeviceClaimStatus),
     ..BASE
 };
 

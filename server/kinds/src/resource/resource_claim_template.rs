@@ -6,14 +6,13 @@ use crate::checks::Check::{self, By, Labels};
 use crate::defaults::DefaultRule::{self, Ensure, IfPresent};
 use crate::path::at;
 use crate::resource::resource_claim::{claim_spec, SPEC_DEFAULTS};
-use crate::strategy::{Permission, Strategy, BASE};
+use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     defaults: DEFAULTS,
     checks: CHECKS,
     immutable: &["spec"],
-    permissions: Some(Permission::DeviceClaimTemplate),
     ..BASE
 };
 

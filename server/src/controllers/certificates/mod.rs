@@ -26,7 +26,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
 
@@ -125,7 +125,7 @@ async fn update(
         change(&mut new);
         Ok(new)
     };
-    match write::update(&cx, &transform).await {
+    match internal::update(&cx, &transform).await {
         // Gone since.
         Err(error) if error.code == 404 => Ok(()),
         outcome => outcome,

@@ -15,7 +15,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::{delete, write};
+use plinth_apiserver::handlers::{delete, internal};
 
 /// Dependents of one owner that are cut off at a time.
 const AT_ONCE: usize = 32;
@@ -150,7 +150,7 @@ async fn change_metadata(
         change(metadata::of(&mut object)?);
         Ok(object)
     };
-    gone_is_fine(write::update(&cx, &transform).await)
+    gone_is_fine(internal::update(&cx, &transform).await)
 }
 
 fn gone_is_fine(outcome: Result<(), ApiError>) -> Result<(), ApiError> {

@@ -30,7 +30,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::handlers::write;
+use plinth_apiserver::handlers::internal;
 use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::definition::{Names, RESOURCE};
 use plinth_registry::custom::naming::{self, Taken};
@@ -272,5 +272,5 @@ async fn update_status(
         change(&mut definition)?;
         Ok(definition)
     };
-    write::update(&cx, &transform).await
+    internal::update(&cx, &transform).await
 }

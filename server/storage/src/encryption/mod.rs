@@ -30,6 +30,7 @@ use crate::stored::{self, Damaged, Head};
 use config::{ResourceRule, Selector};
 use kms::Kms;
 use plinth_api::api_error::ApiError;
+use plinth_http::pull::RemoteWaits;
 use plinth_registry::key;
 use provider::Providers;
 
@@ -88,6 +89,8 @@ pub struct Encryption {
     rules: Option<RwLock<Arc<Rules>>>,
     /// Whether the configuration is read again.
     reloads: bool,
+    /// Bounds the threads that wait for KMS plugins.
+    remote_waits: RemoteWaits,
 }
 
 /// A configuration in use.
@@ -104,12 +107,16 @@ impl Encryption {
     ///
     /// # Errors
     /// [`ConfigError`].
-    pub async fn start(options: &EncryptionOptions) -> Result<Arc<Encryption>, ConfigError> {
+    pub async fn start(
+        options: &EncryptionOptions,
+        remote_waits: &RemoteWaits,
+    ) -> Result<Arc<Encryption>, ConfigError> {
         let Some(path) = &options.encryption_provider_config else { return Ok(Arc::default()) };
         let (rules, text) = config::read(path)?;
-        let rules = RwLock::new(Arc::new(Rules::new(rules).await));
+        let rules = RwLock::new(Arc::new(Rules::new(rules, remote_waits).await));
         let reloads = options.encryption_provider_config_automatic_reload;
-        let encryption = Arc::new(Encryption { rules: Some(rules), reloads });
+        let encryption =
+            Arc::new(Encryption { rules: Some(rules), reloads, remote_waits: remote_waits.clone() });
         if reloads {
             tokio::spawn(reload(Arc::downgrade(&encryption), path.clone(), text, RELOAD_PERIOD));
         }
@@ -118,7 +125,7 @@ impl Encryption {
 
     /// Puts another configuration in place.
     async fn take_over(&self, text: &[u8]) -> Result<(), ConfigError> {
-        let rules = Arc::new(Rules::new(config::parse(text)?).await);
+        let rules = Arc::new(Rules::new(config::parse(text)?, &self.remote_waits).await);
         if let Some(current) = &self.rules {
             *current.write() = rules;
         }
@@ -206,10 +213,10 @@ impl Encryption {
 }
 
 impl Rules {
-    async fn new(rules: Vec<ResourceRule>) -> Rules {
+    async fn new(rules: Vec<ResourceRule>, remote_waits: &RemoteWaits) -> Rules {
         let mut built = Vec::new();
         for rule in rules {
-            built.push((rule.resources, Arc::new(Providers::new(rule.providers).await)));
+            built.push((rule.resources, Arc::new(Providers::new(rule.providers, remote_waits).await)));
         }
         Rules { rules: built, found: RwLock::default() }
     }

@@ -5,6 +5,7 @@ use super::config::ProviderConfig;
 use super::kms::Kms;
 use super::wire::{Sealed, KMS};
 use super::Why;
+use plinth_http::pull::RemoteWaits;
 
 /// The providers of one entry of the configuration, in its order.
 pub struct Providers {
@@ -20,7 +21,7 @@ enum Provider {
 
 impl Providers {
     /// Builds them; plugins are asked for their first key.
-    pub async fn new(configs: Vec<ProviderConfig>) -> Providers {
+    pub async fn new(configs: Vec<ProviderConfig>, remote_waits: &RemoteWaits) -> Providers {
         let mut providers = Vec::new();
         for config in configs {
             providers.push(match config {
@@ -32,7 +33,7 @@ impl Providers {
                     Provider::Local(kind, ciphers.collect())
                 }
                 ProviderConfig::Kms { name, socket, timeout } => {
-                    Provider::Kms(Kms::start(name, &socket, timeout).await)
+                    Provider::Kms(Kms::start(name, &socket, timeout, remote_waits.clone()).await)
                 }
             });
         }

@@ -25,8 +25,12 @@ async fn encryption(rules: &[(&str, &str)]) -> Encryption {
     for (resources, providers) in rules {
         text.push_str(&format!("- resources: [{resources}]\n  providers: [{providers}]\n"));
     }
-    let rules = Rules::new(config::parse(text.as_bytes()).unwrap()).await;
-    Encryption { rules: Some(RwLock::new(Arc::new(rules))), reloads: false }
+    let rules = Rules::new(config::parse(text.as_bytes()).unwrap(), &RemoteWaits::default()).await;
+    Encryption {
+        rules: Some(RwLock::new(Arc::new(rules))),
+        reloads: false,
+        remote_waits: RemoteWaits::default(),
+    }
 }
 
 fn reads(encryption: &Encryption, key: &[u8], sealed: &[u8]) -> Result<Vec<u8>, String> {
@@ -237,7 +241,7 @@ async fn plugins_that_are_away_are_told_by_health() {
             encryption_provider_config: Some(config.clone()),
             encryption_provider_config_automatic_reload: reload,
         };
-        let encryption = Encryption::start(&options).await.unwrap();
+        let encryption = Encryption::start(&options, &RemoteWaits::default()).await.unwrap();
         let expected: Vec<(String, bool)> = names.iter().map(|name| ((*name).to_owned(), false)).collect();
         assert_eq!(encryption.health(), expected);
     }

@@ -253,12 +253,12 @@ impl Producer for Listing {
         }
     }
 
-    fn rest(&mut self) {
+    fn release(&mut self) {
         match &mut self.stage {
-            Stage::Items { walk, .. } => walk.rest(),
+            Stage::Items { walk, .. } => walk.release(),
             Stage::Stated(stated) => {
                 if let Some((walk, ..)) = &mut stated.others {
-                    walk.rest();
+                    walk.release();
                 }
             }
             Stage::Begin | Stage::Done => {}

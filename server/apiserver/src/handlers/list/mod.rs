@@ -19,7 +19,8 @@ use plinth_engine::{At, KeyRange, Revision, Snapshot};
 use self::listing::Listing;
 use self::source::Source;
 use super::get::{not_a_revision, wait_until_there};
-use super::{respond, Context};
+use super::respond::respond;
+use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause};
@@ -264,7 +265,7 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let listing = Listing::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
-    let mut chunks = Reader::start(listing);
+    let mut chunks = Reader::start(cx.server.producers.clone(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,
         None => return Err(ApiError::internal("a list without a beginning")),
@@ -272,6 +273,6 @@ async fn stream(
     if chunks.is_at_end() {
         return Ok(Body::Full(first));
     }
-    chunks.keep(Some(cx.server.flow_control.request_timeout));
+    chunks.watch(Some(cx.server.flow_control.request_timeout));
     Ok(Body::Stream(Box::pin(Pulled { first: Some(first), rest: chunks })))
 }

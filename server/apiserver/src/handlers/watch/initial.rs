@@ -82,8 +82,8 @@ impl Producer for State {
         })
     }
 
-    fn rest(&mut self) {
-        self.walk.rest();
+    fn release(&mut self) {
+        self.walk.release();
         self.seat = None;
     }
 }

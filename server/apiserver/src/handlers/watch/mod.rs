@@ -28,7 +28,8 @@ use tokio::time::Instant;
 use self::initial::State;
 use self::stream::{InitialEvents, WatchStream, Watched};
 use super::get::not_a_revision;
-use super::{respond, Context};
+use super::respond::respond;
+use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause, Reason};
@@ -187,9 +188,9 @@ impl WatchStart {
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
-        let mut events = Reader::start(state);
+        let mut events = Reader::start(cx.server.producers.clone(), state);
         // A slow client is not cut off: its state can be read as long as its history is retained.
-        events.keep(None);
+        events.watch(None);
         Ok((events, revision))
     }
 }

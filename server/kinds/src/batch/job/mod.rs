@@ -35,8 +35,13 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     status_checks: STATUS_CHECKS,
     validate_status: status::validate,
+    orphan_warning: Some(ORPHAN_WARNING),
     ..BASE
 };
+
+/// Warning on deletion without a propagation policy (kubernetes `pkg/registry/batch/job/strategy.go`,
+/// `DefaultGarbageCollectionPolicy`).
+const ORPHAN_WARNING: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
 const DEFAULTS: &[DefaultRule] = &[
     Computed(default_parallelism),

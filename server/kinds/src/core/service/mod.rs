@@ -33,6 +33,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_warnings: load_balancer_status::warnings,
     validate_update,
     validate_status,
+    storage_name: Some("services/specs"),
     ..BASE
 };
 

@@ -21,7 +21,7 @@ use super::cipher::{random, Cipher, Kind};
 use super::wire::{Envelope, Sealed, KMS};
 use super::Why;
 use client::{Client, EncryptResponse, StatusResponse};
-use plinth_http::pull;
+use plinth_http::pull::RemoteWaits;
 
 /// How often a healthy plugin is asked for its status, and one that is not.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
@@ -49,6 +49,7 @@ struct Shared {
     name: String,
     client: Client,
     runtime: Handle,
+    remote_waits: RemoteWaits,
     /// Whether the plugin was well when it was last asked.
     well: AtomicBool,
     /// What writes now; held to copy or to put.
@@ -67,11 +68,12 @@ struct Current {
 
 impl Kms {
     /// A plugin behind a socket. A plugin that does not answer yet is asked again; until then nothing can be written.
-    pub async fn start(name: String, socket: &str, timeout: Duration) -> Kms {
+    pub async fn start(name: String, socket: &str, timeout: Duration, remote_waits: RemoteWaits) -> Kms {
         let shared = Arc::new(Shared {
             name,
             client: Client::new(socket, timeout),
             runtime: Handle::current(),
+            remote_waits,
             well: AtomicBool::new(false),
             current: RwLock::default(),
             seeds: Mutex::default(),
@@ -235,7 +237,8 @@ impl Shared {
             envelope.annotations.iter().map(|(k, v)| ((*k).to_owned(), v.to_vec())).collect();
         let asked = self.client.decrypt(envelope.seed, envelope.key_id, annotations);
         // Once per seed and start; the other tasks of this thread are taken over by others meanwhile.
-        let asked = pull::elsewhere(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
+        let asked =
+            self.remote_waits.block_on(|| tokio::task::block_in_place(|| self.runtime.block_on(asked)));
         let plain = asked.map_err(|e| self.error(e))?.map_err(|e| self.error(e))?;
         let seed: Seed = plain.try_into().map_err(|_| self.error("the decrypted seed has a wrong length"))?;
         self.remember(known, seed);

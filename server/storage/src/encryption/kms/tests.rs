@@ -127,7 +127,8 @@ fn seal(kms: &Kms, plain: &[u8]) -> Vec<u8> {
 }
 
 async fn start(socket: &std::path::Path) -> Kms {
-    Kms::start("plugin".into(), socket.to_str().unwrap(), Duration::from_secs(5)).await
+    Kms::start("plugin".into(), socket.to_str().unwrap(), Duration::from_secs(5), RemoteWaits::default())
+        .await
 }
 
 // Opening a value may wait for the plugin, which needs another thread.

@@ -17,7 +17,7 @@ use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
 use plinth_engine::{At, Condition, Record, Transaction};
 
-use crate::context::Context;
+use crate::context::{Context, TransactionParts};
 use crate::service_ranges::nth;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
@@ -34,62 +34,16 @@ const GUESSES: usize = 16;
 /// What a dry run answers for the first node port, as upstream: none that can be held.
 const DRY_RUN_PORT: u16 = 32_769;
 
-/// What a write takes and gives back, to be made part of its transaction.
-#[derive(Debug, Default)]
-pub struct Reservations {
-    taken: Vec<Reservation>,
-    released: Vec<Vec<u8>>,
-}
-
-/// An address or port that a write takes.
-#[derive(Debug)]
-struct Reservation {
-    key: Vec<u8>,
-    value: Bytes,
-    /// Under which it may be taken.
-    conditions: Vec<Condition>,
-}
-
-impl Reservation {
-    /// Of a key that is absent.
-    fn of_free((key, value): (Vec<u8>, Bytes)) -> Reservation {
-        Reservation { conditions: vec![Condition::Absent(key.clone().into())], key, value }
-    }
-}
-
-impl Reservations {
-    /// The transaction with its conditions and operations.
-    pub fn add_to(&self, mut transaction: Transaction) -> Transaction {
-        for Reservation { key, value, conditions } in &self.taken {
-            transaction = conditions.iter().cloned().fold(transaction, Transaction::require);
-            transaction = transaction.put(key.clone(), value.clone());
-        }
-        for key in &self.released {
-            transaction = transaction.delete(key.clone());
-        }
-        transaction
-    }
-
-    /// Whether the transaction can fail because somebody else took something.
-    pub fn takes(&self) -> bool {
-        !self.taken.is_empty()
-    }
-}
-
-/// Whether objects of the resource hold anything.
-fn holds(cx: &Context) -> bool {
-    cx.resource.row.kind == "Service" && cx.resource.group().is_empty()
-}
-
 /// Gives a new or changed Service the addresses and ports that it wants and has not, and notes what it does not
 /// want any more. Nothing is held before the transaction is committed; a dry run gets placeholders.
 ///
 /// # Errors
 /// 422 when something asked for is taken or outside the ranges, 500 when nothing is free.
-pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Result<Reservations, ApiError> {
-    if !holds(cx) {
-        return Ok(Reservations::default());
-    }
+pub(super) async fn allocate(
+    cx: &Context,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<TransactionParts, ApiError> {
     let ranges = &cx.server.services;
     let families: Vec<&str> = ranges.addresses.iter().map(|range| service::family(range.addr())).collect();
     let errors = service::set_families(new, old, &families);
@@ -98,7 +52,7 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
     }
     let held_addresses: Vec<IpAddr> = old.map(service::addresses).unwrap_or_default();
     let held_ports: Vec<u16> = old.map(service::node_ports).unwrap_or_default();
-    let mut reserved = Reservations::default();
+    let mut parts = TransactionParts::default();
     let mut addresses = service::addresses(new);
     for address in &addresses {
         if held_addresses.contains(address) {
@@ -109,7 +63,7 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
             refuse(new, vec![field::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
         })?;
         let (key, value) = address_key(cx, new, *address)?;
-        reserved.taken.push(Reservation { key, value, conditions });
+        hold(&mut parts, key, value, conditions);
     }
     for family in service::missing_families(new) {
         let range = ranges.of_family(&family).ok_or_else(|| ApiError::internal("no range of the family"))?;
@@ -118,45 +72,56 @@ pub async fn reserve(cx: &Context, old: Option<&Value>, new: &mut Value) -> Resu
             false => free_address(cx, range, &addresses).await?,
         };
         if !cx.query.is_dry_run() {
-            reserved.taken.push(Reservation::of_free(address_key(cx, new, address)?));
+            let (key, value) = address_key(cx, new, address)?;
+            hold_free(&mut parts, key, value);
         }
         addresses.push(address);
     }
     service::set_addresses(new, &addresses);
-    reserve_ports(cx, old, new, &mut reserved).await?;
+    allocate_ports(cx, old, new, &mut parts).await?;
     let (kept_addresses, kept_ports) = (service::addresses(new), service::node_ports(new));
     for address in held_addresses.iter().filter(|a| !kept_addresses.contains(a)) {
-        reserved.released.push(address_name(*address));
+        parts.delete(address_name(*address));
     }
     // Both are sorted.
     for port in held_ports.iter().filter(|port| kept_ports.binary_search(port).is_err()) {
-        reserved.released.push(port_key(*port));
+        parts.delete(port_key(*port));
     }
-    Ok(reserved)
+    Ok(parts)
 }
 
-/// What goes with an object when it is deleted: what a Service holds, and its Endpoints.
-pub fn release(cx: &Context, object: &Value) -> Reservations {
-    let mut reserved = Reservations::default();
-    if holds(cx) {
-        reserved.released.extend(service::addresses(object).into_iter().map(address_name));
-        reserved.released.extend(service::node_ports(object).into_iter().map(port_key));
-        let prefix = key::resource_prefix("", "endpoints");
-        let (namespace, name) = (metadata::text(object, "namespace"), metadata::text(object, "name"));
-        reserved.released.push(key::object(&prefix, namespace, name));
-    }
-    reserved
+/// Adds a key that a Service holds from now on.
+fn hold(parts: &mut TransactionParts, key: Vec<u8>, value: Bytes, conditions: Vec<Condition>) {
+    conditions.into_iter().for_each(|condition| parts.require(condition));
+    parts.put(key, value);
+}
+
+/// Adds a key that was found absent and must still be.
+fn hold_free(parts: &mut TransactionParts, key: Vec<u8>, value: Bytes) {
+    let absent = Condition::Absent(key.clone().into());
+    hold(parts, key, value, vec![absent]);
+}
+
+/// Releases what a deleted Service holds, and deletes its Endpoints.
+pub(super) fn release(service: &Value) -> TransactionParts {
+    let mut parts = TransactionParts::default();
+    service::addresses(service).into_iter().for_each(|address| parts.delete(address_name(address)));
+    service::node_ports(service).into_iter().for_each(|port| parts.delete(port_key(port)));
+    let prefix = key::resource_prefix("", "endpoints");
+    let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
+    parts.delete(key::object(&prefix, namespace, name));
+    parts
 }
 
 fn refuse(service: &Value, causes: Vec<Cause>) -> ApiError {
     ApiError::invalid("", "Service", metadata::text(service, "name"), causes)
 }
 
-async fn reserve_ports(
+async fn allocate_ports(
     cx: &Context,
     old: Option<&Value>,
     new: &mut Value,
-    reserved: &mut Reservations,
+    parts: &mut TransactionParts,
 ) -> Result<(), ApiError> {
     let range = cx.server.services.node_ports.clone();
     let owner = format!("{}/{}", metadata::text(new, "namespace"), metadata::text(new, "name"));
@@ -174,7 +139,7 @@ async fn reserve_ports(
                     mine.insert(port);
                     if !cx.query.is_dry_run() {
                         let (key, value) = (port_key(port), owner.clone().into());
-                        reserved.taken.push(Reservation { key, value, conditions });
+                        hold(parts, key, value, conditions);
                     }
                     continue;
                 }
@@ -198,7 +163,7 @@ async fn reserve_ports(
             }
             None => {
                 let port = free_port(cx, &range, &mine).await?;
-                reserved.taken.push(Reservation::of_free((port_key(port), owner.clone().into())));
+                hold_free(parts, port_key(port), owner.clone().into());
                 port
             }
         };

@@ -8,11 +8,11 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{names, tree, Map, Value};
 
-use super::write::add_warnings;
-use super::{body, respond, Context};
 use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation};
+use crate::handlers::body;
+use crate::handlers::respond::{add_warnings, respond};
 use crate::ownership;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::Write;
+use super::authorize;
 use crate::authz::simple::MASTERS;
 use crate::authz::{Decision, ResourceTarget};
+use crate::context::{Outcome, Write};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::user::User;
@@ -61,8 +62,26 @@ fn of_spec<'a>(object: &'a Value, member: &str) -> Option<&'a Value> {
     object.at(&["spec", member]).filter(|value| !value.is_null())
 }
 
+/// Asks for the permissions of a policy's writer.
+pub(super) fn check_policy<'a>(write: Write<'a>, errors: &'a mut Vec<Cause>) -> Outcome<'a, ()> {
+    Box::pin(async move {
+        if write.cx.info.subresource.is_empty() {
+            policy(write, errors).await;
+        }
+        Ok(())
+    })
+}
+
+/// Asks for the permissions of the writer of a policy's binding.
+pub(super) fn check_binding<'a>(write: Write<'a>, errors: &'a mut Vec<Cause>) -> Outcome<'a, ()> {
+    Box::pin(async move {
+        binding(write, errors).await;
+        Ok(())
+    })
+}
+
 /// A policy: `get` of all objects of its `paramKind`, where that is new.
-pub(super) async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
+async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Some(kind) = of_spec(write.new, "paramKind") else { return };
     let same = |old: &Value| of_spec(old, "paramKind") == Some(kind);
     if !errors.is_empty() || write.old.is_some_and(same) || write.cx.user.is_in(MASTERS) {
@@ -71,7 +90,7 @@ pub(super) async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Parameters { group, version, resource, .. } = Parameters::of(kind, &write.cx.registry);
     let target =
         ResourceTarget { group, version, resource, name: "*", namespace: "*", ..ResourceTarget::default() };
-    let decision = write.authorize("get", target).await;
+    let decision = authorize(write, "get", target).await;
     let why = || {
         format!(
             "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
@@ -85,7 +104,7 @@ pub(super) async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
 
 /// A binding: `get` of the object that its `paramRef` names, or `list` of those that it selects, where policy or reference
 /// are new. Upstream compares references whose members are pointers, so one that has any is always new.
-pub(super) async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
+async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Some(reference) = of_spec(write.new, "paramRef") else { return };
     let has_pointers = ["selector", "parameterNotFoundAction"]
         .iter()
@@ -112,7 +131,7 @@ pub(super) async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
         namespace: text(reference, "namespace"),
         ..ResourceTarget::default()
     };
-    let decision = write.authorize(verb, target).await;
+    let decision = authorize(write, verb, target).await;
     let user = shown(&write.cx.user);
     let why = || {
         let everywhere = format!(

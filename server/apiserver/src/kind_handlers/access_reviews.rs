@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Operator, Requirement};
 use plinth_codec::{names, tree, Map, Value};
 
-use super::Context;
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Verdict};
+use crate::context::Context;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::user::User;

@@ -11,9 +11,8 @@ use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
 use plinth_codec::{tree, Value};
 
-use super::Context;
 use crate::authz::{Attributes, RequestAttributes};
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_api::query::parameters;
 use plinth_api::request_info::Verb;
@@ -21,8 +20,6 @@ use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_storage::object;
 
-/// The subresources that go on to somewhere else.
-pub const SUBRESOURCES: &[&str] = &["attach", "exec", "log", "portforward", "proxy"];
 /// Those of which GET is what POST is.
 const OF_CREATORS: &[&str] = &["attach", "exec", "portforward"];
 

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use plinth_codec::Value;
 
-use super::Write;
+use super::authorize;
 use crate::authz::{denied, Attributes, Reason, ResourceTarget};
+use crate::context::{Outcome, Write};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::user::User;
@@ -19,18 +20,24 @@ const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
 /// The extra key of a service account's token that is bound to a node.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// A new claim.
-pub(super) async fn claim(write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
-    admin_request(write, &["spec", "devices", "requests"], errors).await
+/// A new claim, or the status of one.
+pub(super) fn check_claim<'a>(write: Write<'a>, errors: &'a mut Vec<Cause>) -> Outcome<'a, ()> {
+    Box::pin(async move {
+        match write.cx.info.subresource.as_str() {
+            "" => admin_request(write, &["spec", "devices", "requests"], errors).await,
+            "status" => claim_status(write, errors).await,
+            _ => Ok(()),
+        }
+    })
 }
 
 /// A new template of claims.
-pub(super) async fn template(write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
-    admin_request(write, &["spec", "spec", "devices", "requests"], errors).await
+pub(super) fn check_template<'a>(write: Write<'a>, errors: &'a mut Vec<Cause>) -> Outcome<'a, ()> {
+    Box::pin(admin_request(write, &["spec", "spec", "devices", "requests"], errors))
 }
 
 /// The status of a claim.
-pub(super) async fn claim_status(write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
+async fn claim_status(write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
     let mut found = Vec::new();
     let was_granted = write.old.is_some_and(|old| granted_at(old).is_some());
     if let Some(index) = granted_at(write.new).filter(|_| !was_granted) {
@@ -109,7 +116,7 @@ fn target<'a>(
 
 /// Why the authorizers do not allow it, as upstream's 403 says it.
 async fn refused(write: Write<'_>, verb: &str, target: ResourceTarget<'_>) -> Option<String> {
-    let decision = write.authorize(verb, target).await;
+    let decision = authorize(write, verb, target).await;
     if decision.allowed() {
         return None;
     }

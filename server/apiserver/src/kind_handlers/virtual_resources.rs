@@ -7,8 +7,10 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::At;
 
-use super::{access_reviews, body, respond, tokens, Context};
-use crate::context::{AdmissionRequest, Operation};
+use super::{access_reviews, service_account_tokens};
+use crate::context::{AdmissionRequest, Context, Operation};
+use crate::handlers::body;
+use crate::handlers::respond::{add_warnings, respond};
 use crate::ownership;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
@@ -48,7 +50,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let mut out = Vec::with_capacity(512);
     representation.unstored(review, &mut out)?;
     let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
-    super::write::add_warnings(&mut response, &decoded.warnings);
+    add_warnings(&mut response, &decoded.warnings);
     Ok(response)
 }
 
@@ -58,7 +60,7 @@ async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {
         "SelfSubjectAccessReview" | "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             access_reviews::access(cx, review).await?
         }
-        "TokenReview" => tokens::review(cx, review).await?,
+        "TokenReview" => service_account_tokens::review(cx, review).await?,
         _ => return Err(ApiError::method_not_allowed()),
     })
 }

@@ -7,8 +7,9 @@ use plinth_codec::negotiate::Shape;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{tree, Map, Value};
 
-use super::{body, respond_status, write, Context};
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation};
+use crate::handlers::respond::respond_status;
+use crate::handlers::{body, internal};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::conditions;
 use plinth_api::field;
@@ -41,7 +42,7 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     check(&binding)?;
     cx.server.admission.validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
-    write::amend(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
+    internal::update_unchecked(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
     let status = tree!({ "kind": "Status", "apiVersion": "v1", "metadata": Map::new(), "status": "Success", "code": 201 });
     respond_status(&representation, StatusCode::CREATED, &status)
 }

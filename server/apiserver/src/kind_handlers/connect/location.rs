@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use plinth_codec::Value;
 
-use super::super::Context;
+use crate::context::Context;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;

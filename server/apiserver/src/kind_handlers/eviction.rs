@@ -11,9 +11,10 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
-use super::delete_options::Options;
-use super::{body, delete, respond_status, write, Context};
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation};
+use crate::handlers::delete_options::Options;
+use crate::handlers::respond::respond_status;
+use crate::handlers::{body, delete, internal};
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::conditions;
 use plinth_api::field;
@@ -194,7 +195,7 @@ async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError>
 /// Notes why the pod goes, and deletes it.
 async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), ApiError> {
     if !options.is_dry_run() {
-        let written = write::amend(pods, false, &|pod| {
+        let written = internal::update_unchecked(pods, false, &|pod| {
             delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
             let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
             conditions::set_of_pod(pod, "DisruptionTarget", "True", reason, message);
@@ -213,7 +214,7 @@ async fn mark_and_delete(pods: &Context, mut options: Options) -> Result<(), Api
 async fn take_one(pods: &Context, name: &str, dry_run: bool) -> Result<(), ApiError> {
     let resource = ("policy", "v1", "poddisruptionbudgets");
     let budgets = pods.on_behalf(resource, name, Verb::Update)?;
-    write::amend(&budgets, dry_run, &|budget| lower(budget, &pods.info.name)).await.map(|_| ())
+    internal::update_unchecked(&budgets, dry_run, &|budget| lower(budget, &pods.info.name)).await.map(|_| ())
 }
 
 fn lower(budget: &mut Value, pod: &str) -> Result<(), ApiError> {

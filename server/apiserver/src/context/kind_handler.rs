@@ -1,0 +1,70 @@
+//! What a built-in kind does in the request path beyond its strategy: what reads the store, asks the authorizers or calls others.
+//!
+//! The path asks the handler of the request's resource and names no kind. The table of handlers lies above the path
+//! (`kind_handlers`); the server is given the function that finds a resource's.
+
+use hyper::Response;
+use plinth_codec::Value;
+
+use super::{Context, Outcome, TransactionParts};
+use plinth_api::api_error::Cause;
+use plinth_http::body::Body;
+use plinth_http::request_body::RequestBody;
+use plinth_registry::ResourceType;
+
+/// Answers a request.
+pub type Endpoint = fn(Box<Context>, RequestBody) -> Outcome<'static, Response<Body>>;
+/// Fills in what the server allocates for a new or changed object; the parts hold it, and release what the object had before.
+pub type Allocate =
+    for<'a> fn(&'a Context, Option<&'a Value>, &'a mut Value) -> Outcome<'a, TransactionParts>;
+/// Adds to the errors of an object what its writer may not do.
+pub type CheckPermissions = for<'a> fn(Write<'a>, &'a mut Vec<Cause>) -> Outcome<'a, ()>;
+/// Refuses a write by which its writer would grant more than it has.
+pub type CheckGrant = for<'a> fn(Write<'a>) -> Outcome<'a, ()>;
+
+/// Finds the handler of a resource.
+pub type FindKindHandler = fn(&ResourceType) -> &'static KindHandler;
+
+/// A write whose object is known.
+#[derive(Clone, Copy)]
+pub struct Write<'a> {
+    /// The request.
+    pub cx: &'a Context,
+    /// The object, defaulted and admitted.
+    pub new: &'a Value,
+    /// What it replaces.
+    pub old: Option<&'a Value>,
+}
+
+/// What one kind does; the default is nothing.
+pub struct KindHandler {
+    /// Allocates what the object needs.
+    pub allocate: Option<Allocate>,
+    /// Releases what a deleted object was allocated.
+    pub release: Option<fn(&Value) -> TransactionParts>,
+    /// Asks for permissions that the writer needs beside the object's own.
+    pub check_permissions: Option<CheckPermissions>,
+    /// Keeps writers from granting more than they have.
+    pub check_grant: Option<CheckGrant>,
+    /// Answers requests for the resource itself, where it is not stored.
+    pub unstored: Option<Endpoint>,
+    /// Subresources with a type of their own.
+    pub subresources: &'static [(&'static str, Endpoint)],
+}
+
+impl KindHandler {
+    /// Of a kind without any.
+    pub const NONE: KindHandler = KindHandler {
+        allocate: None,
+        release: None,
+        check_permissions: None,
+        check_grant: None,
+        unstored: None,
+        subresources: &[],
+    };
+
+    /// What answers requests for a subresource.
+    pub fn subresource(&self, name: &str) -> Option<Endpoint> {
+        self.subresources.iter().find(|(known, _)| *known == name).map(|(_, endpoint)| *endpoint)
+    }
+}

@@ -1,0 +1,121 @@
+//! Writes of the server's own: its controllers, its bootstrap, what a request does beside its object.
+
+use std::sync::Arc;
+
+use plinth_codec::Value;
+use plinth_engine::{Condition, Transaction};
+
+use super::write::{self, Commit, Committed, Ownership, Update, Written, ATTEMPTS};
+use crate::context::{Context, Server, TransactionParts};
+use crate::ownership;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata::{self, Moment};
+use plinth_api::request_info::Verb;
+use plinth_registry::object_meta;
+use plinth_storage::object;
+
+/// Updates the object that `cx` names.
+///
+/// # Errors
+/// Everything that an update can answer.
+pub async fn update(
+    cx: &Context,
+    transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
+) -> Result<(), ApiError> {
+    let mut transform = |live: Option<&Value>| transform(live);
+    let update = Update {
+        transform: &mut transform,
+        uid_is_precondition: false,
+        creates: false,
+        ownership: Ownership::Track,
+    };
+    write::update_object(cx, update).await.map(|_| ())
+}
+
+/// Changes what is stored past admission, validation and field ownership, as upstream does where the server itself records a
+/// fact: that a pod is bound, that it is being evicted. `cx` names the object.
+///
+/// # Errors
+/// 404, what `change` refuses with, 409 when others never stop changing the object.
+pub(crate) async fn update_unchecked(
+    cx: &Context,
+    dry_run: bool,
+    change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
+) -> Result<Written, ApiError> {
+    let key = cx.info.object_key(&cx.resource)?;
+    for _ in 0..ATTEMPTS {
+        let live = cx.newest(key.clone()).await?;
+        let live = live.ok_or_else(|| cx.not_found())?;
+        let mut tree = object::to_tree(&cx.resource, &live)?;
+        change(&mut tree)?;
+        let value = object::to_stored(&cx.resource, tree)?;
+        let (key, parts) = (key.clone(), TransactionParts::default());
+        let commit = Commit { live: Some(live), key, value, delete: false, parts, dry_run };
+        if let Committed::Done(done) = commit.run(cx).await? {
+            return Ok(done.written(false));
+        }
+    }
+    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
+}
+
+/// Creates an object of the server's own, unless it is there. `resource` is group, version and plural.
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn ensure(
+    server: &Arc<Server>,
+    resource: (&str, &str, &str),
+    namespace: &str,
+    tree: Value,
+) -> Result<(), ApiError> {
+    let name = metadata::text(&tree, "name").to_owned();
+    let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
+    if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
+        return Ok(());
+    }
+    let tree = plinth_codec::json::conform(tree, cx.resource.schema, cx.resource.root, &Default::default())
+        .map_err(ApiError::internal)?
+        .value;
+    match write::create_object(&cx, &mut || Ok(tree.clone()), Ownership::Track).await {
+        Ok(_) => Ok(()),
+        // Somebody else was quicker.
+        Err(error) if error.code == 409 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// An object that is to be created.
+pub struct NewObject {
+    /// Which one, and as whom.
+    pub cx: Context,
+    /// The object; no namespace, name or address is to be found for it.
+    pub tree: Value,
+}
+
+/// Creates objects of the server's own in one transaction: all of them or none.
+///
+/// # Errors
+/// 409 when one is there already; when they cannot be written.
+pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> Result<(), ApiError> {
+    if objects.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = Transaction::new();
+    for NewObject { cx, tree } in objects {
+        let resource = &cx.resource;
+        let conform = plinth_codec::json::conform(tree, resource.schema, resource.root, &Default::default());
+        let mut tree = conform.map_err(ApiError::internal)?.value;
+        let moment = Moment::present();
+        object_meta::prepare_create(resource, &mut tree, &moment)?;
+        resource.strategy.default(&mut tree);
+        ownership::track(&cx, None, &mut tree, &moment.now);
+        (resource.strategy.prepare_for_create)(&mut tree);
+        let key = cx.info.object_key(resource)?;
+        let value = object::to_stored(resource, tree)?;
+        transaction =
+            write::put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
+    }
+    let why = "one of the objects exists already";
+    let taken = || ApiError::new(409, Reason::AlreadyExists, why);
+    server.store.commit(transaction).await?.map(|_| ()).ok_or_else(taken)
+}

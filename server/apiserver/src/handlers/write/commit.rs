@@ -1,0 +1,103 @@
+//! The end of every write: one transaction, or none.
+
+use bytes::Bytes;
+use plinth_engine::{Condition, Revision, Transaction};
+
+use super::{Context, Written};
+use crate::context::TransactionParts;
+use plinth_api::api_error::ApiError;
+use plinth_storage::{unchanged, Fetched};
+
+/// What is to become of a stored object.
+pub(in crate::handlers) struct Commit {
+    /// What the object was, for the transaction to require; `None` for one that must be absent.
+    pub live: Option<Fetched>,
+    /// Key of the stored object.
+    pub key: Vec<u8>,
+    /// The object as it is to be stored, or as it was last.
+    pub value: Bytes,
+    /// Whether the object is to be deleted.
+    pub delete: bool,
+    /// What is written with it.
+    pub parts: TransactionParts,
+    /// Whether nothing is to be kept.
+    pub dry_run: bool,
+}
+
+/// What became of a [`Commit`].
+pub(in crate::handlers) enum Committed {
+    /// It was written, or nothing was to be written.
+    Done(Done),
+    /// Another write came between; nothing was written.
+    Conflict,
+}
+
+/// A commit that came to its end.
+pub(in crate::handlers) struct Done {
+    /// The object as it is now, or as it was last, in the version of the request.
+    pub value: Bytes,
+    /// The revision that it has been given: `None` where nothing was written.
+    pub committed: Option<Revision>,
+    /// The revision that it had before.
+    pub before: Option<Revision>,
+}
+
+impl Done {
+    /// The object as clients see it: one that is gone has the revision that it had last.
+    pub fn written(self, deleted: bool) -> Written {
+        let revision = if deleted { self.before } else { self.committed.or(self.before) };
+        Written { value: self.value, revision }
+    }
+}
+
+impl Commit {
+    /// Writes, unless the request is a dry run or the write would change nothing.
+    ///
+    /// # Errors
+    /// When the object cannot be read or stored.
+    pub async fn run(self, cx: &Context) -> Result<Committed, ApiError> {
+        let Commit { live, key, value, delete, parts, dry_run } = self;
+        let store = &cx.server.store;
+        let before = live.as_ref().map(|live| live.mod_revision);
+        let changes = delete || live.as_ref().is_none_or(|live| value != live.value || store.is_stale(live));
+        let committed = match (dry_run, changes) {
+            (false, true) => {
+                let transaction = match &live {
+                    Some(live) => Transaction::new().require(unchanged(live)),
+                    None => Transaction::new().require(Condition::Absent(key.clone().into())),
+                };
+                let transaction = match delete {
+                    true => transaction.delete(key),
+                    false => put(cx, transaction, key, value.clone())?,
+                };
+                let transaction = match live {
+                    Some(live) => transaction.having_read(live.into_record()),
+                    None => transaction,
+                };
+                let Some(committed) = store.commit(parts.add_to(transaction)).await? else {
+                    return Ok(Committed::Conflict);
+                };
+                Some(committed.revision)
+            }
+            _ if live.is_none() && store.newest(key).await?.is_some() => return Ok(Committed::Conflict),
+            _ => None,
+        };
+        let value = cx.present_value(value).await?;
+        Ok(Committed::Done(Done { value, committed, before }))
+    }
+}
+
+/// Adds an object to a transaction; it is deleted after its time where its kind expires.
+pub(in crate::handlers) fn put(
+    cx: &Context,
+    transaction: Transaction,
+    key: Vec<u8>,
+    value: Bytes,
+) -> Result<Transaction, ApiError> {
+    let value = cx.server.store.seal(&key, value)?;
+    let ttl = cx.server.limits.event_ttl;
+    Ok(match cx.resource.strategy.expires && !ttl.is_zero() {
+        true => transaction.put_expiring(key, value, ttl),
+        false => transaction.put(key, value),
+    })
+}

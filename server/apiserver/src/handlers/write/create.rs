@@ -1,0 +1,148 @@
+//! A new object.
+
+use plinth_codec::Value;
+use tokio::sync::OnceCell;
+
+use super::*;
+use crate::authz::authorized::CreateGrant;
+use crate::authz::Authorized;
+use crate::context::{AdmissionRequest, Operation};
+use crate::ownership;
+use plinth_api::api_error::Reason;
+use plinth_api::metadata::Moment;
+use plinth_registry::object_meta;
+
+/// How often a name is generated again when the generated one is taken, as upstream.
+const NAME_ATTEMPTS: usize = 8;
+
+/// The right to create what a request makes. One for another verb asks the authorizers when the object is ready to be stored, and
+/// once, however often the write is tried again (k8s.io/apiserver `pkg/endpoints/handlers`, `withAuthorization`).
+struct Permit<'a> {
+    cx: &'a Context,
+    asked: OnceCell<Authorized>,
+}
+
+impl<'a> Permit<'a> {
+    fn of(cx: &'a Context) -> Permit<'a> {
+        Permit { cx, asked: OnceCell::new() }
+    }
+
+    async fn grant(&self) -> Result<CreateGrant<'_>, ApiError> {
+        if let Some(grant) = self.cx.info.grant() {
+            return Ok(grant);
+        }
+        let ask = || self.cx.server.authorizer.authorize_create(&self.cx.user, &self.cx.info);
+        let asked = self.asked.get_or_try_init(ask).await?;
+        asked.grant().ok_or_else(|| ApiError::internal("a create was authorized as another verb"))
+    }
+}
+
+/// Makes the object that is to be created; asked again for each attempt.
+pub(in crate::handlers) type Source<'a> = dyn FnMut() -> Result<Value, ApiError> + Send + 'a;
+
+/// Creates an object.
+///
+/// # Errors
+/// Everything that a create can answer.
+pub(in crate::handlers) async fn create_object(
+    cx: &Context,
+    source: &mut Source<'_>,
+    ownership: Ownership,
+) -> Result<Written, ApiError> {
+    let mut tree = Some(source()?);
+    let generated = tree.as_ref().is_some_and(|tree| {
+        metadata::text(tree, "name").is_empty() && !metadata::text(tree, "generateName").is_empty()
+    });
+    let permit = Permit::of(cx);
+    let mut names_left = if generated { NAME_ATTEMPTS } else { 1 };
+    for _ in 0..ATTEMPTS {
+        let tree = match tree.take() {
+            Some(tree) => tree,
+            None => source()?,
+        };
+        match create_once(cx, &permit, tree, ownership).await {
+            Ok(Created::Written(written)) => return Ok(written),
+            Ok(Created::Raced) => {}
+            Err(error) if error.code == 409 && names_left > 1 => names_left -= 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ApiError::internal("others took every address and port that was found free"))
+}
+
+/// What became of one attempt to create.
+enum Created {
+    Written(Written),
+    /// Another write took an address or port, or changed a quota, that this attempt had found free.
+    Raced,
+}
+
+async fn create_once(
+    cx: &Context,
+    permit: &Permit<'_>,
+    mut tree: Value,
+    ownership: Ownership,
+) -> Result<Created, ApiError> {
+    let moment = Moment::present();
+    let strategy = cx.resource.strategy;
+    let dry_run = cx.query.is_dry_run();
+    let refuses_version = !dry_run && ownership == Ownership::Track;
+    if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
+        let what = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(500, Reason::Unknown, what));
+    }
+    object_meta::match_namespace(&cx.resource, &cx.info, &mut tree)?;
+    metadata::wipe_system_fields(&mut tree)?;
+    dedup_owners(cx, &mut tree, "");
+    validate::definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
+    // Some kinds' defaults are of the status: they come after what the client sent there is gone.
+    clear_status(cx, &mut tree);
+    strategy.default(&mut tree);
+    if ownership == Ownership::Track {
+        ownership::track(cx, None, &mut tree, &moment.now);
+    }
+    let call = AdmissionRequest::new(cx, Operation::Create, None);
+    cx.server.admission.mutate(&call, &mut tree).await?;
+    dedup_owners(cx, &mut tree, AFTER_ADMISSION);
+    check_grant(cx, &tree, None).await?;
+    object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
+    (strategy.prepare_for_create)(&mut tree);
+    (strategy.record_requester)(&mut tree, &cx.user);
+    let allocated = allocate(cx, None, &mut tree).await?;
+    validate_new(cx, &tree).await?;
+    let grant = permit.grant().await?;
+    cx.server.admission.validate(&call, &tree).await?;
+    let parts = allocated.and(call.into_parts());
+    let can_race = parts.can_race();
+    let name = metadata::text(&tree, "name").to_owned();
+    let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
+    let key = grant.key(&cx.resource, &name)?;
+    let value = cx.to_stored(tree).await?;
+    let commit = Commit { live: None, key: key.clone(), value, delete: false, parts, dry_run };
+    match commit.run(cx).await? {
+        Committed::Done(done) => Ok(Created::Written(done.written(false))),
+        Committed::Conflict if !dry_run && can_race && cx.server.store.newest(key).await?.is_none() => {
+            Ok(Created::Raced)
+        }
+        Committed::Conflict => Err(already_exists(cx, &name, has_generate_name)),
+    }
+}
+
+async fn validate_new(cx: &Context, tree: &Value) -> Result<(), ApiError> {
+    let mut errors = cx.resource.strategy.create_errors(tree);
+    check_permissions(cx, tree, None, &mut errors).await?;
+    errors.extend(object_meta::validate(&cx.resource, tree, true));
+    errors.extend(custom_errors(cx, tree, None).await?);
+    refuse_errors(cx, tree, errors)?;
+    warn(cx, tree, None);
+    Ok(())
+}
+
+fn already_exists(cx: &Context, name: &str, has_generate_name: bool) -> ApiError {
+    let mut error = ApiError::already_exists(cx.resource.group(), cx.resource.plural(), name);
+    if has_generate_name {
+        error.message.push_str(", the server was not able to generate a unique name for the object");
+        return error.retry_after(1);
+    }
+    error
+}

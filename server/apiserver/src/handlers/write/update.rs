@@ -1,0 +1,260 @@
+//! The change of an object.
+
+use plinth_codec::Value;
+
+use super::*;
+use crate::authz::authorized;
+use crate::context::{AdmissionRequest, Operation};
+use crate::handlers::other_part::{keep_other_part, put_back};
+use crate::ownership;
+use plinth_api::api_error::Reason;
+use plinth_kinds::keep_metadata;
+use plinth_kinds::Deletion;
+use plinth_registry::object_meta;
+use plinth_storage::{object, Fetched};
+
+/// Makes the new tree of the live one. Without a live object it makes the one to create, where the update creates.
+pub(in crate::handlers) type Transform<'a> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + Send + 'a;
+
+/// How an update makes the new object of the live one.
+pub(in crate::handlers) struct Update<'a> {
+    /// Called again when another write came between.
+    pub transform: &'a mut Transform<'a>,
+    /// Whether a uid in the new object is a precondition (PUT) or an immutable field (PATCH).
+    pub uid_is_precondition: bool,
+    /// Whether an absent object is created.
+    pub creates: bool,
+    /// Who sets `managedFields`.
+    pub ownership: Ownership,
+}
+
+/// What an update found and did.
+pub enum Updated {
+    /// The object was there.
+    Existing(Written),
+    /// The object was absent and was created.
+    Created(Written),
+}
+
+/// Reads, transforms, checks and stores, until no other write comes between.
+///
+/// # Errors
+/// Everything that an update can answer.
+pub(in crate::handlers) async fn update_object(
+    cx: &Context,
+    mut update: Update<'_>,
+) -> Result<Updated, ApiError> {
+    let mut taken = None;
+    for _ in 0..ATTEMPTS {
+        let live = cx.newest(cx.info.object_key(&cx.resource)?).await?;
+        let Some(live) = live else {
+            if !update.creates {
+                return Err(cx.not_found());
+            }
+            match create_absent(cx, &mut update).await {
+                // Another request created it in between: what is there now, or nothing again, is updated, as by upstream's
+                // storage.
+                Err(error) if matches!(error.reason, Reason::AlreadyExists) => taken = Some(error),
+                created => return created.map(Updated::Created),
+            }
+            continue;
+        };
+        if let Some(written) = update_once(cx, &mut update, live).await? {
+            return Ok(Updated::Existing(written));
+        }
+    }
+    let modified = || ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name);
+    Err(taken.unwrap_or_else(modified))
+}
+
+/// Creates the object that an update found absent.
+async fn create_absent(cx: &Context, update: &mut Update<'_>) -> Result<Written, ApiError> {
+    let (uid_is_precondition, ownership) = (update.uid_is_precondition, update.ownership);
+    let transform = &mut *update.transform;
+    let mut source = || {
+        let mut tree = transform(None)?;
+        check_name(&tree, &cx.info.name)?;
+        if uid_is_precondition {
+            check_uid(cx, &tree, "")?;
+            // Upstream's create by PUT takes no notice of a resourceVersion.
+            if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+                metadata.remove("resourceVersion");
+            }
+        }
+        Ok(tree)
+    };
+    create_object(cx, &mut source, ownership).await
+}
+
+/// One attempt; `None` when another write came between.
+async fn update_once(
+    cx: &Context,
+    update: &mut Update<'_>,
+    live: Fetched,
+) -> Result<Option<Written>, ApiError> {
+    let old = object::to_tree(&cx.resource, &cx.present(live.clone()).await?)?;
+    let mut new = (update.transform)(Some(&old))?;
+    check_preconditions(cx, update, &new, &old)?;
+    let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
+    admit(cx, update.ownership, &call, &mut new, &old).await?;
+    check_grant(cx, &new, Some(&old)).await?;
+    prepare(cx, &mut new, &old);
+    let allocated = allocate(cx, Some(&old), &mut new).await?;
+    object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
+    validate_change(cx, &new, &old).await?;
+    cx.server.admission.validate(&call, &new).await?;
+    // The last finalizer has gone from an object that waits to be deleted.
+    let delete = metadata::is_deleting(&new)
+        && metadata::finalizers(&new).is_empty()
+        && grace_is_over(&new)
+        && no_namespace_finalizers(cx, &new);
+    let own = if delete { release(cx, &old) } else { allocated };
+    let commit = Commit {
+        live: Some(live),
+        key: cx.info.object_key(&cx.resource)?,
+        value: cx.to_stored(new).await?,
+        delete,
+        parts: own.and(call.into_parts()),
+        dry_run: cx.query.is_dry_run(),
+    };
+    Ok(match commit.run(cx).await? {
+        Committed::Done(done) => Some(done.written(delete)),
+        Committed::Conflict => None,
+    })
+}
+
+/// Fills in what the server fills in, and lets admission change the object.
+async fn admit(
+    cx: &Context,
+    ownership: Ownership,
+    call: &AdmissionRequest<'_>,
+    new: &mut Value,
+    old: &Value,
+) -> Result<(), ApiError> {
+    let strategy = cx.resource.strategy;
+    object_meta::match_namespace(&cx.resource, &cx.info, new)?;
+    metadata::prepare_update(new, old)?;
+    dedup_owners(cx, new, "");
+    strategy.default(new);
+    let sent = keep_other_part(cx, new, old);
+    if ownership == Ownership::Track {
+        ownership::track(cx, Some(old), new, &metadata::now());
+    }
+    // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part afterwards (`BeforeUpdate` in
+    // k8s.io/apiserver `pkg/registry/rest/update.go`).
+    let was_reset = !sent.is_empty();
+    put_back(new, sent);
+    let may_have_changed = cx.server.admission.mutate(call, new).await?;
+    if may_have_changed {
+        dedup_owners(cx, new, AFTER_ADMISSION);
+        strategy.default(new);
+    }
+    if may_have_changed || was_reset {
+        keep_other_part(cx, new, old);
+    }
+    Ok(())
+}
+
+/// Clears what this request may not change.
+fn prepare(cx: &Context, new: &mut Value, old: &Value) {
+    let strategy = cx.resource.strategy;
+    match strategy.subresource(&cx.info.subresource) {
+        Some(subresource) => (subresource.prepare)(new, old),
+        // What a controller reports of an object is not the object's own part.
+        None if cx.info.subresource == "status" => {
+            keep_metadata(new, old, strategy.status_keeps);
+            (strategy.prepare_status)(new, old);
+        }
+        None => (strategy.prepare_for_update)(new, old),
+    }
+    ownership::keep_times(old, new);
+}
+
+async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let strategy = cx.resource.strategy;
+    let mut errors = object_meta::validate(&cx.resource, new, false);
+    // Upstream validates the metadata twice, before the kind's own rules and as part of them, and reports the causes twice.
+    let twice = metadata::validate_update(new, old);
+    errors.extend(twice.clone());
+    let mut own = twice;
+    own.extend(match strategy.subresource(&cx.info.subresource) {
+        Some(subresource) => [strategy.errors(new), (subresource.validate)(new, old)].concat(),
+        // The rest of the object is as it was, with errors that it may have had before.
+        None if cx.info.subresource == "status" => strategy.status_errors(new, old),
+        None => [strategy.changed_errors(new, old), strategy.update_errors(new, old)].concat(),
+    });
+    check_permissions(cx, new, Some(old), &mut own).await?;
+    errors.append(&mut own);
+    errors.extend(custom_errors(cx, new, Some(old)).await?);
+    errors.extend((strategy.subresource_errors)(&cx.info.subresource, new, old));
+    refuse_errors(cx, new, errors)?;
+    warn(cx, new, Some(old));
+    Ok(())
+}
+
+fn grace_is_over(object: &Value) -> bool {
+    object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0) == 0
+}
+
+/// A namespace's own finalizers lie in its spec.
+fn no_namespace_finalizers(cx: &Context, object: &Value) -> bool {
+    cx.resource.strategy.deletion != Deletion::Namespace
+        || object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
+}
+
+/// The name of an object is that of the path, which is what was authorized.
+pub(in crate::handlers) fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
+    match metadata::text(object, "name") {
+        "" => Err(metadata::nameless(name)),
+        given if given != name => Err(authorized::other_name(given, name)),
+        _ => Ok(()),
+    }
+}
+
+/// The uid in a PUT is a precondition; `current` is empty for an object that is absent.
+fn check_uid(cx: &Context, new: &Value, current: &str) -> Result<(), ApiError> {
+    let given = metadata::text(new, "uid");
+    if given.is_empty() || given == current {
+        return Ok(());
+    }
+    let key = upstream_key(cx);
+    let why = format!("StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
+    Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), &cx.info.name, &why))
+}
+
+/// resourceVersion and uid of the new object against the live one.
+fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
+    let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
+    check_name(new, name)?;
+    if update.uid_is_precondition {
+        check_uid(cx, new, metadata::text(old, "uid"))?;
+    }
+    let given = metadata::text(new, "resourceVersion");
+    if given.parse::<u64>().is_err() && !given.is_empty() {
+        let what = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+        return Err(ApiError::new(500, Reason::Unknown, what));
+    }
+    if matches!(given, "" | "0") {
+        if !cx.resource.strategy.unconditional_update {
+            let why = "must be specified for an update";
+            // Upstream has the version as a number by now, and names the resource and not the kind.
+            let cause = plinth_api::field::invalid("metadata.resourceVersion", 0, why);
+            return Err(ApiError::invalid(group, plural, name, vec![cause]));
+        }
+        return Ok(());
+    }
+    match given == metadata::text(old, "resourceVersion") {
+        true => Ok(()),
+        false => Err(ApiError::modified(group, plural, name)),
+    }
+}
+
+/// How upstream's messages name an object in its storage; a dry run names it without the prefix.
+fn upstream_key(cx: &Context) -> String {
+    let plural = cx.resource.strategy.storage_name.unwrap_or_else(|| cx.resource.plural());
+    let prefix = if cx.query.is_dry_run() { "" } else { "/registry" };
+    match cx.resource.row.namespaced {
+        true => format!("{prefix}/{plural}/{}/{}", cx.info.namespace, cx.info.name),
+        false => format!("{prefix}/{plural}/{}", cx.info.name),
+    }
+}
