@@ -263,7 +263,7 @@ mod tests {
     fn store_with_torn_manifest(dir: &Path) -> Log {
         let engine = Engine::open(Options::new(dir)).unwrap();
         for n in 0..3 {
-            engine.commit(Transaction::new().put(format!("key/{n}"), "value")).unwrap();
+            engine.transact(Transaction::new().put(format!("key/{n}"), "value")).wait().unwrap();
         }
         engine.close().unwrap();
         let (_, manifest) = watermark::manifest(&dir.join(DATABASE)).unwrap();

@@ -14,13 +14,13 @@ pub const SHOWN: usize = 16 << 10;
 
 /// Path of a value: `spec.containers[0].`, made with `format_args!` from its parents. It is formatted only
 /// when an error is reported; validation of a valid object builds dozens of paths.
-pub type Place<'a> = fmt::Arguments<'a>;
+pub type FieldPath<'a> = fmt::Arguments<'a>;
 
 /// The path of the value itself: without the trailing dot.
 #[derive(Clone, Copy, Debug)]
-pub struct Itself<'a>(pub Place<'a>);
+pub struct ParentPath<'a>(pub FieldPath<'a>);
 
-impl Display for Itself<'_> {
+impl Display for ParentPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.to_string().trim_end_matches('.'))
     }

@@ -11,7 +11,7 @@ use plinth_codec::{json, names, Map, Value};
 use smol_str::SmolStr;
 
 use crate::api_error::{ApiError, Cause};
-use crate::field::{self, Place, MOST_ERRORS};
+use crate::field::{self, FieldPath, MOST_ERRORS};
 
 /// Maximum size of an object's annotations, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -197,7 +197,7 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
 }
 
 /// Validates a map of labels.
-pub fn label_errors(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+pub fn label_errors(labels: Option<&Value>, path: FieldPath<'_>) -> Vec<Cause> {
     let mut errors = Vec::new();
     for (key, value) in labels.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         if errors.len() >= MOST_ERRORS {
@@ -211,7 +211,7 @@ pub fn label_errors(labels: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
 }
 
 /// Validates annotations.
-pub fn annotation_errors(annotations: Option<&Value>, path: Place<'_>) -> Vec<Cause> {
+pub fn annotation_errors(annotations: Option<&Value>, path: FieldPath<'_>) -> Vec<Cause> {
     let mut errors = Vec::new();
     let mut size = 0usize;
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use plinth_kinds::core::service;
+use plinth_kinds::service_allocation as service;
 
 /// The ranges that Services' addresses and ports are allocated from.
 #[derive(Clone, Debug)]

@@ -1,8 +1,17 @@
-//! What a resource does that others don't: a row of facts and hooks per resource.
+//! What each kind does that others do not: defaults, validation, fields that may not change, status rules,
+//! subresources, warnings.
 //!
-//! The verb handlers ask the row; a resource without a row follows [`BASE`]. Facts are upstream's registry
-//! strategies (kubernetes `pkg/registry/*/strategy.go`). Everything here is a pure function over trees: what needs the store or the
-//! authorizers is done by the server.
+//! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`],
+//! and what the strategy names follows in this order: defaults, preparation, checks, rules of updates,
+//! status, subresources, warnings. `rows.rs` lists the strategies by resource. Everything here is a pure
+//! function over trees: what needs the store or the authorizers is done by the server.
+//!
+//! | what several kinds share | module |
+//! |---|---|
+//! | the strategy itself | `strategy` |
+//! | rows of defaults, of checks; lists of warnings | `defaults`, `checks`, `warnings` |
+//! | pod templates: containers, volumes, affinity, security contexts | `pod_template` |
+//! | claims on volumes, `status.loadBalancer` | `volume_claim`, `load_balancer_status` |
 //!
 //! ```
 //! use plinth_codec::tree;
@@ -14,267 +23,45 @@
 //! assert!(strategy.create_errors(&deployment).iter().any(|error| error.field == "spec.selector"));
 //! ```
 
-pub mod certificates;
-pub mod core;
-pub mod defaults;
-pub mod definitions;
-pub mod faces;
+mod admissionregistration;
+mod apiextensions;
+mod apiregistration;
+mod apps;
+mod autoscaling;
+mod batch;
+mod certificates;
+mod checks;
+mod coordination;
+mod core;
+mod defaults;
+mod discovery;
+mod events;
+mod flowcontrol;
+mod load_balancer_status;
+mod networking;
+mod node;
+mod path;
+mod pod_template;
+mod policy;
+mod rbac;
+mod resource;
 mod rows;
-pub mod validation;
-pub mod warnings;
-pub mod workloads;
-
-use plinth_codec::Value;
-
-use defaults::Rule;
-use faces::Face;
-use plinth_api::api_error::Cause;
-use plinth_api::user::User;
-use validation::Check;
-
-/// Which names an object may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameRule {
-    /// DNS subdomain: labels separated by dots, 253 characters.
-    Subdomain,
-    /// DNS label: 63 characters, no dots.
-    Label,
-    /// DNS label that starts with a letter (RFC 1035).
-    Label1035,
-    /// Anything that fits into a path segment.
-    PathSegment,
-}
-
-/// How an object goes when it is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deletion {
-    /// At once, unless finalizers hold it.
-    Plain,
-    /// After its grace period, when it is bound to a node and runs.
-    Pod,
-    /// When its content is gone and its lifecycle finalizer removed.
-    Namespace,
-    /// When the objects that it defines are gone.
-    Definition,
-}
-
-/// What `metadata.generation` counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generation {
-    /// There is none.
-    None,
-    /// It is 1 at birth and stays.
-    Birth,
-    /// Changes of anything but metadata and status.
-    Changes,
-    /// Those, and changes of annotations through the object itself.
-    ChangesAndAnnotations,
-    /// Those, and changes of labels.
-    ChangesAndLabels,
-    /// Changes, from zero: a new object has none.
-    LaterChanges,
-}
-
-/// What a resource does.
-#[derive(Debug)]
-pub struct Strategy {
-    /// Which names its objects may have.
-    pub name: NameRule,
-    /// What `metadata.generation` counts.
-    pub generation: Generation,
-    /// Whether PUT of an absent object creates it.
-    pub create_on_update: bool,
-    /// Whether PUT may come without a resourceVersion.
-    pub unconditional_update: bool,
-    /// How its objects go.
-    pub deletion: Deletion,
-    /// Whether DELETE answers the object and not a Status (upstream's `ReturnDeletedObject`).
-    pub answers_deleted_object: bool,
-    /// Whether the garbage collector's finalizers apply.
-    pub collected: bool,
-    /// Whether dependents are orphaned unless the client says otherwise.
-    pub orphans_by_default: bool,
-    /// What the client may leave out; filled in on create, update and before every comparison.
-    pub defaults: &'static [Rule],
-    /// Whether a create may bring a status though that is a subresource: a kubelet registers its node with one.
-    pub status_at_create: bool,
-    /// Clears what a client may not set at create and fills what the server sets.
-    pub prepare_for_create: fn(&mut Value),
-    /// Writes down who creates it, where that is part of the object.
-    pub stamp: fn(&mut Value, &User),
-    /// Clears what a client may not change; `new` and `old` are in the storage version.
-    pub prepare_for_update: fn(new: &mut Value, old: &Value),
-    /// Checks of an object as it stands.
-    pub checks: &'static [Check],
-    /// Whether what the checks look at is as it was found good before; then a change needs none of them. Where nothing
-    /// is said they are gone through each time.
-    pub settled: fn(new: &Value, old: &Value) -> bool,
-    /// Checks of a new object that an object that is there need not stand any more.
-    pub create_checks: &'static [Check],
-    /// Fields that may not change.
-    pub immutable: &'static [&'static str],
-    /// Errors of an object as it stands that no check says.
-    pub validate: fn(&Value) -> Vec<Cause>,
-    /// Errors of a new object that an object that is there may have.
-    pub validate_create: fn(&Value) -> Vec<Cause>,
-    /// What clients are warned of who write such an object.
-    pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
-    /// What clients are warned of who write such a status.
-    pub status_warnings: fn(&Value) -> Vec<String>,
-    /// Errors of a change.
-    pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
-    /// Subresources that let a part of the object be written.
-    pub faces: &'static [Face],
-    /// Metadata that a write of the status leaves as it is.
-    pub status_keeps: &'static [&'static str],
-    /// Why an object of that name cannot be deleted.
-    pub refuses_delete: fn(&str) -> Option<&'static str>,
-    /// What whoever uses the resource is warned of.
-    pub warning: Option<&'static str>,
-    /// Checks of the status as it is written through its subresource.
-    pub status_checks: &'static [Check],
-    /// Errors of a change of the status.
-    pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
-    /// What of the status stays where a write of the status leaves it out or may not change it.
-    pub prepare_status: fn(new: &mut Value, old: &Value),
-    /// Errors of a change that depend on the subresource which it comes through; empty for the object itself.
-    pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
-    /// Whether objects are deleted after `--event-ttl`.
-    pub expires: bool,
-    /// The group that errors name, where upstream names another one.
-    pub error_group: Option<&'static str>,
-    /// How upstream names the resource in its storage, where that is not its plural; shown in errors.
-    pub storage_name: Option<&'static str>,
-    /// The number by which rows of Tables are sorted before their names, where the key's order is not upstream's.
-    pub rows_sorted_by: Option<&'static [&'static str]>,
-    /// What clients are warned of who delete such an object and do not say what becomes of its dependents.
-    pub orphan_warning: Option<&'static str>,
-}
-
-/// What most resources do.
-pub const BASE: Strategy = Strategy {
-    name: NameRule::Subdomain,
-    generation: Generation::None,
-    create_on_update: false,
-    unconditional_update: true,
-    deletion: Deletion::Plain,
-    answers_deleted_object: false,
-    collected: true,
-    orphans_by_default: false,
-    defaults: &[],
-    status_at_create: false,
-    prepare_for_create: |_| {},
-    stamp: |_, _| {},
-    prepare_for_update: |_, _| {},
-    checks: &[],
-    settled: |_, _| false,
-    create_checks: &[],
-    immutable: &[],
-    validate: |_| Vec::new(),
-    validate_create: |_| Vec::new(),
-    warnings: |_, _| Vec::new(),
-    status_warnings: |_| Vec::new(),
-    validate_update: |_, _| Vec::new(),
-    faces: &[],
-    status_keeps: &[],
-    refuses_delete: |_| None,
-    warning: None,
-    status_checks: &[],
-    validate_status: |_, _| Vec::new(),
-    prepare_status: |_, _| {},
-    subresource_errors: |_, _, _| Vec::new(),
-    expires: false,
-    error_group: None,
-    storage_name: None,
-    rows_sorted_by: None,
-    orphan_warning: None,
-};
-
-/// What custom resources do; the rest is said by their definition.
-pub static CUSTOM: Strategy =
-    Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
-
-impl Strategy {
-    /// Errors of an object as it stands.
-    pub fn errors(&self, object: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        validation::validate(self.checks, object, format_args!(""), &mut errors);
-        errors.extend((self.validate)(object));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
-    }
-
-    /// Errors of a changed object as it stands.
-    pub fn changed_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        match (self.settled)(new, old) {
-            true => Vec::new(),
-            false => self.errors(new),
-        }
-    }
-
-    /// Errors of a new object.
-    pub fn create_errors(&self, object: &Value) -> Vec<Cause> {
-        let mut errors = self.errors(object);
-        validation::validate(self.create_checks, object, format_args!(""), &mut errors);
-        errors.extend((self.validate_create)(object));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
-    }
-
-    /// What a subresource does with the object, where it is one of the kind's own.
-    pub fn face(&self, subresource: &str) -> Option<&'static Face> {
-        self.faces.iter().find(|face| face.name == subresource)
-    }
-
-    /// Errors of a change.
-    pub fn update_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        validation::update::immutable(self.immutable, new, old, &mut errors);
-        errors.extend((self.validate_update)(new, old));
-        errors
-    }
-
-    /// Errors of a change of the status.
-    pub fn status_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        validation::validate(self.status_checks, new, format_args!(""), &mut errors);
-        errors.extend((self.validate_status)(new, old));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
-    }
-
-    /// Fills in the defaults.
-    pub fn default(&self, object: &mut Value) {
-        if let Some(object) = object.as_object_mut() {
-            defaults::apply(self.defaults, object);
-        }
-    }
-}
-
-/// The first key of a dotted path, and the path below it. Paths are short, most are one key, and every row has one: to look at
-/// each byte takes less than to set up a search.
-fn first_key(path: &str) -> (&str, Option<&str>) {
-    match path.bytes().position(|byte| byte == b'.') {
-        Some(dot) => (&path[..dot], Some(&path[dot + 1..])),
-        None => (path, None),
-    }
-}
-
-/// The row of a resource.
-pub fn of(group: &str, plural: &str) -> &'static Strategy {
-    static BASE_ROW: Strategy = BASE;
-    rows::ROWS.iter().find(|(g, p, _)| *g == group && *p == plural).map_or(&BASE_ROW, |(_, _, row)| row)
-}
-
+mod scheduling;
+mod storage;
+mod strategy;
 #[cfg(test)]
-mod tests {
-    use super::*;
+mod tests;
+mod volume_claim;
+mod warnings;
 
-    #[test]
-    fn every_row_names_a_resource() {
-        let known = &plinth_codec::resources::builtin().resources;
-        for (group, plural, _) in rows::ROWS {
-            assert!(known.iter().any(|r| r.group == *group && r.plural == *plural), "{group} {plural}");
-        }
-    }
-}
+pub use admissionregistration::environment::environment as policy_environment;
+pub use apiextensions::custom_resource_definition;
+pub use autoscaling::horizontal_pod_autoscaler::default_metric;
+pub use certificates::certificate_signing_request;
+pub use checks::{quantities, Check};
+pub use core::pod::qos::quality_of_service;
+pub use core::service::allocation as service_allocation;
+pub use defaults::{DefaultRule, Literal};
+pub use pod_template::scheduling::tolerations as validate_tolerations;
+pub use rows::of;
+pub use strategy::{keep_metadata, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM};

@@ -77,7 +77,7 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
     let strategy = resource.strategy;
     let differs = |part: &str| object.at(&["metadata", part]) != old.at(&["metadata", part]);
     let metadata_counts = match strategy.generation {
-        Generation::None | Generation::Birth => return,
+        Generation::None | Generation::Constant => return,
         Generation::Changes | Generation::LaterChanges => false,
         Generation::ChangesAndAnnotations => subresource.is_empty() && differs("annotations"),
         Generation::ChangesAndLabels => differs("labels"),

@@ -128,7 +128,7 @@ proptest! {
         how in proptest::collection::vec((0u8..16, any::<u16>()), 0..3),
     ) {
         use crate::admission::{certificate_subject_restriction, node_restriction};
-        use plinth_kinds::certificates as csr;
+        use plinth_kinds::certificate_signing_request as csr;
         use plinth_codec::{json, protobuf, schema};
         thread_local! {
             static AUTHORITY: (plinth_pki::Authority, CertificateAuthenticator) = authority();

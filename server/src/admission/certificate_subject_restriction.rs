@@ -6,7 +6,7 @@ use plinth_codec::Value;
 
 use super::Call;
 use plinth_api::api_error::ApiError;
-use plinth_kinds::certificates as csr;
+use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::signers;
 
 const GROUP: &str = "system:masters";

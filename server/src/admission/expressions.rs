@@ -224,7 +224,7 @@ impl Conditions {
 
 #[cfg(test)]
 mod tests {
-    use plinth_kinds::validation::policies::environment::environment;
+    use plinth_kinds::policy_environment as environment;
 
     use super::*;
 

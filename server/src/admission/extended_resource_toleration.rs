@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use plinth_codec::{tree, Value};
 
-use plinth_kinds::validation::amounts::is_extended;
+use plinth_kinds::quantities::is_extended;
 
 /// Adds a toleration for each extended resource.
 pub(super) fn admit(pod: &mut Value) {

@@ -8,8 +8,8 @@ use plinth_codec::{json, tree, Value};
 use super::configuration::expect;
 use super::{namespace_of, Call, Operation};
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_kinds::core::pod::quality_of_service;
-use plinth_kinds::validation::scheduling;
+use plinth_kinds::quality_of_service;
+use plinth_kinds::validate_tolerations;
 
 pub(super) const NAME: &str = "PodTolerationRestriction";
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
@@ -36,7 +36,7 @@ impl Tolerations {
             let given = part.get(key).and_then(Value::as_array).unwrap_or_default();
             let mut errors = Vec::new();
             let holder = tree!({ "tolerations": given.to_vec() });
-            scheduling::tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut errors);
+            validate_tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut errors);
             match errors.first() {
                 None => Ok(given.iter().map(normal).collect()),
                 Some(error) => Err(format!("invalid config: {}: {}", error.field, error.message)),

@@ -78,7 +78,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
     const NAMESPACE: &str = "default";
     let port = i64::from(listening.port());
     let address = advertised(listening.ip());
-    let family = plinth_kinds::core::service::family(address);
+    let family = plinth_kinds::service_allocation::family(address);
     let cluster_ip = server.services.first_address().map(|ip| ip.to_string()).unwrap_or_default();
     let service_port = tree!({ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port });
     let endpoint_port = tree!({ "name": "https", "port": port, "protocol": "TCP" });

@@ -55,7 +55,8 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             Reconciled::Unchanged => {}
             Reconciled::Changed(_) => {
                 tracing::info!(resource = plural, namespace, name, "bootstrap object repaired");
-                let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object)) {
+                let transform = |live: Option<&Value>| match live.map(|live| reconcile_object(live, &object))
+                {
                     Some(Reconciled::Changed(healed)) => Ok(healed),
                     _ => Ok(live.cloned().unwrap_or_default()),
                 };

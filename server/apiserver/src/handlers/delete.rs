@@ -55,7 +55,7 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     }
     let object_key = cx.info.object_key(&cx.resource)?;
     match delete_object(&cx, object_key, &cx.info.name, &options).await? {
-        Deleted::Gone { last, revision } if cx.resource.strategy.answers_deleted_object => {
+        Deleted::Gone { last, revision } if cx.resource.strategy.returns_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
             representation.object(&Item::new(&last, revision)?, &mut out)?;
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
@@ -115,7 +115,7 @@ pub(crate) async fn delete_object(
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
-    if let Some(why) = (cx.resource.strategy.refuses_delete)(name) {
+    if let Some(why) = (cx.resource.strategy.refuse_delete)(name) {
         return Err(ApiError::forbidden(group, plural, name, why));
     }
     if options.ignore_store_read_error {
@@ -237,7 +237,7 @@ fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool 
     let was_deleting = metadata::is_deleting(new);
     if strategy.deletion == Deletion::Definition && !was_deleting {
         // The first request only starts the deletion of the objects.
-        plinth_kinds::definitions::mark_deleted(new);
+        plinth_kinds::custom_resource_definition::mark_deleted(new);
         return true;
     }
     // A graceful deletion keeps its original options; only the grace period may be shortened.
@@ -345,7 +345,7 @@ fn shorten(pod: &mut Value, pending: i64, requested: i64) {
 /// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).
 fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) {
     let strategy = cx.resource.strategy;
-    if !strategy.collected {
+    if !strategy.garbage_collected {
         return;
     }
     let present = metadata::finalizers(object);

@@ -48,7 +48,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
     let part = cx.info.subresource.as_str();
     let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
-    let texts = cx.resource.strategy.warning.map(str::to_owned).into_iter().chain(deprecation);
+    let texts = cx.resource.strategy.deprecation_warning.map(str::to_owned).into_iter().chain(deprecation);
     for text in texts.filter(|_| is_served) {
         cx.warnings.add(text);
         cx.audit.annotate(audit::DEPRECATED, "true");

@@ -22,7 +22,7 @@ use crate::service_ranges::nth;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata;
-use plinth_kinds::core::service;
+use plinth_kinds::service_allocation as service;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::{object, unchanged, Fetched};
@@ -131,7 +131,7 @@ async fn allocate_ports(
         let allocated = || "provided port is already allocated".to_owned();
         let error = match port {
             // Entries share a port; health checks have one of their own.
-            Some(port) if mine.contains(&port) && place != service::Place::HealthCheck => continue,
+            Some(port) if mine.contains(&port) && place != service::NodePortField::HealthCheck => continue,
             Some(port) if mine.contains(&port) => allocated(),
             Some(port) => match holder(cx, port_key(port), Asker { old, new }).await? {
                 Holder::Service => allocated(),

@@ -1,11 +1,19 @@
-//! core/v1: what its kinds do at create, at update, and what they may hold.
+//! Kinds of `core`.
 
-pub mod app_armor;
-pub mod data;
-pub mod devices;
-mod label_keys;
-pub mod namespace;
-pub mod node;
-pub mod pod;
-pub mod service;
-pub mod storage;
+pub(crate) mod component_status;
+pub(crate) mod config_data;
+pub(crate) mod config_map;
+pub(crate) mod endpoints;
+pub(crate) mod event;
+pub(crate) mod limit_range;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod persistent_volume;
+pub(crate) mod persistent_volume_claim;
+pub(crate) mod pod;
+pub(crate) mod pod_template;
+pub(crate) mod replication_controller;
+pub(crate) mod resource_quota;
+pub(crate) mod secret;
+pub(crate) mod service;
+pub(crate) mod service_account;

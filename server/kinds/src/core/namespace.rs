@@ -1,9 +1,43 @@
-//! Namespaces carry the finalizer of their lifecycle from birth.
+//! Namespace (`core`).
 
-use plinth_codec::{tree, Value};
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_codec::{names, tree, Map, Value};
 
-/// The finalizer and the label of a new namespace.
-pub fn prepare_for_create(object: &mut Value) {
+use crate::checks::check_text;
+use crate::checks::Check::{self, By};
+use crate::defaults;
+use crate::defaults::DefaultRule::{self, Computed, Field};
+use crate::defaults::Literal::Str;
+use crate::path::{at, text, texts};
+use crate::strategy::{Deletion, NameRule, Strategy, BASE};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    name: NameRule::Label,
+    deletion: Deletion::Namespace,
+    returns_deleted_object: true,
+    defaults: DEFAULTS,
+    prepare_for_create,
+    checks: CHECKS,
+    validate_status,
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] = &[Computed(default_name_label), Field("status.phase", Str("Active"))];
+
+fn default_name_label(object: &mut Map) {
+    let name = defaults::at(object, "metadata.name").and_then(Value::as_str).filter(|name| !name.is_empty());
+    if let Some(label) = name.map(|name| tree!({ "kubernetes.io/metadata.name": name })) {
+        defaults::set(object, "metadata.labels", &label, Value::is_null);
+        let labels = object.get_mut("metadata").and_then(|m| m.get_mut("labels"));
+        if let (Some(Value::Object(labels)), Value::Object(label)) = (labels, label) {
+            label.into_iter().for_each(|(key, value)| drop(labels.insert(key, value)));
+        }
+    }
+}
+
+/// Sets the finalizer and the label of a new namespace.
+fn prepare_for_create(object: &mut Value) {
     if let Some(spec) = object.object_at_mut(&["spec"]) {
         spec.insert("finalizers", tree!(["kubernetes"]));
     }
@@ -15,4 +49,31 @@ pub fn prepare_for_create(object: &mut Value) {
     if let Some(labels) = object.object_at_mut(&["metadata", "labels"]) {
         labels.insert("kubernetes.io/metadata.name", name);
     }
+}
+
+const CHECKS: &[Check] = &[By(|namespace, _, errors| {
+    const PATH: &str = "spec.finalizers";
+    const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
+    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+    for finalizer in texts(namespace, PATH) {
+        check_text(format_args!("{PATH}"), finalizer, names::qualified_name_errors, errors);
+        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+            errors.push(field::invalid(PATH, finalizer, WHY));
+        }
+    }
+})];
+
+/// The phase must be `Active` without a deletion timestamp, and `Terminating` with one.
+fn validate_status(new: &Value, _: &Value) -> Vec<Cause> {
+    let phase = text(new, "status.phase");
+    let (right, when) = match at(new, "metadata.deletionTimestamp") {
+        None => ("Active", "empty"),
+        Some(_) => ("Terminating", "not empty"),
+    };
+    if phase == right {
+        return Vec::new();
+    }
+    let why = format!("may only be '{right}' if `deletionTimestamp` is {when}");
+    // Upstream reports the field by its Go name.
+    vec![field::invalid("status.Phase", phase, &why)]
 }

@@ -1,24 +1,24 @@
-//! Addresses and networks that are read and written in another form: leading zeros, IPv4 within IPv6, bits beyond a prefix
-//! (k8s.io/apimachinery `pkg/util/validation/ip.go`).
+//! Warnings about addresses and networks that are not in canonical form: leading zeros, IPv4-mapped IPv6,
+//! bits beyond the prefix (k8s.io/apimachinery `pkg/util/validation/ip.go`).
 
 use std::net::IpAddr;
 
 use plinth_codec::Value;
 
-use super::Found;
-use crate::validation::address::{mask, sloppy, split};
+use crate::checks::address::{mask, sloppy, split};
+use crate::warnings::Warnings;
 
 fn is_mapped(address: IpAddr) -> bool {
     plain(address) != address
 }
 
-/// IPv4 in the form of IPv4.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn plain(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Of an address that stands at the path.
-pub(super) fn one(shown: &str, path: &str, found: &mut Found) {
+/// Adds a warning about an address that is not canonical.
+pub(crate) fn warn_ip(shown: &str, path: &str, found: &mut Warnings) {
     let Some(address) = sloppy(shown) else { return };
     match shown.parse::<IpAddr>() {
         Ok(parsed) if !is_mapped(parsed) => {
@@ -36,23 +36,23 @@ pub(super) fn one(shown: &str, path: &str, found: &mut Found) {
     }
 }
 
-/// Of a list of addresses that stands at the path.
-pub(super) fn each(list: &[Value], path: &str, found: &mut Found) {
+/// As [`warn_ip`], for each address of a list.
+pub(crate) fn warn_ips(list: &[Value], path: &str, found: &mut Warnings) {
     for (i, shown) in list.iter().enumerate() {
-        one(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);
+        warn_ip(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);
     }
 }
 
-/// Of a network that stands at the path.
-pub(super) fn network(shown: &str, path: &str, found: &mut Found) {
+/// Adds warnings about a network that is not canonical.
+pub(crate) fn warn_cidr(shown: &str, path: &str, found: &mut Warnings) {
     let Some((address, length)) = split(shown, sloppy) else { return };
     let first = mask(address, length);
-    // An IPv4 network in the form of an IPv6 one has 96 bits more.
+    // The prefix of an IPv4-mapped IPv6 network is 96 bits longer.
     let form = match is_mapped(first) {
         true => format!("{}/{}", plain(first), length.saturating_sub(96)),
         false => format!("{first}/{length}"),
     };
-    let before = found.0.len();
+    let before = found.len();
     if first != address {
         let single = format!("{}/{}", plain(address), if address.is_ipv4() { 32 } else { 128 });
         found.add(format!(
@@ -63,7 +63,7 @@ pub(super) fn network(shown: &str, path: &str, found: &mut Found) {
     let strict = split(shown, |text| text.parse().ok()).filter(|_| !zeros);
     match strict.filter(|(address, _)| !is_mapped(*address)) {
         None => found.add(format!("{path}: non-standard CIDR value {shown:?} is invalid: use {form:?}")),
-        Some((address, length)) if found.0.len() == before && address.is_ipv6() => {
+        Some((address, length)) if found.len() == before && address.is_ipv6() => {
             let form = format!("{address}/{length}");
             if form != shown {
                 found.add(format!(
@@ -75,9 +75,9 @@ pub(super) fn network(shown: &str, path: &str, found: &mut Found) {
     }
 }
 
-/// Of a list of networks that stands at the path.
-pub(super) fn networks(list: &[Value], path: &str, found: &mut Found) {
+/// As [`warn_cidr`], for each network of a list.
+pub(crate) fn warn_cidrs(list: &[Value], path: &str, found: &mut Warnings) {
     for (i, shown) in list.iter().enumerate() {
-        network(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);
+        warn_cidr(shown.as_str().unwrap_or_default(), &format!("{path}[{i}]"), found);
     }
 }

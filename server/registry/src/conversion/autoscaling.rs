@@ -4,7 +4,7 @@
 
 use plinth_codec::{json, tree, Map, Value};
 
-use plinth_kinds::defaults::workloads::default_metric;
+use plinth_kinds::default_metric;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";

@@ -14,7 +14,7 @@ use plinth_api::metadata::text;
 use plinth_api::user;
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
-use plinth_kinds::certificates;
+use plinth_kinds::certificate_signing_request;
 use plinth_pki::signers;
 
 /// Namespace of node leases.
@@ -513,7 +513,7 @@ pub(crate) fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
     if !matches!(signer, signers::KUBELET_SERVING | signers::KUBELET_CLIENT) {
         return Ok(());
     }
-    let request = match certificates::parse(csr) {
+    let request = match certificate_signing_request::parse(csr) {
         Ok(request) => request,
         Err(error) => return forbid(format!("unable to parse csr: {error}")),
     };

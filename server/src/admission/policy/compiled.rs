@@ -8,7 +8,7 @@ use super::super::matching::list;
 use super::params::ParamKind;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata;
-use plinth_kinds::validation::policies::environment::environment;
+use plinth_kinds::policy_environment as environment;
 
 /// Maximum length of a message from an expression, in bytes.
 const MAX_MESSAGE_BYTES: usize = 5 * 1024;

@@ -12,7 +12,7 @@ use super::super::{mutated, Call};
 use super::params::ParamKind;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_kinds::validation::policies::environment::environment;
+use plinth_kinds::policy_environment as environment;
 use plinth_registry::ResourceType;
 
 /// A compiled MutatingAdmissionPolicy. Immutable; compiled once for each version of the object.

@@ -10,7 +10,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
 use super::super::resource_list::{self, ResourceList};
-use plinth_kinds::validation::amounts::{is_extended, is_native};
+use plinth_kinds::quantities::{is_extended, is_native};
 use plinth_registry::ResourceType;
 
 /// Resources that had a name in quotas before `count/` was introduced.
@@ -266,7 +266,7 @@ pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> b
 
 fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: Option<&Value>) -> bool {
     let ends = pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some_and(|s| s >= 0);
-    let best_effort = || plinth_kinds::core::pod::quality_of_service(pod) == "BestEffort";
+    let best_effort = || plinth_kinds::quality_of_service(pod) == "BestEffort";
     match scope {
         "Terminating" => ends,
         "NotTerminating" => !ends,

@@ -32,7 +32,7 @@ use plinth_api::metadata;
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
-use plinth_kinds::validation::policies::environment::environment;
+use plinth_kinds::policy_environment as environment;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
 

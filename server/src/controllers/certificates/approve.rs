@@ -9,7 +9,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Server;
-use plinth_kinds::certificates as csr;
+use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::{signers, CertificateRequest};
 
 /// Approves one request, if one of the two permissions allows it.

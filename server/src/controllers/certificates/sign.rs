@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 use super::{add_condition, get, update, SigningOptions};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
-use plinth_kinds::certificates as csr;
+use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::{signers, Authority, Template};
 
 /// How far certificates are backdated, for clocks that are behind.

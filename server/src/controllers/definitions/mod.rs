@@ -32,7 +32,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_kinds::definitions::FINALIZER;
+use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::definition::{Names, RESOURCE};
 use plinth_registry::custom::naming::{self, Taken};
 use plinth_registry::key;

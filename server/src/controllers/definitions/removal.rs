@@ -12,7 +12,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
-use plinth_kinds::definitions::FINALIZER;
+use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::definition::RESOURCE;
 use plinth_registry::CustomRows;
 use plinth_storage::terminating::TerminatingObject;

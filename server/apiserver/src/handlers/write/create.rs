@@ -107,7 +107,7 @@ async fn create_once(
     check_grant(cx, &tree, None).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
-    (strategy.stamp)(&mut tree, &cx.user);
+    (strategy.record_requester)(&mut tree, &cx.user);
     let allocated = allocate(cx, None, &mut tree).await?;
     validate_new(cx, &tree).await?;
     let grant = permit.grant().await?;

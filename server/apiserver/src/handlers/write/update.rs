@@ -8,7 +8,7 @@ use crate::context::{AdmissionRequest, Operation};
 use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::ownership;
 use plinth_api::api_error::Reason;
-use plinth_kinds::faces;
+use plinth_kinds::keep_metadata;
 use plinth_kinds::Deletion;
 use plinth_registry::object_meta;
 use plinth_storage::{object, Fetched};
@@ -158,11 +158,11 @@ async fn admit(
 /// Clears what this request may not change.
 fn prepare(cx: &Context, new: &mut Value, old: &Value) {
     let strategy = cx.resource.strategy;
-    match strategy.face(&cx.info.subresource) {
-        Some(face) => (face.prepare)(new, old),
+    match strategy.subresource(&cx.info.subresource) {
+        Some(subresource) => (subresource.prepare)(new, old),
         // What a controller reports of an object is not the object's own part.
         None if cx.info.subresource == "status" => {
-            faces::keep_metadata(new, old, strategy.status_keeps);
+            keep_metadata(new, old, strategy.status_keeps);
             (strategy.prepare_status)(new, old);
         }
         None => (strategy.prepare_for_update)(new, old),
@@ -177,8 +177,8 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
     let twice = metadata::validate_update(new, old);
     errors.extend(twice.clone());
     let mut own = twice;
-    own.extend(match strategy.face(&cx.info.subresource) {
-        Some(face) => [strategy.errors(new), (face.validate)(new, old)].concat(),
+    own.extend(match strategy.subresource(&cx.info.subresource) {
+        Some(subresource) => [strategy.errors(new), (subresource.validate)(new, old)].concat(),
         // The rest of the object is as it was, with errors that it may have had before.
         None if cx.info.subresource == "status" => strategy.status_errors(new, old),
         None => [strategy.changed_errors(new, old), strategy.update_errors(new, old)].concat(),

@@ -1,0 +1,27 @@
+//! MutatingAdmissionPolicyBinding (`admissionregistration.k8s.io`).
+
+use plinth_codec::names;
+
+use crate::admissionregistration::match_resources::{
+    operations_with_an_object, BINDING_DEFAULTS, MATCH_RESOURCES,
+};
+use crate::admissionregistration::params::param_ref;
+use crate::checks::Check::{self, By, In};
+use crate::strategy::{Generation, Strategy, BASE};
+use crate::warnings;
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    defaults: BINDING_DEFAULTS,
+    checks: CHECKS,
+    warnings: warnings::reserved_name_warnings,
+    ..BASE
+};
+
+const CHECKS: &[Check] = &[
+    Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),
+    In("spec.paramRef", &[By(param_ref)]),
+    In("spec.matchResources", MATCH_RESOURCES),
+    In("spec.matchResources", &[By(operations_with_an_object)]),
+];

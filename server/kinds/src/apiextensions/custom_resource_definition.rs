@@ -1,0 +1,127 @@
+//! CustomResourceDefinition (`apiextensions.k8s.io`).
+
+use plinth_api::api_error::Cause;
+use plinth_api::{conditions, metadata};
+use plinth_codec::time::Timestamp;
+use plinth_codec::{tree, Map, Value};
+use plinth_structural::definition;
+
+use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
+use crate::defaults::Literal::Str;
+use crate::defaults::{self, SERVICE_REFERENCE};
+use crate::strategy::{Deletion, Generation, Strategy, BASE};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    deletion: Deletion::Definition,
+    returns_deleted_object: true,
+    defaults: DEFAULTS,
+    prepare_for_update,
+    validate_create,
+    warnings,
+    validate_update,
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] = &[
+    Computed(default_names),
+    Field("spec.conversion.strategy", Str("None")),
+    IfPresent("spec.conversion.webhook.clientConfig.service", SERVICE_REFERENCE),
+    Computed(default_stored_versions),
+];
+
+fn default_names(object: &mut Map) {
+    let kind = defaults::at(object, "spec.names.kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if kind.is_empty() {
+        return;
+    }
+    let is_absent = |v: &Value| v.is_null() || v.as_str() == Some("");
+    defaults::set(object, "spec.names.singular", &kind.to_lowercase().into(), is_absent);
+    defaults::set(object, "spec.names.listKind", &format!("{kind}List").into(), is_absent);
+}
+
+/// `status.storedVersions` of a new definition.
+fn default_stored_versions(object: &mut Map) {
+    let versions = defaults::at(object, "spec.versions").and_then(Value::as_array).unwrap_or_default();
+    let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
+    let Some(name) = stored.and_then(|v| v.str_at(&["name"])) else { return };
+    let names = tree!([name]);
+    let is_absent = |v: &Value| v.is_null() || v.as_array().is_some_and(<[Value]>::is_empty);
+    defaults::set(object, "status.storedVersions", &names, is_absent);
+}
+
+/// The finalizer that holds a definition until its objects are deleted.
+pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Adds a new storage version to `status.storedVersions` (`PrepareForUpdate` of
+/// k8s.io/apiextensions-apiserver, `pkg/registry/customresourcedefinition`).
+fn prepare_for_update(new: &mut Value, _: &Value) {
+    let versions = new.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    let storage = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
+    let Some(name) = storage.and_then(|v| v.str_at(&["name"])).map(str::to_owned) else { return };
+    let Some(status) = new.object_at_mut(&["status"]) else { return };
+    match status.get_mut("storedVersions").and_then(Value::as_array_mut) {
+        Some(stored) if stored.iter().any(|v| v.as_str() == Some(&name)) => {}
+        Some(stored) => stored.push(name.into()),
+        None => {
+            status.insert("storedVersions", vec![Value::from(name)]);
+        }
+    }
+}
+
+/// Marks a definition for deletion: its objects are deleted first.
+pub fn mark_deleted(definition: &mut Value) {
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
+    let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();
+    if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
+        finalizers.push(FINALIZER.into());
+    }
+    if let Some(metadata) = definition.object_at_mut(&["metadata"]) {
+        metadata.insert("deletionTimestamp", Timestamp::now().to_rfc3339());
+        metadata.insert("finalizers", finalizers);
+    }
+}
+
+/// Errors of a new definition.
+fn validate_create(new: &Value) -> Vec<Cause> {
+    definition::validate(new).into_iter().map(Cause::from).collect()
+}
+
+/// Errors of an update. Schemas are validated only when the spec changed.
+fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    let errors = match new.get("spec") == old.get("spec") {
+        true => definition::validate_status_update(new),
+        false => definition::validate_update(new, old),
+    };
+    errors.into_iter().map(Cause::from).collect()
+}
+
+/// Warnings about formats that are unknown and therefore not validated.
+fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    match old.is_some_and(|old| old.get("spec") == new.get("spec")) {
+        true => Vec::new(),
+        false => definition::warnings(new, old),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::json;
+
+    #[test]
+    fn a_new_storage_version_is_added_to_stored_versions() {
+        let old = Value::Null;
+        let mut new = json::parse(
+            br#"{"spec":{"versions":[{"name":"v1"},{"name":"v2","storage":true}]},"status":{"storedVersions":["v1"]}}"#,
+        )
+        .unwrap();
+        for _ in 0..2 {
+            prepare_for_update(&mut new, &old);
+            let stored = new.at(&["status", "storedVersions"]).and_then(Value::as_array).unwrap();
+            assert_eq!(stored.iter().filter_map(Value::as_str).collect::<Vec<_>>(), ["v1", "v2"]);
+        }
+    }
+}

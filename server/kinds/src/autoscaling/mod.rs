@@ -1,0 +1,3 @@
+//! Kinds of `autoscaling`.
+
+pub(crate) mod horizontal_pod_autoscaler;

@@ -1,0 +1,129 @@
+//! PersistentVolumeClaim (`core`).
+
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{Map, Value};
+
+use crate::checks::comparison::{same, take};
+use crate::checks::Check::{self, By};
+use crate::defaults::DefaultRule::{self, Ensure, Field};
+use crate::defaults::Literal::Str;
+use crate::path::{at, text};
+use crate::strategy::{Strategy, BASE};
+use crate::volume_claim::{
+    validate_spec, warn_spec, CLAIM_SPEC_DEFAULTS, CLASS_ANNOTATION, CLASS_ANNOTATION_WARNING,
+};
+use crate::warnings::{annotation, Warnings};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    returns_deleted_object: true,
+    defaults: DEFAULTS,
+    prepare_for_create,
+    prepare_for_update,
+    checks: CHECKS,
+    warnings,
+    validate_update,
+    status_checks: STATUS_CHECKS,
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] =
+    &[Ensure("spec", CLAIM_SPEC_DEFAULTS), Field("status.phase", Str("Pending"))];
+
+/// Copies `dataSource` to `dataSourceRef`, or the reverse, where only one is set (kubernetes
+/// `pkg/api/persistentvolumeclaim`).
+fn prepare_for_create(claim: &mut Value) {
+    agree_on_source(claim, None);
+}
+
+/// As [`prepare_for_create`]; where the stored claim has a source, an invalid `dataSource` is left for
+/// validation.
+fn prepare_for_update(new: &mut Value, old: &Value) {
+    agree_on_source(new, Some(old));
+}
+
+fn agree_on_source(claim: &mut Value, old: Option<&Value>) {
+    let had_source = old.is_some_and(|old| {
+        ["dataSource", "dataSourceRef"].iter().any(|key| old.at(&["spec", key]).is_some_and(|v| !v.is_null()))
+    });
+    let Some(spec) = claim.object_at_mut(&["spec"]) else { return };
+    let text = |source: &Value, key: &str| source.str_at(&[key]).unwrap_or_default().to_owned();
+    // `dataSource` accepts claims and snapshots; anything else is dropped.
+    let known = |source: &Value| {
+        let named = (text(source, "apiGroup"), text(source, "kind"));
+        let named = (named.0.as_str(), named.1.as_str());
+        matches!(named, ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+    };
+    if !had_source && spec.get("dataSource").is_some_and(|source| !known(source)) {
+        spec.remove("dataSource");
+    }
+    let present = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
+    match (present(spec.get("dataSource")), present(spec.get("dataSourceRef"))) {
+        (Some(source), None) => {
+            spec.insert("dataSourceRef", source);
+        }
+        (None, Some(reference)) if text(&reference, "namespace").is_empty() => {
+            let mut source = reference;
+            if let Some(source) = source.as_object_mut() {
+                source.remove("namespace");
+            }
+            spec.insert("dataSource", source);
+        }
+        _ => {}
+    }
+}
+
+const CHECKS: &[Check] = &[By(|claim, _, errors| {
+    let nothing = Value::object();
+    validate_spec(at(claim, "spec").unwrap_or(&nothing), format_args!("spec."), errors);
+})];
+
+const IMMUTABLE_SPEC: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
+
+/// `volumeName` can be set once; on a bound claim the storage request and the attributes class can change.
+fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const SIZE: &str = "spec.resources.requests.storage";
+    let mut errors = Vec::new();
+    let mut munged = new.clone();
+    if text(old, "spec.volumeName").is_empty() {
+        take(&mut munged, old, &["spec", "volumeName"]);
+    }
+    let bound = text(new, "status.phase") == "Bound";
+    if bound {
+        take(&mut munged, old, &["spec", "resources", "requests", "storage"]);
+        take(&mut munged, old, &["spec", "volumeAttributesClassName"]);
+    }
+    if !same(munged.get("spec"), old.get("spec")) {
+        errors.push(field::forbidden("spec", IMMUTABLE_SPEC));
+    }
+    let amount = |claim: &Value, path: &str| Quantity::parse(text(claim, path)).unwrap_or(Quantity::ZERO);
+    if amount(new, SIZE) < amount(old, SIZE) && amount(new, SIZE) <= amount(old, "status.capacity.storage") {
+        errors.push(field::forbidden(SIZE, "field can not be less than status.capacity"));
+    }
+    if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
+        let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
+        errors.push(field::invalid("volumeMode", shown, "field is immutable"));
+    }
+    errors
+}
+
+const STATUS_CHECKS: &[Check] = &[By(|claim, _, errors| {
+    let given = at(claim, "status.capacity").and_then(Value::as_object);
+    for (name, amount) in given.into_iter().flat_map(Map::iter) {
+        let amount = amount.as_str().and_then(|amount| Quantity::parse(amount).ok());
+        if let Some(amount) = amount.filter(|amount| amount.sign() < 0) {
+            let path = format_args!("status.capacity[{name}]");
+            errors.push(field::invalid(path, amount.value(0), "must be a valid resource quantity"));
+        }
+    }
+})];
+
+fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
+    let mut found = Warnings::default();
+    if annotation(new, CLASS_ANNOTATION).is_some() {
+        found.add(format!("metadata.annotations[{CLASS_ANNOTATION}]: {CLASS_ANNOTATION_WARNING}"));
+    }
+    warn_spec(at(new, "spec"), "spec", &mut found);
+    found.into_vec()
+}

@@ -1,0 +1,185 @@
+//! The subresource `pods/resize`.
+
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{Map, Value};
+use smol_str::SmolStr;
+
+use crate::core::pod::qos::quality_of_service;
+use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
+
+/// Resets everything but pod-level resources and the resources and resize policies of containers.
+pub(crate) fn prepare(new: &mut Value, old: &Value) {
+    let mut kept = old_with_write(new, old);
+    if let Some(spec) = kept.object_at_mut(&["spec"]) {
+        match new.at(&["spec", "resources"]) {
+            Some(resources) => spec.insert("resources", resources.clone()),
+            None => spec.remove("resources"),
+        };
+    }
+    for part in ["containers", "initContainers"] {
+        let wanted = list_at(new, &["spec", part]);
+        // Containers that were added, removed or reordered are left for validation to refuse.
+        let same = wanted.len() == list_at(old, &["spec", part]).len()
+            && wanted.iter().zip(list_at(old, &["spec", part])).all(|(a, b)| name(a) == name(b));
+        if !same {
+            if let Some(spec) = kept.object_at_mut(&["spec"]) {
+                spec.insert(part, wanted.to_vec());
+            }
+            continue;
+        }
+        let containers = kept.get_mut("spec").and_then(|s| s.get_mut(part)).and_then(Value::as_array_mut);
+        for (container, wanted) in containers.into_iter().flatten().zip(wanted) {
+            let Some(container) = container.as_object_mut() else { continue };
+            for key in ["resources", "resizePolicy"] {
+                match wanted.get(key) {
+                    Some(value) => container.insert(key, value.clone()),
+                    None => container.remove(key),
+                };
+            }
+        }
+    }
+    *new = kept;
+}
+
+const IMMUTABLE: &str = "only cpu and memory resources are mutable";
+
+/// Errors of a resize after [`prepare`], when only resources and resize policies can differ (kubernetes
+/// `pkg/apis/core/validation`, `ValidatePodResize`).
+pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
+    if is_static(old) {
+        return vec![field::forbidden("", "static pods cannot be resized")];
+    }
+    if old.str_at(&["spec", "os", "name"]) == Some("windows") {
+        return vec![field::forbidden("", "windows pods cannot be resized")];
+    }
+    let mut errors = Vec::new();
+    let class = quality_of_service(old);
+    if quality_of_service(new) != class {
+        errors.push(field::invalid("spec", class, "Pod QOS Class may not change as a result of resizing"));
+    }
+    let running = list_at(old, &["status", "containerStatuses"]);
+    let running =
+        running.iter().find(|status| status.at(&["state", "running"]).is_some_and(|r| !r.is_null()));
+    if running.is_some_and(|status| status.get("resources").is_none_or(Value::is_null)) {
+        errors.push(field::forbidden("spec", "Pod running on node without support for resize"));
+    }
+    let [now, before] = [new, old].map(|pod| pod.at(&["spec", "resources"]).filter(|r| !r.is_null()));
+    let has_amounts =
+        |resources: &&Value| amounts(resources, "requests").chain(amounts(resources, "limits")).count() > 0;
+    match now.iter().chain(&before).any(has_amounts) {
+        true => pod_resources_errors(now, before, &mut errors),
+        false if now != before => errors.push(field::forbidden("spec", IMMUTABLE)),
+        false => {}
+    }
+    if !list_at(old, &["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
+        let why = "pods with node allocatable resource claims cannot be resized";
+        errors.push(field::forbidden("spec", why));
+    }
+    let order = order_errors(new, old);
+    if !order.is_empty() {
+        errors.extend(order);
+        return errors;
+    }
+    let pairs = |part: &str| list_at(new, &["spec", part]).iter().zip(list_at(old, &["spec", part]));
+    for part in ["initContainers", "containers"] {
+        for (i, (now, before)) in pairs(part).enumerate() {
+            for amounts in ["requests", "limits"] {
+                if is_removed(now.get("resources"), before.get("resources"), amounts) {
+                    let why = format!("resource {amounts} cannot be removed");
+                    errors.push(field::forbidden(format!("spec.{part}[{i}].resources.{amounts}"), &why));
+                }
+            }
+        }
+    }
+    let policy = |container: &Value| list_at(container, &["resizePolicy"]).to_vec();
+    let is_fixed = |now: &Value, before: &Value| {
+        let others = |container: &Value| container.get("resources").map(fixed_resources).unwrap_or_default();
+        others(now) == others(before) && policy(now) == policy(before)
+    };
+    let changed = pairs("containers").filter(|(now, before)| !is_fixed(now, before));
+    errors.extend(changed.map(|_| field::forbidden("spec", IMMUTABLE)));
+    for (i, (now, before)) in pairs("initContainers").enumerate() {
+        let path = || format!("spec.initContainers[{i}]");
+        if !is_fixed(now, before) {
+            let why = "only cpu and memory resources for init or sidecar containers are mutable";
+            errors.push(field::forbidden(path(), why));
+        }
+        let is_sidecar = now.str_at(&["restartPolicy"]) == Some("Always");
+        let restarts = |policy: &&Value| policy.str_at(&["restartPolicy"]) == Some("RestartContainer");
+        if now != before && !is_sidecar {
+            let why =
+                "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+            let policies = policy(now);
+            errors.extend(policies.iter().filter(restarts).map(|_| field::forbidden(path(), why)));
+        }
+    }
+    errors
+}
+
+/// Errors of pod-level resources (`validatePodLevelResourcesResize`).
+fn pod_resources_errors(new: Option<&Value>, old: Option<&Value>, errors: &mut Vec<Cause>) {
+    if old.is_some() && new.is_none() {
+        errors.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
+        return;
+    }
+    for amounts in ["requests", "limits"] {
+        if is_removed(new, old, amounts) {
+            let why = format!("pod-level resource {amounts} cannot be removed");
+            errors.push(field::forbidden(format!("spec.resources.{amounts}"), &why));
+        }
+    }
+    let fixed = |resources: Option<&Value>| resources.map(fixed_resources).unwrap_or_default();
+    if fixed(new) != fixed(old) {
+        errors.push(field::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
+    }
+}
+
+/// Errors of containers that were added, removed or reordered.
+fn order_errors(new: &Value, old: &Value) -> Vec<Cause> {
+    let mut errors = Vec::new();
+    for part in ["containers", "initContainers"] {
+        let (now, before) = (list_at(new, &["spec", part]), list_at(old, &["spec", part]));
+        let path = format!("spec.{part}");
+        if now.len() != before.len() {
+            errors.push(field::forbidden(path, &format!("{part} may not be added or removed on resize")));
+            continue;
+        }
+        let why = format!("{part} may not be renamed or reordered on resize");
+        let renamed =
+            now.iter().zip(before).enumerate().filter(|(_, (now, before))| name(now) != name(before));
+        errors.extend(renamed.map(|(i, _)| field::forbidden(format!("{path}[{i}].name"), &why)));
+    }
+    errors
+}
+
+fn amounts<'a>(resources: &'a Value, part: &str) -> impl Iterator<Item = (&'a SmolStr, &'a Value)> {
+    resources.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter)
+}
+
+/// The part of resources that a resize cannot change: everything but quantities of CPU and memory.
+#[derive(Default, PartialEq)]
+struct FixedResources {
+    amounts: Vec<(&'static str, SmolStr, SmolStr)>,
+    claims: Vec<Value>,
+}
+
+fn fixed_resources(resources: &Value) -> FixedResources {
+    let mut fixed =
+        FixedResources { claims: list_at(resources, &["claims"]).to_vec(), ..FixedResources::default() };
+    for part in ["requests", "limits"] {
+        let others = amounts(resources, part).filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"));
+        fixed.amounts.extend(others.map(|(name, amount)| {
+            let amount = amount.as_str().unwrap_or_default();
+            (part, name.clone(), Quantity::canonicalize(amount).unwrap_or_else(|_| amount.into()))
+        }));
+    }
+    fixed
+}
+
+/// Whether the quantity of some resource was removed (`resourcesRemoved`).
+fn is_removed(new: Option<&Value>, old: Option<&Value>, part: &str) -> bool {
+    let before = old.into_iter().flat_map(|resources| amounts(resources, part));
+    before.map(|(name, _)| name).any(|name| new.is_none_or(|new| new.at(&[part, name]).is_none()))
+}

@@ -1,0 +1,37 @@
+//! PodTemplate (`core`).
+
+use plinth_codec::Value;
+
+use crate::checks::validate;
+use crate::checks::Check::{self, By};
+use crate::defaults::DefaultRule::{self, Ensure};
+use crate::path::at;
+use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
+use crate::pod_template::warnings::warn_template;
+use crate::pod_template::TEMPLATE_CHECKS;
+use crate::strategy::{Generation, Strategy, BASE};
+use crate::warnings::{is_same_generation, Warnings};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    generation: Generation::Changes,
+    returns_deleted_object: true,
+    defaults: DEFAULTS,
+    checks: CHECKS,
+    warnings,
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] = &[Ensure("template", TEMPLATE_DEFAULTS)];
+
+const CHECKS: &[Check] = &[By(|object, _, errors| {
+    let nothing = Value::object();
+    validate(TEMPLATE_CHECKS, at(object, "template").unwrap_or(&nothing), format_args!("template."), errors);
+})];
+
+fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut found = Warnings::default();
+    if !is_same_generation(new, old) {
+        warn_template(new, "template", &mut found);
+    }
+    found.into_vec()
+}

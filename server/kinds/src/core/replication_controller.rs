@@ -1,0 +1,67 @@
+//! ReplicationController (`core`).
+
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, FieldPath};
+use plinth_codec::{Map, Value};
+
+use crate::checks::Check::{self, AtLeast, By};
+use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
+use crate::defaults::Literal::Int;
+use crate::defaults::{self, is_empty_map};
+use crate::path::at;
+use crate::pod_template::controller::{restarts_always, template, REPLICAS_STATUS_CHECKS};
+use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
+use crate::pod_template::warnings;
+use crate::strategy::{Generation, Strategy, BASE};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    generation: Generation::Changes,
+    orphans_by_default: true,
+    defaults: DEFAULTS,
+    checks: CHECKS,
+    warnings: warnings::template_warnings,
+    status_checks: REPLICAS_STATUS_CHECKS,
+    storage_name: Some("controllers"),
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] = &[
+    Computed(default_labels),
+    Field("spec.replicas", Int(1)),
+    IfPresent("spec.template", TEMPLATE_DEFAULTS),
+];
+
+/// `metadata.labels` and `spec.selector` of a ReplicationController default to its template's labels.
+fn default_labels(object: &mut Map) {
+    let labels =
+        defaults::at(object, "spec.template.metadata.labels").filter(|l| l.as_object().is_some()).cloned();
+    let Some(labels) = labels else { return };
+    defaults::set(object, "spec.selector", &labels, is_empty_map);
+    defaults::set(object, "metadata.labels", &labels, is_empty_map);
+}
+
+const CHECKS: &[Check] =
+    &[AtLeast("spec.replicas", 0), AtLeast("spec.minReadySeconds", 0), By(plain_selector)];
+
+fn plain_selector(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
+    if selector.is_none() {
+        errors.push(field::required("spec.selector", ""));
+    }
+    if at(object, "spec.template").is_none() {
+        errors.push(field::required("spec.template", ""));
+        return;
+    }
+    let labels = at(object, "spec.template.metadata.labels");
+    let label = |key: &str| labels.and_then(|l| l.get(key));
+    if selector.is_some_and(|selector| selector.iter().any(|(key, value)| label(key) != Some(value))) {
+        let why = "`selector` does not match template `labels`";
+        errors.push(field::invalid(
+            "spec.template.metadata.labels",
+            labels.cloned().unwrap_or_default(),
+            why,
+        ));
+    }
+    template(object, errors);
+    restarts_always(object, errors);
+}

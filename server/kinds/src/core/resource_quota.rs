@@ -1,0 +1,210 @@
+//! ResourceQuota (`core`).
+
+use std::collections::BTreeSet;
+
+use plinth_api::api_error::Cause;
+use plinth_api::field::{self, FieldPath};
+use plinth_codec::quantity::Quantity;
+use plinth_codec::{Map, Value};
+
+use crate::checks::quantities;
+use crate::checks::Check::{self, By};
+use crate::defaults::DefaultRule::{self, RoundQuantities};
+use crate::path::{at, list, text, texts};
+use crate::strategy::{Strategy, BASE};
+use crate::warnings::Warnings;
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    returns_deleted_object: true,
+    defaults: DEFAULTS,
+    checks: CHECKS,
+    warnings,
+    validate_update,
+    status_checks: STATUS_CHECKS,
+    ..BASE
+};
+
+const DEFAULTS: &[DefaultRule] =
+    &[RoundQuantities("spec.hard"), RoundQuantities("status.hard"), RoundQuantities("status.used")];
+
+const CHECKS: &[Check] =
+    &[By(|quota, _, errors| hard(quota, "spec.hard", errors)), By(scopes), By(scope_selector)];
+
+const STATUS_CHECKS: &[Check] = &[
+    By(|quota, _, errors| hard(quota, "status.hard", errors)),
+    By(|quota, _, errors| hard(quota, "status.used", errors)),
+];
+
+const SCOPES: &[&str] = &[
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+];
+
+/// Resources that quotas with scopes of pods can limit.
+const OF_PODS: &[&str] = &[
+    "cpu",
+    "memory",
+    "limits.cpu",
+    "limits.memory",
+    "requests.cpu",
+    "requests.memory",
+    "pods",
+    "ephemeral-storage",
+    "requests.ephemeral-storage",
+    "limits.ephemeral-storage",
+];
+
+/// Whether a quota can limit the resource without a domain in its name.
+fn is_of_quotas(name: &str) -> bool {
+    quantities::is_standard(name) && name != "storage"
+}
+
+fn hard(quota: &Value, path: &str, errors: &mut Vec<Cause>) {
+    for (name, shown) in at(quota, path).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
+        let here = format_args!("{path}[{name}]");
+        quantities::resource_name(name, here, errors);
+        if !name.contains('/') && !is_of_quotas(name) {
+            let why = "must be a standard resource for quota";
+            errors.push(field::invalid(here, name.clone(), why));
+        }
+        quantities::amount(name, shown.as_str().unwrap_or_default(), here, errors);
+    }
+}
+
+fn applies(scope: &str, resource: &str) -> bool {
+    match scope {
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => {
+            OF_PODS.contains(&resource)
+                || quantities::is_huge(resource)
+                || resource.starts_with("requests.hugepages-")
+        }
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
+    }
+}
+
+/// How many of the limited resources the scope does not apply to.
+fn misapplied(quota: &Value, scope: &str) -> usize {
+    let hard = at(quota, "spec.hard").and_then(Value::as_object);
+    let named = hard.into_iter().flat_map(Map::iter).map(|(name, _)| name.as_str());
+    named.filter(|name| is_of_quotas(name) && !applies(scope, name)).count()
+}
+
+fn conflicting(scopes: &[&str]) -> usize {
+    let pairs = [["BestEffort", "NotBestEffort"], ["Terminating", "NotTerminating"]];
+    pairs.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
+}
+
+fn scopes(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const PATH: &str = "spec.scopes";
+    let given = texts(quota, PATH);
+    let mut refuse = |why: &str| errors.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
+    for scope in &given {
+        if !SCOPES.contains(scope) {
+            refuse("unsupported scope");
+        }
+        for _ in 0..misapplied(quota, scope) {
+            refuse("unsupported scope applied to resource");
+        }
+    }
+    for _ in 0..conflicting(&given) {
+        refuse("conflicting scopes");
+    }
+}
+
+fn scope_selector(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const PATH: &str = "spec.scopeSelector.matchExpressions";
+    let mut named = Vec::new();
+    for wanted in list(quota, PATH) {
+        let (scope, operator) = (text(wanted, "scopeName"), text(wanted, "operator"));
+        let values = list(wanted, "values");
+        // Upstream omits the index in these paths.
+        if !SCOPES.contains(&scope) {
+            errors.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
+        }
+        for _ in 0..misapplied(quota, scope) {
+            let shown = at(quota, "spec.scopeSelector").cloned().unwrap_or_default();
+            errors.push(field::invalid(PATH, shown, "unsupported scope applied to resource"));
+        }
+        let needs_no_value = matches!(
+            scope,
+            "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity"
+        );
+        if needs_no_value && operator != "Exists" {
+            let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(field::invalid(format_args!("{PATH}.operator"), operator, why));
+        }
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.push(field::required(format_args!("{PATH}.values"), why));
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.push(field::invalid(format_args!("{PATH}.values"), values.to_vec(), why));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                errors.push(field::invalid(
+                    format_args!("{PATH}.operator"),
+                    other,
+                    "not a valid selector operator",
+                ));
+            }
+        }
+        named.push(scope);
+    }
+    for _ in 0..conflicting(&named) {
+        errors.push(field::invalid(PATH, list(quota, "spec.scopes").to_vec(), "conflicting scopes"));
+    }
+}
+
+/// The scopes are immutable.
+fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const PATH: &str = "spec.scopes";
+    let set =
+        |quota: &Value| -> BTreeSet<String> { texts(quota, PATH).iter().map(|s| (*s).to_owned()).collect() };
+    match set(new) == set(old) {
+        true => Vec::new(),
+        false => vec![field::invalid(PATH, list(new, PATH).to_vec(), "field is immutable")],
+    }
+}
+
+/// Warnings about requests that exceed limits.
+fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    if old.is_some() {
+        return Vec::new();
+    }
+    let amount = |key: String| {
+        let shown = new.str_at(&["spec", "hard", &key])?;
+        Some((Quantity::parse(shown).ok()?, shown.to_owned()))
+    };
+    let mut found = Warnings::default();
+    // For CPU and memory, `requests.` can be omitted.
+    let rows = [("cpu", true), ("memory", true), ("storage", false), ("ephemeral-storage", false)];
+    for (resource, bare) in rows {
+        let mut name = format!("requests.{resource}");
+        let mut request = amount(name.clone());
+        if request.is_none() && bare {
+            name = resource.to_owned();
+            request = amount(name.clone());
+        }
+        let pair = request.zip(amount(format!("limits.{resource}")));
+        if let Some(((_, request), (_, limit))) = pair.filter(|((request, _), (limit, _))| request > limit) {
+            found.add(format!(
+                "ResourceQuota {name} ({request}) should be less than limits.{resource} ({limit})"
+            ));
+        }
+    }
+    found.into_vec()
+}

@@ -1,0 +1,129 @@
+//! Event (`events.k8s.io`).
+
+use plinth_api::api_error::Cause;
+use plinth_api::field;
+use plinth_codec::Value;
+
+use crate::checks::immutable::immutable;
+use crate::core::event::{common, EventFields};
+use crate::path::{at, text};
+use crate::strategy::{Strategy, BASE};
+
+pub(crate) const STRATEGY: Strategy = Strategy {
+    create_on_update: true,
+    garbage_collected: false,
+    validate_create: validate,
+    validate_update,
+    expires: true,
+    error_group: Some(""),
+    ..BASE
+};
+
+const FIELDS: EventFields =
+    EventFields { about: "regarding", controller: "reportingController", note: "note" };
+
+/// Errors of a new event: fields of the deprecated form must not be set.
+fn validate(event: &Value) -> Vec<Cause> {
+    let mut errors = common(event, &FIELDS);
+    if let Some(series) = at(event, "series") {
+        if at(series, "count").and_then(Value::as_int).unwrap_or(0) < 2 {
+            errors.push(field::invalid("series.count", "", "should be at least 2"));
+        }
+        if text(series, "lastObservedTime").is_empty() {
+            errors.push(field::required("series.lastObservedTime", ""));
+        }
+    }
+    if text(event, "eventTime").is_empty() {
+        errors.push(field::required("eventTime", ""));
+    }
+    let kind = text(event, "type");
+    if !matches!(kind, "Normal" | "Warning") {
+        errors.push(field::invalid("type", "", &format!("has invalid value: {kind}")));
+    }
+    let old = [
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("deprecatedSource.component", "source"),
+        ("deprecatedSource.host", "source"),
+    ];
+    let is_set = |key: &str| match at(event, key) {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Int(number)) => *number != 0,
+        other => other.is_some(),
+    };
+    for (_, shown) in old.iter().filter(|(key, _)| is_set(key)) {
+        errors.push(field::invalid(*shown, "", "needs to be unset"));
+    }
+    errors
+}
+
+/// Errors of an update: only the series can change.
+fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+    const FIXED: &[&str] =
+        &["reason", "type", "eventTime", "action", "related", "reportingController", "reportingInstance"];
+    let mut errors = Vec::new();
+    immutable(FIXED, new, old, &mut errors);
+    for (key, shown) in [("regarding", "involvedObject"), ("note", "message")] {
+        if at(new, key) != at(old, key) {
+            let value = at(new, key).cloned().unwrap_or_default();
+            errors.push(field::invalid(shown, value, "field is immutable"));
+        }
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::event;
+    use plinth_codec::json;
+
+    const WHOLE: &str = r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00Z","reportingController":"x.io/c","reportingInstance":"i","action":"a","reason":"r","type":"Normal"}"#;
+
+    #[test]
+    fn events_and_their_errors() {
+        type Rule = fn(&Value) -> Vec<Cause>;
+        // rule, event, paths of the errors
+        let rows: [(Rule, &str, &[&str]); 7] = [
+            (event::validate, r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"n"}}"#, &[]),
+            (
+                event::validate,
+                r#"{"metadata":{"namespace":"n"},"involvedObject":{}}"#,
+                &["involvedObject.namespace"],
+            ),
+            (
+                event::validate,
+                r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"o"}}"#,
+                &["involvedObject.namespace"],
+            ),
+            (event::validate, r#"{"metadata":{"namespace":"default"},"involvedObject":{}}"#, &[]),
+            (
+                event::validate,
+                r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"o"},"eventTime":"t","reportingComponent":"c","reportingInstance":"i","action":"a"}"#,
+                &["reason"],
+            ),
+            (validate, WHOLE, &[]),
+            (
+                validate,
+                r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"o"},"deprecatedCount":3}"#,
+                &["involvedObject.namespace", "eventTime", "type", "count"],
+            ),
+        ];
+        for (rule, event, paths) in rows {
+            let errors = rule(&json::parse(event.as_bytes()).unwrap());
+            let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(found, paths, "{event}");
+        }
+    }
+
+    #[test]
+    fn only_the_series_can_change() {
+        let old = json::parse(WHOLE.as_bytes()).unwrap();
+        let mut new = old.clone();
+        new.object_at_mut(&["series"]).unwrap().insert("count", 2);
+        assert_eq!(validate_update(&new, &old), []);
+        new.as_object_mut().unwrap().insert("note", "other");
+        assert_eq!(validate_update(&new, &old).len(), 1);
+    }
+}

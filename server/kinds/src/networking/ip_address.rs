@@ -1,0 +1,32 @@
+//! IPAddress (`networking.k8s.io`).
+
+use plinth_api::field;
+use plinth_codec::names;
+
+use crate::checks::Check::{self, By, RequiredText, Text};
+use crate::checks::{address, validate};
+use crate::path::{at, text};
+use crate::strategy::{NameRule, Strategy, BASE};
+
+pub(crate) const STRATEGY: Strategy =
+    Strategy { name: NameRule::PathSegment, checks: CHECKS, immutable: &["spec.parentRef"], ..BASE };
+
+const CHECKS: &[Check] = &[By(|object, _, errors| {
+    const PATH: &str = "spec.parentRef";
+    // An empty name is reported with the metadata.
+    if !text(object, "metadata.name").is_empty() {
+        address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), errors);
+    }
+    let Some(parent) = at(object, PATH) else {
+        errors.push(field::required(PATH, ""));
+        return;
+    };
+    validate(PARENT, parent, format_args!("{PATH}."), errors);
+})];
+
+const PARENT: &[Check] = &[
+    Text("group", names::dns1123_subdomain_errors),
+    RequiredText("resource", names::path_segment_errors),
+    RequiredText("name", names::path_segment_errors),
+    Text("namespace", names::path_segment_errors),
+];

@@ -1,0 +1,256 @@
+//! What a kind does that others do not: the value that the request path calls, one per resource.
+//!
+//! Facts are those of the registry strategies of kubernetes (`pkg/registry/*/strategy.go`).
+
+use plinth_api::api_error::Cause;
+use plinth_api::metadata;
+use plinth_api::user::User;
+use plinth_codec::Value;
+
+use crate::checks::{self, immutable, Check};
+use crate::defaults::{self, DefaultRule};
+
+/// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
+pub(crate) const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// Which names an object may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameRule {
+    /// DNS subdomain: labels separated by dots, 253 characters.
+    Subdomain,
+    /// DNS label: 63 characters, no dots.
+    Label,
+    /// DNS label that starts with a letter (RFC 1035).
+    Label1035,
+    /// Anything that fits into a path segment.
+    PathSegment,
+}
+
+/// How an object is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// Immediately, unless it has finalizers.
+    Plain,
+    /// After its grace period, when it is bound to a node and running.
+    Pod,
+    /// When its content is deleted and its lifecycle finalizer removed.
+    Namespace,
+    /// When the objects that it defines are deleted.
+    Definition,
+}
+
+/// What increments `metadata.generation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind has no generation.
+    None,
+    /// Nothing: it is set to 1 on create.
+    Constant,
+    /// Changes of anything but metadata and status.
+    Changes,
+    /// As `Changes`, and changes of annotations through the object itself.
+    ChangesAndAnnotations,
+    /// As `Changes`, and changes of labels.
+    ChangesAndLabels,
+    /// As `Changes`, but a new object has none.
+    LaterChanges,
+}
+
+/// What is specific to one resource.
+#[derive(Debug)]
+pub struct Strategy {
+    /// Valid names of its objects.
+    pub name: NameRule,
+    /// What increments `metadata.generation`.
+    pub generation: Generation,
+    /// Whether PUT of an absent object creates it (`AllowCreateOnUpdate`).
+    pub create_on_update: bool,
+    /// Whether PUT may omit the resourceVersion (`AllowUnconditionalUpdate`).
+    pub unconditional_update: bool,
+    /// How its objects are deleted.
+    pub deletion: Deletion,
+    /// Whether DELETE returns the object instead of a Status (`ReturnDeletedObject`).
+    pub returns_deleted_object: bool,
+    /// Whether the finalizers of the garbage collector apply.
+    pub garbage_collected: bool,
+    /// Whether dependents are orphaned unless the client requests otherwise.
+    pub orphans_by_default: bool,
+    /// Defaults, applied on create, on update and before every comparison.
+    pub defaults: &'static [DefaultRule],
+    /// Whether a create may set the status although that is a subresource: a kubelet registers its node with
+    /// one.
+    pub status_at_create: bool,
+    /// Resets fields that a client may not set on create, and sets those that the server sets.
+    pub prepare_for_create: fn(&mut Value),
+    /// Records the user who creates the object, where that is part of the object.
+    pub record_requester: fn(&mut Value, &User),
+    /// Resets fields that a client may not change; `new` and `old` are in the storage version.
+    pub prepare_for_update: fn(new: &mut Value, old: &Value),
+    /// Checks of every object.
+    pub checks: &'static [Check],
+    /// Whether an update leaves everything unchanged that the checks read, so that they can be skipped. By
+    /// default they always run.
+    pub is_unchanged_since_validation: fn(new: &Value, old: &Value) -> bool,
+    /// Checks of new objects only: stored objects may violate them.
+    pub create_checks: &'static [Check],
+    /// Fields that may not change.
+    pub immutable: &'static [&'static str],
+    /// Errors of every object that no row of `checks` can express.
+    pub validate: fn(&Value) -> Vec<Cause>,
+    /// Errors of new objects only: stored objects may have them.
+    pub validate_create: fn(&Value) -> Vec<Cause>,
+    /// Warnings for clients that write such an object.
+    pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
+    /// Warnings for clients that write such a status.
+    pub status_warnings: fn(&Value) -> Vec<String>,
+    /// Errors of an update.
+    pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    /// Strategies of subresources that write a part of the object.
+    pub subresources: &'static [Subresource],
+    /// Metadata that a write of the status leaves unchanged.
+    pub status_keeps: &'static [&'static str],
+    /// Why an object of that name cannot be deleted.
+    pub refuse_delete: fn(&str) -> Option<&'static str>,
+    /// Warning for every client of the resource.
+    pub deprecation_warning: Option<&'static str>,
+    /// Checks of the status when it is written through its subresource.
+    pub status_checks: &'static [Check],
+    /// Errors of an update of the status.
+    pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    /// Restores the parts of the status that a write of the status may not change or may omit.
+    pub prepare_status: fn(new: &mut Value, old: &Value),
+    /// Errors of an update that depend on the subresource; `subresource` is empty for the object itself.
+    pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
+    /// Whether objects are deleted after `--event-ttl`.
+    pub expires: bool,
+    /// The group that errors report, where upstream reports another one.
+    pub error_group: Option<&'static str>,
+    /// Upstream's name of the resource in storage, where that is not its plural; part of errors.
+    pub storage_name: Option<&'static str>,
+    /// Path of the number by which rows of Tables are sorted before their names, where upstream's order is not that of the key.
+    pub rows_sorted_by: Option<&'static [&'static str]>,
+    /// Warning for clients that delete an object without a propagation policy.
+    pub orphan_warning: Option<&'static str>,
+}
+
+/// The strategy of most resources.
+pub const BASE: Strategy = Strategy {
+    name: NameRule::Subdomain,
+    generation: Generation::None,
+    create_on_update: false,
+    unconditional_update: true,
+    deletion: Deletion::Plain,
+    returns_deleted_object: false,
+    garbage_collected: true,
+    orphans_by_default: false,
+    defaults: &[],
+    status_at_create: false,
+    prepare_for_create: |_| {},
+    record_requester: |_, _| {},
+    prepare_for_update: |_, _| {},
+    checks: &[],
+    is_unchanged_since_validation: |_, _| false,
+    create_checks: &[],
+    immutable: &[],
+    validate: |_| Vec::new(),
+    validate_create: |_| Vec::new(),
+    warnings: |_, _| Vec::new(),
+    status_warnings: |_| Vec::new(),
+    validate_update: |_, _| Vec::new(),
+    subresources: &[],
+    status_keeps: &[],
+    refuse_delete: |_| None,
+    deprecation_warning: None,
+    status_checks: &[],
+    validate_status: |_, _| Vec::new(),
+    prepare_status: |_, _| {},
+    subresource_errors: |_, _, _| Vec::new(),
+    expires: false,
+    error_group: None,
+    storage_name: None,
+    rows_sorted_by: None,
+    orphan_warning: None,
+};
+
+/// The strategy of custom resources; their definition has the rest.
+pub static CUSTOM: Strategy =
+    Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
+
+impl Strategy {
+    /// Errors of an object.
+    pub fn errors(&self, object: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        checks::validate(self.checks, object, format_args!(""), &mut errors);
+        errors.extend((self.validate)(object));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
+    }
+
+    /// Errors of an updated object; empty where nothing changed that its checks read.
+    pub fn changed_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        match (self.is_unchanged_since_validation)(new, old) {
+            true => Vec::new(),
+            false => self.errors(new),
+        }
+    }
+
+    /// Errors of a new object.
+    pub fn create_errors(&self, object: &Value) -> Vec<Cause> {
+        let mut errors = self.errors(object);
+        checks::validate(self.create_checks, object, format_args!(""), &mut errors);
+        errors.extend((self.validate_create)(object));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
+    }
+
+    /// The strategy of one of the kind's own subresources.
+    pub fn subresource(&self, subresource: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|strategy| strategy.name == subresource)
+    }
+
+    /// Errors of an update.
+    pub fn update_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        immutable::immutable(self.immutable, new, old, &mut errors);
+        errors.extend((self.validate_update)(new, old));
+        errors
+    }
+
+    /// Errors of an update of the status.
+    pub fn status_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let mut errors = Vec::new();
+        checks::validate(self.status_checks, new, format_args!(""), &mut errors);
+        errors.extend((self.validate_status)(new, old));
+        errors.truncate(plinth_api::field::MOST_ERRORS);
+        errors
+    }
+
+    /// Fills in the defaults.
+    pub fn default(&self, object: &mut Value) {
+        if let Some(object) = object.as_object_mut() {
+            defaults::apply(self.defaults, object);
+        }
+    }
+}
+
+/// One subresource of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Subresource {
+    /// Its name.
+    pub name: &'static str,
+    /// Puts back everything but the part that it is for.
+    pub prepare: fn(new: &mut Value, old: &Value),
+    /// What is wrong with the change.
+    pub validate: fn(new: &Value, old: &Value) -> Vec<Cause>,
+}
+
+/// What the metadata of an object keeps through writes of its status.
+pub fn keep_metadata(new: &mut Value, old: &Value, keys: &[&str]) {
+    let Ok(target) = metadata::of(new) else { return };
+    for key in keys {
+        match old.at(&["metadata", key]) {
+            Some(value) => target.insert(*key, value.clone()),
+            None => target.remove(key),
+        };
+    }
+}
