@@ -97,8 +97,9 @@ pub(crate) fn plan(
         logs.retain(|log| log.number >= flushed.oldest_log);
         let first = logs.iter().find_map(|log| Some((log.number, log.contents.first?)));
         if let (Some(manifest), Some((number, first))) = (&plan.manifest, first) {
-            // Logs are removed from the oldest on, so where the oldest log that is needed is present, none is missing.
-            // The sequence number is no sign of one: what is deleted before it is flushed leaves no trace in tables.
+            // Logs are removed from the oldest on, so where the oldest log that is needed is present, none is
+            // missing. The sequence number is no sign of one: what is deleted before it is flushed leaves no
+            // trace in tables.
             let is_oldest = number == flushed.oldest_log;
             if !is_oldest && first > flushed.sequence.saturating_add(1) {
                 return Err(Error::Incomplete {

@@ -1,4 +1,5 @@
-//! Two servers in one process share nothing: objects, authorities, definitions, metrics, and their ends are each one's own.
+//! Two servers in one process share nothing: objects, authorities, definitions, metrics, and their ends are
+//! each one's own.
 
 use std::path::Path;
 

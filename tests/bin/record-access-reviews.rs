@@ -1,8 +1,9 @@
 //! Records what a kube-apiserver asks its authorizers for the requests of `tests/access_reviews/*.txt`, and
 //! writes it there.
 //!
-//! `record-access-reviews KUBE_APISERVER ETCD [FILE...]`: both binaries by path, all files where none is named. Reviews and
-//! codes of kube-apiserver are replaced; requests, comments and what Plinth does otherwise stay.
+//! `record-access-reviews KUBE_APISERVER ETCD [FILE...]`: both binaries by path, all files where none is
+//! named. Reviews and codes of kube-apiserver are replaced; requests, comments and what Plinth does otherwise
+//! stay.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! [`StructuralSchema`]: the compiled schema of one version, and the steps that a write and a read take with it.
+//! [`StructuralSchema`]: the compiled schema of one version, and the steps that a write and a read take with
+//! it.
 
 use std::sync::OnceLock;
 

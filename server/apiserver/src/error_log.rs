@@ -85,7 +85,7 @@ mod tests {
     fn client_errors_are_not_logged() {
         let errors = ErrorLog::default();
         for error in [ApiError::bad_request("no"), ApiError::timeout()] {
-            errors.note(&error, || unreachable!("told"));
+            errors.note(&error, || unreachable!("a second line within the period"));
         }
         assert!(errors.state.lock().last.is_none());
         errors.note(&ApiError::internal("the disk is gone"), || "get pods".into());

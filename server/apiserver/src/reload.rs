@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_applied_once_and_a_error_waits_for_the_next_change() {
+    fn a_change_is_applied_once_and_an_error_waits_for_the_next_change() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a");
         std::fs::write(&file, "1").unwrap();

@@ -127,7 +127,8 @@ pub struct Strategy {
     pub error_group: Option<&'static str>,
     /// Upstream's name of the resource in storage, where that is not its plural; part of errors.
     pub storage_name: Option<&'static str>,
-    /// Path of the number by which rows of Tables are sorted before their names, where upstream's order is not that of the key.
+    /// Path of the number by which rows of Tables are sorted before their names, where upstream's order is
+    /// not that of the key.
     pub rows_sorted_by: Option<&'static [&'static str]>,
     /// Warning for clients that delete an object without a propagation policy.
     pub orphan_warning: Option<&'static str>,

@@ -160,8 +160,8 @@ pub(super) async fn evaluate<'a>(
         cel_authorizer.brief.store(budget.brief().unwrap_or_default(), Ordering::Relaxed);
         if let Err(Interruption::Long) = value {
             budget.keep_brief(None);
-            let (heavy, places) = (&cel_authorizer.cx.slot, &cel_authorizer.cx.server.large_requests);
-            value = Box::pin(heavy.run_long(places, || expression.evaluate(activation, budget))).await;
+            let (slot, limiter) = (&cel_authorizer.cx.slot, &cel_authorizer.cx.server.large_requests);
+            value = Box::pin(slot.run_long(limiter, || expression.evaluate(activation, budget))).await;
         }
         match value {
             Ok(outcome) => return Ok(outcome),

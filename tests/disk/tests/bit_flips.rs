@@ -1,7 +1,8 @@
 //! One bit is flipped in every region of every file of a data directory: `verify` must report it, and whoever
 //! opens the directory all the same must get right answers or errors.
 //!
-//! `PLINTH_FLIPS` is how many places of each file are tried, besides all of the bytes at its beginning and end.
+//! `PLINTH_FLIPS` is how many places of each file are tried, besides all of the bytes at its beginning and
+//! end.
 
 // No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
 // sleep.

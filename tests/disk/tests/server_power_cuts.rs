@@ -2,7 +2,8 @@
 //! start after it, of `plinth backup` and `plinth restore`. Each state is started, with the credentials that
 //! clients were given before the cut, and must hold what had been acknowledged.
 //!
-//! `PLINTH_POWER_STRIDE=1` takes every point, N every Nth. `PLINTH_POWER_WRITES` is the number of writes in each of two lives.
+//! `PLINTH_POWER_STRIDE=1` takes every point, N every Nth. `PLINTH_POWER_WRITES` is the number of writes in
+//! each of two lives.
 
 // No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
 // sleep.

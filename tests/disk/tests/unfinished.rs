@@ -1,7 +1,8 @@
 //! Processes that end or stall in the middle of making a data directory: a restore that is killed at any of
 //! its system calls, and a first start that stalls while another one begins.
 //!
-//! `PLINTH_KILL_STRIDE=1` takes every call that opens or writes, N every Nth; of other kinds every call is taken.
+//! `PLINTH_KILL_STRIDE=1` takes every call that opens or writes, N every Nth; of other kinds every call is
+//! taken.
 
 // Threads that wait for another process sleep.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

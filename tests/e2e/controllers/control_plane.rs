@@ -1,5 +1,6 @@
 //! The real kube-controller-manager and kube-scheduler, where they are installed: on the PATH, or as
-//! `PLINTH_KUBE_CONTROLLER_MANAGER` and `PLINTH_KUBE_SCHEDULER` name. They are started as docs/operations.md documents.
+//! `PLINTH_KUBE_CONTROLLER_MANAGER` and `PLINTH_KUBE_SCHEDULER` name. They are started as docs/operations.md
+//! documents.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

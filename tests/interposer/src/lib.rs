@@ -4,8 +4,8 @@
 //!
 //! - append each call that changes something, with its data and in its order, to the file `PLINTH_DISK_TRACE`
 //!   (see `trace` for the format);
-//! - make calls fail: `PLINTH_DISK_ERROR=KIND:FIRST:COUNT:WHAT` lets call number `FIRST` (counted from 1) of a kind and
-//!   the `COUNT - 1` after it fail, be short, be slow, wait or kill the process (see `inject`).
+//! - make calls fail: `PLINTH_DISK_ERROR=KIND:FIRST:COUNT:WHAT` lets call number `FIRST` (counted from 1) of
+//!   a kind and the `COUNT - 1` after it fail, be short, be slow, wait or kill the process (see `inject`).
 //!
 //! Traced calls are serialized by one lock that is held for the call and its record, so that the order of the
 //! trace is the order of the effects. Programs that bypass the C library (rustix with its Linux backend,

@@ -20,7 +20,7 @@ impl Walk<'_> {
                     let fits = level(|| self.value(*id, value, path, None)).is_valid();
                     let mut outcome = Outcome::default();
                     if fits {
-                        self.told(&mut outcome, path, "must not validate the schema (not)");
+                        self.add_error(&mut outcome, path, "must not validate the schema (not)");
                     }
                     outcome
                 }
@@ -33,7 +33,7 @@ impl Walk<'_> {
         all
     }
 
-    fn told(&self, outcome: &mut Outcome, path: &Path<'_>, what: &str) {
+    fn add_error(&self, outcome: &mut Outcome, path: &Path<'_>, what: &str) {
         let text = format!("{} {what}", quoted(&DottedPath(path).to_string()));
         outcome.add(self.plain(path, text));
     }
@@ -48,7 +48,7 @@ impl Walk<'_> {
             keep_better(&mut best, outcome);
         }
         let mut all = Outcome::default();
-        self.told(&mut all, path, "must validate at least one schema (anyOf)");
+        self.add_error(&mut all, path, "must validate at least one schema (anyOf)");
         all.merge(best.unwrap_or_default());
         all
     }
@@ -73,7 +73,7 @@ impl Walk<'_> {
             n => format!("Found {n} valid alternatives"),
         };
         let mut all = Outcome::default();
-        self.told(&mut all, path, &format!("must validate one and only one schema (oneOf). {found}"));
+        self.add_error(&mut all, path, &format!("must validate one and only one schema (oneOf). {found}"));
         all.merge(best.unwrap_or_default());
         all
     }
@@ -87,7 +87,7 @@ impl Walk<'_> {
         }
         if fitting < ids.len() {
             let none = if fitting == 0 { ". None validated" } else { "" };
-            self.told(&mut all, path, &format!("must validate all the schemas (allOf){none}"));
+            self.add_error(&mut all, path, &format!("must validate all the schemas (allOf){none}"));
         }
         all
     }

@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn a_refusal_is_found_out_once() {
         let (file, _) = chain(&[]);
-        let (_other, stranger) = chain(&["a"]);
+        let (_other, unknown) = chain(&["a"]);
         let authority = CertificateAuthenticator::new(file.path()).unwrap();
-        let peer = Peer::new(Some(&stranger));
+        let peer = Peer::new(Some(&unknown));
         let error = authority.authenticate(&peer).unwrap_err();
         let kept = peer.presented.as_ref().unwrap().cache.lock().clone().unwrap();
         assert!(kept.until > UnixTime::now().as_secs(), "it is kept");

@@ -43,15 +43,16 @@ pub type Outcome<'a, T> = Pin<Box<dyn Future<Output = Result<T, ApiError>> + Sen
 
 /// Who fills in and refuses what is around the object of a write.
 pub trait Admission: Send + Sync {
-    /// Runs the halves that may change the object; true when it may have been changed. A deletion has no new object: then it is
-    /// null.
+    /// Runs the halves that may change the object; true when it may have been changed. A deletion has no new
+    /// object: then it is null.
     fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool>;
 
     /// Runs the halves that may refuse it.
     fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()>;
 }
 
-/// One write on its way through admission. It belongs to one request; the lock is held for the moment of adding alone.
+/// One write on its way through admission. It belongs to one request; the lock is held for the moment of
+/// adding alone.
 pub struct AdmissionRequest<'a> {
     /// The request: who asks, for what, and the server.
     pub cx: &'a Context,

@@ -1,7 +1,8 @@
-//! What a built-in kind does in the request path beyond its strategy: what reads the store, asks the authorizers or calls others.
+//! What a built-in kind does in the request path beyond its strategy: what reads the store, asks the
+//! authorizers or calls others.
 //!
-//! The path asks the handler of the request's resource and names no kind. The table of handlers lies above the path
-//! (`kind_handlers`); the server is given the function that finds a resource's.
+//! The path asks the handler of the request's resource and names no kind. The table of handlers lies above
+//! the path (`kind_handlers`); the server is given the function that finds a resource's.
 
 use hyper::Response;
 use plinth_codec::Value;
@@ -14,7 +15,8 @@ use plinth_registry::ResourceType;
 
 /// Answers a request.
 pub type Endpoint = fn(Box<Context>, RequestBody) -> Outcome<'static, Response<Body>>;
-/// Fills in what the server allocates for a new or changed object; the parts hold it, and release what the object had before.
+/// Fills in what the server allocates for a new or changed object; the parts hold it, and release what the
+/// object had before.
 pub type Allocate =
     for<'a> fn(&'a Context, Option<&'a Value>, &'a mut Value) -> Outcome<'a, TransactionParts>;
 /// Adds to the errors of an object what its writer may not do.

@@ -61,19 +61,21 @@ pub struct Context {
     pub warnings: Warnings,
     /// What is recorded of the request.
     pub audit: crate::audit::Recorder,
-    /// The place among the requests that are served. A list or watch takes it along until its state has been sent.
+    /// The place among the requests that are served. A list or watch takes it along until its state has been
+    /// sent.
     pub seat: Arc<crate::flow_control::Seat>,
     /// Whether it takes long, as one whose object is large.
     pub slot: RequestSlot,
 }
 
-/// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for the moment of
-/// adding alone.
+/// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for
+/// the moment of adding alone.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Texts that are told: each is a header, and clients (hyper's among them) take a hundred lines of headers.
+    /// Most texts that are sent: each is a header, and clients (hyper's among them) take a hundred lines of
+    /// headers.
     pub(crate) const MOST: usize = 64;
 
     /// Adds a text, once.
@@ -107,8 +109,8 @@ impl Context {
         Ok(Context::of_resource(server, &registry, resource, (namespace, name), verb))
     }
 
-    /// What a request does besides to another object, in its own namespace or to a cluster-scoped one, as part of what it was
-    /// authorized for: a binding changes its pod, an eviction its budget.
+    /// What a request does besides to another object, in its own namespace or to a cluster-scoped one, as
+    /// part of what it was authorized for: a binding changes its pod, an eviction its budget.
     ///
     /// # Errors
     /// When the resource is not served; a programming error.
@@ -204,7 +206,8 @@ impl Context {
         negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
     }
 
-    /// The newest record of a key, to be read as a tree: where it is large, the request goes on beside others.
+    /// The newest record of a key, to be read as a tree: where it is large, the request goes on beside
+    /// others.
     ///
     /// # Errors
     /// What the read answers.

@@ -53,7 +53,7 @@ pub struct Server {
     pub kind_handler: FindKindHandler,
     /// What is recorded of requests.
     pub audit: crate::audit::Audit,
-    /// What the operator is told of.
+    /// Errors that the operator should see.
     pub error_log: ErrorLog,
     /// Places of requests with large bodies.
     pub large_requests: Limiter,
@@ -89,8 +89,9 @@ impl Server {
         self.store.registry()
     }
 
-    /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at work on another thread
-    /// at that moment goes on to its next await, so whoever closes the store waits for [`Server::tasks`] first.
+    /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at
+    /// work on another thread at that moment goes on to its next await, so whoever closes the store waits for
+    /// [`Server::tasks`] first.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let (mut stopping, failed) = (self.stopping.clone(), self.store.engine().failed());
         let ended = async move {
@@ -103,7 +104,8 @@ impl Server {
         self.tasks.spawn(until(ended, task))
     }
 
-    /// Goes on with a request whose client has left, to its end: a stop waits for it. Where too many do so already it is given up.
+    /// Goes on with a request whose client has left, to its end: a stop waits for it. Where too many do so
+    /// already it is given up.
     pub fn carry_on(&self, request: impl Future<Output: Send> + Send + 'static) {
         /// Tasks beside the requests, these among them, beyond which there are no more of these.
         const MOST: usize = 1024;
@@ -113,8 +115,8 @@ impl Server {
     }
 }
 
-/// Awaited by a task beside the requests before it tells of an error: where that comes of the server's end (a closed store, or one
-/// that has failed), the task ends here.
+/// Awaited by a task beside the requests before it reports an error: where that comes of the server's end (a
+/// closed store, or one that has failed), the task ends here.
 pub async fn end_if_over() {
     // Its end is looked at first each time that it goes on.
     tokio::task::yield_now().await;
@@ -122,8 +124,8 @@ pub async fn end_if_over() {
 
 /// Runs `task` until `ended` is ready.
 ///
-/// `ended` is polled first, each time that the task would go on: what the task would meet after that (a closed store, or one that has
-/// failed) is no error that it should warn of or start again for.
+/// `ended` is polled first, each time that the task would go on: what the task would meet after that (a
+/// closed store, or one that has failed) is no error that it should warn of or start again for.
 async fn until(ended: impl Future<Output = ()>, task: impl Future<Output = ()>) {
     tokio::select! {
         biased;
@@ -141,8 +143,8 @@ pub struct Limits {
     pub body_timeout: std::time::Duration,
     /// How long a read waits for a revision that is not there yet.
     pub future_revision_wait: std::time::Duration,
-    /// The least that a watch without `timeoutSeconds` lasts (`--min-request-timeout`), in seconds; the length is
-    /// random between this and twice this, so that watches do not all end at once.
+    /// The least that a watch without `timeoutSeconds` lasts (`--min-request-timeout`), in seconds; the
+    /// length is random between this and twice this, so that watches do not all end at once.
     pub min_watch_seconds: u64,
     /// How long an Event is kept (`--event-ttl`).
     pub event_ttl: std::time::Duration,

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use plinth_engine::{Condition, Transaction};
 
-/// Conditions and operations that a write's transaction carries beside the object: what admission plugins charge, what a kind
-/// allocates and releases.
+/// Conditions and operations that a write's transaction carries beside the object: what admission plugins
+/// charge, what a kind allocates and releases.
 #[derive(Debug, Default)]
 pub struct TransactionParts {
     conditions: Vec<Condition>,

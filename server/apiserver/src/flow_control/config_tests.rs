@@ -164,8 +164,8 @@ fn a_schema_without_its_level_is_reported_and_left_out() {
     });
     let given = [schema_of("dangles", "nowhere", 7), schema_of("half", "broken", 8)];
     let (config, references) = levels.apply_objects(&[broken], &given);
-    let told: Vec<_> = references.iter().map(|r| (r.schema.as_str(), r.level.as_str(), r.found)).collect();
-    assert_eq!(told, [("dangles", "nowhere", false), ("half", "broken", false)]);
+    let found: Vec<_> = references.iter().map(|r| (r.schema.as_str(), r.level.as_str(), r.found)).collect();
+    assert_eq!(found, [("dangles", "nowhere", false), ("half", "broken", false)]);
     let jane = user("jane", &["system:authenticated"]);
     assert_eq!(classify(&config, &jane, "GET", "/api/v1/namespaces/team/pods").0, "catch-all");
 }

@@ -32,8 +32,8 @@ pub async fn update(
     write::update_object(cx, update).await.map(|_| ())
 }
 
-/// Changes what is stored past admission, validation and field ownership, as upstream does where the server itself records a
-/// fact: that a pod is bound, that it is being evicted. `cx` names the object.
+/// Changes what is stored past admission, validation and field ownership, as upstream does where the server
+/// itself records a fact: that a pod is bound, that it is being evicted. `cx` names the object.
 ///
 /// # Errors
 /// 404, what `change` refuses with, 409 when others never stop changing the object.

@@ -153,7 +153,7 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
                     ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
                 })?,
             };
-            // Each is told by itself.
+            // Each is reported by itself.
             let said = strict.iter().map(ToString::to_string);
             duplicates.extend(
                 said.map(|text| text.trim_start_matches("yaml: unmarshal errors:").trim().to_owned()),
@@ -201,7 +201,8 @@ pub(super) fn apply(
 ) -> Result<(Value, Vec<String>), ApiError> {
     let is_strategic = patch.kind == ContentType::StrategicMergePatch;
     let mut patched = patch.merged(live, target)?;
-    // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made again.
+    // A refusal shows the patched object as text. Decoding takes the object, and few are refused: it is made
+    // again.
     let invalid = |what: String| match patch.merged(live, target) {
         // Of a strategic merge patch upstream shows the patch.
         Ok(_) if is_strategic => {
@@ -259,7 +260,8 @@ fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion>
     cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
 }
 
-/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome says that it is.
+/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome says
+/// that it is.
 fn keep_kind(patched: &mut Value, live: &Value) {
     let Some(object) = patched.as_object_mut() else { return };
     for key in ["apiVersion", "kind"] {

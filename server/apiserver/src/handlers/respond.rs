@@ -36,8 +36,8 @@ pub(crate) fn respond_written(
     Ok(respond(code, representation.content_type(Shape::Object), out))
 }
 
-/// `Warning: 299 - "text"`, one header each. Where all are more than the total allows, each is cut, and what does not fit
-/// then is left out (k8s.io/apiserver `pkg/endpoints/filters/warning.go`).
+/// `Warning: 299 - "text"`, one header each. Where all are more than the total allows, each is cut, and what
+/// does not fit then is left out (k8s.io/apiserver `pkg/endpoints/filters/warning.go`).
 pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
     /// Characters of all together, and of one where they are too many.
     const TOTAL: usize = 4096;

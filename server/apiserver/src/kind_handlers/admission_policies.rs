@@ -1,6 +1,6 @@
-//! Parameters of admission policies. Whoever writes a policy must be able to read all objects of its `paramKind`, and
-//! whoever writes a binding those that its `paramRef` names: else a policy would read for its author what the author may
-//! not.
+//! Parameters of admission policies. Whoever writes a policy must be able to read all objects of its
+//! `paramKind`, and whoever writes a binding those that its `paramRef` names: else a policy would read for
+//! its author what the author may not.
 //!
 //! Upstream: kubernetes `pkg/registry/admissionregistration/*/authz.go`.
 
@@ -102,8 +102,9 @@ async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
     errors.extend(refusal(decision, "spec.paramKind", "", why));
 }
 
-/// A binding: `get` of the object that its `paramRef` names, or `list` of those that it selects, where policy or reference
-/// are new. Upstream compares references whose members are pointers, so one that has any is always new.
+/// A binding: `get` of the object that its `paramRef` names, or `list` of those that it selects, where policy
+/// or reference are new. Upstream compares references whose members are pointers, so one that has any is
+/// always new.
 async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Some(reference) = of_spec(write.new, "paramRef") else { return };
     let has_pointers = ["selector", "parameterNotFoundAction"]

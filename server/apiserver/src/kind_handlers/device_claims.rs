@@ -1,6 +1,6 @@
-//! Claims of devices. Administrators' access to devices that others use takes a label on the namespace; in the status, the
-//! allocation and who it is reserved for take the synthetic subresource `resourceclaims/binding`, and what drivers report
-//! takes `resourceclaims/driver` for each driver.
+//! Claims of devices. Administrators' access to devices that others use takes a label on the namespace; in
+//! the status, the allocation and who it is reserved for take the synthetic subresource
+//! `resourceclaims/binding`, and what drivers report takes `resourceclaims/driver` for each driver.
 //!
 //! Upstream: kubernetes `pkg/registry/resource/utils.go`.
 

@@ -1,12 +1,13 @@
 //! What Services hold: cluster addresses and node ports.
 //!
 //! Each is a key of the engine that is there while a Service holds it: an address is the IPAddress object of
-//! its name (as in kubernetes `pkg/registry/core/service/ipallocator`), a node port a key that no API shows. The keys
-//! are written and deleted in the transaction that writes or deletes the Service, on the condition that they
-//! are absent. So nothing is ever held twice, and no crash leaves something held by nobody. A repair of a damaged store may: it
-//! can lose a Service and keep what it held. An address or port whose Service does not exist is given to the one that asks for it
-//! (upstream's repair loop, `pkg/registry/core/service/ipallocator/controller/repairip.go`, deletes such IPAddresses). An
-//! allocation that a Service lacks is restored by `controllers::allocations`.
+//! its name (as in kubernetes `pkg/registry/core/service/ipallocator`), a node port a key that no API shows.
+//! The keys are written and deleted in the transaction that writes or deletes the Service, on the condition
+//! that they are absent. So nothing is ever held twice, and no crash leaves something held by nobody. A
+//! repair of a damaged store may: it can lose a Service and keep what it held. An address or port whose
+//! Service does not exist is given to the one that asks for it (upstream's repair loop,
+//! `pkg/registry/core/service/ipallocator/controller/repairip.go`, deletes such IPAddresses). An allocation
+//! that a Service lacks is restored by `controllers::allocations`.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -34,8 +35,8 @@ const GUESSES: usize = 16;
 /// What a dry run answers for the first node port, as upstream: none that can be held.
 const DRY_RUN_PORT: u16 = 32_769;
 
-/// Gives a new or changed Service the addresses and ports that it wants and has not, and notes what it does not
-/// want any more. Nothing is held before the transaction is committed; a dry run gets placeholders.
+/// Gives a new or changed Service the addresses and ports that it wants and has not, and notes what it does
+/// not want any more. Nothing is held before the transaction is committed; a dry run gets placeholders.
 ///
 /// # Errors
 /// 422 when something asked for is taken or outside the ranges, 500 when nothing is free.
@@ -219,7 +220,8 @@ async fn holder(cx: &Context, key: Vec<u8>, asker: Asker<'_>) -> Result<Holder, 
     Ok(Holder::None(conditions))
 }
 
-/// Namespace and name of the Service that a record of an address or port names; none where it names no Service or cannot be read.
+/// Namespace and name of the Service that a record of an address or port names; none where it names no
+/// Service or cannot be read.
 pub fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
     if record.key.starts_with(NODE_PORT_PREFIX.as_bytes()) {
         let (namespace, name) = std::str::from_utf8(&record.value).ok()?.split_once('/')?;
@@ -326,8 +328,8 @@ async fn free_port(cx: &Context, range: &RangeInclusive<u16>, mine: &HashSet<u16
     }
 }
 
-/// A place of `0..count` whose key is absent: by chance above the band, and when chance fails the first free one
-/// above it, then in it.
+/// A place of `0..count` whose key is absent: by chance above the band, and when chance fails the first free
+/// one above it, then in it.
 async fn free_place(
     cx: &Context,
     count: u128,
@@ -369,8 +371,8 @@ pub async fn allocated_keys(cx: &Context) -> Result<HashSet<Bytes>, ApiError> {
     Ok(keys)
 }
 
-/// Allocates the addresses and node ports of a stored Service that are not among `allocated`. Nothing is written when the Service, or one of
-/// them, has changed since it was read.
+/// Allocates the addresses and node ports of a stored Service that are not among `allocated`. Nothing is
+/// written when the Service, or one of them, has changed since it was read.
 ///
 /// # Errors
 /// When the Service cannot be read, or the write fails.

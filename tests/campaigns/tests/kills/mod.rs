@@ -1,8 +1,9 @@
 //! SIGKILLs of the whole server under a mixed load, with watches that are resumed across each, and a checker
 //! of everything that clients saw (`plinth_campaigns::history`).
 //!
-//! `PLINTH_KILLS` sets how often servers are killed, all together (24 when it is not set), `PLINTH_KILL_SERVERS` how many
-//! run side by side, `PLINTH_KILL_SEED` the phases. `scripts/campaign kills 10000` runs the long form.
+//! `PLINTH_KILLS` sets how often servers are killed, all together (24 when it is not set),
+//! `PLINTH_KILL_SERVERS` how many run side by side, `PLINTH_KILL_SEED` the phases.
+//! `scripts/campaign kills 10000` runs the long form.
 
 mod load;
 mod watcher;

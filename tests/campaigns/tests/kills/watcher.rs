@@ -65,7 +65,7 @@ impl Watcher {
         self.state.lock().watch.as_ref().map(Watch::position)
     }
 
-    /// Forgets its position, so that the next connection begins anew with a list.
+    /// Forgets its position, so that the next connection begins with a list again.
     pub fn forget(&self) {
         let mut state = self.state.lock();
         if let Some(watch) = state.watch.take() {

@@ -70,7 +70,7 @@ pub struct OidcOptions {
 pub enum OidcError {
     #[error("oidc: verify token: {0}")]
     Jwt(#[from] JwtError),
-    #[error("oidc: the keys of {issuer:?} cannot be had: {why}")]
+    #[error("oidc: the keys of {issuer:?} could not be fetched: {why}")]
     Keys { issuer: String, why: String },
     #[error("oidc: expected audience in {wanted:?} got {tokens:?}")]
     Audience { wanted: Vec<String>, tokens: Vec<String> },

@@ -15,8 +15,9 @@ use plinth_registry::object_meta;
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;
 
-/// The right to create what a request makes. One for another verb asks the authorizers when the object is ready to be stored, and
-/// once, however often the write is tried again (k8s.io/apiserver `pkg/endpoints/handlers`, `withAuthorization`).
+/// The right to create what a request makes. One for another verb asks the authorizers when the object is
+/// ready to be stored, and once, however often the write is tried again (k8s.io/apiserver
+/// `pkg/endpoints/handlers`, `withAuthorization`).
 struct Permit<'a> {
     cx: &'a Context,
     asked: OnceCell<Authorized>,

@@ -107,7 +107,8 @@ pub(super) fn release(cx: &Context, object: &Value) -> TransactionParts {
     release.map_or_else(TransactionParts::default, |release| release(object))
 }
 
-/// What a definition says of its objects. Rules that take long are asked in a place beside the requests of everybody.
+/// What a definition says of its objects. Rules that take long are asked in a place beside the requests of
+/// everybody.
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
     let ask = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);

@@ -13,7 +13,8 @@ use plinth_kinds::Deletion;
 use plinth_registry::object_meta;
 use plinth_storage::{object, Fetched};
 
-/// Makes the new tree of the live one. Without a live object it makes the one to create, where the update creates.
+/// Makes the new tree of the live one. Without a live object it makes the one to create, where the update
+/// creates.
 pub(in crate::handlers) type Transform<'a> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + Send + 'a;
 
 /// How an update makes the new object of the live one.
@@ -52,8 +53,8 @@ pub(in crate::handlers) async fn update_object(
                 return Err(cx.not_found());
             }
             match create_absent(cx, &mut update).await {
-                // Another request created it in between: what is there now, or nothing again, is updated, as by upstream's
-                // storage.
+                // Another request created it in between: what is there now, or nothing again, is updated, as
+                // by upstream's storage.
                 Err(error) if matches!(error.reason, Reason::AlreadyExists) => taken = Some(error),
                 created => return created.map(Updated::Created),
             }
@@ -140,8 +141,8 @@ async fn admit(
     if ownership == Ownership::Track {
         ownership::track(cx, Some(old), new, &metadata::now());
     }
-    // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part afterwards (`BeforeUpdate` in
-    // k8s.io/apiserver `pkg/registry/rest/update.go`).
+    // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part
+    // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
     restore_sent(new, sent);
     let may_have_changed = cx.server.admission.mutate(call, new).await?;
@@ -173,7 +174,8 @@ fn prepare(cx: &Context, new: &mut Value, old: &Value) {
 async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
     let mut errors = object_meta::validate(&cx.resource, new, false);
-    // Upstream validates the metadata twice, before the kind's own rules and as part of them, and reports the causes twice.
+    // Upstream validates the metadata twice, before the kind's own rules and as part of them, and reports the
+    // causes twice.
     let twice = metadata::validate_update(new, old);
     errors.extend(twice.clone());
     let mut own = twice;

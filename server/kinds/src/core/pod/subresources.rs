@@ -1,4 +1,5 @@
-//! What the subresources of a pod that write a part of it share (kubernetes `pkg/registry/core/pod/strategy.go`).
+//! What the subresources of a pod that write a part of it share (kubernetes
+//! `pkg/registry/core/pod/strategy.go`).
 
 use plinth_codec::Value;
 
