@@ -11,7 +11,7 @@
 //! | priority and fairness | [`flow_control`], [`large_requests`] |
 //! | authorization | [`authz`] |
 //! | audit | [`audit`] |
-//! | verb | [`handlers`], with [`ownership`], [`selection`], [`allocation`], [`custom_resources`] |
+//! | verb | [`handlers`], with [`ownership`], [`selection`], [`kind_handlers`], [`custom_resources`] |
 //! | admission | [`context::Admission`], implemented by the program |
 //! | calls to other services | [`egress`] |
 //! | stored objects | `plinth_storage`, by the rows of `plinth_registry` |
