@@ -31,7 +31,8 @@ pub fn subjects(seed: u64) -> Vec<Subject> {
         };
         let sample = |name: &str| {
             json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name},
-                   "spec": {"size": 3, "color": "red", "selector": "app=x", "ports": [{"name": "a", "port": 80}],
+                   "spec": {"size": 3, "color": "red", "selector": "app=x", "ports": [{"name": "a",
+                       "port": 80}],
                             "nested": {"list": ["a", "b"], "any": {"x": 1}}, "percent": "5%"}})
         };
         let random = Random(seed ^ (0xC0 + number as u64));
@@ -54,7 +55,8 @@ fn schema() -> Value {
             "when": {"type": "string", "format": "date-time"},
             "ports": {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"], "items": {"type": "object", "required": ["name"],
-                    "properties": {"name": {"type": "string"}, "port": {"type": "integer", "default": 8080}}}},
+                    "properties": {"name": {"type": "string"}, "port": {"type": "integer",
+                        "default": 8080}}}},
             "nested": {"type": "object", "properties": {
                 "list": {"type": "array", "maxItems": 9, "x-kubernetes-list-type": "set",
                          "items": {"type": "string", "maxLength": 30}},
@@ -63,7 +65,8 @@ fn schema() -> Value {
                 {"rule": "self.size < 50 || self.color == 'red'", "message": "large gadgets are red"},
                 {"rule": "!has(oldSelf.color) || self.color == oldSelf.color || self.size > 1",
                  "messageExpression": "'color of size ' + string(self.size)"}]},
-        "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"},
+        "status": {"type": "object", "properties": {"replicas": {"type": "integer"},
+            "selector": {"type": "string"},
             "conditions": {"type": "array", "items": {"type": "object",
                                                       "x-kubernetes-preserve-unknown-fields": true}}}}}})
 }
@@ -209,7 +212,8 @@ fn objects() -> Script {
             json!({"when": "yesterday"}),
             json!({"ports": [{"name": "a"}, {"name": "a", "port": 1}]}),
             json!({"ports": [{"port": 1}]}),
-            json!({"ports": [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "e"}, {"name": "f"}]}),
+            json!({"ports": [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}, {"name": "e"},
+                {"name": "f"}]}),
             json!({"nested": {"list": ["a", "a"]}}),
             json!({"nested": {"list": ["a", 1], "any": {"deep": [{"x": {}}]}, "unknown": 1}}),
             json!({"unknown": {"a": "b"}, "size": null}),

@@ -1,9 +1,10 @@
-//! Puts the same requests to two plinth binaries and compares what they answer: status, headers and body, byte for byte.
+//! Sends the same requests to two plinth binaries and compares status, headers and bodies, byte for byte.
 //!
-//! `compare-answers [--seed N] [--only TEXT] OLD NEW`: both binaries by path. The corpus is generated from the seed, the samples of
-//! the harness and the table of validation rules, so it is the same every time; `--only` keeps the requests of the subjects
-//! whose name contains the text. One request is sent at a time, to both servers at once. UIDs, times, tokens, certificates, ports
-//! and allocated addresses may differ; UIDs must correspond one to one and revisions in order. Exits with 1 where an answer differs.
+//! `compare-answers [--seed N] [--only TEXT] OLD NEW`: both binaries by path. The corpus is generated from
+//! the seed, the samples of the harness and the table of validation rules, so it is the same in every run;
+//! `--only` keeps the subjects whose name contains the text. One request is sent at a time, to both servers at once.
+//! Times, tokens, certificates, ports and allocated addresses may differ; UIDs must correspond one to one,
+//! revisions in order. Exits with 1 where an answer differs.
 
 mod custom_resources;
 mod kinds;
@@ -12,6 +13,7 @@ mod normalize;
 mod script;
 mod side;
 mod subjects;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -69,6 +71,7 @@ async fn run(old: &Path, new: &Path, seed: u64, only: &str) -> Result<usize, Fai
     let (old, new) = tokio::join!(Side::start(old), Side::start(new));
     let mut pair = Pair { old: old?, new: new?, correspondence: Correspondence::default() };
     pair.settle("/api/v1/namespaces/default").await;
+    pair.correspondence.baseline = pair.old.revision().await;
     let mut report = Report::default();
     for subject in subjects(&mut pair.old, seed).await? {
         if subject.name != "setup" && !subject.name.contains(only) {

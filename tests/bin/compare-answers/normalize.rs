@@ -20,8 +20,8 @@ pub enum Kind {
 /// A part of an answer.
 pub type Part<'b> = (Kind, &'b [u8]);
 
-/// What is found in every answer; the alternatives of `free` go on in `TEXT` and `BINARY`. Addresses of Services are allocated from
-/// 10.0.0.16 on, those below it are chosen by the corpus.
+/// What is found in every answer; the alternatives of `free` continue in `TEXT` and `BINARY`. Addresses of
+/// Services are allocated from 10.0.0.16 on, those below it are chosen by the corpus.
 const ALWAYS: &str = concat!(
     r"(?-u)(?P<uid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})",
     r"|(?P<time>20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)",
@@ -36,9 +36,11 @@ const TEXT: &str = concat!(
     r#"|\bcontinue"?: ?"?(?P<continue>[\w.=-]+)|[nN]odePort"?: ?(?P<port>\d+)"#,
 );
 const AGE: &str = r#"|"(?P<age>(?:\d+[dhms])+|<invalid>)""#;
-/// Revisions are field 2 of a list's metadata and 6 of an object's, seconds are field 1 of a time.
+/// Revisions are field 2 of a list's metadata and 6 of an object's, continue tokens field 3 of a list's,
+/// seconds field 1 of a time.
 const BINARY: &str = concat!(
-    r"VARINT|\bPORT\b|[\w-]{60,})",
+    r"VARINT|\bPORT\b)",
+    r"|(?:\x1a[\x3c-\xff]\x01?|continue[\x58\x78].)(?P<continue>[\w-]{60,})",
     r"|(?:resourceVersion[\x61-\x68]|[\x12\x32][\x01-\x08])(?P<revision>\d+)",
     r"|\x08(?P<seconds>[\x80-\xff]{4}[\x06-\x0f])",
 );
@@ -109,6 +111,8 @@ impl Normalizer {
 /// Which UID and which revision of one server is which of the other.
 #[derive(Default)]
 pub struct Correspondence {
+    /// The revision up to which the servers have written by themselves: concurrently, so in any order.
+    pub baseline: u64,
     revisions: BTreeMap<u64, u64>,
     old_to_new: HashMap<Vec<u8>, Vec<u8>>,
     new_to_old: HashMap<Vec<u8>, Vec<u8>>,
@@ -120,7 +124,7 @@ impl Correspondence {
         for (old, new) in old.iter().zip(new) {
             let equal = match (old.0, new.0) {
                 (Kind::Revision, Kind::Revision) => self.same_revision(old.1, new.1),
-                (Kind::Uid, Kind::Uid) => self.same_uid(old.1, new.1),
+                (Kind::Uid, Kind::Uid) => self.same_name(old.1, new.1),
                 (Kind::Free, Kind::Free) => true,
                 _ => old.1 == new.1,
             };
@@ -138,6 +142,9 @@ impl Correspondence {
     fn same_revision(&mut self, old: &[u8], new: &[u8]) -> bool {
         let number = |digits: &[u8]| std::str::from_utf8(digits).ok().and_then(|d| d.parse::<u64>().ok());
         let (Some(old), Some(new)) = (number(old), number(new)) else { return old == new };
+        if old <= self.baseline && new <= self.baseline {
+            return self.same_name(format!("{old}").as_bytes(), format!("{new}").as_bytes());
+        }
         if let Some(known) = self.revisions.get(&old) {
             return *known == new;
         }
@@ -149,7 +156,7 @@ impl Correspondence {
         below && above
     }
 
-    fn same_uid(&mut self, old: &[u8], new: &[u8]) -> bool {
+    fn same_name(&mut self, old: &[u8], new: &[u8]) -> bool {
         match (self.old_to_new.get(old), self.new_to_old.get(new)) {
             (Some(known), _) => known == new,
             (None, Some(_)) => false,

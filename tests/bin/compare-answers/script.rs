@@ -1,7 +1,7 @@
-//! The corpus' vocabulary: requests whose parts may refer to earlier answers, and the pseudo-random numbers that choose them.
+//! The corpus' vocabulary: requests whose parts may refer to earlier answers, and pseudo-random numbers.
 //!
-//! `${NAME.PATH}` in a path, header or body stands for the value at the dotted `PATH` of the JSON answer captured as `NAME`,
-//! so one script serves both servers although their UIDs, resource versions and tokens differ.
+//! `${NAME.PATH}` in a path, header or body stands for the value at the dotted `PATH` of the JSON answer
+//! captured as `NAME`, so one script serves both servers although their UIDs, revisions and tokens differ.
 
 use http::Method;
 use serde_json::Value;

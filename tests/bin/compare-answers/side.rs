@@ -15,11 +15,12 @@ use tempfile::TempDir;
 use super::normalize::Normalizer;
 use super::script::{merge, Body, Request, Requester};
 
-/// Controllers write when they get to it, which no two servers do alike.
+/// Controllers write whenever they reconcile, which no two servers do at the same moment.
 const CONTROLLERS: &str = "--controllers=-namespace-controller,-garbage-collector-controller,\
     -persistentvolumeclaim-protection-controller,-persistentvolume-protection-controller,\
-    -volumeattributesclass-protection-controller,-resourcequota-controller,-clusterrole-aggregation-controller,\
-    -serviceaccount-controller,-serviceaccount-token-controller,-legacy-serviceaccount-token-cleaner-controller,\
+    -volumeattributesclass-protection-controller,-resourcequota-controller,\
+    -clusterrole-aggregation-controller,-serviceaccount-controller,-serviceaccount-token-controller,\
+    -legacy-serviceaccount-token-cleaner-controller,\
     -root-ca-certificate-publisher-controller,-certificatesigningrequest-approving-controller,\
     -certificatesigningrequest-signing-controller,-certificatesigningrequest-cleaner-controller";
 /// Bearer tokens of the corpus: token, user name, user UID, groups.
@@ -82,7 +83,7 @@ impl Side {
         Ok(side)
     }
 
-    /// Sends a request, once more on a new connection where the old one has been closed, and keeps what it captures.
+    /// Sends a request, once more on a new connection where the old one was closed, and captures the answer.
     pub async fn call(&mut self, request: &Request) -> Answer {
         let mut last = String::new();
         for _ in 0..2 {
