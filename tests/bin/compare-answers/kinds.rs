@@ -236,7 +236,7 @@ impl Scenario {
         self.push(Request::list(format!("{collection}?includeObject=None&limit=1")).accept(TABLE));
         self.push(Request::get(format!("{collection}/absent")));
         self.push(Request::get(format!("{path}?resourceVersion=0")));
-        if self.number % 15 == 0 {
+        if self.number.is_multiple_of(15) {
             // Answered after the three seconds in which the revision could have come.
             self.push(Request::get(format!("{path}?resourceVersion=999999999")));
             self.push(Request::list(format!("{collection}?resourceVersion=999999999")));

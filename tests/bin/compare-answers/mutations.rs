@@ -82,7 +82,7 @@ fn change(object: &mut Value, random: &mut Random) {
 
 fn extended(mut members: Map<String, Value>) -> Value {
     match members.keys().next_back().cloned() {
-        Some(last) if members.len() % 2 == 0 => drop(members.remove(&last)),
+        Some(last) if members.len().is_multiple_of(2) => drop(members.remove(&last)),
         _ => drop(members.insert("unknownField".into(), json!({"a": [1, "b"]}))),
     }
     Value::Object(members)
@@ -144,7 +144,7 @@ pub fn rules(catalog: &Catalog, seed: u64) -> Result<Subject, Box<dyn std::error
         script.push(Request::create(format!("{}?dryRun=All", base.collection), &object));
         let strict =
             Request::create(format!("{}?dryRun=All&fieldValidation=Strict", base.collection), &object);
-        script.push(strict.accept(*random.choose(&[YAML, JSON])));
+        script.push(strict.accept(if random.below(2) == 0 { YAML } else { JSON }));
     }
     Ok(Subject { name: "validation rules".into(), script })
 }

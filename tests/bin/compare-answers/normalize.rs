@@ -41,7 +41,7 @@ const AGE: &str = r#"|"(?P<age>(?:\d+[dhms])+|<invalid>)""#;
 const BINARY: &str = concat!(
     r"VARINT|\bPORT\b)",
     r"|(?:\x1a[\x3c-\xff]\x01?|continue[\x58\x78].)(?P<continue>[\w-]{60,})",
-    r"|(?:resourceVersion[\x61-\x68]|[\x12\x32][\x01-\x08])(?P<revision>\d+)",
+    r"|(?:resourceVersion[\x41-\x48\x61-\x68]|[\x12\x32][\x01-\x08])(?P<revision>\d+)",
     r"|\x08(?P<seconds>[\x80-\xff]{4}[\x06-\x0f])",
 );
 
@@ -72,15 +72,15 @@ impl Normalizer {
     pub fn text<'b>(&self, text: &'b [u8]) -> Vec<Part<'b>> {
         let head = &text[..text.len().min(128)];
         let is_table = head.windows(7).any(|window| window == b"\"Table\"");
-        self.parts(if is_table { &self.table } else { &self.text }, text)
+        self.parts(if is_table { &self.table } else { &self.text }, text, true)
     }
 
     /// The parts of a body in protobuf or CBOR.
     pub fn binary<'b>(&self, bytes: &'b [u8]) -> Vec<Part<'b>> {
-        self.parts(&self.binary, bytes)
+        self.parts(&self.binary, bytes, false)
     }
 
-    fn parts<'b>(&self, regex: &Regex, bytes: &'b [u8]) -> Vec<Part<'b>> {
+    fn parts<'b>(&self, regex: &Regex, bytes: &'b [u8], text: bool) -> Vec<Part<'b>> {
         let mut parts = Vec::new();
         let mut end = 0;
         for captures in regex.captures_iter(bytes) {
@@ -99,9 +99,15 @@ impl Normalizer {
             if name == "time" && found.as_bytes() < self.started.as_slice() {
                 continue;
             }
-            parts.push((Kind::Literal, &bytes[end..found.start()]));
-            parts.push((kind, found.as_bytes()));
-            end = found.end();
+            let mut found = found.range();
+            if name == "revision" && !text {
+                // The byte before it is its length, and what follows may look like a digit.
+                let length = usize::from(bytes[found.start - 1] & 0x0f);
+                found.end = found.end.min(found.start + length);
+            }
+            parts.push((Kind::Literal, &bytes[end..found.start]));
+            parts.push((kind, &bytes[found.clone()]));
+            end = found.end;
         }
         parts.push((Kind::Literal, &bytes[end..]));
         parts

@@ -169,6 +169,12 @@ impl Side {
         list["metadata"]["resourceVersion"].as_str().and_then(|r| r.parse().ok()).unwrap_or(0)
     }
 
+    /// The length of the certificates that the server publishes.
+    pub async fn certificates_length(&mut self) -> usize {
+        let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+        self.call(&Request::get(path)).await.json()["data"].to_string().len()
+    }
+
     /// Makes so many revisions and leaves nothing behind.
     pub async fn advance(&mut self, revisions: u64) {
         let collection = "/api/v1/namespaces/default/configmaps";
