@@ -7,7 +7,7 @@ use super::script::{merge, Body, Random, Request, Script, APPLY_PATCH, JSON, MER
 use super::Subject;
 
 /// The table of validation rules, relative to this package.
-const RULES: &str = "../server/kinds/src/validation/rules.txt";
+const RULES: &str = "../server/kinds/src/tests/rules.txt";
 /// Random changes per good object of the table.
 const MUTATIONS_PER_BASE: usize = 12;
 
