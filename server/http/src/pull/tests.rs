@@ -1,0 +1,168 @@
+use super::*;
+
+/// Produces the numbers up to a limit and counts what happens to it.
+struct Numbers {
+    at: usize,
+    end: usize,
+    seen: Arc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    made: AtomicUsize,
+    released_count: AtomicUsize,
+    dropped: AtomicUsize,
+    /// Number of threads that run it.
+    running: AtomicUsize,
+}
+
+#[derive(Debug, PartialEq)]
+struct Failed(Cut);
+
+impl From<Cut> for Failed {
+    fn from(cut: Cut) -> Failed {
+        Failed(cut)
+    }
+}
+
+impl Producer for Numbers {
+    type Piece = usize;
+    type Error = Failed;
+
+    fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
+        self.seen.running.fetch_add(1, Ordering::SeqCst);
+        self.at += 1;
+        assert_ne!(self.at, 1_000_000, "unlucky");
+        self.seen.made.fetch_add(1, Ordering::SeqCst);
+        self.seen.running.fetch_sub(1, Ordering::SeqCst);
+        Ok(match self.at {
+            at if at < self.end => Next::Piece(at),
+            at if at == self.end => Next::Last(at),
+            _ => Next::End,
+        })
+    }
+
+    fn release(&mut self) {
+        self.seen.released_count.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        self.seen.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn numbers(end: usize) -> (Reader<Numbers>, Arc<Seen>) {
+    let seen = Arc::new(Seen::default());
+    (Reader::start(Arc::default(), Numbers { at: 0, end, seen: seen.clone() }), seen)
+}
+
+async fn until(what: impl Fn() -> bool) {
+    while !what() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_gets_everything_in_order() {
+    let (mut reader, seen) = numbers(10_000);
+    reader.watch(Some(Duration::from_secs(3600)));
+    let mut got = 0;
+    while let Some(piece) = reader.next().await {
+        got += 1;
+        assert_eq!(piece, Ok(got));
+    }
+    assert_eq!(got, 10_000);
+    assert!(reader.is_at_end());
+    until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_who_do_not_read_hold_no_thread_and_little_memory() {
+    // The blocking threads of this runtime are 512; the readers more.
+    let readers: Vec<_> = (0..600).map(|_| numbers(usize::MAX)).collect();
+    for (reader, seen) in &readers {
+        until(|| reader.shared.state.lock().parked.is_some()).await;
+        assert_eq!(seen.made.load(Ordering::SeqCst), 1, "nothing was taken yet");
+        assert_eq!(seen.running.load(Ordering::SeqCst), 0);
+    }
+    let (mut reader, seen) = numbers(20);
+    assert_eq!(reader.next().await, Some(Ok(1)));
+    until(|| reader.shared.state.lock().parked.is_some()).await;
+    assert_eq!(seen.made.load(Ordering::SeqCst), 3, "two wait for one who has taken one");
+    assert_eq!(reader.next().await, Some(Ok(2)));
+    drop(reader);
+    until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
+    for (reader, seen) in readers {
+        drop(reader);
+        assert_eq!(seen.dropped.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_stalls_lets_it_rest_and_finds_it_where_it_was() {
+    let (mut reader, seen) = numbers(usize::MAX);
+    assert_eq!(reader.next().await, Some(Ok(1)));
+    reader.watch_with(Duration::from_millis(1), None);
+    for number in 2..10 {
+        // A released producer that was not resumed is not released again.
+        until(|| reader.shared.state.lock().released).await;
+        assert!(seen.released_count.load(Ordering::SeqCst) > 0);
+        assert_eq!(reader.next().await, Some(Ok(number)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_takes_too_long_is_cut_off() {
+    let (mut reader, seen) = numbers(usize::MAX);
+    assert_eq!(reader.next().await, Some(Ok(1)));
+    reader.watch(Some(Duration::from_millis(20)));
+    until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(reader.next().await, Some(Err(Failed(Cut::TooSlow))));
+    assert_eq!(reader.next().await, None);
+}
+
+/// Waits for a service that responds on demand.
+struct Waits(Arc<std::sync::Barrier>, RemoteWaits);
+
+impl Producer for Waits {
+    type Piece = usize;
+    type Error = Failed;
+
+    fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
+        self.1.block_on(|| self.0.wait()).map_err(|TooManyRemoteWaits| Failed(Cut::Failed))?;
+        Ok(Next::Last(1))
+    }
+
+    fn release(&mut self) {}
+}
+
+/// More producers wait than there are permits, and all of them have to wait at once before any continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_producer_that_waits_for_a_service_holds_no_permit() {
+    let many = (2 * std::thread::available_parallelism().map_or(1, usize::from)).clamp(16, 24);
+    let answers = Arc::new(std::sync::Barrier::new(many + 1));
+    let (pool, waits) = (Arc::<ProducerPool>::default(), RemoteWaits::default());
+    let readers: Vec<_> =
+        (0..many).map(|_| Reader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
+    // Meanwhile others produce their responses.
+    let seen = Arc::new(Seen::default());
+    let mut other = Reader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
+    for piece in 1..=100 {
+        assert_eq!(other.next().await, Some(Ok(piece)));
+    }
+    tokio::task::spawn_blocking(move || answers.wait()).await.unwrap();
+    for mut reader in readers {
+        assert_eq!(reader.next().await, Some(Ok(1)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_is_an_error_and_no_clean_end() {
+    let seen = Arc::new(Seen::default());
+    let mut reader = Reader::start(Arc::default(), Numbers { at: 999_998, end: usize::MAX, seen });
+    assert_eq!(reader.next().await, Some(Ok(999_999)));
+    assert_eq!(reader.next().await, Some(Err(Failed(Cut::Failed))));
+    assert_eq!(reader.next().await, None);
+}
