@@ -260,24 +260,33 @@ mod tests {
     use super::*;
     use crate::{Engine, Options, Transaction};
 
-    /// A store that is closed, and the MANIFEST of which ends with zeros, as an unsynced write may leave it.
-    fn store_with_torn_manifest(dir: &Path) -> Log {
-        let engine = Engine::open(Options::new(dir)).unwrap();
+    /// Copies the files of a store as a kill would leave them, its MANIFEST with zeros behind its end, as an
+    /// unsynced write may leave it; returns the log.
+    fn copy_with_torn_manifest(to: &Path) -> Log {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
         for n in 0..3 {
             engine.transact(Transaction::new().put(format!("key/{n}"), "value")).wait().unwrap();
         }
-        engine.close().unwrap();
-        let (_, manifest) = watermark::manifest(&dir.join(DATABASE)).unwrap();
+        for part in ["", DATABASE] {
+            fs::create_dir_all(to.join(part)).unwrap();
+            for entry in fs::read_dir(dir.path().join(part)).unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_file() {
+                    fs::copy(entry.path(), to.join(part).join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        let (_, manifest) = watermark::manifest(&to.join(DATABASE)).unwrap();
         let mut bytes = fs::read(&manifest).unwrap();
         bytes.extend_from_slice(&[0; 116]);
         fs::write(&manifest, bytes).unwrap();
-        read_logs(dir).unwrap().into_iter().find(|log| log.contents.first.is_some()).unwrap()
+        read_logs(to).unwrap().into_iter().find(|log| log.contents.first.is_some()).unwrap()
     }
 
     #[test]
     fn a_torn_manifest_needs_the_logs_that_its_sound_part_refers_to() {
         let dir = tempfile::tempdir().unwrap();
-        let log = store_with_torn_manifest(dir.path());
+        let log = copy_with_torn_manifest(dir.path());
         let first = log.contents.first.unwrap();
         // The sequence numbers before the log were of versions that were deleted before they were flushed.
         let flushed = |oldest_log, sequence| FlushState { oldest_log, sequence };
