@@ -407,6 +407,7 @@ async fn serve(
                 raw_query,
                 headers,
                 user,
+                kind_handler: (server.kind_handler)(&resource),
                 resource,
                 upgrade,
                 method,

@@ -2,6 +2,7 @@
 
 use http::Method;
 use plinth_benches::api::client::{Call, Protocol, JSON};
+use plinth_tests::requests::send;
 use plinth_tests::server::{namespace, shared};
 use serde_json::{json, Value};
 
@@ -288,4 +289,49 @@ async fn strict_validation_names_what_is_unknown() {
     let stored: Value = serde_json::from_slice(&reply.body).expect("JSON");
     assert_eq!(stored["data"]["k"], "2", "the last of two wins");
     assert_eq!(stored.get("extra"), None);
+}
+
+/// Also what is no object of the resource: a scale, and what is not stored.
+#[tokio::test]
+async fn every_body_is_checked_for_unknown_fields() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "unknown-fields").await;
+    let core = format!("/api/v1/namespaces/{namespace}");
+    let made =
+        send(&client, "POST", &format!("{core}/serviceaccounts"), &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    let template = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/c:1"}]},
+    });
+    let controller =
+        json!({"metadata": {"name": "a"}, "spec": {"selector": {"app": "a"}, "template": template}});
+    let made = send(&client, "POST", &format!("{core}/replicationcontrollers"), &controller).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+    for (method, path, body) in [
+        (
+            "PUT",
+            format!("{core}/replicationcontrollers/a/scale"),
+            json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}}),
+        ),
+        ("POST", format!("{core}/serviceaccounts/a/token"), json!({"spec": {"expirationSeconds": 600}})),
+        ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews".into(), json!({})),
+    ] {
+        let mut body = body;
+        body["extra"] = json!(1);
+        let warned = send(&client, method, &format!("{path}?fieldValidation=Warn"), &body).await;
+        assert!(matches!(warned.code, 200 | 201), "{path}: {}", warned.text);
+        let unknown = |text: &String| text.contains(r#"unknown field \"extra\""#);
+        assert_eq!(
+            warned.warnings.iter().filter(|text| unknown(text)).count(),
+            1,
+            "{path}: {:?}",
+            warned.warnings
+        );
+        let refused = send(&client, method, &format!("{path}?fieldValidation=Strict"), &body).await;
+        assert_eq!(refused.code, 400, "{path}: {}", refused.text);
+        let silent = send(&client, method, &format!("{path}?fieldValidation=Ignore"), &body).await;
+        assert!(matches!(silent.code, 200 | 201), "{path}: {}", silent.text);
+        assert!(!silent.warnings.iter().any(|text| unknown(text)), "{path}: {:?}", silent.warnings);
+    }
 }

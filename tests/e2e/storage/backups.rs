@@ -13,14 +13,21 @@ use super::{
     assert_stale, config_maps, copy, copy_of_populated, files, populated, run, start, start_on_copy,
 };
 
-#[tokio::test]
-async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
+/// A stopped server with objects, and a directory that holds the `archive` of its store.
+async fn populated_with_archive() -> (TestServer, TempDir) {
     let server = populated().await;
     let root = TempDir::new().expect("directory");
-    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
-    let original = server.data().to_string_lossy().into_owned();
-    let (done, text) = run(&["backup", "--data-dir", &original, "--to", &at("archive")]);
+    let (data, archive) = (server.data(), root.path().join("archive"));
+    let (data, archive) = (data.to_str().expect("text"), archive.to_str().expect("text"));
+    let (done, text) = run(&["backup", "--data-dir", data, "--to", archive]);
     assert!(done, "{text}");
+    (server, root)
+}
+
+#[tokio::test]
+async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
+    let (_, root) = populated_with_archive().await;
+    let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
     let archive = fs::read(at("archive")).expect("archive");
     for cut in [0, 100, archive.len() / 2, archive.len() - 1] {
         fs::write(at("cut"), &archive[..cut]).expect("write");
@@ -79,12 +86,8 @@ async fn a_store_that_comes_back_after_a_restore_that_failed_is_left_alone() {
 
 #[tokio::test]
 async fn a_restored_directory_takes_the_keys_that_are_put_there() {
-    let server = populated().await;
-    let root = TempDir::new().expect("directory");
+    let (server, root) = populated_with_archive().await;
     let at = |name: &str| root.path().join(name).to_string_lossy().into_owned();
-    let original = server.data().to_string_lossy().into_owned();
-    let (done, text) = run(&["backup", "--data-dir", &original, "--to", &at("archive")]);
-    assert!(done, "{text}");
     let (done, text) = run(&["restore", "--from", &at("archive"), "--data-dir", &at("data")]);
     assert!(done, "{text}");
     let pki = root.path().join("data/pki");

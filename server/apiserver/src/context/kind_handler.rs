@@ -8,7 +8,7 @@ use hyper::Response;
 use plinth_codec::Value;
 
 use super::{Context, Outcome, TransactionParts};
-use plinth_api::api_error::Cause;
+use plinth_api::api_error::{ApiError, Cause};
 use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_registry::ResourceType;
@@ -64,6 +64,49 @@ impl KindHandler {
         unstored: None,
         subresources: &[],
     };
+
+    /// Refuses a write by which its writer would grant more than it has.
+    ///
+    /// # Errors
+    /// 403.
+    pub async fn check_grant(&self, write: Write<'_>) -> Result<(), ApiError> {
+        match self.check_grant {
+            Some(check) => check(write).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Adds to the errors of an object what its writer may not do.
+    ///
+    /// # Errors
+    /// When an authorizer cannot be asked.
+    pub async fn check_permissions(&self, write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
+        match self.check_permissions {
+            Some(check) => check(write, errors).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Allocates what an object needs.
+    ///
+    /// # Errors
+    /// When nothing is free, or the store cannot be read.
+    pub async fn allocate(
+        &self,
+        cx: &Context,
+        old: Option<&Value>,
+        new: &mut Value,
+    ) -> Result<TransactionParts, ApiError> {
+        match self.allocate {
+            Some(allocate) => allocate(cx, old, new).await,
+            None => Ok(TransactionParts::default()),
+        }
+    }
+
+    /// Releases what a deleted object was allocated.
+    pub fn release(&self, object: &Value) -> TransactionParts {
+        self.release.map_or_else(TransactionParts::default, |release| release(object))
+    }
 
     /// What answers requests for a subresource.
     pub fn subresource(&self, name: &str) -> Option<Endpoint> {

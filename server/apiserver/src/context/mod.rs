@@ -49,6 +49,8 @@ pub struct Context {
     pub user: Arc<User>,
     /// The resource in the version asked for.
     pub resource: Arc<ResourceType>,
+    /// What the resource's kind does beyond its strategy.
+    pub kind_handler: &'static KindHandler,
     /// Lets a handler take the connection over, where the client asked for that.
     pub upgrade: Option<Upgrade>,
     /// Method and address as they were sent, for requests that are passed on.
@@ -152,6 +154,7 @@ impl Context {
             headers: HeaderMap::new(),
             user: Arc::new(server_user()),
             resource: resource.clone(),
+            kind_handler: (server.kind_handler)(resource),
             upgrade: None,
             method: Method::GET,
             uri: Uri::default(),

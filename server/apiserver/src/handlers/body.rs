@@ -23,12 +23,81 @@ use plinth_registry::custom::CustomVersion;
 /// Time after which a body counts as late.
 const LATE_AFTER: Duration = Duration::from_millis(500);
 
+/// The object in the body of a create or update. The first attempt of a write takes the decoded tree, another
+/// one decodes the body again, so that no tree is cloned for an attempt that seldom comes.
+pub struct ObjectBody<'a> {
+    cx: &'a Context,
+    bytes: Bytes,
+    tree: Option<Value>,
+}
+
+impl ObjectBody<'_> {
+    /// Reads and decodes the body; warnings go to the request's.
+    ///
+    /// # Errors
+    /// Those of [`read`]; 400 when it cannot be decoded or has another kind, 415 for another media type.
+    pub async fn read(cx: &Context, incoming: RequestBody) -> Result<ObjectBody<'_>, ApiError> {
+        let bytes = read(cx, incoming).await?;
+        let decoded = ObjectBody::decode(cx, &bytes)?;
+        decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
+        Ok(ObjectBody { cx, bytes, tree: Some(decoded.tree) })
+    }
+
+    /// The decoded object, until it is taken.
+    pub fn tree(&self) -> &Value {
+        self.tree.as_ref().unwrap_or(&Value::Null)
+    }
+
+    /// The object for the next attempt.
+    ///
+    /// # Errors
+    /// None that [`read`](ObjectBody::read) did not answer.
+    pub fn take(&mut self) -> Result<Value, ApiError> {
+        match self.tree.take() {
+            Some(tree) => Ok(tree),
+            None => ObjectBody::decode(self.cx, &self.bytes).map(|decoded| decoded.tree),
+        }
+    }
+
+    fn decode(cx: &Context, bytes: &[u8]) -> Result<Decoded, ApiError> {
+        let resource = &cx.resource;
+        decode(cx, bytes, resource.schema, resource.root, &resource.row.gvk())
+    }
+}
+
+/// Reads and decodes a body of a built-in kind that is not the resource's own: that of a subresource. Warnings
+/// go to the request's.
+///
+/// # Errors
+/// Those of [`ObjectBody::read`].
+pub async fn read_as(
+    cx: &Context,
+    incoming: RequestBody,
+    (gvk, root): (&GVK, TypeId),
+) -> Result<Value, ApiError> {
+    let bytes = read(cx, incoming).await?;
+    let decoded = decode(cx, &bytes, schema::builtin(), root, gvk)?;
+    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
+    Ok(decoded.tree)
+}
+
+/// A built-in kind and its type, for [`read_as`].
+///
+/// # Errors
+/// When there is none; a programming error.
+pub fn builtin_kind(group: &str, version: &str, kind: &str) -> Result<(GVK, TypeId), ApiError> {
+    let gvk = GVK::new(group, version, kind);
+    let root = schema::builtin().kind(&gvk);
+    let root = root.ok_or_else(|| ApiError::internal(format!("the schema has no type for {kind}")))?;
+    Ok((gvk, root))
+}
+
 /// A decoded object and warnings for the client.
-pub struct Decoded {
+struct Decoded {
     /// The object, checked and normalized, with `apiVersion` and `kind`.
-    pub tree: Value,
+    tree: Value,
     /// Texts for `Warning` headers.
-    pub warnings: Vec<String>,
+    warnings: Vec<String>,
 }
 
 /// Reads the whole body. The request keeps its seat meanwhile, so the number of late bodies is limited.
@@ -94,7 +163,7 @@ pub fn accepts_objects(cx: &Context) -> Accepts {
 ///
 /// # Errors
 /// 400 when it cannot be decoded or has another kind, 415 for another media type.
-pub fn decode(
+fn decode(
     cx: &Context,
     bytes: &[u8],
     schema: &Schema,

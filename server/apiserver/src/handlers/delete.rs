@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use super::delete_options::DeleteOptions;
 use super::respond::respond;
-use super::write::{self, Commit, Committed};
+use super::write::{Commit, Committed, Written};
 use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::context::{AdmissionRequest, Operation, TransactionParts};
@@ -186,17 +186,18 @@ async fn delete_once(
         key: live.key.to_vec(),
         value: cx.to_stored(new).await?,
         delete: !keep,
-        parts: if keep { TransactionParts::default() } else { write::release(cx, &old) },
+        parts: if keep { TransactionParts::default() } else { cx.kind_handler.release(&old) },
         dry_run: options.is_dry_run(),
         live: Some(live),
     };
     Ok(match commit.run(cx).await? {
         Committed::Conflict => None,
         Committed::Done(done) => {
-            let revision = done.committed.or(done.before).unwrap_or_default();
+            let Written { value, revision } = done.written(false);
+            let revision = revision.unwrap_or_default();
             Some(match keep {
-                true => Deleted::Pending { value: done.value, revision },
-                false => Deleted::Gone { last: done.value, revision },
+                true => Deleted::Pending { value, revision },
+                false => Deleted::Gone { last: value, revision },
             })
         }
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_codec::Value;
+use plinth_codec::{json, Value};
 use plinth_engine::{Condition, Transaction};
 
 use super::write::{self, Commit, Committed, Ownership, Update, Written, ATTEMPTS};
@@ -11,7 +11,7 @@ use crate::ownership;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
-use plinth_registry::object_meta;
+use plinth_registry::{object_meta, ResourceType};
 use plinth_storage::object;
 
 /// Updates the object that `cx` names.
@@ -73,9 +73,7 @@ pub async fn ensure(
     if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());
     }
-    let tree = plinth_codec::json::conform(tree, cx.resource.schema, cx.resource.root, &Default::default())
-        .map_err(ApiError::internal)?
-        .value;
+    let tree = conform(&cx.resource, tree)?;
     match write::create_object(&cx, &mut || Ok(tree.clone()), Ownership::Track).await {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
@@ -103,8 +101,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
     let mut transaction = Transaction::new();
     for NewObject { cx, tree } in objects {
         let resource = &cx.resource;
-        let conform = plinth_codec::json::conform(tree, resource.schema, resource.root, &Default::default());
-        let mut tree = conform.map_err(ApiError::internal)?.value;
+        let mut tree = conform(resource, tree)?;
         let moment = Moment::present();
         object_meta::prepare_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
@@ -118,4 +115,10 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
     let why = "one of the objects exists already";
     let taken = || ApiError::new(409, Reason::AlreadyExists, why);
     server.store.commit(transaction).await?.map(|_| ()).ok_or_else(taken)
+}
+
+/// An object of the server's own in the form that its type gives it.
+fn conform(resource: &ResourceType, tree: Value) -> Result<Value, ApiError> {
+    let conform = json::conform(tree, resource.schema, resource.root, &Default::default());
+    Ok(conform.map_err(ApiError::internal)?.value)
 }

@@ -76,7 +76,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         });
     }
     if cx.resource.storage.is_none() {
-        let endpoint = (cx.server.kind_handler)(&cx.resource).unstored;
+        let endpoint = cx.kind_handler.unstored;
         return endpoint.ok_or_else(ApiError::method_not_allowed)?(cx, body).await;
     }
     // Each verb's future is boxed once: otherwise the state of every request would be as large as the largest
@@ -119,7 +119,7 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
-    if let Some(endpoint) = (cx.server.kind_handler)(&cx.resource).subresource(&cx.info.subresource) {
+    if let Some(endpoint) = cx.kind_handler.subresource(&cx.info.subresource) {
         return endpoint(cx, body).await;
     }
     // By name, not by kind: a custom resource has `status` and `scale` only, but its own kind, which is that

@@ -41,9 +41,8 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         }
         Verb::Update => {
             cx.query.check_write_options("UpdateOptions")?;
-            let bytes = body::read(&cx, incoming).await?;
             let (gvk, root) = kind()?;
-            let scale = body::decode(&cx, &bytes, schema::builtin(), root, &gvk)?.tree;
+            let scale = body::read_as(&cx, incoming, (&gvk, root)).await?;
             set(&cx, &representation, ScaleChange::Replace(&scale)).await
         }
         Verb::Patch => {
@@ -56,9 +55,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
 
 /// The kind of Scale and its type.
 fn kind() -> Result<(GVK, TypeId), ApiError> {
-    let gvk = GVK::new("autoscaling", "v1", "Scale");
-    let root = schema::builtin().kind(&gvk).ok_or_else(|| ApiError::internal("no type for Scale"))?;
-    Ok((gvk, root))
+    body::builtin_kind("autoscaling", "v1", "Scale")
 }
 
 /// A change of a Scale.

@@ -4,7 +4,6 @@
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::schema::{self, GVK};
 use plinth_codec::{tree, Map, Value};
 
 use crate::context::{AdmissionRequest, Context, Operation};
@@ -22,13 +21,8 @@ use plinth_registry::object_meta;
 pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
-    let bytes = body::read(&cx, incoming).await?;
-    let builtin = schema::builtin();
-    let gvk = GVK::new("", "v1", "Binding");
-    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Binding"))?;
-    let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
-    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
-    let mut binding = decoded.tree;
+    let (gvk, root) = body::builtin_kind("", "v1", "Binding")?;
+    let mut binding = body::read_as(&cx, incoming, (&gvk, root)).await?;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut binding)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut binding).await?;

@@ -6,7 +6,6 @@
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::schema::{self, GVK};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
@@ -33,13 +32,8 @@ const MAX_DISRUPTED_PODS: usize = 2000;
 pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
-    let bytes = body::read(&cx, incoming).await?;
-    let builtin = schema::builtin();
-    let gvk = GVK::new("policy", "v1", "Eviction");
-    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for Eviction"))?;
-    let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
-    decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
-    let mut eviction = decoded.tree;
+    let (gvk, root) = body::builtin_kind("policy", "v1", "Eviction")?;
+    let mut eviction = body::read_as(&cx, incoming, (&gvk, root)).await?;
     metadata::wipe_system_fields(&mut eviction)?;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = AdmissionRequest::new(&cx, Operation::Create, None);

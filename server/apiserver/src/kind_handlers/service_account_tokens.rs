@@ -5,14 +5,13 @@
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::schema::{self, GVK};
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body;
-use crate::handlers::respond::{add_warnings, respond};
+use crate::handlers::respond::respond;
 use crate::ownership;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
@@ -34,13 +33,8 @@ const MAX_EXPIRATION: i64 = 1 << 32;
 pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
-    let bytes = body::read(&cx, incoming).await?;
-    let gvk = GVK::new(GROUP, "v1", KIND);
-    let builtin = schema::builtin();
-    let root = builtin.kind(&gvk).ok_or_else(|| ApiError::internal("no type for TokenRequest"))?;
-    let decoded = body::decode(&cx, &bytes, builtin, root, &gvk)?;
-    let mut request = decoded.tree;
-    let mut warnings = decoded.warnings;
+    let (gvk, root) = body::builtin_kind(GROUP, "v1", KIND)?;
+    let mut request = body::read_as(&cx, incoming, (&gvk, root)).await?;
     object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut request).await?;
@@ -57,8 +51,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     let accounts = cx.server.authenticator.service_accounts();
     let mut lifetime = expiration(&request);
     if let Some(most) = accounts.settings().max_expiration.filter(|most| lifetime > *most) {
-        let warning = format!("requested expiration of {lifetime} seconds shortened to {most} seconds");
-        warnings.push(warning);
+        cx.warnings.add(format!("requested expiration of {lifetime} seconds shortened to {most} seconds"));
         lifetime = most;
         set_spec(&mut request, "expirationSeconds", most.into());
     }
@@ -72,9 +65,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     }
     let mut out = Vec::with_capacity(2048);
     representation.write_tree(&request, &mut out)?;
-    let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
-    add_warnings(&mut response, &warnings);
-    Ok(response)
+    Ok(respond(StatusCode::CREATED, representation.content_type(Shape::Object), out))
 }
 
 /// The account that the path names; completes the request's metadata from it.

@@ -9,8 +9,8 @@ use plinth_engine::At;
 
 use super::{access_reviews, service_account_tokens};
 use crate::context::{AdmissionRequest, Context, Operation};
-use crate::handlers::body;
-use crate::handlers::respond::{add_warnings, respond};
+use crate::handlers::body::ObjectBody;
+use crate::handlers::respond::respond;
 use crate::ownership;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
@@ -22,11 +22,9 @@ use plinth_registry::object_meta;
 pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
-    let bytes = body::read(&cx, incoming).await?;
-    let resource = cx.resource.clone();
-    let decoded = body::decode(&cx, &bytes, resource.schema, resource.root, &resource.row.gvk())?;
-    let mut review = decoded.tree;
-    object_meta::match_namespace(&resource, &cx.info, &mut review)?;
+    let resource = &cx.resource;
+    let mut review = ObjectBody::read(&cx, incoming).await?.take()?;
+    object_meta::match_namespace(resource, &cx.info, &mut review)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut review).await?;
     cx.server.admission.validate(&call, &review).await?;
@@ -49,9 +47,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     }
     let mut out = Vec::with_capacity(512);
     representation.unstored(review, &mut out)?;
-    let mut response = respond(StatusCode::CREATED, representation.content_type(Shape::Object), out);
-    add_warnings(&mut response, &decoded.warnings);
-    Ok(response)
+    Ok(respond(StatusCode::CREATED, representation.content_type(Shape::Object), out))
 }
 
 async fn answer(cx: &Context, review: &Value) -> Result<Value, ApiError> {

@@ -105,11 +105,11 @@ async fn create_once(
     let call = AdmissionRequest::new(cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut tree).await?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
-    check_grant(cx, &tree, None).await?;
+    cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     (strategy.record_requester)(&mut tree, &cx.user);
-    let allocated = allocate(cx, None, &mut tree).await?;
+    let allocated = cx.kind_handler.allocate(cx, None, &mut tree).await?;
     validate_new(cx, &tree).await?;
     let grant = permit.grant().await?;
     cx.server.admission.validate(&call, &tree).await?;
@@ -131,7 +131,7 @@ async fn create_once(
 
 async fn validate_new(cx: &Context, tree: &Value) -> Result<(), ApiError> {
     let mut errors = cx.resource.strategy.create_errors(tree);
-    check_permissions(cx, tree, None, &mut errors).await?;
+    cx.kind_handler.check_permissions(Write { cx, new: tree, old: None }, &mut errors).await?;
     errors.extend(object_meta::validate(&cx.resource, tree, true));
     errors.extend(custom_errors(cx, tree, None).await?);
     refuse_errors(cx, tree, errors)?;

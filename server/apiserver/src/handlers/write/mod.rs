@@ -14,7 +14,7 @@ use plinth_codec::Value;
 use plinth_engine::Revision;
 
 use super::Context;
-use crate::context::{TransactionParts, Write};
+use crate::context::Write;
 use crate::large_requests::INLINE_COST;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
@@ -70,41 +70,6 @@ pub fn clear_status(cx: &Context, tree: &mut Value) {
             };
         }
     }
-}
-
-/// Nobody grants more than they have.
-async fn check_grant(cx: &Context, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
-    match (cx.server.kind_handler)(&cx.resource).check_grant {
-        Some(check) => check(Write { cx, new, old }).await,
-        None => Ok(()),
-    }
-}
-
-/// Adds what the writer may not do to the errors of the object.
-async fn check_permissions(
-    cx: &Context,
-    new: &Value,
-    old: Option<&Value>,
-    errors: &mut Vec<Cause>,
-) -> Result<(), ApiError> {
-    match (cx.server.kind_handler)(&cx.resource).check_permissions {
-        Some(check) => check(Write { cx, new, old }, errors).await,
-        None => Ok(()),
-    }
-}
-
-/// Allocates what the kind's objects need.
-async fn allocate(cx: &Context, old: Option<&Value>, new: &mut Value) -> Result<TransactionParts, ApiError> {
-    match (cx.server.kind_handler)(&cx.resource).allocate {
-        Some(allocate) => allocate(cx, old, new).await,
-        None => Ok(TransactionParts::default()),
-    }
-}
-
-/// Releases what a deleted object was allocated.
-pub(super) fn release(cx: &Context, object: &Value) -> TransactionParts {
-    let release = (cx.server.kind_handler)(&cx.resource).release;
-    release.map_or_else(TransactionParts::default, |release| release(object))
 }
 
 /// What a definition says of its objects. Rules that take long are asked in a place beside the requests of

@@ -98,9 +98,9 @@ async fn update_once(
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
     admit(cx, update.ownership, &call, &mut new, &old).await?;
-    check_grant(cx, &new, Some(&old)).await?;
+    cx.kind_handler.check_grant(Write { cx, new: &new, old: Some(&old) }).await?;
     prepare(cx, &mut new, &old);
-    let allocated = allocate(cx, Some(&old), &mut new).await?;
+    let allocated = cx.kind_handler.allocate(cx, Some(&old), &mut new).await?;
     object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
     validate_change(cx, &new, &old).await?;
     cx.server.admission.validate(&call, &new).await?;
@@ -109,7 +109,7 @@ async fn update_once(
         && metadata::finalizers(&new).is_empty()
         && grace_is_over(&new)
         && no_namespace_finalizers(cx, &new);
-    let own = if delete { release(cx, &old) } else { allocated };
+    let own = if delete { cx.kind_handler.release(&old) } else { allocated };
     let commit = Commit {
         live: Some(live),
         key: cx.info.object_key(&cx.resource)?,
@@ -185,7 +185,7 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
         None if cx.info.subresource == "status" => strategy.status_errors(new, old),
         None => [strategy.changed_errors(new, old), strategy.update_errors(new, old)].concat(),
     });
-    check_permissions(cx, new, Some(old), &mut own).await?;
+    cx.kind_handler.check_permissions(Write { cx, new, old: Some(old) }, &mut own).await?;
     errors.append(&mut own);
     errors.extend(custom_errors(cx, new, Some(old)).await?);
     errors.extend((strategy.subresource_errors)(&cx.info.subresource, new, old));
