@@ -12,6 +12,7 @@
 //! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`https`] | webhooks and kubelets of a test's own |
 //! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
+//! | [`module_graph`] | which module of a crate imports which |
 //! | [`refusal`] | assertions about error answers |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
@@ -36,6 +37,7 @@ pub mod definitions;
 pub mod fixtures;
 pub mod https;
 pub mod kubectl;
+pub mod module_graph;
 pub mod proxy;
 pub mod refusal;
 pub mod requests;

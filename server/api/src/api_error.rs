@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Error as EngineError;
 
-use crate::field::MOST_ERRORS;
+/// Maximum number of errors reported for one object; a body of 3 MiB can have a million.
+pub const MOST_ERRORS: usize = 1000;
 
 /// Defines the enum of reasons, whose variant names are the words on the wire.
 macro_rules! reasons {

@@ -7,8 +7,8 @@ use plinth_codec::{json, Value};
 
 use crate::api_error::Cause;
 
-/// Maximum number of errors reported for one object; a body of 3 MiB can have a million.
-pub const MOST_ERRORS: usize = 1000;
+pub use crate::api_error::MOST_ERRORS;
+
 /// Maximum size of a bad value in a message, in bytes: each error may contain the whole object.
 pub const SHOWN: usize = 16 << 10;
 

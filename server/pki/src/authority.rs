@@ -14,8 +14,7 @@ use yasna::{DERWriter, Tag};
 use super::alternative_names::AlternativeNames;
 use super::files::{self, FileError};
 use super::name::Name;
-use crate::jwt::keys;
-use crate::p521;
+use crate::{p521, pkcs8};
 
 /// An unusable authority.
 #[derive(Debug, thiserror::Error)]
@@ -137,7 +136,7 @@ impl Authority {
         let (_, cert) = X509Certificate::from_der(der).map_err(|_| bad_certificate())?;
         let path = key;
         let bad_key = || AuthorityError::Key { path: path.to_owned() };
-        let key = keys::pkcs8_of(private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
+        let key = pkcs8::from_key(private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
         if key.public().as_deref() != Some(cert.public_key().raw) || algorithm(&key).is_none() {
             return Err(bad_key());
         }

@@ -11,6 +11,7 @@
 //! | a certificate authority | [`authority`] |
 //! | the built-in signers and their rules | [`signers`] |
 //! | JSON web tokens, and their keys | [`jwt`] |
+//! | private keys in PKCS#8 | [`pkcs8`] |
 //! | ECDSA on P-521, and the crypto provider of TLS | [`p521`] |
 //!
 //! Certificates are encoded with `yasna`, not with `rcgen`, whose names have each attribute at most once: a
@@ -33,6 +34,7 @@ pub mod fuzzing;
 pub mod jwt;
 pub mod name;
 pub mod p521;
+pub mod pkcs8;
 pub mod request;
 pub mod signature;
 pub mod signers;

@@ -177,7 +177,7 @@ impl KeyProvider for Keys {
         &self,
         der: PrivateKeyDer<'static>,
     ) -> Result<Arc<dyn rustls::sign::SigningKey>, rustls::Error> {
-        let own = crate::jwt::keys::pkcs8_of(&der).and_then(|der| PrivateKey::from_pkcs8(&der));
+        let own = crate::pkcs8::from_key(&der).and_then(|der| PrivateKey::from_pkcs8(&der));
         match own {
             Some(key) => {
                 let public = key.public_spki();

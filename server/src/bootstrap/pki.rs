@@ -32,7 +32,7 @@ use plinth_pki::authority::AuthorityError;
 use plinth_pki::files::{self, FileError};
 use plinth_pki::jwt::keys::{self, SigningKey};
 use plinth_pki::signature::{self, SignatureError};
-use plinth_pki::{signers, AlternativeNames, Authority, Name, Template};
+use plinth_pki::{pkcs8, signers, AlternativeNames, Authority, Name, Template};
 
 /// The common name of the server's own authority.
 const AUTHORITY_NAME: &str = "kubernetes";
@@ -197,7 +197,7 @@ impl Pki {
         }
         if found[2] {
             let key = files::read_key(&sa_key).map_err(damaged)?;
-            if keys::pkcs8_of(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
+            if pkcs8::from_key(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
                 return Err(PkiError::Damaged {
                     path: sa_key,
                     reason: "it holds no key that can sign".into(),
@@ -361,7 +361,7 @@ impl Pki {
     /// The authority's key, in any supported format.
     fn authority_key(&self) -> Result<KeyPair, PkiError> {
         let path = self.ca_key();
-        let pkcs8 = keys::pkcs8_of(&files::read_key(&path)?);
+        let pkcs8 = pkcs8::from_key(&files::read_key(&path)?);
         pkcs8
             .and_then(|der| KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok())
             .ok_or(PkiError::UnsupportedKey { path })

@@ -17,6 +17,7 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use super::Algorithm;
 use crate::files;
 use crate::p521;
+use crate::pkcs8;
 
 /// An unusable key file.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +197,7 @@ impl SigningKey {
     /// [`KeyError`].
     pub fn read(path: &Path) -> Result<SigningKey, KeyError> {
         let keys = sections(path)?;
-        let private = keys.iter().find_map(|block| pkcs8(&block.label, &block.contents));
+        let private = keys.iter().find_map(|block| pkcs8::from_pem(&block.label, &block.contents));
         SigningKey::from_pkcs8(&private.ok_or_else(|| KeyError::NoKey { path: path.to_owned() })?)
     }
 
@@ -244,7 +245,7 @@ pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
                 let parsed = x509_parser::prelude::X509Certificate::from_der(&contents);
                 parsed.map_err(|_| KeyError::Unsupported)?.1.public_key().raw.to_vec()
             }
-            label => match pkcs8(label, &contents) {
+            label => match pkcs8::from_pem(label, &contents) {
                 Some(private) => public_of(&private)?,
                 None => continue,
             },
@@ -272,46 +273,14 @@ fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
     Ok(pair.subject_public_key_info())
 }
 
-/// Converts a private key to PKCS#8, which ring and `p521` read: the older formats, by their PEM labels, are
-/// wrapped.
-fn pkcs8(label: &str, der: &[u8]) -> Option<Vec<u8>> {
-    /// AlgorithmIdentifier { rsaEncryption, NULL }
-    const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
-    /// AlgorithmIdentifier { id-ecPublicKey, prime256v1 }
-    const P256: &[u8] =
-        &[0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
-    /// AlgorithmIdentifier { id-ecPublicKey, secp384r1 }
-    const P384: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x22];
-    /// AlgorithmIdentifier { id-ecPublicKey, secp521r1 }
-    const P521: &[u8] = &[0x30, 0x10, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 0x23];
-    let algorithm = match label {
-        "PRIVATE KEY" => return Some(der.to_vec()),
-        "RSA PRIVATE KEY" => RSA,
-        // The scalar comes first, after a length of one or two bytes: 32 bytes, 48 or 66.
-        "EC PRIVATE KEY" => {
-            let scalar = |bytes: u8| [5, 6].into_iter().any(|at| der.get(at..at + 2) == Some(&[4, bytes]));
-            match (scalar(32), scalar(66)) {
-                (true, _) => P256,
-                (_, true) => P521,
-                _ => P384,
-            }
-        }
-        _ => return None,
-    };
-    let mut body = vec![2, 1, 0];
-    body.extend_from_slice(algorithm);
-    body.extend_from_slice(&element(4, der));
-    Some(element(0x30, &body))
-}
-
 /// The SubjectPublicKeyInfo of a private key with the given PEM label; `None` for an unknown kind of key.
 pub fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
-    public_of(&pkcs8(label, der)?).ok()
+    public_of(&pkcs8::from_pem(label, der)?).ok()
 }
 
 /// The SubjectPublicKeyInfo of a private key; `None` for an unknown kind of key.
 pub fn public_of_key(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
-    public_of(&pkcs8_of(key)?).ok()
+    public_of(&pkcs8::from_key(key)?).ok()
 }
 
 /// The SubjectPublicKeyInfo of a certificate.
@@ -324,32 +293,4 @@ pub fn public_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
 pub fn kind_of(spki: &[u8]) -> Option<String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;
     Some(info.algorithm.algorithm.to_id_string())
-}
-
-/// Converts a private key to PKCS#8; `None` for an unknown format.
-pub fn pkcs8_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
-    use rustls::pki_types::PrivateKeyDer;
-    let label = match key {
-        PrivateKeyDer::Pkcs8(_) => "PRIVATE KEY",
-        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
-        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
-        _ => return None,
-    };
-    pkcs8(label, key.secret_der())
-}
-
-/// One DER element.
-fn element(tag: u8, content: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    let length = content.len().to_be_bytes();
-    let significant = without_leading_zeros(&length);
-    match content.len() {
-        short @ 0..=127 => out.push(short as u8),
-        _ => {
-            out.push(0x80 | significant.len() as u8);
-            out.extend_from_slice(significant);
-        }
-    }
-    out.extend_from_slice(content);
-    out
 }

@@ -182,7 +182,7 @@ fn an_authority_has_its_key_in_any_form() {
 
     let rsa = include_str!("../../../pki/src/jwt/testdata/rsa-pkcs1.pem");
     let der = pem::parse(rsa.as_bytes()).unwrap().remove(0).contents;
-    let pkcs8 = keys::pkcs8_of(&rustls::pki_types::PrivateKeyDer::Pkcs1(der.clone().into())).unwrap();
+    let pkcs8 = pkcs8::from_key(&rustls::pki_types::PrivateKeyDer::Pkcs1(der.clone().into())).unwrap();
     let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).unwrap();
     remove_leaves();
     replace_authority(&pki, "RSA PRIVATE KEY", &der, &key);

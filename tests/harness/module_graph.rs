@@ -1,0 +1,277 @@
+//! Which module of a crate imports which: found in its sources, checked for cycles, drawn.
+//!
+//! A module here is a file or folder directly below `src/`; the files in a folder count as one. Unit tests do
+//! not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The sources of the server's crates, from the top of the repository.
+pub const SERVER_CRATES: [&str; 8] = [
+    "server/src",
+    "server/apiserver/src",
+    "server/storage/src",
+    "server/registry/src",
+    "server/http/src",
+    "server/kinds/src",
+    "server/pki/src",
+    "server/api/src",
+];
+
+/// The modules of a crate, and what each imports.
+#[derive(Debug, Default)]
+pub struct ModuleGraph {
+    imports: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl ModuleGraph {
+    /// Reads the sources below `src`.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn read(src: &Path) -> io::Result<ModuleGraph> {
+        let mut files = Vec::new();
+        sources(src, &mut files)?;
+        let mut graph = ModuleGraph::default();
+        let mut found = Vec::new();
+        for file in files {
+            let relative = file.strip_prefix(src).unwrap_or(&file);
+            let steps: Vec<String> =
+                relative.with_extension("").iter().map(|step| step.to_string_lossy().into_owned()).collect();
+            if steps.iter().any(|step| step.contains("tests")) {
+                continue;
+            }
+            // `super` of a file in the crate's root, and of a `mod.rs` in a folder, is the root itself.
+            let depth = steps.len() - usize::from(steps.last().is_some_and(|step| step == "mod"));
+            let text = fs::read_to_string(&file)?;
+            found.push((steps[0].clone(), imported(&text, depth)));
+            graph.imports.entry(steps[0].clone()).or_default();
+        }
+        for (module, imported) in found {
+            let known: Vec<String> =
+                imported.into_iter().filter(|name| graph.imports.contains_key(name)).collect();
+            let imports = graph.imports.entry(module.clone()).or_default();
+            imports.extend(known.into_iter().filter(|name| *name != module));
+        }
+        Ok(graph)
+    }
+
+    /// How many modules there are.
+    pub fn modules(&self) -> usize {
+        self.imports.len()
+    }
+
+    /// The groups of modules that import each other in a circle, each in alphabetical order.
+    pub fn cycles(&self) -> Vec<Vec<&str>> {
+        let reached: BTreeMap<&str, BTreeSet<&str>> =
+            self.imports.keys().map(|module| (module.as_str(), self.reached(module))).collect();
+        let mut groups: BTreeSet<Vec<&str>> = BTreeSet::new();
+        for (module, below) in reached.iter().filter(|(module, below)| below.contains(*module)) {
+            let group = below.iter().filter(|other| reached[*other].contains(module)).copied().collect();
+            groups.insert(group);
+        }
+        groups.into_iter().collect()
+    }
+
+    /// Everything that a module imports, directly or through others.
+    fn reached(&self, module: &str) -> BTreeSet<&str> {
+        let (mut reached, mut waiting) = (BTreeSet::new(), vec![module]);
+        while let Some(next) = waiting.pop() {
+            for other in self.imports.get(next).into_iter().flatten() {
+                if reached.insert(other.as_str()) {
+                    waiting.push(other);
+                }
+            }
+        }
+        reached
+    }
+
+    /// The floor of each module: one above the highest that it imports. Modules of a cycle share a floor.
+    fn floors(&self) -> BTreeMap<&str, usize> {
+        let cycles = self.cycles();
+        let group_of = |module: &str| cycles.iter().position(|group| group.contains(&module));
+        let mut floors: BTreeMap<&str, usize> = self.imports.keys().map(|name| (name.as_str(), 0)).collect();
+        // Each round settles at least one floor.
+        for _ in 0..self.imports.len() {
+            for (module, imports) in &self.imports {
+                let own_group = group_of(module);
+                let below =
+                    imports.iter().filter(|other| own_group.is_none() || group_of(other) != own_group);
+                let floor = below.map(|other| floors[other.as_str()] + 1).max().unwrap_or(0);
+                let floor = floor.max(floors[module.as_str()]);
+                let shares = own_group.map_or_else(|| vec![module.as_str()], |group| cycles[group].clone());
+                for member in shares {
+                    let known = floors.entry(member).or_default();
+                    *known = floor.max(*known);
+                }
+            }
+        }
+        floors
+    }
+
+    /// The graph as SVG: a row for each floor, the ground at the bottom; imports within a cycle are red.
+    pub fn to_svg(&self, title: &str) -> String {
+        let (cycles, floors) = (self.cycles(), self.floors());
+        let in_cycle = |a: &str, b: &str| cycles.iter().any(|group| group.contains(&a) && group.contains(&b));
+        let mut rows: Vec<Vec<&str>> = Vec::new();
+        for floor in (0..=floors.values().copied().max().unwrap_or(0)).rev() {
+            let on_floor: Vec<&str> =
+                floors.iter().filter(|(_, at)| **at == floor).map(|(name, _)| *name).collect();
+            rows.extend(on_floor.chunks(PER_ROW).map(<[&str]>::to_vec));
+        }
+        let mut places = BTreeMap::new();
+        for (row, modules) in rows.iter().enumerate() {
+            let indent = (WIDTH - modules.len() * CELL.0) / 2;
+            for (column, module) in modules.iter().enumerate() {
+                places.insert(*module, (indent + column * CELL.0 + CELL.0 / 2, TOP + row * CELL.1));
+            }
+        }
+        let height = TOP + rows.len() * CELL.1;
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             font-family=\"sans-serif\" font-size=\"12\" role=\"img\">\n<title>{title}</title>\n\
+             <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+             <text x=\"{}\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">{title}</text>\n",
+            WIDTH / 2
+        );
+        // Writing to a String never fails.
+        for (module, imports) in &self.imports {
+            let (x1, y1) = places[module.as_str()];
+            for other in imports {
+                let (x2, y2) = places[other.as_str()];
+                let (color, width) =
+                    if in_cycle(module, other) { ("#c62828", 0.7) } else { ("#607d8b", 0.8) };
+                let (y1, y2) = (y1 + BOX.1, if y2 > y1 { y2 } else { y2 + BOX.1 });
+                let _ = writeln!(
+                    svg,
+                    "<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\" stroke=\"{color}\" stroke-width=\"{width}\"/>"
+                );
+            }
+        }
+        for (module, (x, y)) in &places {
+            let fill = if in_cycle(module, module) { "#fde0dc" } else { "#dce9f7" };
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{fill}\" stroke=\"#444\"/>\
+                 <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{module}</text>",
+                x - BOX.0 / 2,
+                BOX.0,
+                BOX.1,
+                y + 17,
+            );
+        }
+        svg + "</svg>\n"
+    }
+}
+
+/// Width of a picture.
+const WIDTH: usize = 1180;
+/// Where its first row begins.
+const TOP: usize = 44;
+/// Modules in a row.
+const PER_ROW: usize = 8;
+/// Width and height of a module's place.
+const CELL: (usize, usize) = (146, 78);
+/// Width and height of a module.
+const BOX: (usize, usize) = (134, 26);
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => sources(&path, found)?,
+            false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
+            false => {}
+        }
+    }
+    Ok(())
+}
+
+/// The modules that a source file imports: what follows `crate::`, also in braces, and `super::` where that is
+/// the root. `depth` is how many modules lie between.
+fn imported(text: &str, depth: usize) -> BTreeSet<String> {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let code = lines.join("\n");
+    let root = "super::".repeat(depth);
+    let mut found = BTreeSet::new();
+    for prefix in ["crate::", root.as_str()].into_iter().filter(|prefix| !prefix.is_empty()) {
+        for (at, _) in code.match_indices(prefix) {
+            // A longer chain of `super` leads elsewhere.
+            if prefix != "crate::" && code[..at].ends_with("super::") {
+                continue;
+            }
+            first_steps(&code[at + prefix.len()..], &mut found);
+        }
+    }
+    found
+}
+
+/// The first step of a path, or of each path in braces.
+fn first_steps(rest: &str, found: &mut BTreeSet<String>) {
+    let word = |text: &str| -> String {
+        text.trim_start().chars().take_while(|c| *c == '_' || c.is_alphanumeric()).collect()
+    };
+    let Some(group) = rest.strip_prefix('{') else {
+        found.insert(word(rest));
+        return;
+    };
+    let (mut depth, mut is_first) = (1, true);
+    for (at, c) in group.char_indices() {
+        if is_first && !c.is_whitespace() {
+            found.insert(word(&group[at..]));
+            is_first = false;
+        }
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 1 => break,
+            '}' => depth -= 1,
+            ',' if depth == 1 => is_first = true,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found() {
+        let text = "use crate::{a::{self, b}, c};\nuse super::super::d;\nuse crate::e;\n// crate::f\n\
+                    use super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
+        let found = imported(text, 2);
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "c", "d", "e"]);
+    }
+
+    #[test]
+    fn cycles_are_found_and_share_a_floor() {
+        let graph = |edges: &[(&str, &str)]| {
+            let mut graph = ModuleGraph::default();
+            for (from, to) in edges {
+                graph.imports.entry((*from).into()).or_default().insert((*to).into());
+                graph.imports.entry((*to).into()).or_default();
+            }
+            graph
+        };
+        assert!(graph(&[("a", "b"), ("a", "c"), ("b", "c")]).cycles().is_empty());
+        let tied = graph(&[("top", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "ground")]);
+        assert_eq!(tied.cycles(), [["a", "b", "c"]]);
+        let floors: Vec<_> = tied.floors().into_iter().collect();
+        assert_eq!(floors, [("a", 1), ("b", 1), ("c", 1), ("ground", 0), ("top", 2)]);
+    }
+
+    /// The crates hold the order among each other; this holds it within those of the server.
+    #[test]
+    fn no_module_of_the_server_imports_in_a_circle() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for of in SERVER_CRATES {
+            let graph = ModuleGraph::read(&root.join(of)).expect(of);
+            assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
+            assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
+        }
+    }
+}
