@@ -114,113 +114,144 @@ impl MaintenanceThread {
 
     /// Runs until stopped.
     pub(crate) fn run(&self, tasks: &MaintenanceTasks) {
-        let mut next_retention = tasks.history_retention.map(|_| Instant::now() + tasks.compaction_interval);
-        // Tasks left over from the last run: an unfinished sweep, keys that have expired.
+        let mut schedule = Schedule::new(tasks);
+        // Left over from the last run: an unfinished sweep.
         self.state.lock().sweep = true;
-        let mut next_expiry = Some(0);
-        let mut retry_at: Option<Instant> = None;
-        let mut sweep_pause_until: Option<Instant> = None;
         // The last failure reported, so that it is reported once.
         let mut reported: Option<String> = None;
         // The latest revision at the last run, to detect concurrent writes.
         let mut swept_at = tasks.compactor.latest();
-        loop {
-            let sweep = {
-                let mut state = self.state.lock();
-                loop {
-                    if state.stop {
-                        return;
-                    }
-                    next_expiry = earlier(next_expiry, state.deadline_ms.take());
-                    let now = Instant::now();
-                    if retry_at.is_some_and(|until| now >= until) {
-                        retry_at = None;
-                    }
-                    if sweep_pause_until.is_some_and(|until| now >= until) {
-                        sweep_pause_until = None;
-                    }
-                    let sweep_due = state.sweep && sweep_pause_until.is_none();
-                    let expiry_due = tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms());
-                    let retention_due = next_retention.is_some_and(|at| now >= at);
-                    if retry_at.is_none() && (sweep_due || expiry_due || retention_due) {
-                        break;
-                    }
-                    let mut timeout = tasks.expire.then_some(next_expiry).flatten().map(|ms| {
-                        // The engine's time may run faster than the condition variable's, so waits are
-                        // bounded.
-                        Duration::from_millis(ms.saturating_sub(tasks.time.now_ms()))
-                            .min(Duration::from_secs(60))
-                    });
-                    timeout = earlier(timeout, next_retention.map(|at| at.saturating_duration_since(now)));
-                    if let Some(until) = sweep_pause_until.filter(|_| state.sweep) {
-                        timeout = earlier(timeout, Some(until.saturating_duration_since(now)));
-                    }
-                    if let Some(until) = retry_at {
-                        timeout = Some(until.saturating_duration_since(now));
-                    }
-                    match timeout {
-                        Some(timeout) => {
-                            self.changed.wait_for(&mut state, timeout.max(Duration::from_millis(1)));
-                        }
-                        None => self.changed.wait(&mut state),
-                    }
-                }
-                state.sweeping = state.sweep && sweep_pause_until.is_none();
-                state.sweep &= !state.sweeping;
-                state.sweeping
-            };
+        while let Some(sweep) = self.wait_due(tasks, &mut schedule) {
             let (started, latest) = (Instant::now(), tasks.compactor.latest());
-            let outcome = self.run_due(tasks, sweep, &mut next_expiry, &mut next_retention);
+            let outcome = schedule.run_due(tasks, sweep);
             if sweep && latest != swept_at {
-                let is_large = tasks.compactor.debt().is_ok_and(|debt| debt > LARGE_DEBT);
-                let pause = started.elapsed() * if is_large { PAUSE_FACTOR_LARGE_DEBT } else { PAUSE_FACTOR };
-                sweep_pause_until = Some(Instant::now() + pause.min(MAX_PAUSE));
+                schedule.pause_sweeping(tasks, started.elapsed());
             }
             swept_at = latest;
-            if let Err(error) = &outcome {
-                let text = error.to_string();
-                if !matches!(error, Error::Closed | Error::Poisoned { .. })
-                    && reported.as_ref() != Some(&text)
-                {
-                    tasks.warn.warn(&Warning::Maintenance { error: error.clone() });
-                    reported = Some(text);
-                }
-            }
-            let mut state = self.state.lock();
-            state.sweeping = false;
-            match outcome {
-                Ok(more) => {
-                    state.sweep |= more;
-                    reported = None;
-                }
-                Err(Error::Closed) => return,
+            match &outcome {
+                Ok(_) => reported = None,
+                Err(Error::Closed) => {}
                 Err(error) => {
-                    state.sweep |= sweep;
-                    state.last_failure = Some(error);
-                    retry_at = Some(Instant::now() + RETRY_DELAY);
+                    schedule.retry = Some(Instant::now() + RETRY_DELAY);
+                    let text = error.to_string();
+                    if !matches!(error, Error::Poisoned { .. }) && reported.as_ref() != Some(&text) {
+                        tasks.warn.warn(&Warning::Maintenance { error: error.clone() });
+                        reported = Some(text);
+                    }
                 }
             }
-            if !state.sweep || state.last_failure.is_some() {
-                self.swept.notify_all();
+            if !self.finish(sweep, outcome) {
+                return;
             }
         }
     }
 
+    /// Waits until a task is due; returns whether to sweep, or `None` when the thread is to stop.
+    fn wait_due(&self, tasks: &MaintenanceTasks, schedule: &mut Schedule) -> Option<bool> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stop {
+                return None;
+            }
+            schedule.expiry_ms = earlier(schedule.expiry_ms, state.deadline_ms.take());
+            let (now, now_ms) = (Instant::now(), tasks.time.now_ms());
+            if schedule.is_due(state.sweep, now, now_ms) {
+                state.sweeping = schedule.sweeps(state.sweep, now);
+                state.sweep &= !state.sweeping;
+                return Some(state.sweeping);
+            }
+            match schedule.timeout(state.sweep, now, now_ms) {
+                Some(timeout) => {
+                    self.changed.wait_for(&mut state, timeout.max(Duration::from_millis(1)));
+                }
+                None => self.changed.wait(&mut state),
+            }
+        }
+    }
+
+    /// Notes the outcome of a run, and wakes those who wait for the end of sweeping; returns whether to go on.
+    fn finish(&self, sweep: bool, outcome: Result<bool>) -> bool {
+        let mut state = self.state.lock();
+        state.sweeping = false;
+        match outcome {
+            Ok(more) => state.sweep |= more,
+            Err(Error::Closed) => return false,
+            Err(error) => {
+                state.sweep |= sweep;
+                state.last_failure = Some(error);
+            }
+        }
+        if !state.sweep || state.last_failure.is_some() {
+            self.swept.notify_all();
+        }
+        true
+    }
+}
+
+/// When each task is due. Of the thread alone.
+struct Schedule {
+    /// The earliest known deadline of a key, in the engine's time; none where keys do not expire.
+    expiry_ms: Option<u64>,
+    expires: bool,
+    /// The next time the floor is raised by age.
+    retention: Option<Instant>,
+    /// After a failure nothing runs before this.
+    retry: Option<Instant>,
+    /// No sweeping before this.
+    sweep_pause: Option<Instant>,
+}
+
+impl Schedule {
+    fn new(tasks: &MaintenanceTasks) -> Schedule {
+        let retention = tasks.history_retention.map(|_| Instant::now() + tasks.compaction_interval);
+        // Keys may have expired since the last run.
+        Schedule { expiry_ms: Some(0), expires: tasks.expire, retention, retry: None, sweep_pause: None }
+    }
+
+    fn sweeps(&self, wanted: bool, now: Instant) -> bool {
+        wanted && self.sweep_pause.is_none_or(|until| now >= until)
+    }
+
+    fn expiry_is_due(&self, now_ms: u64) -> bool {
+        self.expires && self.expiry_ms.is_some_and(|ms| ms <= now_ms)
+    }
+
+    fn is_due(&self, sweep: bool, now: Instant, now_ms: u64) -> bool {
+        let is_past = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        let due = self.sweeps(sweep, now) || self.expiry_is_due(now_ms) || is_past(self.retention);
+        due && self.retry.is_none_or(|until| now >= until)
+    }
+
+    /// How long nothing is due, if nothing else happens; `None` is forever.
+    fn timeout(&self, sweep: bool, now: Instant, now_ms: u64) -> Option<Duration> {
+        /// The engine's time may run faster than the condition variable's, so waits are bounded.
+        const MAX_WAIT: Duration = Duration::from_secs(60);
+        let until = |at: Instant| at.saturating_duration_since(now);
+        if let Some(retry) = self.retry.filter(|retry| now < *retry) {
+            return Some(until(retry));
+        }
+        let expiry = self.expiry_ms.filter(|_| self.expires);
+        let expiry = expiry.map(|ms| Duration::from_millis(ms.saturating_sub(now_ms)).min(MAX_WAIT));
+        let pause = self.sweep_pause.filter(|_| sweep).map(until);
+        earlier(earlier(expiry, self.retention.map(until)), pause)
+    }
+
+    /// Leaves the disk to the writes that came while a step of sweeping took `took`.
+    fn pause_sweeping(&mut self, tasks: &MaintenanceTasks, took: Duration) {
+        let is_large = tasks.compactor.debt().is_ok_and(|debt| debt > LARGE_DEBT);
+        let pause = took * if is_large { PAUSE_FACTOR_LARGE_DEBT } else { PAUSE_FACTOR };
+        self.sweep_pause = Some(Instant::now() + pause.min(MAX_PAUSE));
+    }
+
     /// Runs a bounded step of each task that is due; returns whether sweeping is unfinished. A failed task
     /// does not prevent the others.
-    fn run_due(
-        &self,
-        tasks: &MaintenanceTasks,
-        sweep: bool,
-        next_expiry: &mut Option<u64>,
-        next_retention: &mut Option<Instant>,
-    ) -> Result<bool> {
+    fn run_due(&mut self, tasks: &MaintenanceTasks, sweep: bool) -> Result<bool> {
         let mut expired = Ok(());
-        if tasks.expire && next_expiry.is_some_and(|ms| ms <= tasks.time.now_ms()) {
-            expired = tasks.expire().map(|next| *next_expiry = next);
+        if self.expiry_is_due(tasks.time.now_ms()) {
+            expired = tasks.expire().map(|next| self.expiry_ms = next);
         }
-        let swept = if next_retention.is_some_and(|at| Instant::now() >= at) {
-            *next_retention = Some(Instant::now() + tasks.compaction_interval);
+        let swept = if self.retention.is_some_and(|at| Instant::now() >= at) {
+            self.retention = Some(Instant::now() + tasks.compaction_interval);
             tasks.raise_floor_by_age().map(|()| true)
         } else if sweep {
             tasks.compactor.step()

@@ -12,6 +12,8 @@
 //! refused until the repair has been run again.
 
 mod copy;
+mod old_database;
+mod place;
 mod replay;
 mod revisions;
 mod salvage;
@@ -19,12 +21,13 @@ mod salvage;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use rocksdb::{WriteBatch, DB};
 
 use self::copy::{KeyCopier, LastChange};
-use self::replay::SoundLog;
+use self::old_database::OldDatabase;
+use self::replay::SoundLogs;
 use self::revisions::Revisions;
 use crate::archive::Progress;
 use crate::directory::{self, DATABASE, REPAIRED, REPAIRING};
@@ -38,7 +41,7 @@ use crate::revision::Revision;
 use crate::store::{self, Changes, Family};
 use crate::view::{Logs, View};
 use crate::wal::{self, Tail};
-use crate::watermark::{self, WATERMARK};
+use crate::watermark::{self, Mark};
 
 /// The outcome of a repair or of a dry run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,12 +94,13 @@ pub fn repair(
     mut note: impl FnMut(String),
 ) -> Result<RepairReport> {
     let dir = dir.as_ref();
+    let (progress, note) = (&mut progress, &mut note);
     let database = dir.join(DATABASE);
     if !directory::repairable(dir)? {
         return Err(Error::Foreign { dir: dir.to_owned() });
     }
     let mut repaired = RepairReport::default();
-    if directory::kind(&database)?.is_some() && is_sound(dir, &mut progress, &mut note)? {
+    if directory::kind(&database)?.is_some() && is_sound(dir, progress, note)? {
         return Ok(repaired);
     }
     repaired.needed = true;
@@ -105,23 +109,46 @@ pub fn repair(
         note(format!("an earlier repair of {} did not finish", dir.display()));
         repaired.continued = true;
         if apply {
-            repaired.kept_in = Some(take_place(dir)?);
+            repaired.kept_in = Some(place::take_place(dir)?);
             drop(lock);
-            if !is_sound(dir, &mut progress, &mut note)? {
-                return Err(Error::Incomplete {
-                    dir: dir.to_owned(),
-                    path: database,
-                    reason: "the result of the unfinished repair is damaged",
-                });
+            if !is_sound(dir, progress, note)? {
+                let reason = "the result of the unfinished repair is damaged";
+                return Err(Error::Incomplete { dir: dir.to_owned(), path: database, reason });
             }
         }
         return Ok(repaired);
     }
     let _lock = lock.and_database(dir)?;
+    let mark = watermark::read(dir).ok().flatten();
+    let (old, changes) = read_old(dir, mark, &mut repaired, note)?;
+    let part = dir.join(REPAIRED_PART);
+    directory::remove_unfinished(&part)?;
+    // Dropped after the database in it.
+    let _unfinished = Unfinished(part.clone());
+    if apply {
+        // While the database is in place, `db.repaired` is left over from a killed repair.
+        directory::remove_unfinished(&dir.join(REPAIRED))?;
+    }
+    let new = apply.then(|| store::create_at(&part, &Options::new(dir).memory)).transpose()?;
+    let durable = mark.map_or(Revision::ZERO, |mark| mark.revision);
+    copy_sound(&old, new.as_ref(), changes, durable, &mut repaired, progress, note)?;
+    drop(old);
+    if let Some(new) = new {
+        drop(new);
+        repaired.kept_in = Some(place::replace_database(dir, &part)?);
+    }
+    Ok(repaired)
+}
 
+/// Opens what is left of the database, and reports what its logs lose.
+fn read_old(
+    dir: &Path,
+    mark: Option<Mark>,
+    repaired: &mut RepairReport,
+    note: &mut impl FnMut(String),
+) -> Result<(OldDatabase, DroppedChanges)> {
     let logs = recovery::read_logs(dir)?;
     // A truncated MANIFEST names tables that were replaced since, and not their replacements.
-    let mark = watermark::read(dir).ok().flatten();
     let manifest = recovery::torn_manifest(dir, mark);
     let asked = match &manifest {
         Ok(torn) => store::query_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
@@ -133,97 +160,60 @@ pub fn repair(
         Err(error) if error.is_failure_to_write() => return Err(error),
         Err(_) => query_tables(dir, &logs)?,
     };
-    let SoundLogs { kept, end, dropped, readable } = sound_logs(&logs, flushed, &mut repaired, &mut note)?;
-    let (torn, lost) = match manifest {
-        Ok(torn) => (torn, None),
-        Err(error) => (None, Some(error)),
-    };
-    let path = dir.join(REPAIRING);
-    directory::remove_unfinished(&path)?;
-    let view = View::at(path, &database, &Logs::Cut(&kept), torn.as_ref())?;
-    let options = Options::new(dir);
-    let sound = || {
-        let view = View::at(view.path().join(SOUND), &database, &Logs::Cut(&[]), None)?;
-        let db = store::open_sound_tables(view.path(), &options.memory)?;
-        replay::replay(&db, &kept, end)?;
-        Ok(SoundTables { db, _view: view })
-    };
-    let old = match lost.map_or_else(|| store::open_untracked(view.path(), &options.memory), Err) {
-        Ok(old) => Old::Whole(old),
-        Err(error @ Error::Incomplete { .. }) => {
-            note(format!("{error}: the tables are read without it"));
-            Old::SoundTables(sound()?, error)
-        }
-        Err(error @ Error::Rocks { .. }) if !error.is_failure_to_write() => {
-            note(format!("{error}: what is damaged is left out"));
-            Old::SoundTables(sound()?, error)
-        }
-        Err(error) => return Err(error),
-    };
+    let (sound, changes) = sound_logs(&logs, flushed, repaired, note)?;
+    Ok((OldDatabase::open(dir, manifest, sound, note)?, changes))
+}
 
-    let part = dir.join(REPAIRED_PART);
-    directory::remove_unfinished(&part)?;
-    // Dropped after the database in it.
-    let _unfinished = Unfinished(part.clone());
-    if apply {
-        // While the database is in place, `db.repaired` is left over from a killed repair.
-        directory::remove_unfinished(&dir.join(REPAIRED))?;
-    }
-    let new = apply.then(|| store::create_at(&part, &options.memory)).transpose()?;
+/// Copies the newest sound version of each key; counts only where there is no `new` database.
+fn copy_sound(
+    old: &OldDatabase,
+    new: Option<&DB>,
+    changes: DroppedChanges,
+    durable: Revision,
+    repaired: &mut RepairReport,
+    progress: &mut impl FnMut(Progress),
+    note: &mut impl FnMut(String),
+) -> Result<()> {
     let highest = highest_number(old.db());
-    let durable = mark.map_or(Revision::ZERO, |mark| mark.revision);
     let last = repaired.log_revisions.map_or(Revision::ZERO, |(_, last)| last).max(highest).max(durable);
-    let missing = revisions::missing(old.db(), &readable, last)?;
+    let missing = revisions::missing(old.db(), &changes.revisions, last)?;
     for (first, last) in &missing.all {
         note(format!("revisions {first} to {last} are missing completely"));
     }
     repaired.missing = missing.all;
     let mut copier = KeyCopier {
-        new: new.as_ref(),
+        new,
         batch: WriteBatch::default(),
-        repaired: &mut repaired,
-        dropped,
+        repaired,
+        dropped: changes.of_keys,
         last_unlogged: missing.last_unlogged,
         highest,
         done: 0,
-        progress: &mut progress,
-        note: &mut note,
+        progress,
+        note,
     };
-    match &old {
-        Old::Whole(db) => copier.whole(db, sound)?,
-        Old::SoundTables(tables, _) => copier.sound_tables(&tables.db)?,
+    match old.unreadable() {
+        None => copier.whole(old.db(), || old.open_sound_tables())?,
+        Some(_) => copier.sound_tables(old.db())?,
     }
     copier.count_dropped();
     if let Some((_, last)) = copier.repaired.log_revisions {
         copier.highest = copier.highest.max(last);
     }
     let found = copier.highest;
-    let nothing = match &old {
-        _ if copier.repaired.kept > 0 => None,
-        Old::SoundTables(_, error) => Some(error.clone()),
-        Old::Whole(_) if durable > found => Some(Error::LostCommits { dir: dir.to_owned(), found, durable }),
-        Old::Whole(_) => None,
-    };
-    if let Some(error) = nothing {
+    if copier.repaired.kept == 0 {
         // An empty store must not replace one that could still be recovered by other means.
-        return Err(error);
+        match old.unreadable() {
+            Some(error) => return Err(error.clone()),
+            None if durable > found => {
+                return Err(Error::LostCommits { dir: old.dir().to_owned(), found, durable });
+            }
+            None => {}
+        }
     }
     let revision = found.max(durable).beyond(SystemTime::now());
     copier.repaired.revision = revision;
-    copier.finish(revision)?;
-    drop(old);
-    drop(view);
-    let Some(new) = new else { return Ok(repaired) };
-    drop(new);
-
-    let finished = dir.join(REPAIRED);
-    let placed = directory::rename(&part, &finished).and_then(|()| take_place(dir));
-    if placed.is_err() && directory::has_entry(&database).unwrap_or(false) {
-        // The next repair starts over, and removes what is left of this one.
-        let _ = directory::remove_unfinished(&finished);
-    }
-    repaired.kept_in = Some(placed?);
-    Ok(repaired)
+    copier.finish(revision)
 }
 
 /// A database that is being built. Removed on drop unless it was renamed.
@@ -233,96 +223,6 @@ impl Drop for Unfinished {
     fn drop(&mut self) {
         // The next repair removes what is left.
         let _ = directory::remove_unfinished(&self.0);
-    }
-}
-
-/// Replaces the database by `db.repaired`. The old one is moved to a directory of its own, which is returned.
-/// If killed at any point, it can be called again.
-fn take_place(dir: &Path) -> Result<PathBuf> {
-    let aside = match directory::kind(&dir.join(DATABASE))? {
-        Some(_) => new_aside(dir)?,
-        // A killed repair has moved it already.
-        None => newest_aside(dir)?.map_or_else(|| new_aside(dir), Ok)?,
-    };
-    directory::create(&aside)?;
-    // The watermark belongs to the old database.
-    for name in [DATABASE, WATERMARK] {
-        let from = dir.join(name);
-        if directory::kind(&from)?.is_some() {
-            directory::make_link_absolute(&from)?;
-            directory::rename(&from, &aside.join(name))?;
-            directory::sync(dir)?;
-        }
-    }
-    directory::write_marker(dir)?;
-    directory::rename(&dir.join(REPAIRED), &dir.join(DATABASE))?;
-    Ok(aside)
-}
-
-/// Prefix of the directories to which old databases are moved.
-const ASIDE: &str = "repair-";
-
-/// A directory name that no repair has used.
-fn new_aside(dir: &Path) -> Result<PathBuf> {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let mut aside = dir.join(format!("{ASIDE}{seconds}"));
-    for number in 1u32.. {
-        let is_taken = |name| directory::has_entry(&aside.join(name));
-        if !is_taken(DATABASE)? && !is_taken(WATERMARK)? {
-            break;
-        }
-        // Two repairs within a second.
-        aside = dir.join(format!("{ASIDE}{seconds}-{number}"));
-    }
-    Ok(aside)
-}
-
-/// The directory to which a database was moved most recently.
-fn newest_aside(dir: &Path) -> Result<Option<PathBuf>> {
-    let io = |e| Error::io(format!("reading {}", dir.display()), e);
-    let mut newest = None;
-    for entry in fs::read_dir(dir).map_err(io)? {
-        let path = entry.map_err(io)?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(ASIDE));
-        let Some(name) = name else { continue };
-        let (seconds, number) = name.split_once('-').unwrap_or((name, "0"));
-        let (Ok(seconds), Ok(number)) = (seconds.parse::<u64>(), number.parse::<u32>()) else { continue };
-        if directory::has_entry(&path.join(DATABASE))? {
-            newest = newest.max(Some((seconds, number, path)));
-        }
-    }
-    Ok(newest.map(|(_, _, path)| path))
-}
-
-/// Directory, within a repair's view, of a second view from which RocksDB removes damaged tables.
-const SOUND: &str = "sound";
-
-/// The sound tables of a database, in a view of their own.
-struct SoundTables {
-    db: DB,
-    _view: View,
-}
-
-impl AsRef<DB> for SoundTables {
-    fn as_ref(&self) -> &DB {
-        &self.db
-    }
-}
-
-/// The database that is repaired.
-enum Old {
-    /// All tables can be opened.
-    Whole(DB),
-    /// They cannot, for this reason.
-    SoundTables(SoundTables, Error),
-}
-
-impl Old {
-    fn db(&self) -> &DB {
-        match self {
-            Old::Whole(db) => db,
-            Old::SoundTables(tables, _) => &tables.db,
-        }
     }
 }
 
@@ -356,27 +256,24 @@ fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnM
     }
 }
 
-/// The logs up to their first inconsistency.
-struct SoundLogs {
-    /// Logs, and the bytes of each.
-    kept: Vec<SoundLog>,
-    /// The sequence number after their last operation; none when they hold nothing.
-    end: Option<u64>,
-    /// Readable changes after them: the last change of each key.
-    dropped: BTreeMap<Vec<u8>, LastChange>,
+/// Readable changes in the parts of the logs that are dropped.
+#[derive(Default)]
+struct DroppedChanges {
+    /// The last change of each key.
+    of_keys: BTreeMap<Vec<u8>, LastChange>,
     /// Their revisions.
-    readable: Revisions,
+    revisions: Revisions,
 }
 
-/// The first log may begin within what is `flushed`, but not after it.
+/// The logs up to their first inconsistency, and what can be read after it. The first log may begin within what
+/// is `flushed`, but not after it.
 fn sound_logs(
     logs: &[Log],
     flushed: FlushState,
     repaired: &mut RepairReport,
     note: &mut impl FnMut(String),
-) -> Result<SoundLogs> {
-    let (mut kept, mut end, mut dropped, mut readable) =
-        (Vec::new(), None, BTreeMap::new(), Revisions::default());
+) -> Result<(SoundLogs, DroppedChanges)> {
+    let (mut kept, mut end, mut changes) = (Vec::new(), None, DroppedChanges::default());
     let mut next = None;
     let mut broken = false;
     for log in logs.iter().filter(|log| log.number >= flushed.oldest_log) {
@@ -400,7 +297,7 @@ fn sound_logs(
         let batches = wal::dropped_records(&bytes, sound);
         let entries: Vec<LogEntry> = batches.iter().flat_map(|batch| wal::entries(batch)).collect();
         let revisions = || entries.iter().map(|entry| entry.revision);
-        revisions().for_each(|revision| readable.add(revision));
+        revisions().for_each(|revision| changes.revisions.add(revision));
         let range = revisions().min().zip(revisions().max());
         repaired.log_bytes += log.bytes - sound;
         repaired.log_revisions = match (repaired.log_revisions, range) {
@@ -422,10 +319,10 @@ fn sound_logs(
             .flat_map(|entry| entry.operations.iter().map(|operation| (entry.revision, operation)))
         {
             let is_deleted = operation.kind == Kind::Tombstone;
-            dropped.insert(operation.key.to_vec(), LastChange { revision, is_deleted });
+            changes.of_keys.insert(operation.key.to_vec(), LastChange { revision, is_deleted });
         }
     }
-    Ok(SoundLogs { kept, end, dropped, readable })
+    Ok((SoundLogs { logs: kept, end }, changes))
 }
 
 /// The flush state according to the tables, for a MANIFEST that cannot be read: all families are flushed

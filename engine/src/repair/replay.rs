@@ -15,10 +15,15 @@ use crate::recovery::damaged;
 use crate::store::Family;
 use crate::wal::{self, Change};
 
-/// A log, and how many bytes of it are sound.
-pub(super) type SoundLog = (PathBuf, u64);
+/// The logs up to their first inconsistency.
+pub(super) struct SoundLogs {
+    /// Each log, and how many bytes of it are sound.
+    pub logs: Vec<(PathBuf, u64)>,
+    /// The sequence number after their last operation; none when they hold nothing.
+    pub end: Option<u64>,
+}
 
-/// Applies `logs`, which follow each other up to the sequence number `end`, to what the sound tables hold.
+/// Applies the logs to what the sound tables hold.
 ///
 /// Every key that they touch then has the state of its last operation, whatever the tables held, since
 /// nothing is newer than the logs. If the tables are newer than the end of the logs (because damaged logs
@@ -26,11 +31,11 @@ pub(super) type SoundLog = (PathBuf, u64);
 ///
 /// # Errors
 /// When a log cannot be read or holds what the engine does not write, or the database cannot be written.
-pub(super) fn replay(db: &DB, logs: &[SoundLog], end: Option<u64>) -> Result<()> {
-    if end.is_none_or(|end| end <= db.latest_sequence_number()) {
+pub(super) fn replay(db: &DB, sound: &SoundLogs) -> Result<()> {
+    if sound.end.is_none_or(|end| end <= db.latest_sequence_number()) {
         return Ok(());
     }
-    for (path, sound) in logs {
+    for (path, sound) in &sound.logs {
         let io = |error| Error::io(format!("reading {}", path.display()), error);
         let mut bytes = Vec::new();
         File::open(path).map_err(io)?.take(*sound).read_to_end(&mut bytes).map_err(io)?;
