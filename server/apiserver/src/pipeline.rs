@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use hyper::header::{HeaderValue, ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Accepted, Shape};
 use plinth_codec::schema;
 use smol_str::SmolStr;
 
 use crate::audit::{self, Recorder};
-use crate::authn::notices::{self, Notice};
+use crate::authn::Notice;
 use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authz::{Decision, RequestAttributes};
 use crate::context::Warnings;
@@ -330,12 +330,8 @@ async fn identify(
     request: &Request<RequestBody>,
     path: &str,
 ) -> (Result<Arc<User>, ApiError>, Vec<Notice>) {
-    let authentication = server.authenticator.authenticate(peer, request.headers(), path);
-    // Certificates produce no notices.
-    let (user, notices) = match request.headers().contains_key(AUTHORIZATION) {
-        true => notices::collect(authentication).await,
-        false => (authentication.await, Vec::new()),
-    };
+    let mut notices = Vec::new();
+    let user = server.authenticator.authenticate(peer, request.headers(), path, &mut notices).await;
     let user = user.map_err(|error| {
         tracing::debug!(%error, "unable to authenticate the request");
         ApiError::unauthorized()

@@ -19,7 +19,7 @@
 pub mod anonymous;
 pub mod bootstrap_token;
 pub mod impersonation;
-pub mod notices;
+mod notices;
 pub mod oidc;
 mod options;
 pub mod request_header;
@@ -43,6 +43,7 @@ use plinth_http::tls::TlsError;
 use plinth_storage::Store;
 
 pub use anonymous::Anonymous;
+pub use notices::Notice;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
 pub use trust::{ClusterAuthenticationInfo, TrustedProxy};
@@ -231,7 +232,8 @@ impl Authenticator {
         self.discovery.as_ref()
     }
 
-    /// Authenticates a request.
+    /// Authenticates a request; what its credentials are to be noted with is added to `notices`, also where
+    /// they are refused.
     ///
     /// # Errors
     /// [`AuthnError`]: the request is answered 401.
@@ -240,6 +242,7 @@ impl Authenticator {
         peer: &Peer,
         headers: &HeaderMap,
         path: &str,
+        notices: &mut Vec<Notice>,
     ) -> Result<Arc<User>, AuthnError> {
         let mut errors = Vec::new();
         if let Some(proxy) = &self.proxy {
@@ -255,14 +258,15 @@ impl Authenticator {
             Err(error) => errors.push(error),
         }
         if let Some(token) = bearer_token(headers) {
-            match Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences)).await {
+            match Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences, notices)).await {
                 Ok(authenticated) => return Ok(authenticated.user),
                 Err(error) => errors.push(error),
             }
         }
         let offered = match websocket::token(headers) {
             Ok(Some(token)) => {
-                let authenticated = Box::pin(self.tokens.authenticate(&token, &self.tokens.audiences)).await;
+                let audiences = &self.tokens.audiences;
+                let authenticated = Box::pin(self.tokens.authenticate(&token, audiences, notices)).await;
                 authenticated.map(|authenticated| Some(authenticated.user))
             }
             Ok(None) => Ok(None),
@@ -288,7 +292,8 @@ impl Authenticator {
         let audiences = if audiences.is_empty() { &self.tokens.audiences } else { audiences };
         // What follows a space is not part of the token, as in the header.
         let token = token.trim().split(' ').next().unwrap_or_default();
-        self.tokens.authenticate(token, audiences).await
+        // A review notes nothing: the token is not the request's.
+        self.tokens.authenticate(token, audiences, &mut Vec::new()).await
     }
 
     /// Invalidates cached objects that tokens are bound to, until the server stops.

@@ -8,6 +8,7 @@ use super::oidc::Issuers;
 use super::service_account::ServiceAccounts;
 use super::token_file::TokenFile;
 use super::webhook::TokenWebhook;
+use super::Notice;
 use super::{Authenticated, AuthnError};
 use plinth_api::user::User;
 
@@ -22,11 +23,16 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Authenticates a token for some audiences.
+    /// Authenticates a token for some audiences; see [`ServiceAccounts::authenticate`] for `notices`.
     ///
     /// # Errors
     /// The errors of authenticators that recognized the token, or [`AuthnError::InvalidToken`].
-    pub async fn authenticate(&self, token: &str, wanted: &[String]) -> Result<Authenticated, AuthnError> {
+    pub async fn authenticate(
+        &self,
+        token: &str,
+        wanted: &[String],
+        notices: &mut Vec<Notice>,
+    ) -> Result<Authenticated, AuthnError> {
         let mut errors: Vec<AuthnError> = Vec::new();
         // Authenticators without audiences authenticate for this server's own.
         let agnostic: Vec<String> = self.audiences.iter().filter(|a| wanted.contains(a)).cloned().collect();
@@ -35,7 +41,7 @@ impl Tokens {
         if let Some(user) = self.file.as_ref().filter(|_| ours).and_then(|file| file.authenticate(token)) {
             return Ok(agnostic(user));
         }
-        match self.accounts.authenticate(token, wanted).await {
+        match self.accounts.authenticate(token, wanted, notices).await {
             Ok(Some(authenticated)) => return Ok(authenticated),
             Ok(None) => {}
             Err(error) => errors.push(AuthnError::ServiceAccount(error)),

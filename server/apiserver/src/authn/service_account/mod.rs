@@ -20,8 +20,8 @@ use plinth_codec::error::quoted_list;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::notices::{self, Notice};
 use super::Authenticated;
+use super::Notice;
 use bindings::{Bindings, BoundKind, BoundObject};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
@@ -171,7 +171,8 @@ impl ServiceAccounts {
         self.bindings.watch().await;
     }
 
-    /// Authenticates a token for some audiences; `None` for tokens of other issuers.
+    /// Authenticates a token for some audiences; `None` for tokens of other issuers. What its use is to be
+    /// noted with is added to `notices`, also where it is refused.
     ///
     /// # Errors
     /// [`TokenError`].
@@ -179,6 +180,7 @@ impl ServiceAccounts {
         &self,
         token: &str,
         wanted: &[String],
+        notices: &mut Vec<Notice>,
     ) -> Result<Option<Authenticated>, TokenError> {
         let hash: [u8; 32] = Sha256::digest(token).into();
         let cached = self.verified_tokens.lock().get(&hash).cloned();
@@ -197,7 +199,7 @@ impl ServiceAccounts {
         }
         let now = jwt::now();
         verified.registered.check_time(now)?;
-        self.check_bindings(&verified, &hash, now).await?;
+        self.check_bindings(&verified, &hash, now, notices).await?;
         Ok(Some(Authenticated { user: verified.user.clone(), audiences }))
     }
 
@@ -276,7 +278,13 @@ impl ServiceAccounts {
         }
     }
 
-    async fn check_bindings(&self, token: &Verified, hash: &[u8; 32], now: i64) -> Result<(), TokenError> {
+    async fn check_bindings(
+        &self,
+        token: &Verified,
+        hash: &[u8; 32],
+        now: i64,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), TokenError> {
         let is_legacy = token.registered.iss == claims::LEGACY_ISSUER;
         if is_legacy && !self.settings.lookup {
             return Ok(());
@@ -301,7 +309,7 @@ impl ServiceAccounts {
             return Err(TokenError::AccountDeleted(name));
         }
         if let Some((name, secret)) = secret {
-            self.record_use(token, &account, name, &secret)?;
+            self.record_use(token, &account, name, &secret, notices)?;
         }
         if let Binding::Object(kind, reference) = &token.to {
             let bound = self.get(*kind, &token.namespace, &reference.name).await?;
@@ -326,11 +334,12 @@ impl ServiceAccounts {
         account: &BoundObject,
         secret_name: &str,
         secret: &BoundObject,
+        notices: &mut Vec<Notice>,
     ) -> Result<(), TokenError> {
         let namespace = &token.namespace;
         self.last_used.record(namespace, secret_name, &secret.uid, secret.last_used.as_deref());
         if secret.invalid_since.is_some() {
-            notices::add(Notice::Audit(INVALIDATED, format!("{secret_name}/{namespace}")));
+            notices.push(Notice::Audit(INVALIDATED, format!("{secret_name}/{namespace}")));
             return Err(TokenError::MarkedInvalid {
                 secret: format!("{namespace}/{secret_name}"),
                 account: format!("{namespace}/{}", token.account.name),
@@ -338,9 +347,9 @@ impl ServiceAccounts {
         }
         let automatic = account.secrets.iter().any(|listed| listed == secret_name);
         let kind = if automatic { AUTOMATIC } else { MANUAL };
-        notices::add(Notice::Audit(kind, secret_name.to_owned()));
+        notices.push(Notice::Audit(kind, secret_name.to_owned()));
         if automatic {
-            notices::add(Notice::Warning(PREFER_REQUESTED));
+            notices.push(Notice::Warning(PREFER_REQUESTED));
         }
         Ok(())
     }

@@ -85,7 +85,7 @@ impl World {
     }
 
     async fn ask(&self, token: &str) -> Result<Option<Authenticated>, TokenError> {
-        self.accounts.authenticate(token, &[AUDIENCE.to_owned()]).await
+        self.accounts.authenticate(token, &[AUDIENCE.to_owned()], &mut Vec::new()).await
     }
 
     /// A token with claims that the issuer would not issue.
