@@ -169,7 +169,8 @@ impl MaintenanceThread {
         }
     }
 
-    /// Notes the outcome of a run, and wakes those who wait for the end of sweeping; returns whether to go on.
+    /// Notes the outcome of a run, and wakes those who wait for the end of sweeping; returns whether to go
+    /// on.
     fn finish(&self, sweep: bool, outcome: Result<bool>) -> bool {
         let mut state = self.state.lock();
         state.sweeping = false;

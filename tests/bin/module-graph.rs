@@ -1,6 +1,6 @@
 //! Draws which module of a crate imports which, as SVG:
 //!
-//!     cargo run --release --package plinth-tests --bin module-graph -- server/apiserver/src TITLE > graph.svg
+//!     cargo run --release --package plinth-tests --bin module-graph -- SRC TITLE > graph.svg
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -190,8 +190,8 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The modules that a source file imports: what follows `crate::`, also in braces, and `super::` where that is
-/// the root. `depth` is how many modules lie between.
+/// The modules that a source file imports: what follows `crate::`, also in braces, and `super::` where that
+/// is the root. `depth` is how many modules lie between.
 fn imported(text: &str, depth: usize) -> BTreeSet<String> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();

@@ -265,8 +265,8 @@ struct DroppedChanges {
     revisions: Revisions,
 }
 
-/// The logs up to their first inconsistency, and what can be read after it. The first log may begin within what
-/// is `flushed`, but not after it.
+/// The logs up to their first inconsistency, and what can be read after it. The first log may begin within
+/// what is `flushed`, but not after it.
 fn sound_logs(
     logs: &[Log],
     flushed: FlushState,

@@ -1,12 +1,13 @@
 //! Tokens of service accounts in Secrets.
 
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use base64::Engine as _;
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Identity, Protocol};
 use plinth_tests::requests::{post, self_subject_review};
 use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{admin, claims, create_account, until_refused, whoami};
 
@@ -129,6 +130,25 @@ async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert!(warning.is_some_and(|text| text.contains("instead of auto-generated secret-based tokens")));
+    // So are those of browsers, whose token is a subprotocol.
+    let body = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+    let handshake = format!(
+        "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: plinth\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: \
+         base64url.bearer.authorization.k8s.io.{}, v4.example.com\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        URL_SAFE_NO_PAD.encode(&token),
+        body.len(),
+    );
+    let endpoint = server.endpoint().with_identity(Identity::Anonymous);
+    let mut stream = endpoint.stream(Protocol::Http1).await.expect("connection");
+    stream.write_all(handshake.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    while !answer.windows(4).any(|end| end == b"\r\n\r\n") {
+        assert_ne!(stream.read_buf(&mut answer).await.expect("read"), 0, "closed");
+    }
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 201") && answer.contains("\r\nwarning: "), "{answer}");
     // The label invalidates it, and removing the label makes it valid again.
     let label = |value: Value| {
         let labels =

@@ -65,8 +65,8 @@ impl ObjectBody<'_> {
     }
 }
 
-/// Reads and decodes a body of a built-in kind that is not the resource's own: that of a subresource. Warnings
-/// go to the request's.
+/// Reads and decodes a body of a built-in kind that is not the resource's own: that of a subresource.
+/// Warnings go to the request's.
 ///
 /// # Errors
 /// Those of [`ObjectBody::read`].
