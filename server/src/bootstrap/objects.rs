@@ -249,8 +249,8 @@ pub(super) async fn reconcile_object(
 }
 
 /// Handles an error for one of these objects at start. A first start fails. A later one continues, and
-/// [`start_reconciler`]'s controller retries: stored objects (a quota, a webhook whose backend is a pod, a damaged store
-/// after a repair) must not prevent the start of the server that is needed to change them.
+/// [`start_reconciler`]'s controller retries: stored objects (a quota, a webhook whose backend is a pod, a
+/// damaged store after a repair) must not prevent the start of the server that is needed to change them.
 ///
 /// # Errors
 /// At a first start, and when the storage has failed.
@@ -282,9 +282,9 @@ pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiErr
 /// Interval of reconciliation; that of upstream for the endpoints of its own Service.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired. If
-/// nothing has changed, a round reads each object once. Roles, bindings and priority classes are reconciled at
-/// start, as upstream does, and then until they are complete.
+/// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired.
+/// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are reconciled
+/// at start, as upstream does, and then until they are complete.
 pub fn start_reconciler(
     server: &Arc<Server>,
     listening: SocketAddr,

@@ -45,8 +45,8 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Starts the controller, which watches deletions of IPAddresses: from the revision at which [`restore`] began
-/// if it was run.
+/// Starts the controller, which watches deletions of IPAddresses: from the revision at which [`restore`]
+/// began if it was run.
 pub fn start(server: &Arc<Server>, restored: Option<Revision>) {
     reconciler::spawn(server, Allocations { server: server.clone(), restored: Mutex::new(restored) });
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A work queue, like client-go's: a key that is added while it waits is queued once; one that is added while
-/// it is processed is processed again afterwards, never twice concurrently. A key is either due or waits for a
-/// time.
+/// it is processed is processed again afterwards, never twice concurrently. A key is due, or waits for a time.
 ///
 /// Pure state without a clock or a lock of its own; its size is the number of distinct keys.
 #[derive(Debug)]
@@ -39,8 +38,8 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         Queue { pauses, items: HashMap::new(), ready: VecDeque::new(), later: BTreeSet::new() }
     }
 
-    /// Number of keys that are due and not processed yet. Those that wait are not counted: otherwise keys that
-    /// fail for as long as a user likes would keep others from being added.
+    /// Number of keys that are due and not processed yet. Those that wait are not counted: otherwise keys
+    /// that fail for as long as a user likes would keep others from being added.
     pub(super) fn due(&self) -> usize {
         self.ready.len()
     }

@@ -37,7 +37,7 @@ use plinth_apiserver::handlers::internal;
 use plinth_registry::custom::definition::{Names, RESOURCE};
 use plinth_registry::custom::naming::{self, Taken};
 use plinth_registry::key;
-use plinth_registry::CustomRows;
+use plinth_registry::{Current, CustomRows};
 
 /// The field manager of the definitions' status.
 const MANAGER: &str = "kube-apiserver";
@@ -116,7 +116,7 @@ impl Reconciler for Controller {
             }
             touched.insert(SmolStr::from(name));
         }
-        let concerned = definitions.sync(&self.server, &touched);
+        let concerned = definitions.sync(self.server.store.current_registry(), &touched);
         Ok(definitions.tasks(&concerned))
     }
 
@@ -146,13 +146,9 @@ impl Controller {
             Some((SmolStr::from(name), stored))
         };
         let (found, revision) = self.server.store.scan(range, pick).await?;
-        let present: BTreeSet<SmolStr> = found.iter().map(|(name, _)| name.clone()).collect();
-        let mut definitions = self.definitions.lock();
-        definitions.states.retain(|name, _| present.contains(name));
-        for (name, stored) in found {
-            definitions.put(&name, stored?);
-        }
-        definitions.sync(&self.server, &present);
+        let found = found.into_iter().map(|(name, stored)| Ok((name, stored?)));
+        let found = found.collect::<Result<_, ApiError>>()?;
+        self.definitions.lock().replace(self.server.store.current_registry(), found);
         Ok(revision)
     }
 
@@ -210,6 +206,19 @@ impl Definitions {
         names.into_iter().flat_map(tasks).collect()
     }
 
+    /// Replaces all definitions and publishes the registry.
+    fn replace(&mut self, registry: &Current, found: Vec<(SmolStr, StoredDefinition)>) {
+        // Those that were deleted meanwhile have changed, too.
+        let mut touched: BTreeSet<SmolStr> = self.states.keys().cloned().collect();
+        let present: BTreeSet<SmolStr> = found.iter().map(|(name, _)| name.clone()).collect();
+        self.states.retain(|name, _| present.contains(name));
+        touched.extend(present);
+        for (name, stored) in found {
+            self.put(&name, stored);
+        }
+        self.sync(registry, &touched);
+    }
+
     fn put(&mut self, name: &str, stored: StoredDefinition) {
         match self.states.get_mut(name) {
             Some(state) if state.stored.revision >= stored.revision => {}
@@ -220,7 +229,7 @@ impl Definitions {
 
     /// Accepts names, builds rows and publishes the registry; returns the definitions whose status may have
     /// changed.
-    fn sync(&mut self, server: &Server, touched: &BTreeSet<SmolStr>) -> BTreeSet<SmolStr> {
+    fn sync(&mut self, registry: &Current, touched: &BTreeSet<SmolStr>) -> BTreeSet<SmolStr> {
         // Another definition of the group may have waited for a name that is released.
         let group = |name: &SmolStr| name.split_once('.').map_or("", |(_, group)| group).to_owned();
         let groups: HashSet<String> = touched.iter().map(group).collect();
@@ -239,7 +248,7 @@ impl Definitions {
         if rows_changed {
             let rows: Vec<CustomRows> =
                 self.states.values().filter_map(|k| k.rows.as_ref()).map(|(_, rows)| rows.clone()).collect();
-            server.store.current_registry().publish(Arc::new(server.registry().with_custom(&rows)));
+            registry.publish(Arc::new(registry.snapshot().with_custom(&rows)));
         }
         concerned
     }
@@ -274,4 +283,23 @@ async fn update_status(
         Ok(definition)
     };
     internal::update(&cx, &transform).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_is_gone_after_a_reload_is_not_served() {
+        const CARS: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",
+            "names":{"plural":"cars","singular":"car","kind":"Car","listKind":"CarList"},
+            "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+        let (mut definitions, registry) = (Definitions::default(), Current::default());
+        let is_served = || registry.snapshot().get("example.com", "v1", "cars").is_some();
+        let cars = StoredDefinition::new(plinth_codec::json::parse(CARS.as_bytes()).unwrap(), Revision::ZERO);
+        definitions.replace(&registry, vec![("cars.example.com".into(), cars)]);
+        assert!(is_served());
+        definitions.replace(&registry, Vec::new());
+        assert!(!is_served());
+    }
 }
