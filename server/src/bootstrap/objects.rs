@@ -283,8 +283,8 @@ pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiErr
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired.
-/// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are reconciled
-/// at start, as upstream does, and then until they are complete.
+/// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are
+/// reconciled at start, as upstream does, and then until they are complete.
 pub fn start_reconciler(
     server: &Arc<Server>,
     listening: SocketAddr,

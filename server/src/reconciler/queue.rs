@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A work queue, like client-go's: a key that is added while it waits is queued once; one that is added while
-/// it is processed is processed again afterwards, never twice concurrently. A key is due, or waits for a time.
+/// it is processed is processed again afterwards, never twice concurrently. A key is due or waits for a time.
 ///
 /// Pure state without a clock or a lock of its own; its size is the number of distinct keys.
 #[derive(Debug)]
