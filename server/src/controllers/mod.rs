@@ -1,6 +1,6 @@
 //! Controllers that the API requires of a server alone.
 //!
-//! Each implements [`Reconciler`](crate::reconciler::Reconciler), whose loop watches the keys that concern it
+//! Each implements `Reconciler` (`server/src/reconciler/`), whose loop watches the keys that concern it
 //! with engine subscriptions. There is no polling except for retries. All end when the server stops.
 //!
 //! | controller | module |
