@@ -7,7 +7,7 @@
 //! | command line | [`cli`] |
 //! | first start: data directory, credentials, system objects | [`bootstrap`] |
 //! | admission plugins | [`admission`] |
-//! | controllers | [`controllers`], [`api_services`] |
+//! | controllers | [`controllers`], each run by the loop in `reconciler` |
 //!
 //! # In a program of your own
 //!
@@ -31,9 +31,9 @@
 //! ```
 
 pub mod admission;
-pub mod api_services;
 pub mod bootstrap;
 pub mod cli;
 pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;
+mod reconciler;

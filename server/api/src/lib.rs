@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`api_error`] | errors as clients see them: `metav1.Status` |
+//! | [`config_file`] | strict decoding of configuration files |
 //! | [`field`] | field errors and their paths |
 //! | [`conditions`] | `status.conditions` |
 //! | [`latency`] | latency of a request by layer |
@@ -21,6 +22,7 @@
 
 pub mod api_error;
 pub mod conditions;
+pub mod config_file;
 pub mod field;
 pub mod latency;
 pub mod metadata;

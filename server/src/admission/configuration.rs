@@ -7,13 +7,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plinth_codec::{yaml, Value};
+use plinth_codec::Value;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::Deserialize;
 
 use super::event_rate_limit::Limits;
 use super::image_policy::ImagePolicy;
 use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
 use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
+use plinth_api::config_file::{self, ConfigKind, DecodeError, Strictness};
 
 /// The plugins' configuration.
 #[derive(Debug, Default)]
@@ -37,12 +40,12 @@ pub enum ConfigurationError {
         source: std::io::Error,
     },
     /// The file is not a valid configuration.
-    #[error("{path}: {what}")]
-    Bad {
+    #[error("{path}: {source}")]
+    Decode {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
-        what: String,
+        /// The error, with its field.
+        source: DecodeError,
     },
     /// A plugin rejects its section.
     #[error("couldn't init admission plugin {plugin:?}: {what}")]
@@ -109,72 +112,69 @@ pub(crate) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<S
     Ok(settings)
 }
 
+const KIND: ConfigKind = ConfigKind {
+    kind: "AdmissionConfiguration",
+    versions: &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
+};
+
+/// The file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AdmissionConfiguration {
+    plugins: Vec<PluginEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PluginEntry {
+    name: String,
+    path: String,
+    /// Taken from the document, and decoded by its plugin.
+    #[serde(rename = "configuration")]
+    _configuration: IgnoredAny,
+}
+
 fn document(path: &Path) -> Result<Value, ConfigurationError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigurationError::File { path: path.to_owned(), source })?;
-    let bad = |what: String| ConfigurationError::Bad { path: path.to_owned(), what };
-    yaml::to_value(&text).map(|(document, _)| document).map_err(|error| bad(error.to_string()))
+    let bad = |source| ConfigurationError::Decode { path: path.to_owned(), source };
+    config_file::parse(&text, Strictness::Strict).map_err(bad)
 }
 
 /// The sections of a file by plugin name.
 fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
-    let config = document(path)?;
-    let bad = |what: &str| ConfigurationError::Bad { path: path.to_owned(), what: what.to_owned() };
-    let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
-    if text("kind").is_empty() {
-        let old = WITHOUT_KIND.into_iter().filter(|(member, _)| config.get(member).is_some());
-        let parts: Vec<(String, Value)> =
-            old.map(|(_, plugin)| (plugin.to_owned(), config.clone())).collect();
+    let tree = document(path)?;
+    let bad = |source| ConfigurationError::Decode { path: path.to_owned(), source };
+    if tree.str_at(&["kind"]).unwrap_or_default().is_empty() {
+        let old = WITHOUT_KIND.into_iter().filter(|(member, _)| tree.get(member).is_some());
+        let parts: Vec<(String, Value)> = old.map(|(_, plugin)| (plugin.to_owned(), tree.clone())).collect();
         return match parts.is_empty() {
-            true => Err(bad("Object 'Kind' is missing")),
+            true => Err(bad(DecodeError::Invalid("Object 'Kind' is missing".to_owned()))),
             false => Ok(parts),
         };
     }
-    const VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
-    if text("kind") != "AdmissionConfiguration" || !VERSIONS.contains(&text("apiVersion")) {
-        return Err(bad("not an AdmissionConfiguration of apiserver.config.k8s.io/v1"));
-    }
-    check_members(&config, &["apiVersion", "kind", "plugins"], "").map_err(|what| bad(&what))?;
+    let config: AdmissionConfiguration =
+        config_file::decode_tree(&tree, KIND, Strictness::Strict).map_err(bad)?;
+    let given = tree.get("plugins").and_then(Value::as_array).unwrap_or_default();
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut parts = Vec::new();
-    for (i, plugin) in config.get("plugins").and_then(Value::as_array).unwrap_or_default().iter().enumerate()
-    {
-        check_members(plugin, &["name", "path", "configuration"], &format!("plugins[{i}]"))
-            .map_err(|what| bad(&what))?;
-        let name = plugin.str_at(&["name"]).unwrap_or_default().to_owned();
-        let there = plugin.get("configuration").filter(|part| !part.is_null());
-        let part = match (there, plugin.str_at(&["path"]).unwrap_or_default()) {
-            (Some(part), _) => part.clone(),
-            (None, "") => continue,
-            (None, file) => document(&folder.join(file))?,
+    for (plugin, given) in config.plugins.into_iter().zip(given) {
+        let part = match given.get("configuration").filter(|part| !part.is_null()) {
+            Some(part) => part.clone(),
+            None if plugin.path.is_empty() => continue,
+            None => document(&folder.join(plugin.path))?,
         };
         // The first section of a plugin is used.
-        if !parts.iter().any(|(other, _)| *other == name) {
-            parts.push((name, part));
+        if !parts.iter().any(|(other, _)| *other == plugin.name) {
+            parts.push((plugin.name, part));
         }
     }
     Ok(parts)
 }
 
-/// Rejects unknown members.
-pub(super) fn check_members(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
-    let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
-    let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
-    match members.keys().find(|key| !known.contains(&key.as_str())) {
-        Some(key) => Err(format!("unknown field \"{prefix}{key}\"")),
-        None => Ok(()),
-    }
-}
-
-/// Checks kind, version and members of a section.
-pub(super) fn expect(part: &Value, kind: &str, versions: &[&str], members: &[&str]) -> Result<(), String> {
-    let text = |key: &str| part.str_at(&[key]).unwrap_or_default();
-    if text("kind") != kind || !versions.contains(&text("apiVersion")) {
-        let (found, version) = (text("kind"), text("apiVersion"));
-        return Err(format!("no kind {found:?} is registered for version {version:?}"));
-    }
-    let known: Vec<&str> = ["apiVersion", "kind"].into_iter().chain(members.iter().copied()).collect();
-    check_members(part, &known, "")
+/// Decodes a plugin's section.
+pub(super) fn decode_section<T: DeserializeOwned>(part: &Value, kind: ConfigKind) -> Result<T, String> {
+    config_file::decode_tree(part, kind, Strictness::Strict).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -206,8 +206,8 @@ mod tests {
                 &["ResourceQuota"],
                 Some("couldn't init admission plugin \"ResourceQuota\": it takes no configuration here"),
             ),
-            (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: unknown field \"plugins[0].nam\"")),
-            ("kind: X".into(), &[], Some("DIR/admission.yaml: not an AdmissionConfiguration of apiserver.config.k8s.io/v1")),
+            (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: strict decoding error: unknown field \"plugins[0].nam\"")),
+            ("kind: X".into(), &[], Some("DIR/admission.yaml: no kind \"X\" is registered for version \"\"; expected AdmissionConfiguration of apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1")),
             ("a: b".into(), &[], Some("DIR/admission.yaml: Object 'Kind' is missing")),
             (
                 of("[]"),
@@ -218,7 +218,7 @@ mod tests {
             (
                 of("[{name: PodSecurity, configuration: {apiVersion: v1, kind: X}}]"),
                 &["PodSecurity"],
-                Some("couldn't init admission plugin \"PodSecurity\": no kind \"X\" is registered for version \"v1\""),
+                Some("couldn't init admission plugin \"PodSecurity\": no kind \"X\" is registered for version \"v1\"; expected PodSecurityConfiguration of pod-security.admission.config.k8s.io/v1 or pod-security.admission.config.k8s.io/v1beta1 or pod-security.admission.config.k8s.io/v1alpha1"),
             ),
         ];
         for (text, plugins, error) in rows {

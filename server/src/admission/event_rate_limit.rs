@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use plinth_codec::Value;
+use serde::Deserialize;
 
-use super::configuration::{check_members, expect};
+use super::configuration::decode_section;
 use super::Call;
 use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::config_file::ConfigKind;
 use plinth_api::field;
 
 pub(super) const NAME: &str = "EventRateLimit";
@@ -116,6 +118,25 @@ impl Limit {
     }
 }
 
+const KIND: ConfigKind =
+    ConfigKind { kind: "Configuration", versions: &["eventratelimit.admission.k8s.io/v1alpha1"] };
+
+/// The section of the configuration file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Configuration {
+    limits: Vec<LimitEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LimitEntry {
+    r#type: String,
+    qps: i32,
+    burst: i32,
+    cache_size: i32,
+}
+
 /// The configured limits.
 #[derive(Debug, Default)]
 pub(super) struct Limits(Vec<Limit>);
@@ -126,15 +147,18 @@ impl Limits {
     /// # Errors
     /// Another kind, unknown members, no limit, limits that allow nothing.
     pub(super) fn read(part: &Value) -> Result<Limits, String> {
-        const GROUP: &str = "eventratelimit.admission.k8s.io/v1alpha1";
-        if !part.is_null() {
-            expect(part, "Configuration", &[GROUP], &["limits"])?;
-        }
-        let given = part.get("limits").and_then(Value::as_array).unwrap_or_default();
-        if given.is_empty() {
+        let config: Configuration =
+            if part.is_null() { Configuration::default() } else { decode_section(part, KIND)? };
+        if config.limits.is_empty() {
             return Err("limits: Invalid value: null: must not be empty".to_owned());
         }
-        given.iter().enumerate().map(|(i, limit)| limit_of(limit, i)).collect::<Result<_, _>>().map(Limits)
+        config
+            .limits
+            .iter()
+            .enumerate()
+            .map(|(i, entry)| limit_of(entry, i))
+            .collect::<Result<_, _>>()
+            .map(Limits)
     }
 
     /// The limits that are exceeded; empty when the event is allowed.
@@ -150,28 +174,25 @@ impl Limits {
     }
 }
 
-fn limit_of(limit: &Value, i: usize) -> Result<Limit, String> {
+fn limit_of(entry: &LimitEntry, i: usize) -> Result<Limit, String> {
     let at = format!("limits[{i}]");
-    check_members(limit, &["type", "qps", "burst", "cacheSize"], &at)?;
-    let number = |key: &str| limit.get(key).and_then(Value::as_int).unwrap_or(0);
-    let given = limit.str_at(&["type"]).unwrap_or_default();
+    let given = entry.r#type.as_str();
     let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == given) else {
         let names = ["Namespace", "Server", "SourceAndObject", "User"];
         let error = field::not_supported(format!("{at}.type"), given, &names);
         return Err(format!("{}: {}", error.field, error.message));
     };
-    for key in ["burst", "qps"] {
-        let given = number(key);
+    for (key, given) in [("burst", entry.burst), ("qps", entry.qps)] {
         if given <= 0 {
             return Err(format!("{at}.{key}: Invalid value: {given}: must be positive"));
         }
     }
-    let most = match number("cacheSize") {
+    let most = match entry.cache_size {
         0 => BUCKETS,
         given => usize::try_from(given)
             .map_err(|_| format!("{at}.cacheSize: Invalid value: {given}: must not be negative"))?,
     };
-    let (rate, burst) = (number("qps") as f64, number("burst") as f64);
+    let (rate, burst) = (f64::from(entry.qps), f64::from(entry.burst));
     Ok(Limit { kind, rate, burst, most, buckets: Mutex::default() })
 }
 
@@ -255,7 +276,7 @@ mod tests {
             (r#"[{"type":"User","qps":1}]"#, "limits[0].burst: Invalid value: 0: must be positive"),
             (r#"[{"type":"User","qps":-1,"burst":1}]"#, "limits[0].qps: Invalid value: -1: must be positive"),
             (r#"[{"type":"User","qps":1,"burst":1,"cacheSize":-1}]"#, "limits[0].cacheSize: Invalid value: -1: must not be negative"),
-            (r#"[{"type":"User","qp":1}]"#, "unknown field \"limits[0].qp\""),
+            (r#"[{"type":"User","qp":1}]"#, "strict decoding error: unknown field \"limits[0].qp\""),
         ];
         for (list, error) in rows {
             assert_eq!(limits(list).unwrap_err(), error, "{list}");

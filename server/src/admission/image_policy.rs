@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::{json, tree, Value};
+use serde::Deserialize;
 
-use super::configuration::check_members;
 use super::Call;
 use plinth_api::api_error::ApiError;
+use plinth_api::config_file::{self, Strictness};
 use plinth_apiserver::egress::Service;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
@@ -32,6 +33,19 @@ pub(crate) struct Answer {
     pub(crate) allowed: bool,
     reason: String,
     annotations: Vec<(String, String)>,
+}
+
+/// The member `imagePolicy` of the configuration.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ImagePolicyEntry {
+    kube_config_file: String,
+    #[serde(rename = "allowTTL")]
+    allow_ttl: i64,
+    #[serde(rename = "denyTTL")]
+    deny_ttl: i64,
+    retry_backoff: i64,
+    default_allow: bool,
 }
 
 /// The webhook and its cached responses. The lock is held for a lookup or an insertion.
@@ -76,24 +90,22 @@ impl ImagePolicy {
     /// Unknown members, durations out of range, an invalid kubeconfig.
     pub(super) fn read(part: &Value) -> Result<ImagePolicy, String> {
         const HALF_AN_HOUR: Duration = Duration::from_secs(30 * 60);
-        const MEMBERS: &[&str] = &["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
-        let nothing = Value::object();
-        let config = part.get("imagePolicy").unwrap_or(&nothing);
-        check_members(config, MEMBERS, "imagePolicy")?;
-        let number = |key: &str| config.get(key).and_then(Value::as_int).unwrap_or(0);
+        let config = part.get("imagePolicy").unwrap_or(&Value::Null);
+        let config: ImagePolicyEntry = config_file::decode_part(config, Strictness::Strict)
+            .map_err(|error| format!("imagePolicy: {error}"))?;
         let second = Duration::from_secs(1);
-        let seconds = |key: &str, default: u64| {
-            time(number(key), second, Duration::from_secs(default), (second, HALF_AN_HOUR))
+        let seconds = |given: i64, default: u64| {
+            time(given, second, Duration::from_secs(default), (second, HALF_AN_HOUR))
         };
         let (milli, minutes) = (Duration::from_millis(1), Duration::from_secs(300));
-        let pause = time(number("retryBackoff"), milli, Duration::from_millis(500), (milli, minutes))?;
-        let file = Path::new(config.str_at(&["kubeConfigFile"]).unwrap_or_default());
+        let pause = time(config.retry_backoff, milli, Duration::from_millis(500), (milli, minutes))?;
+        let file = Path::new(&config.kube_config_file);
         let service = Service::from_kubeconfig(file, TIMEOUT).map_err(|error| error.to_string())?;
         Ok(ImagePolicy {
             service: service.with_backoff(pause),
-            allow: seconds("allowTTL", 300)?,
-            deny: seconds("denyTTL", 30)?,
-            default_allow: config.get("defaultAllow").and_then(Value::as_bool).unwrap_or(false),
+            allow: seconds(config.allow_ttl, 300)?,
+            deny: seconds(config.deny_ttl, 30)?,
+            default_allow: config.default_allow,
             cache: Mutex::default(),
         })
     }

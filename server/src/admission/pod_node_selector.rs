@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use plinth_codec::{names, Value};
+use serde::Deserialize;
 
 use super::{namespace_of, Call};
 use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::config_file::{self, Strictness};
 use plinth_api::metadata;
 
 pub(super) const NAME: &str = "PodNodeSelector";
@@ -17,6 +19,14 @@ const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = BTreeMap<String, String>;
+
+/// The configuration.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PluginConfig {
+    #[serde(rename = "podNodeSelectorPluginConfig")]
+    selectors: BTreeMap<String, String>,
+}
 
 /// Configured selectors: the default, and by namespace the selectors that its pods may have.
 #[derive(Debug, Default)]
@@ -28,13 +38,9 @@ impl Selectors {
     /// # Errors
     /// Entries that are not strings.
     pub(super) fn read(part: &Value) -> Result<Selectors, String> {
-        let entries = part.get("podNodeSelectorPluginConfig").and_then(Value::as_object);
-        let text = |(key, value): (&_, &Value)| match value.as_str() {
-            Some(text) => Ok((String::clone(key), text.to_owned())),
-            None => Err(format!("podNodeSelectorPluginConfig.{key}: must be a string")),
-        };
-        let all = entries.into_iter().flat_map(|entries| entries.iter());
-        all.map(|(key, value)| text((&key.to_string(), value))).collect::<Result<_, _>>().map(Selectors)
+        // Other members are ignored, as upstream does.
+        let config = config_file::decode_part(part, Strictness::Lenient);
+        config.map(|PluginConfig { selectors }| Selectors(selectors)).map_err(|error| error.to_string())
     }
 
     fn get(&self, key: &str) -> Result<Labels, ApiError> {

@@ -4,16 +4,32 @@
 //! Upstream: kubernetes `plugin/pkg/admission/podtolerationrestriction`, `pkg/util/tolerations`.
 
 use plinth_codec::{json, tree, Value};
+use serde::de::IgnoredAny;
+use serde::Deserialize;
 
-use super::configuration::expect;
+use super::configuration::decode_section;
 use super::{namespace_of, Call, Operation};
 use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::config_file::ConfigKind;
 use plinth_kinds::quality_of_service;
 use plinth_kinds::validate_tolerations;
 
 pub(super) const NAME: &str = "PodTolerationRestriction";
 const DEFAULT: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
 const ALLOWED: &str = "scheduler.alpha.kubernetes.io/tolerationsWhitelist";
+
+const KIND: ConfigKind =
+    ConfigKind { kind: "Configuration", versions: &["podtolerationrestriction.admission.k8s.io/v1alpha1"] };
+
+/// The section of the configuration file; its tolerations are those of pods, and validated as such.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Configuration {
+    #[serde(rename = "default")]
+    _default: Vec<IgnoredAny>,
+    #[serde(rename = "whitelist")]
+    _whitelist: Vec<IgnoredAny>,
+}
 
 /// Tolerations of namespaces without annotations.
 #[derive(Debug, Default)]
@@ -30,8 +46,7 @@ impl Tolerations {
     /// # Errors
     /// Another kind, unknown members, invalid tolerations.
     pub(super) fn read(part: &Value) -> Result<Tolerations, String> {
-        const GROUP: &str = "podtolerationrestriction.admission.k8s.io/v1alpha1";
-        expect(part, "Configuration", &[GROUP], &["default", "whitelist"])?;
+        decode_section::<Configuration>(part, KIND)?;
         let list = |key: &str| {
             let given = part.get(key).and_then(Value::as_array).unwrap_or_default();
             let mut errors = Vec::new();

@@ -11,6 +11,6 @@ mod trust;
 pub use datadir::{DataDir, DataDirError, Stage};
 pub use objects::{
     ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, run_reconciler, tolerate,
+    ensure_token_tracking, start_reconciler, tolerate,
 };
 pub use trust::ensure_trust;

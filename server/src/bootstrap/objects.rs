@@ -9,11 +9,12 @@ use plinth_codec::{tree, Value};
 
 use super::rbac;
 use super::trust::ensure_trust;
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 
 /// The namespaces that upstream creates.
@@ -248,8 +249,8 @@ pub(super) async fn reconcile_object(
 }
 
 /// Handles an error for one of these objects at start. A first start fails. A later one continues, and
-/// [`run_reconciler`] retries: stored objects (a quota, a webhook whose backend is a pod, a damaged store
-/// after a repair) must not prevent the start of the server that is needed to change them.
+/// [`start_reconciler`]'s controller retries: stored objects (a quota, a webhook whose backend is a pod, a
+/// damaged store after a repair) must not prevent the start of the server that is needed to change them.
 ///
 /// # Errors
 /// At a first start, and when the storage has failed.
@@ -281,43 +282,60 @@ pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiErr
 /// Interval of reconciliation; that of upstream for the endpoints of its own Service.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Reconciles the system objects, so that deleted ones are recreated and changed ones repaired. If nothing
-/// has changed, a round reads each object once. Roles, bindings and priority classes are reconciled at start,
-/// as upstream does, and then until they are complete.
-pub async fn run_reconciler(
+/// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired.
+/// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are
+/// reconciled at start, as upstream does, and then until they are complete.
+pub fn start_reconciler(
+    server: &Arc<Server>,
+    listening: SocketAddr,
+    trust: ClusterAuthenticationInfo,
+    has_classes_and_roles: bool,
+) {
+    let server = server.clone();
+    reconciler::spawn(&server.clone(), SystemObjects { server, listening, trust, has_classes_and_roles });
+}
+
+/// The controller.
+struct SystemObjects {
     server: Arc<Server>,
     listening: SocketAddr,
     trust: ClusterAuthenticationInfo,
-    mut has_classes_and_roles: bool,
-) {
-    loop {
-        tokio::time::sleep(PERIOD).await;
-        if !has_classes_and_roles {
-            match ensure_classes_and_roles(&server).await {
-                Ok(()) => has_classes_and_roles = true,
-                Err(error) => {
-                    end_if_over().await;
-                    tracing::warn!(%error, "failed to create priority classes and roles");
-                }
-            }
-        }
-        if let Err(error) = reconcile_all(&server, listening, &trust).await {
-            end_if_over().await;
-            tracing::warn!(%error, "failed to reconcile system objects");
-        }
-    }
+    /// Whether these were complete at the start.
+    has_classes_and_roles: bool,
 }
 
-async fn reconcile_all(
-    server: &Arc<Server>,
-    listening: SocketAddr,
-    trust: &ClusterAuthenticationInfo,
-) -> Result<(), ApiError> {
-    ensure_system_namespaces(server).await?;
-    ensure_token_tracking(server).await?;
-    ensure_trust(server, trust).await?;
-    ensure_service_cidr(server).await?;
-    ensure_kubernetes_service(server, listening).await
+/// A task of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Task {
+    ClassesAndRoles,
+    Others,
+}
+
+impl Reconciler for SystemObjects {
+    type Key = Task;
+
+    fn settings(&self) -> Settings {
+        Settings { name: "system-objects", workers: 1, retry: (PERIOD, PERIOD), gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Task>, ApiError> {
+        let incomplete = (!self.has_classes_and_roles).then_some(Task::ClassesAndRoles);
+        Ok(Start::new(incomplete.into_iter().chain([Task::Others])))
+    }
+
+    async fn reconcile(&self, task: Task) -> Result<Action, ApiError> {
+        let server = &self.server;
+        if task == Task::ClassesAndRoles {
+            ensure_classes_and_roles(server).await?;
+            return Ok(Action::AwaitChange);
+        }
+        ensure_system_namespaces(server).await?;
+        ensure_token_tracking(server).await?;
+        ensure_trust(server, &self.trust).await?;
+        ensure_service_cidr(server).await?;
+        ensure_kubernetes_service(server, self.listening).await?;
+        Ok(Action::RequeueAfter(PERIOD))
+    }
 }
 
 /// The address at which others reach this server: the bind address, or, if that is unspecified, this

@@ -16,7 +16,6 @@ use tokio_util::task::TaskTracker;
 
 use super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
-use crate::api_services;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
@@ -386,7 +385,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     });
     let follower = server.clone();
     server.spawn(async move { follower.authenticator.watch_bound_objects().await });
-    server.spawn(controllers::token_use::run(server.clone()));
+    controllers::token_use::start(&server);
     let mut watched = authn::watched_files(&server.authenticator, &options.authentication);
     watched.extend(authz::watched_files(&server.authorizer, &options.authorization));
     watched
@@ -405,16 +404,16 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     let before = server.store.engine().current_revision();
     let is_restored =
         tolerate("an allocation of a Service", controllers::allocations::restore(&server).await)?;
-    server.spawn(controllers::allocations::run(server.clone(), is_restored.then_some(before)));
+    controllers::allocations::start(&server, is_restored.then_some(before));
     tolerate("Service default/kubernetes", ensure_kubernetes_service(&server, advertised).await)?;
-    api_services::start(&server);
+    controllers::api_services::start(&server);
     let tracking = ensure_token_tracking(&server).await;
     tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
     tolerate("ServiceCIDR kubernetes", ensure_service_cidr(&server).await)?;
     let trust = options.authentication.trust(&pki.ca_cert());
     let trusted = ensure_trust(&server, &trust).await;
     tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
-    server.spawn(bootstrap::run_reconciler(server.clone(), advertised, trust, has_classes_and_roles));
+    bootstrap::start_reconciler(&server, advertised, trust, has_classes_and_roles);
     let root_ca = read_text(pki.ca_cert())?;
     let signing = controllers::SigningOptions {
         certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),

@@ -3,15 +3,16 @@
 //! Upstream: kubernetes `pkg/controller/clusterroleaggregation`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{json, Value};
-use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Entry, Event, EventKind};
 use smol_str::SmolStr;
 
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authz::rbac::rules::PolicyRule;
@@ -21,10 +22,10 @@ use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 
-/// The field manager of aggregated rules.
-const MANAGER: &str = "clusterrole-aggregation-controller";
-/// Delay before a restart after an error.
-const RETRY: Duration = Duration::from_secs(5);
+/// The controller's name, and the field manager of aggregated rules.
+pub(super) const NAME: &str = "clusterrole-aggregation-controller";
+/// First and longest delay before a role is retried.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 /// The relevant fields of a cluster role.
 #[derive(Debug)]
@@ -37,43 +38,64 @@ struct Role {
 
 type Roles = BTreeMap<SmolStr, Role>;
 
-/// Keeps aggregated roles up to date; restarts from the current state when the feed fails.
-pub(super) async fn run(server: Arc<Server>) {
-    super::run_with_restarts("clusterrole-aggregation-controller", RETRY, || watch(&server)).await;
+/// The controller; its keys are the names of aggregated roles.
+pub(super) struct Aggregation {
+    server: Arc<Server>,
+    prefix: String,
+    /// All cluster roles, as of the feed's position.
+    roles: Mutex<Roles>,
 }
 
-async fn watch(server: &Arc<Server>) -> Result<Infallible, ApiError> {
-    let prefix = key::resource_prefix(GROUP, "clusterroles");
-    let (mut roles, revision) = read(server, &prefix).await?;
-    let range = key::range(prefix.as_bytes());
-    let mut feed = server.store.engine().subscribe(Subscribe::new(range).after(revision))?;
-    loop {
-        for (name, rules) in outdated(&roles) {
-            aggregate(server, &name, rules).await?;
-        }
-        let Feed::Events(events) = feed.next().await? else { continue };
-        for event in events.iter() {
-            let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
+impl Aggregation {
+    pub(super) fn new(server: &Arc<Server>) -> Aggregation {
+        let prefix = key::resource_prefix(GROUP, "clusterroles");
+        Aggregation { server: server.clone(), prefix, roles: Mutex::default() }
+    }
+}
+
+impl Reconciler for Aggregation {
+    type Key = SmolStr;
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: 1, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<SmolStr>, ApiError> {
+        let prefix = self.prefix.clone();
+        let pick = move |entry: &Entry<'_>| {
+            let (_, name) = key::split(&prefix, false, entry.key)?;
+            Some((SmolStr::new(name), entry.to_record()))
+        };
+        let (values, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let role = |(name, record)| Ok((name, role(&self.server.store.fetched(record)?.value)?));
+        let roles = values.into_iter().map(role).collect::<Result<Roles, ApiError>>()?;
+        let outdated = outdated(&roles);
+        *self.roles.lock() = roles;
+        Start::new(outdated).watch(&self.server, &self.prefix, revision)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<SmolStr>, ApiError> {
+        let mut roles = self.roles.lock();
+        for event in events {
+            let Some((_, name)) = key::split(&self.prefix, false, &event.key) else { continue };
             match &event.kind {
                 EventKind::Put { value, .. } => {
-                    roles.insert(name.into(), role(&server.store.open(&event.key, value)?)?)
+                    let value = self.server.store.open(&event.key, value)?;
+                    roles.insert(name.into(), role(&value)?)
                 }
                 EventKind::Delete => roles.remove(name),
             };
         }
+        Ok(outdated(&roles))
     }
-}
 
-async fn read(server: &Server, prefix: &str) -> Result<(Roles, Revision), ApiError> {
-    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
-    let pick = move |entry: &Entry<'_>| {
-        let (_, name) = key::split(&prefix, false, entry.key)?;
-        Some((SmolStr::new(name), entry.to_record()))
-    };
-    let (values, revision) = server.store.scan(range, pick).await?;
-    let roles =
-        values.into_iter().map(|(name, record)| Ok((name, role(&server.store.fetched(record)?.value)?)));
-    Ok((roles.collect::<Result<_, ApiError>>()?, revision))
+    async fn reconcile(&self, name: SmolStr) -> Result<Action, ApiError> {
+        let rules = desired_rules(&self.roles.lock(), &name);
+        if let Some(rules) = rules {
+            aggregate(&self.server, &name, rules).await?;
+        }
+        Ok(Action::AwaitChange)
+    }
 }
 
 fn role(value: &[u8]) -> Result<Role, ApiError> {
@@ -91,36 +113,35 @@ fn selectors(object: &Value) -> Option<Vec<LabelSelector>> {
     Some(list.iter().map(read).collect())
 }
 
-/// The aggregated roles whose rules are outdated, with the desired rules.
-fn outdated(roles: &Roles) -> Vec<(SmolStr, Vec<PolicyRule>)> {
-    let mut out = Vec::new();
-    for (name, role) in roles {
-        let Some(selectors) = &role.selectors else { continue };
-        let (mut rules, mut seen): (Vec<PolicyRule>, _) = (Vec::new(), HashSet::new());
-        for selector in selectors {
-            let labels = |other: &Role| {
-                selector.matches_sorted(other.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
-            };
-            for (_, other) in roles.iter().filter(|(other, role)| *other != name && labels(role)) {
-                for rule in &other.rules {
-                    if seen.insert(rule) {
-                        rules.push(rule.clone());
-                    }
+/// The aggregated roles whose rules are outdated.
+fn outdated(roles: &Roles) -> Vec<SmolStr> {
+    roles.keys().filter(|name| desired_rules(roles, name).is_some()).cloned().collect()
+}
+
+/// The desired rules of an aggregated role, if its rules are outdated.
+fn desired_rules(roles: &Roles, name: &str) -> Option<Vec<PolicyRule>> {
+    let role = roles.get(name)?;
+    let (mut rules, mut seen): (Vec<PolicyRule>, _) = (Vec::new(), HashSet::new());
+    for selector in role.selectors.as_ref()? {
+        let selects = |other: &Role| {
+            selector.matches_sorted(other.labels.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+        };
+        for (_, other) in roles.iter().filter(|(other, role)| *other != name && selects(role)) {
+            for rule in &other.rules {
+                if seen.insert(rule) {
+                    rules.push(rule.clone());
                 }
             }
         }
-        if rules != role.rules {
-            out.push((name.clone(), rules));
-        }
     }
-    out
+    (rules != role.rules).then_some(rules)
 }
 
 /// Writes the rules of an aggregated role. One that was deleted, or is not aggregated any more, is not
 /// changed: the feed delivers its own change.
 async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> Result<(), ApiError> {
     let mut cx = Context::internal(server, (GROUP, "v1", "clusterroles"), "", name, Verb::Update)?;
-    cx.query.field_manager = Some(MANAGER.into());
+    cx.query.field_manager = Some(NAME.into());
     let transform = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
         let aggregates = new.get("aggregationRule").is_some_and(|rule| !rule.is_null());
@@ -170,10 +191,12 @@ mod tests {
             PolicyRule::of(&json::parse(pods.as_bytes()).unwrap()),
             PolicyRule::of(&json::parse(secrets.as_bytes()).unwrap()),
         ];
-        assert_eq!(outdated(&roles), [("sum".into(), wanted)]);
+        assert_eq!(outdated(&roles), ["sum"]);
+        assert_eq!(desired_rules(&roles, "sum"), Some(wanted));
         roles.remove("a");
         roles.remove("sum");
         let fewer = vec![PolicyRule::of(&json::parse(pods.as_bytes()).unwrap())];
-        assert_eq!(outdated(&roles), [("whole".into(), fewer)]);
+        assert_eq!(outdated(&roles), ["whole"]);
+        assert_eq!(desired_rules(&roles, "whole"), Some(fewer));
     }
 }

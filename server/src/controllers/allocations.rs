@@ -7,13 +7,13 @@
 //! `pkg/registry/core/service/ipallocator/controller/repairip.go` and
 //! `pkg/registry/core/service/portallocator/controller`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plinth_engine::{At, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Event, Revision, Subscribe};
 
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
@@ -21,8 +21,8 @@ use plinth_apiserver::kind_handlers::service_allocations;
 use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
-/// Delay before a restart after the feed ended.
-const RESTART: Duration = Duration::from_secs(1);
+/// First and longest delay before the allocations of a Service are retried.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 /// Allocates missing addresses and node ports of all Services.
 ///
@@ -45,37 +45,52 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Watches deletions of IPAddresses, from the revision at which `restore` began if it was run; restarts from
-/// the current state when the feed ends.
-pub async fn run(server: Arc<Server>, restored: Option<Revision>) {
-    let restored = Mutex::new(restored);
-    super::run_with_restarts(NAME, RESTART, || watch(&server, restored.lock().take())).await;
+/// Starts the controller, which watches deletions of IPAddresses: from the revision at which [`restore`]
+/// began if it was run.
+pub fn start(server: &Arc<Server>, restored: Option<Revision>) {
+    reconciler::spawn(server, Allocations { server: server.clone(), restored: Mutex::new(restored) });
 }
 
-async fn watch(server: &Arc<Server>, restored: Option<Revision>) -> Result<Infallible, ApiError> {
-    let cx = services(server)?;
-    let revision = restored.unwrap_or(server.store.engine().current_revision());
-    if restored.is_none() {
-        restore(server).await?;
+/// The controller; its keys are namespaces and names of Services.
+struct Allocations {
+    server: Arc<Server>,
+    /// Taken by the first start.
+    restored: Mutex<Option<Revision>>,
+}
+
+impl Reconciler for Allocations {
+    type Key = (String, String);
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: 1, retry: RETRY, gather: Duration::ZERO }
     }
-    let addresses = key::range(key::resource_prefix("networking.k8s.io", "ipaddresses").as_bytes());
-    let mut feed = server.store.engine().subscribe(Subscribe::new(addresses).after(revision))?;
-    loop {
-        let Feed::Events(events) = feed.next().await? else { continue };
-        for event in events.iter().filter(|event| matches!(event.kind, EventKind::Delete)) {
-            let before = At::Exact(event.revision.previous());
-            let key = event.key.clone();
-            let Some(record) = server.store.read(move |engine| engine.get(&key, before)).await? else {
-                continue;
-            };
-            // Usually the Service was deleted in the same transaction.
-            let Some((namespace, name)) = service_allocations::owner_of(&cx, record) else { continue };
-            let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
-            if let Some(service) = server.store.newest(service).await? {
-                let allocated = service_allocations::allocated_keys(&cx).await?;
-                service_allocations::restore_allocations(&cx, &service, &allocated).await?;
-            }
+
+    async fn start(&self) -> Result<Start<Self::Key>, ApiError> {
+        let restored = self.restored.lock().take();
+        let revision = restored.unwrap_or(self.server.store.engine().current_revision());
+        if restored.is_none() {
+            restore(&self.server).await?;
         }
+        let addresses = key::range(key::resource_prefix("networking.k8s.io", "ipaddresses").as_bytes());
+        Start::new([]).subscribe(&self.server, Subscribe::new(addresses).after(revision).previous(true))
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Self::Key>, ApiError> {
+        let cx = services(&self.server)?;
+        let deleted = events.iter().filter(|event| event.is_delete());
+        let owner = |event: &Arc<Event>| service_allocations::owner_of(&cx, event.previous.clone()?);
+        Ok(deleted.filter_map(owner).collect())
+    }
+
+    async fn reconcile(&self, (namespace, name): Self::Key) -> Result<Action, ApiError> {
+        let cx = services(&self.server)?;
+        let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
+        // Usually the Service was deleted in the same transaction.
+        if let Some(service) = self.server.store.newest(service).await? {
+            let allocated = service_allocations::allocated_keys(&cx).await?;
+            service_allocations::restore_allocations(&cx, &service, &allocated).await?;
+        }
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -7,13 +7,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use plinth_codec::{Map, Value};
-use plinth_engine::{KeyRange, Subscribe};
+use plinth_engine::Event;
 
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, internal};
@@ -26,58 +28,80 @@ const BORROWING_PERIOD: Duration = Duration::from_secs(10);
 const RECONCILE_PERIOD: Duration = Duration::from_secs(60);
 /// Delay to batch changes.
 const GATHER: Duration = Duration::from_millis(50);
-/// Delay after an error.
-const RETRY: Duration = Duration::from_secs(1);
+/// First and longest delay after an error.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 
-/// Creates missing objects and loads the configuration, then keeps both up to date in a background task.
+/// The controller. It alone changes the levels.
+struct Controller {
+    server: Arc<Server>,
+    levels: Mutex<Levels>,
+}
+
+/// A task of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Task {
+    /// Applies the objects to the levels.
+    Configuration,
+    /// Creates and repairs the default objects.
+    DefaultObjects,
+    /// Adjusts borrowing between levels.
+    Borrowing,
+}
+
+/// Creates missing objects and loads the configuration, then starts the controller, which keeps both up to
+/// date.
 ///
 /// # Errors
-/// When an object cannot be written; the task runs nevertheless, and retries.
-pub async fn start(server: &Arc<Server>, mut levels: Levels) -> Result<(), ApiError> {
+/// When an object cannot be written; the controller runs nevertheless, and retries.
+pub async fn start(server: &Arc<Server>, levels: Levels) -> Result<(), ApiError> {
+    let controller = Controller { server: server.clone(), levels: Mutex::new(levels) };
     let reconciled = reconcile(server).await;
-    let applied = apply_configuration(server, &mut levels).await;
-    let running = server.clone();
-    server.spawn(async move { run(&running, &mut levels).await });
+    let applied = apply_configuration(server, &controller.levels).await;
+    reconciler::spawn(server, controller);
     reconciled.and(applied)
 }
 
-async fn run(server: &Arc<Server>, levels: &mut Levels) {
-    loop {
-        let Err(error) = watch(server, levels).await;
-        end_if_over().await;
-        tracing::warn!(%error, "flow control controller failed, restarting");
-        tokio::time::sleep(RETRY).await;
-    }
-}
+impl Reconciler for Controller {
+    type Key = Task;
 
-async fn watch(server: &Arc<Server>, levels: &mut Levels) -> Result<std::convert::Infallible, ApiError> {
-    let engine = server.store.engine();
-    let range: KeyRange = key::range(format!("{GROUP}/").as_bytes());
-    let mut changes = engine.subscribe(Subscribe::new(range))?;
-    // Changes before the subscription.
-    apply_configuration(server, levels).await?;
-    let mut borrowing = tokio::time::interval(BORROWING_PERIOD);
-    let mut reconciling = tokio::time::interval(RECONCILE_PERIOD);
-    loop {
-        tokio::select! {
-            change = changes.next() => {
-                change?;
-                tokio::time::sleep(GATHER).await;
-                apply_configuration(server, levels).await?;
+    fn settings(&self) -> Settings {
+        Settings { name: "flow-control-controller", workers: 1, retry: RETRY, gather: GATHER }
+    }
+
+    async fn start(&self) -> Result<Start<Task>, ApiError> {
+        // Changes before this revision are found by the first task.
+        let revision = self.server.store.engine().current_revision();
+        let tasks = [Task::Configuration, Task::DefaultObjects, Task::Borrowing];
+        Start::new(tasks).watch(&self.server, &format!("{GROUP}/"), revision)
+    }
+
+    async fn changed(&self, _: &[Arc<Event>]) -> Result<Vec<Task>, ApiError> {
+        Ok(vec![Task::Configuration])
+    }
+
+    async fn reconcile(&self, task: Task) -> Result<Action, ApiError> {
+        match task {
+            Task::Configuration => apply_configuration(&self.server, &self.levels).await?,
+            Task::DefaultObjects => {
+                reconcile(&self.server).await?;
+                return Ok(Action::RequeueAfter(RECONCILE_PERIOD));
             }
-            _ = borrowing.tick() => levels.rebalance(),
-            _ = reconciling.tick() => reconcile(server).await?,
+            Task::Borrowing => {
+                self.levels.lock().rebalance();
+                return Ok(Action::RequeueAfter(BORROWING_PERIOD));
+            }
         }
+        Ok(Action::AwaitChange)
     }
 }
 
 /// Reads all objects, applies the configuration and updates the status of FlowSchemas.
-async fn apply_configuration(server: &Arc<Server>, levels: &mut Levels) -> Result<(), ApiError> {
+async fn apply_configuration(server: &Arc<Server>, levels: &Mutex<Levels>) -> Result<(), ApiError> {
     let level_objects = read_all(server, "prioritylevelconfigurations").await?;
     let schemas = read_all(server, "flowschemas").await?;
-    let (config, references) = levels.apply_objects(&level_objects, &schemas);
+    let (config, references) = levels.lock().apply_objects(&level_objects, &schemas);
     server.flow_control.set_config(config);
     for (schema, reference) in schemas.iter().zip(references) {
         write_status(server, schema, &reference).await?;

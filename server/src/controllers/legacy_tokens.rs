@@ -5,7 +5,6 @@
 //! use is recorded by day, so one pass a day suffices.
 
 use std::collections::HashSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use smol_str::SmolStr;
 use time::{Date, OffsetDateTime};
 
 use super::tokens;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -28,20 +28,36 @@ use plinth_apiserver::handlers::{delete, internal};
 pub(super) const NAME: &str = "legacy-serviceaccount-token-cleaner-controller";
 /// Interval of passes.
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
-/// Delay after an error.
-const RETRY: Duration = Duration::from_secs(60);
+/// First and longest delay after an error.
+const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 const SECRETS: (&str, &str, &str) = ("", "v1", "secrets");
 
-/// Runs a pass every day.
-pub(super) async fn run(server: Arc<Server>, unused_for: Duration) {
-    super::run_with_restarts(NAME, RETRY, || watch(&server, unused_for)).await;
+/// The controller; its only key is a pass over all Secrets.
+pub(super) struct LegacyTokens {
+    server: Arc<Server>,
+    unused_for: Duration,
 }
 
-async fn watch(server: &Arc<Server>, unused_for: Duration) -> Result<Infallible, ApiError> {
-    let mut period = tokio::time::interval(PERIOD);
-    loop {
-        period.tick().await;
-        run_pass(server, unused_for, OffsetDateTime::now_utc()).await?;
+impl LegacyTokens {
+    pub(super) fn new(server: &Arc<Server>, unused_for: Duration) -> LegacyTokens {
+        LegacyTokens { server: server.clone(), unused_for }
+    }
+}
+
+impl Reconciler for LegacyTokens {
+    type Key = ();
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: 1, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<()>, ApiError> {
+        Ok(Start::new([()]))
+    }
+
+    async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
+        run_pass(&self.server, self.unused_for, OffsetDateTime::now_utc()).await?;
+        Ok(Action::RequeueAfter(PERIOD))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Controllers that the API requires of a server alone.
 //!
-//! Each is a task that watches the keys that concern it with an engine subscription. There is no polling
-//! except for retries. All end when the server stops.
+//! Each implements `Reconciler` (`server/src/reconciler/`), whose loop watches the keys that concern it
+//! with engine subscriptions. There is no polling except for retries. All end when the server stops.
 //!
 //! | controller | module |
 //! |---|---|
@@ -13,14 +13,22 @@
 //! | aggregated cluster roles | `aggregation` |
 //! | token Secrets of service accounts | `tokens` |
 //! | unused legacy token Secrets | `legacy_tokens` |
-//! | allocations of addresses and node ports of Services (part of the API server, always on) | `allocations` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `namespace_defaults` |
 //!
 //! Their names, and the format of `--controllers` that selects them ([`Controllers`]), are
-//! kube-controller-manager's. `queue` and `workers` are shared by most of them.
+//! kube-controller-manager's. Some are part of the API server and always on:
+//!
+//! | controller | module |
+//! |---|---|
+//! | CustomResourceDefinitions | `definitions` |
+//! | APIServices of what is served | `api_services` |
+//! | priority and fairness | `flow_control` |
+//! | allocations of addresses and node ports of Services | `allocations` |
+//! | dates of last use of token Secrets | `token_use` |
 
 mod aggregation;
 pub mod allocations;
+pub mod api_services;
 mod certificates;
 mod collector;
 pub mod definitions;
@@ -30,20 +38,16 @@ mod legacy_tokens;
 mod namespace;
 mod namespace_defaults;
 mod protection;
-mod queue;
 mod quota;
 pub mod token_use;
 mod tokens;
-mod workers;
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admission::Plugins;
-use plinth_api::api_error::ApiError;
-use plinth_apiserver::context::{end_if_over, Server};
+use crate::reconciler::spawn;
+use plinth_apiserver::context::Server;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
@@ -64,75 +68,37 @@ pub struct Settings {
 }
 
 /// Starts a controller.
-type Start = fn(Arc<Server>, &Settings);
+type Start = fn(&Arc<Server>, &Settings);
 
 const ALL: &[(&str, Start)] = &[
-    ("namespace-controller", |server, _| spawn(server.clone(), namespace::run(server))),
-    ("garbage-collector-controller", |server, _| spawn(server.clone(), collector::run(server))),
-    (protection::CLAIMS.name, |server, _| {
-        spawn(server.clone(), protection::run(server, protection::CLAIMS));
+    (namespace::NAME, |server, _| spawn(server, namespace::Namespaces::new(server))),
+    (collector::NAME, |server, _| spawn(server, collector::Collector::new(server))),
+    (protection::CLAIMS.name, |server, _| spawn(server, protection::CLAIMS.reconciler(server))),
+    (protection::VOLUMES.name, |server, _| spawn(server, protection::VOLUMES.reconciler(server))),
+    (protection::CLASSES.name, |server, _| spawn(server, protection::CLASSES.reconciler(server))),
+    (quota::NAME, |server, settings| spawn(server, quota::Quotas::new(server, &settings.plugins))),
+    (aggregation::NAME, |server, _| spawn(server, aggregation::Aggregation::new(server))),
+    (namespace_defaults::SERVICE_ACCOUNT, |server, _| {
+        spawn(server, namespace_defaults::default_service_account(server));
     }),
-    (protection::VOLUMES.name, |server, _| {
-        spawn(server.clone(), protection::run(server, protection::VOLUMES));
-    }),
-    (protection::CLASSES.name, |server, _| {
-        spawn(server.clone(), protection::run(server, protection::CLASSES));
-    }),
-    ("resourcequota-controller", |server, settings| {
-        spawn(server.clone(), quota::run(server, settings.plugins.clone()));
-    }),
-    ("clusterrole-aggregation-controller", |server, _| spawn(server.clone(), aggregation::run(server))),
-    ("serviceaccount-controller", |server, _| {
-        spawn(server.clone(), namespace_defaults::run(server, namespace_defaults::default_service_account()));
-    }),
-    (tokens::NAME, |server, settings| {
-        spawn(server.clone(), tokens::run(server, settings.root_ca.clone()));
-    }),
+    (tokens::NAME, |server, settings| spawn(server, tokens::TokenSecrets::new(server, &settings.root_ca))),
     (legacy_tokens::NAME, |server, settings| {
-        spawn(server.clone(), legacy_tokens::run(server, settings.unused_tokens));
+        spawn(server, legacy_tokens::LegacyTokens::new(server, settings.unused_tokens));
     }),
-    ("root-ca-certificate-publisher-controller", |server, settings| {
-        spawn(
-            server.clone(),
-            namespace_defaults::run(server, namespace_defaults::root_ca(&settings.root_ca)),
-        );
+    (namespace_defaults::ROOT_CA, |server, settings| {
+        spawn(server, namespace_defaults::root_ca(server, &settings.root_ca));
     }),
-    ("certificatesigningrequest-approving-controller", |server, _| {
-        spawn(server.clone(), certificates::run(server, "csr-approving", None, certificates::approve));
+    (certificates::APPROVING, |server, _| spawn(server, certificates::Requests::approving(server))),
+    (certificates::SIGNING, |server, settings| {
+        spawn(server, certificates::Requests::signing(server, &settings.signing));
     }),
-    ("certificatesigningrequest-signing-controller", |server, settings| {
-        let signing = settings.signing.clone();
-        let sign = move |server, name| certificates::sign(server, signing.clone(), name);
-        spawn(server.clone(), certificates::run(server, "csr-signing", None, sign));
-    }),
-    ("certificatesigningrequest-cleaner-controller", |server, _| {
-        let period = Some(certificates::PERIOD);
-        spawn(server.clone(), certificates::run(server, "csr-cleaner", period, certificates::clean));
-    }),
+    (certificates::CLEANER, |server, _| spawn(server, certificates::Requests::cleaner(server))),
 ];
 
 /// Starts the selected controllers.
 pub fn start(server: &Arc<Server>, settings: &Settings) {
     for (name, start) in ALL.iter().filter(|(name, _)| settings.controllers.runs(name)) {
         tracing::info!(controller = name, "starting controller");
-        start(server.clone(), settings);
-    }
-}
-
-/// Runs a controller until the server stops or its storage fails.
-fn spawn(server: Arc<Server>, run: impl Future<Output = ()> + Send + 'static) {
-    server.spawn(run);
-}
-
-/// Runs `watch` in a loop, restarting it from the current state each time it fails.
-async fn run_with_restarts<F>(name: &'static str, pause: Duration, watch: impl Fn() -> F)
-where
-    F: Future<Output = Result<Infallible, ApiError>>,
-{
-    loop {
-        let Err(error) = watch().await;
-        end_if_over().await;
-        tracing::warn!(%error, controller = name, "controller failed, restarting");
-        tokio::time::sleep(pause).await;
+        start(server, settings);
     }
 }

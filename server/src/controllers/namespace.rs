@@ -1,81 +1,71 @@
 //! The lifecycle of namespaces: a Terminating one is emptied, then its finalizer is removed, which deletes
 //! it.
 //!
-//! Upstream: kubernetes `pkg/controller/namespace/deletion`. Waiting names are in a set, so the memory is
-//! bounded by the number of Terminating namespaces.
+//! Upstream: kubernetes `pkg/controller/namespace/deletion`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::Value;
-use plinth_engine::{Entry, EventKind, Feed, KeyRange, Revision, Subscribe, Subscription};
-use tokio::time::Instant;
+use plinth_engine::{Entry, Event, EventKind};
 
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
 use plinth_storage::stored::Header;
 use plinth_storage::terminating::TerminatingObject;
 
+/// The controller's name.
+pub(super) const NAME: &str = "namespace-controller";
 /// The finalizer of namespaces that this controller removes.
 const FINALIZER: &str = "kubernetes";
 /// First and longest delay before a namespace whose contents have finalizers is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Watches namespaces; restarts from the current state when the feed fails.
-pub(super) async fn run(server: Arc<Server>) {
-    loop {
-        if let Err(error) = watch(&server).await {
-            end_if_over().await;
-            tracing::warn!(%error, "namespace controller failed, restarting");
-            tokio::time::sleep(RETRY.1).await;
+/// The controller; its keys are the names of Terminating namespaces.
+pub(super) struct Namespaces {
+    server: Arc<Server>,
+    prefix: String,
+}
+
+impl Namespaces {
+    pub(super) fn new(server: &Arc<Server>) -> Namespaces {
+        Namespaces { server: server.clone(), prefix: key::resource_prefix("", "namespaces") }
+    }
+}
+
+impl Reconciler for Namespaces {
+    type Key = String;
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: 1, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<String>, ApiError> {
+        let prefix = self.prefix.clone();
+        let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
+        let (names, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        Start::new(names).watch(&self.server, &self.prefix, revision)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
+        let name = |event: &Arc<Event>| match &event.kind {
+            EventKind::Put { value, .. } => terminating_name(&self.prefix, &event.key, value),
+            EventKind::Delete => None,
+        };
+        Ok(events.iter().filter_map(name).collect())
+    }
+
+    async fn reconcile(&self, name: String) -> Result<Action, ApiError> {
+        match end(&self.server, &name).await {
+            // Deleted concurrently.
+            Err(error) if error.code == 404 => Ok(Action::AwaitChange),
+            outcome => outcome.map(|()| Action::AwaitChange),
         }
     }
-}
-
-/// When a namespace is to be processed, and the delay after that.
-type Waiting = BTreeMap<String, (Instant, Duration)>;
-
-async fn watch(server: &Arc<Server>) -> Result<(), ApiError> {
-    let prefix = key::resource_prefix("", "namespaces");
-    let range = key::range(prefix.as_bytes());
-    let (mut waiting, revision) = terminating(server, &range, &prefix).await?;
-    let engine = server.store.engine();
-    let mut feed = engine.subscribe(Subscribe::new(range).after(revision))?;
-    loop {
-        let next = waiting.values().map(|(when, _)| *when).min();
-        tokio::select! {
-            found = next_terminating(&mut feed, &prefix) => {
-                for name in found? {
-                    waiting.insert(name, (Instant::now(), RETRY.0));
-                }
-            }
-            () = until(next) => work(server, &mut waiting).await,
-        }
-    }
-}
-
-async fn until(when: Option<Instant>) {
-    match when {
-        Some(when) => tokio::time::sleep_until(when).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The Terminating namespaces, and the revision.
-async fn terminating(
-    server: &Server,
-    range: &KeyRange,
-    prefix: &str,
-) -> Result<(Waiting, Revision), ApiError> {
-    let prefix = prefix.to_owned();
-    let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
-    let (names, revision) = server.store.scan(range.clone(), pick).await?;
-    let now = Instant::now();
-    Ok((names.into_iter().map(|name| (name, (now, RETRY.0))).collect(), revision))
 }
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
@@ -83,49 +73,16 @@ fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<Str
     Header::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 
-async fn next_terminating(feed: &mut Subscription, prefix: &str) -> Result<Vec<String>, ApiError> {
-    let Feed::Events(events) = feed.next().await? else { return Ok(Vec::new()) };
-    let name = |event: &Arc<plinth_engine::Event>| match &event.kind {
-        EventKind::Put { value, .. } => terminating_name(prefix, &event.key, value),
-        EventKind::Delete => None,
-    };
-    Ok(events.iter().filter_map(name).collect())
-}
-
-/// Processes every namespace that is due.
-async fn work(server: &Arc<Server>, waiting: &mut Waiting) {
-    let now = Instant::now();
-    let due: Vec<String> =
-        waiting.iter().filter(|(_, (when, _))| *when <= now).map(|(name, _)| name.clone()).collect();
-    for name in due {
-        match end(server, &name).await.or_else(|error| if error.code == 404 { Ok(true) } else { Err(error) })
-        {
-            Ok(true) => {
-                waiting.remove(&name);
-            }
-            done => {
-                if let Err(error) = &done {
-                    end_if_over().await;
-                    tracing::warn!(%error, namespace = name, "failed to empty namespace, retrying");
-                }
-                if let Some((when, pause)) = waiting.get_mut(&name) {
-                    *when = Instant::now() + *pause;
-                    *pause = (*pause * 2).min(RETRY.1);
-                }
-            }
-        }
-    }
-}
-
-/// Continues the deletion of a namespace; true when it is finished. 404 when it was deleted concurrently.
-async fn end(server: &Arc<Server>, name: &str) -> Result<bool, ApiError> {
+/// Continues the deletion of a namespace. 404 when it was deleted concurrently, 409 when its contents still
+/// have finalizers.
+async fn end(server: &Arc<Server>, name: &str) -> Result<(), ApiError> {
     let Some(namespace) = TerminatingObject::find(&server.store, "", "namespaces", name).await? else {
-        return Ok(true);
+        return Ok(());
     };
     if !empty(server, &namespace).await? {
-        return Ok(false);
+        return Err(ApiError::conflict("", "namespaces", name, "some contents have finalizers"));
     }
-    finalize(server, &namespace).await.map(|()| true)
+    finalize(server, &namespace).await
 }
 
 /// Deletes the contents of a namespace; true when nothing is left.

@@ -4,14 +4,13 @@
 //! Upstream: kubernetes `pkg/controller/serviceaccount/serviceaccounts_controller.go` and
 //! `pkg/controller/certificates/rootcacertpublisher/publisher.go`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
-use plinth_engine::{Entry, Feed, Revision, Subscribe, Subscription};
+use plinth_engine::{Entry, Event};
 
-use super::workers::Workers;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -21,6 +20,9 @@ use plinth_registry::key;
 use plinth_storage::object;
 use plinth_storage::stored::Header;
 
+/// The controllers' names.
+pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
+pub(super) const ROOT_CA: &str = "root-ca-certificate-publisher-controller";
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 4;
 /// First and longest delay before a retry.
@@ -28,15 +30,34 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// An object of the core group that every namespace has.
 #[derive(Debug)]
-pub(super) struct NamespaceDefault {
+struct NamespaceDefault {
     plural: &'static str,
     name: &'static str,
     /// The desired object; its metadata is only used to create it.
     object: Value,
 }
 
-/// The default ServiceAccount of pods.
-pub(super) fn default_service_account() -> NamespaceDefault {
+/// The controller of one such object; its keys are the names of namespaces.
+pub(super) struct Publisher {
+    /// The controller's name.
+    name: &'static str,
+    server: Arc<Server>,
+    default: NamespaceDefault,
+    namespaces_prefix: String,
+    objects_prefix: String,
+}
+
+/// The controller of pods' default ServiceAccount.
+pub(super) fn default_service_account(server: &Arc<Server>) -> Publisher {
+    Publisher::new(SERVICE_ACCOUNT, server, service_account_object())
+}
+
+/// The controller of the certificate authority that pods trust.
+pub(super) fn root_ca(server: &Arc<Server>, pem: &str) -> Publisher {
+    Publisher::new(ROOT_CA, server, root_ca_object(pem))
+}
+
+fn service_account_object() -> NamespaceDefault {
     let object = tree!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -45,8 +66,7 @@ pub(super) fn default_service_account() -> NamespaceDefault {
     NamespaceDefault { plural: "serviceaccounts", name: "default", object }
 }
 
-/// The certificate authority that pods trust.
-pub(super) fn root_ca(pem: &str) -> NamespaceDefault {
+fn root_ca_object(pem: &str) -> NamespaceDefault {
     const NAME: &str = "kube-root-ca.crt";
     const DESCRIPTION: &str = "The certificate authority by which clients inside of the cluster check the API server's certificate.";
     let annotations = tree!({ "kubernetes.io/description": DESCRIPTION });
@@ -59,72 +79,64 @@ pub(super) fn root_ca(pem: &str) -> NamespaceDefault {
     NamespaceDefault { plural: "configmaps", name: NAME, object }
 }
 
-/// Publishes the object to namespaces; restarts from the current state when a feed fails.
-pub(super) async fn run(server: Arc<Server>, default: NamespaceDefault) {
-    let default = Arc::new(default);
-    super::run_with_restarts(default.name, RETRY.1, || watch(&server, &default)).await;
-}
-
-async fn watch(server: &Arc<Server>, default: &Arc<NamespaceDefault>) -> Result<Infallible, ApiError> {
-    let namespaces_prefix = key::resource_prefix("", "namespaces");
-    let objects_prefix = key::resource_prefix("", default.plural);
-    let subscribe = |prefix: &str, revision: Revision| {
-        server.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())).after(revision))
-    };
-    let mut workers = Workers::new(default.name, WORKERS, RETRY);
-    let (names, revision) = active_namespaces(server, &namespaces_prefix).await?;
-    names.into_iter().for_each(|name| workers.add(name));
-    let mut namespaces = subscribe(&namespaces_prefix, revision)?;
-    let mut objects = subscribe(&objects_prefix, revision)?;
-    loop {
-        tokio::select! {
-            // Absent and terminating namespaces are skipped later.
-            found = changed(&mut namespaces, |key| Some(key::split(&namespaces_prefix, false, key)?.1)) => {
-                found?.into_iter().for_each(|name| workers.add(name));
-            }
-            found = changed(&mut objects, |key| {
-                let (namespace, name) = key::split(&objects_prefix, true, key)?;
-                (name == default.name).then_some(namespace)
-            }) => found?.into_iter().for_each(|name| workers.add(name)),
-            () = workers.advance(|name| publish(server.clone(), default.clone(), name)) => {}
-        }
+impl Publisher {
+    fn new(name: &'static str, server: &Arc<Server>, default: NamespaceDefault) -> Publisher {
+        let namespaces_prefix = key::resource_prefix("", "namespaces");
+        let objects_prefix = key::resource_prefix("", default.plural);
+        Publisher { name, server: server.clone(), default, namespaces_prefix, objects_prefix }
     }
 }
 
-/// The namespaces that are not Terminating, and the revision.
-async fn active_namespaces(server: &Server, prefix: &str) -> Result<(Vec<String>, Revision), ApiError> {
-    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
-    let pick = move |entry: &Entry<'_>| {
-        let is_active = Header::parse(entry.value).is_ok_and(|stored| !stored.deleting());
-        let (_, name) = key::split(&prefix, false, entry.key).filter(|_| is_active)?;
-        Some(name.to_owned())
-    };
-    server.store.scan(range, pick).await
-}
+impl Reconciler for Publisher {
+    type Key = String;
 
-/// The namespaces of the next events.
-async fn changed<'a>(
-    feed: &mut Subscription,
-    namespace_of: impl Fn(&[u8]) -> Option<&str> + 'a,
-) -> Result<Vec<String>, ApiError> {
-    let Feed::Events(events) = feed.next().await? else { return Ok(Vec::new()) };
-    Ok(events.iter().filter_map(|event| namespace_of(&event.key).map(str::to_owned)).collect())
+    fn settings(&self) -> Settings {
+        Settings { name: self.name, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<String>, ApiError> {
+        let prefix = self.namespaces_prefix.clone();
+        let pick = move |entry: &Entry<'_>| {
+            let is_active = Header::parse(entry.value).is_ok_and(|stored| !stored.deleting());
+            let (_, name) = key::split(&prefix, false, entry.key).filter(|_| is_active)?;
+            Some(name.to_owned())
+        };
+        let range = key::range(self.namespaces_prefix.as_bytes());
+        let (names, revision) = self.server.store.scan(range, pick).await?;
+        Start::new(names).watch(&self.server, &self.namespaces_prefix, revision)?.watch(
+            &self.server,
+            &self.objects_prefix,
+            revision,
+        )
+    }
+
+    /// Namespaces that changed or whose object changed. Absent and terminating ones are skipped later.
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
+        let namespace = |event: &Arc<Event>| match key::split(&self.namespaces_prefix, false, &event.key) {
+            Some((_, namespace)) => Some(namespace.to_owned()),
+            None => {
+                let (namespace, name) = key::split(&self.objects_prefix, true, &event.key)?;
+                (name == self.default.name).then(|| namespace.to_owned())
+            }
+        };
+        Ok(events.iter().filter_map(namespace).collect())
+    }
+
+    async fn reconcile(&self, namespace: String) -> Result<Action, ApiError> {
+        publish(&self.server, &self.default, &namespace).await.map(|()| Action::AwaitChange)
+    }
 }
 
 /// Reconciles the object in one namespace.
-async fn publish(
-    server: Arc<Server>,
-    default: Arc<NamespaceDefault>,
-    namespace: String,
-) -> Result<(), ApiError> {
+async fn publish(server: &Arc<Server>, default: &NamespaceDefault, namespace: &str) -> Result<(), ApiError> {
     let resource = ("", "v1", default.plural);
-    let cx = Context::internal(&server, resource, &namespace, default.name, Verb::Update)?;
+    let cx = Context::internal(server, resource, namespace, default.name, Verb::Update)?;
     let Some(form) = &cx.resource.storage else { return Ok(()) };
-    let Some(live) = server.store.get(form, &namespace, default.name).await? else {
-        if !is_active(&server, &namespace).await? {
+    let Some(live) = server.store.get(form, namespace, default.name).await? else {
+        if !is_active(server, namespace).await? {
             return Ok(());
         }
-        let outcome = internal::ensure(&server, resource, &namespace, default.object.clone()).await;
+        let outcome = internal::ensure(server, resource, namespace, default.object.clone()).await;
         // The namespace was deleted, or is terminating: the feed delivers its change.
         return match outcome {
             Err(error) if matches!(error.code, 403 | 404) => Ok(()),
@@ -191,7 +203,7 @@ mod tests {
 
     #[test]
     fn differences_are_repaired_and_additions_kept() {
-        let default = root_ca("PEM");
+        let default = root_ca_object("PEM");
         let live = tree!({
             "metadata": tree!({ "name": "kube-root-ca.crt", "labels": tree!({ "own": "kept" }) }),
             "data": tree!({ "ca.crt": "forged", "more": "x" }),
@@ -201,7 +213,7 @@ mod tests {
         assert!(default.is_applied_to(&repaired));
         assert_eq!(repaired.str_at(&["metadata", "labels", "own"]), Some("kept"));
         assert_eq!(repaired.at(&["data", "more"]), None);
-        let account = default_service_account();
+        let account = service_account_object();
         assert!(account.is_applied_to(&tree!({ "metadata": tree!({ "name": "default" }) })));
     }
 }

@@ -4,16 +4,15 @@
 //! Upstream: kubernetes `pkg/controller/volume/pvcprotection`, `pvprotection` and `vacprotection`. Objects in
 //! use are retried after a delay.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use plinth_codec::Value;
-use plinth_engine::{EventKind, Feed, Subscribe};
+use plinth_engine::{Entry, Event, EventKind};
 
-use super::workers::Workers;
 use crate::admission::storage::PROTECTION;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -27,8 +26,6 @@ use plinth_storage::stored::Header;
 const WORKERS: usize = 4;
 /// First and longest delay before an object in use is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// Delay before a restart after the feed failed.
-const RESTART: Duration = Duration::from_secs(1);
 
 /// A kind that is protected while it is in use.
 #[derive(Clone, Copy, Debug)]
@@ -98,45 +95,65 @@ fn claim_uses_class(claim: &Value, name: &str) -> bool {
         || names(claim, &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"], name)
 }
 
-/// Watches the objects of a kind; restarts from the current state when the feed fails.
-pub(super) async fn run(server: Arc<Server>, protected: Protected) {
-    super::run_with_restarts(protected.name, RESTART, || watch(&server, protected)).await;
+impl Protected {
+    /// The controller of the kind.
+    pub(super) fn reconciler(self, server: &Arc<Server>) -> Protection {
+        let (group, _, plural) = self.resource;
+        Protection { server: server.clone(), prefix: key::resource_prefix(group, plural), protected: self }
+    }
 }
 
-async fn watch(server: &Arc<Server>, protected: Protected) -> Result<Infallible, ApiError> {
-    let (group, _, plural) = protected.resource;
-    let range = key::range(key::resource_prefix(group, plural).as_bytes());
-    let mut workers = Workers::new(protected.name, WORKERS, RETRY);
-    let (records, revision) = server.store.records(range.clone()).await?;
-    let is_deleting = |value: &[u8]| Header::parse(value).is_ok_and(|header| header.deleting());
-    records.into_iter().filter(|r| is_deleting(&r.value)).for_each(|r| workers.add(r.key.clone()));
-    let mut feed = server.store.engine().subscribe(Subscribe::new(range).after(revision))?;
-    loop {
-        tokio::select! {
-            changes = feed.next() => {
-                let Feed::Events(events) = changes? else { continue };
-                for event in events.iter() {
-                    if matches!(&event.kind, EventKind::Put { value, .. } if is_deleting(value)) {
-                        workers.add(event.key.clone());
-                    }
-                }
-            }
-            () = workers.advance(|key| reconcile(server.clone(), protected, key)) => {}
-        }
+/// The controller of one kind; its keys are those of objects that are being deleted.
+pub(super) struct Protection {
+    server: Arc<Server>,
+    prefix: String,
+    protected: Protected,
+}
+
+fn is_deleting(value: &[u8]) -> bool {
+    Header::parse(value).is_ok_and(|header| header.deleting())
+}
+
+impl Reconciler for Protection {
+    type Key = Bytes;
+
+    fn settings(&self) -> Settings {
+        Settings { name: self.protected.name, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Bytes>, ApiError> {
+        let pick = |entry: &Entry<'_>| is_deleting(entry.value).then(|| Bytes::copy_from_slice(entry.key));
+        let (keys, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        Start::new(keys).watch(&self.server, &self.prefix, revision)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Bytes>, ApiError> {
+        let deleting = events
+            .iter()
+            .filter(|event| matches!(&event.kind, EventKind::Put { value, .. } if is_deleting(value)));
+        Ok(deleting.map(|event| event.key.clone()).collect())
+    }
+
+    async fn reconcile(&self, key: Bytes) -> Result<Action, ApiError> {
+        reconcile(&self.server, self.protected, &self.prefix, &key).await.map(|()| Action::AwaitChange)
     }
 }
 
 /// Removes the finalizer from an object that is being deleted and not in use.
-async fn reconcile(server: Arc<Server>, protected: Protected, object_key: Bytes) -> Result<(), ApiError> {
+async fn reconcile(
+    server: &Arc<Server>,
+    protected: Protected,
+    prefix: &str,
+    object_key: &Bytes,
+) -> Result<(), ApiError> {
     let (group, _, plural) = protected.resource;
     let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) else {
         return Ok(());
     };
     let registry = server.registry();
-    let namespaced = registry.of_key(&object_key).is_some_and(|r| r.row.namespaced);
-    let prefix = key::resource_prefix(group, plural);
-    let Some((namespace, name)) = key::split(&prefix, namespaced, &object_key) else { return Ok(()) };
-    let cx = Context::internal(&server, protected.resource, namespace, name, Verb::Update)?;
+    let namespaced = registry.of_key(object_key).is_some_and(|r| r.row.namespaced);
+    let Some((namespace, name)) = key::split(prefix, namespaced, object_key) else { return Ok(()) };
+    let cx = Context::internal(server, protected.resource, namespace, name, Verb::Update)?;
     let Some(record) = server.store.newest(object_key.to_vec()).await? else { return Ok(()) };
     let live = object::to_tree(&cx.resource, &record)?;
     if !metadata::is_deleting(&live) || !metadata::finalizers(&live).contains(finalizer) {

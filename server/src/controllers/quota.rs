@@ -4,21 +4,19 @@
 //! writes on the condition that the quota has not changed; a concurrent charge makes it recount. So usage is
 //! exact whenever the queue is empty. Upstream: kubernetes `pkg/controller/resourcequota`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::Value;
-use plinth_engine::{At, Engine, Event, EventKind, Feed, KeyRange, Subscribe, Transaction};
+use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Transaction};
 
-use super::workers::Workers;
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::admission::Plugins;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::object_cache::ObjectCache;
 use plinth_storage::stored::Stored;
 use plinth_storage::{object, unchanged, Fetched, Store};
 
@@ -28,42 +26,53 @@ const WORKERS: usize = 2;
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(10));
 /// Delay after a count: when a collection is being deleted, not every object triggers a count.
 const PAUSE_AFTER_COUNT: Duration = Duration::from_millis(100);
-/// Delay before a restart after the feed failed.
-const RESTART: Duration = Duration::from_secs(1);
 
-const NAME: &str = "resourcequota-controller";
+/// The controller's name.
+pub(super) const NAME: &str = "resourcequota-controller";
 
-/// Counts usage; restarts from the current state when the feed fails.
-pub(super) async fn run(server: Arc<Server>, plugins: Arc<Plugins>) {
-    super::run_with_restarts(NAME, RESTART, || watch(&server, &plugins.resource_quotas)).await;
+/// The controller; its keys are the names of namespaces.
+pub(super) struct Quotas {
+    server: Arc<Server>,
+    plugins: Arc<Plugins>,
 }
 
-async fn watch(server: &Arc<Server>, cache: &ObjectCache) -> Result<Infallible, ApiError> {
-    let mut workers = Workers::new(NAME, WORKERS, RETRY);
-    let prefix = key::resource_prefix("", "resourcequotas");
-    let (quotas, revision) = server.store.records(key::range(prefix.as_bytes())).await?;
-    for quota in quotas {
-        if let Some((namespace, _)) = key::split(&prefix, true, &quota.key) {
-            workers.add(namespace.to_owned());
-        }
+impl Quotas {
+    pub(super) fn new(server: &Arc<Server>, plugins: &Arc<Plugins>) -> Quotas {
+        Quotas { server: server.clone(), plugins: plugins.clone() }
     }
-    let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
-    let mut feed = server.store.engine().subscribe(subscribe)?;
-    loop {
-        tokio::select! {
-            changes = feed.next() => {
-                let Feed::Events(events) = changes? else { continue };
-                let registry = server.registry();
-                for event in events.iter() {
-                    let Some((resource, namespace)) = concerned(&registry, event) else { continue };
-                    let has_quotas = !cache.objects(&server.store, namespace).await?.is_empty();
-                    if has_quotas && asks_for_count(&server.store, &resource, event) {
-                        workers.add(namespace.to_owned());
-                    }
-                }
+}
+
+impl Reconciler for Quotas {
+    type Key = String;
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<String>, ApiError> {
+        let prefix = key::resource_prefix("", "resourcequotas");
+        let range = key::range(prefix.as_bytes());
+        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, true, entry.key)?.0.to_owned());
+        let (namespaces, revision) = self.server.store.scan(range, pick).await?;
+        let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
+        Start::new(namespaces).subscribe(&self.server, subscribe)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
+        let (registry, store) = (self.server.registry(), &self.server.store);
+        let mut namespaces = Vec::new();
+        for event in events {
+            let Some((resource, namespace)) = concerned(&registry, event) else { continue };
+            let has_quotas = !self.plugins.resource_quotas.objects(store, namespace).await?.is_empty();
+            if has_quotas && asks_for_count(store, &resource, event) {
+                namespaces.push(namespace.to_owned());
             }
-            () = workers.advance(|namespace| count(server.clone(), namespace)) => {}
         }
+        Ok(namespaces)
+    }
+
+    async fn reconcile(&self, namespace: String) -> Result<Action, ApiError> {
+        count(&self.server, namespace).await.map(|()| Action::AwaitChange)
     }
 }
 
@@ -105,7 +114,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
 }
 
 /// Recounts a namespace and writes its quotas.
-async fn count(server: Arc<Server>, namespace: String) -> Result<(), ApiError> {
+async fn count(server: &Arc<Server>, namespace: String) -> Result<(), ApiError> {
     let registry = server.registry();
     let store = server.store.clone();
     let counted =

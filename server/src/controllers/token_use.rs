@@ -1,27 +1,49 @@
 //! Labels token Secrets with the date of their last use (kubernetes `pkg/serviceaccount/legacy.go`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plinth_codec::Value;
 use time::OffsetDateTime;
 
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED};
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 
-/// Writes labels until the server stops.
-pub async fn run(server: Arc<Server>) {
-    let accounts = server.authenticator.service_accounts().clone();
-    loop {
-        let (namespace, name, uid) = accounts.last_used().next().await;
-        if let Err(error) = label(&server, &namespace, &name, &uid).await {
-            // The next use retries.
-            end_if_over().await;
-            tracing::warn!(%error, namespace, name, "failed to record last use of token");
-        }
+/// First and longest delay before a retry.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
+/// Starts the controller.
+pub fn start(server: &Arc<Server>) {
+    reconciler::spawn(server, TokenUse { server: server.clone() });
+}
+
+/// The controller; its keys are namespace, name and UID of Secrets, which the authenticator reports.
+struct TokenUse {
+    server: Arc<Server>,
+}
+
+impl Reconciler for TokenUse {
+    type Key = (String, String, String);
+
+    fn settings(&self) -> Settings {
+        Settings { name: "token-last-used", workers: 1, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Self::Key>, ApiError> {
+        Ok(Start::new([]))
+    }
+
+    async fn notified(&self) -> Self::Key {
+        self.server.authenticator.service_accounts().last_used().next().await
+    }
+
+    async fn reconcile(&self, (namespace, name, uid): Self::Key) -> Result<Action, ApiError> {
+        label(&self.server, &namespace, &name, &uid).await.map(|()| Action::AwaitChange)
     }
 }
 

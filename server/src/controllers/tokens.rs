@@ -6,14 +6,13 @@
 //! account has to be created before the Secret, as upstream (kubernetes
 //! `pkg/controller/serviceaccount/tokens_controller.go`).
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{base64_text, Value};
-use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Entry, Event, EventKind, Revision};
 
-use super::workers::Workers;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -41,45 +40,64 @@ const ACCOUNTS: (&str, &str, &str) = ("", "v1", "serviceaccounts");
 /// Namespace and name of a Secret.
 type Key = (String, String);
 
-/// Watches Secrets and accounts; restarts from the current state when a feed fails.
-pub(super) async fn run(server: Arc<Server>, root_ca: String) {
-    let root_ca: Arc<str> = root_ca.into();
-    super::run_with_restarts(NAME, RETRY.1, || watch(&server, &root_ca)).await;
+/// The controller.
+pub(super) struct TokenSecrets {
+    server: Arc<Server>,
+    root_ca: String,
+    secrets_prefix: String,
+    accounts_prefix: String,
 }
 
-async fn watch(server: &Arc<Server>, root_ca: &Arc<str>) -> Result<Infallible, ApiError> {
-    let (secrets_prefix, accounts_prefix) =
-        (key::resource_prefix("", SECRETS.2), key::resource_prefix("", ACCOUNTS.2));
-    let subscribe = |prefix: &str, revision: Revision| {
-        server.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())).after(revision))
-    };
-    let mut workers = Workers::new(NAME, WORKERS, RETRY);
-    let (found, revision) = token_secrets(server, &secrets_prefix, "").await?;
-    found.into_iter().for_each(|key| workers.add(key));
-    let mut secrets = subscribe(&secrets_prefix, revision)?;
-    let mut accounts = subscribe(&accounts_prefix, revision)?;
-    loop {
-        tokio::select! {
-            changes = secrets.next() => {
-                let Feed::Events(events) = changes? else { continue };
-                for event in events.iter() {
-                    let EventKind::Put { value, .. } = &event.kind else { continue };
-                    let split = key::split(&secrets_prefix, true, &event.key).filter(|_| holds_token(value));
-                    if let Some((namespace, name)) = split {
-                        workers.add((namespace.to_owned(), name.to_owned()));
-                    }
-                }
-            }
-            changes = accounts.next() => {
-                let Feed::Events(events) = changes? else { continue };
-                for event in events.iter().filter(|event| !matches!(event.kind, EventKind::Put { .. })) {
-                    let Some((namespace, _)) = key::split(&accounts_prefix, true, &event.key) else { continue };
-                    let (found, _) = token_secrets(server, &secrets_prefix, namespace).await?;
-                    found.into_iter().for_each(|key| workers.add(key));
-                }
-            }
-            () = workers.advance(|key| reconcile(server.clone(), root_ca.clone(), key)) => {}
+impl TokenSecrets {
+    pub(super) fn new(server: &Arc<Server>, root_ca: &str) -> TokenSecrets {
+        TokenSecrets {
+            server: server.clone(),
+            root_ca: root_ca.to_owned(),
+            secrets_prefix: key::resource_prefix("", SECRETS.2),
+            accounts_prefix: key::resource_prefix("", ACCOUNTS.2),
         }
+    }
+}
+
+impl Reconciler for TokenSecrets {
+    type Key = Key;
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Key>, ApiError> {
+        let (found, revision) = of_namespace(&self.server, "").await?;
+        Start::new(found).watch(&self.server, &self.secrets_prefix, revision)?.watch(
+            &self.server,
+            &self.accounts_prefix,
+            revision,
+        )
+    }
+
+    /// Changed token Secrets, and those of namespaces in which an account was deleted.
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Key>, ApiError> {
+        let mut keys = Vec::new();
+        for event in events {
+            match &event.kind {
+                EventKind::Put { value, .. } if holds_token(value) => {
+                    let split = key::split(&self.secrets_prefix, true, &event.key);
+                    keys.extend(split.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+                }
+                EventKind::Put { .. } => {}
+                EventKind::Delete => {
+                    let Some((namespace, _)) = key::split(&self.accounts_prefix, true, &event.key) else {
+                        continue;
+                    };
+                    keys.extend(of_namespace(&self.server, namespace).await?.0);
+                }
+            }
+        }
+        Ok(keys)
+    }
+
+    async fn reconcile(&self, key: Key) -> Result<Action, ApiError> {
+        reconcile(&self.server, &self.root_ca, &key).await.map(|()| Action::AwaitChange)
     }
 }
 
@@ -92,17 +110,8 @@ fn holds_token(value: &[u8]) -> bool {
 
 /// The token Secrets of a namespace, or of all if it is empty, and the revision.
 pub(super) async fn of_namespace(server: &Server, namespace: &str) -> Result<(Vec<Key>, Revision), ApiError> {
-    token_secrets(server, &key::resource_prefix("", SECRETS.2), namespace).await
-}
-
-/// The token Secrets of a namespace, or of all if it is empty, and the revision.
-async fn token_secrets(
-    server: &Server,
-    prefix: &str,
-    namespace: &str,
-) -> Result<(Vec<Key>, Revision), ApiError> {
-    let range = key::range(&key::collection(prefix, namespace));
-    let prefix = prefix.to_owned();
+    let prefix = key::resource_prefix("", SECRETS.2);
+    let range = key::range(&key::collection(&prefix, namespace));
     let pick = move |entry: &Entry<'_>| {
         let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
         Some((namespace.to_owned(), name.to_owned()))
@@ -123,35 +132,35 @@ pub(super) async fn read(
 }
 
 /// Fills a Secret, or deletes it.
-async fn reconcile(server: Arc<Server>, root_ca: Arc<str>, key: Key) -> Result<(), ApiError> {
+async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(), ApiError> {
     let (namespace, name) = (key.0.as_str(), key.1.as_str());
-    let Some(secret) = read(&server, SECRETS, (namespace, name)).await? else { return Ok(()) };
+    let Some(secret) = read(server, SECRETS, (namespace, name)).await? else { return Ok(()) };
     if secret.str_at(&["type"]) != Some(TYPE) || metadata::is_deleting(&secret) {
         return Ok(());
     }
     let annotation = |key: &str| secret.str_at(&["metadata", "annotations", key]).unwrap_or_default();
-    let account = read(&server, ACCOUNTS, (namespace, annotation(ACCOUNT_NAME))).await?;
+    let account = read(server, ACCOUNTS, (namespace, annotation(ACCOUNT_NAME))).await?;
     let account = account.filter(|account| {
         let wanted = annotation(ACCOUNT_UID);
         wanted.is_empty() || wanted == metadata::text(account, "uid")
     });
     let outcome = match account {
         None => {
-            let cx = Context::internal(&server, SECRETS, namespace, name, Verb::Delete)?;
+            let cx = Context::internal(server, SECRETS, namespace, name, Verb::Delete)?;
             delete::delete_one(&cx, "Background", metadata::text(&secret, "uid"), None).await
         }
         Some(account) => {
             let account = Reference::new(metadata::text(&account, "name"), metadata::text(&account, "uid"));
-            if is_full(&secret, &account, &root_ca) {
+            if is_full(&secret, &account, root_ca) {
                 return Ok(());
             }
             let token = server.authenticator.service_accounts().issue_legacy(namespace, &account, name)?;
-            let cx = Context::internal(&server, SECRETS, namespace, name, Verb::Update)?;
+            let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
             let uid = metadata::text(&secret, "uid");
             internal::update(&cx, &|live| {
                 let live = live.cloned().unwrap_or_default();
                 match metadata::text(&live, "uid") == uid {
-                    true => Ok(fill(live, &account, &token, &root_ca)),
+                    true => Ok(fill(live, &account, &token, root_ca)),
                     // Another object of that name: the feed delivers its own change.
                     false => Ok(live),
                 }

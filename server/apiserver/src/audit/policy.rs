@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
-use plinth_codec::{yaml, Value};
+use serde::de::IgnoredAny;
+use serde::Deserialize;
 
+use plinth_api::config_file::{self, ConfigKind, DecodeError, Strictness};
 use plinth_api::request_info::{RequestInfo, Route};
 use plinth_api::user::User;
 
@@ -119,10 +121,40 @@ pub enum PolicyError {
     Invalid(String),
 }
 
-#[derive(Debug, Default)]
+const KIND: ConfigKind = ConfigKind { kind: "Policy", versions: &["audit.k8s.io/v1"] };
+
+/// The file.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PolicyFile {
+    #[serde(rename = "metadata")]
+    _metadata: IgnoredAny,
+    rules: Vec<RuleEntry>,
+    omit_stages: Vec<String>,
+    omit_managed_fields: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RuleEntry {
+    level: String,
+    users: Vec<String>,
+    user_groups: Vec<String>,
+    verbs: Vec<String>,
+    resources: Vec<GroupResources>,
+    namespaces: Vec<String>,
+    #[serde(rename = "nonResourceURLs")]
+    non_resource_urls: Vec<String>,
+    omit_stages: Vec<String>,
+    omit_managed_fields: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct GroupResources {
     group: String,
     resources: Vec<String>,
+    #[serde(rename = "resourceNames")]
     names: Vec<String>,
 }
 
@@ -166,35 +198,40 @@ impl Policy {
         Policy::parse(&text)
     }
 
-    /// Parses a policy. Unknown fields are ignored, as upstream does.
+    /// Parses a policy. Unknown and duplicate fields are ignored with a warning, as upstream does.
     ///
     /// # Errors
     /// [`PolicyError`].
     pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
-        let invalid = |what: String| Err(PolicyError::Invalid(what));
-        let (tree, _) = yaml::to_value(text).map_err(|e| PolicyError::Invalid(e.to_string()))?;
-        let word = |key: &str| tree.str_at(&[key]).unwrap_or_default();
-        if (word("kind"), word("apiVersion")) != ("Policy", "audit.k8s.io/v1") {
-            return invalid(format!(
-                "unknown group version field {}, Kind={} in policy",
-                word("apiVersion"),
-                word("kind")
-            ));
+        let file = match config_file::decode(text, KIND) {
+            Err(error @ DecodeError::Strict(_)) => {
+                tracing::warn!(%error, "audit policy contains errors, falling back to lenient decoding");
+                config_file::parse(text, Strictness::Lenient)
+                    .and_then(|tree| config_file::decode_tree(&tree, KIND, Strictness::Lenient))
+            }
+            decoded => decoded,
+        };
+        let file: PolicyFile = file.map_err(|error| {
+            PolicyError::Invalid(match error {
+                DecodeError::Kind { kind, version, .. } => {
+                    format!("unknown group version field {version}, Kind={kind} in policy")
+                }
+                error => error.to_string(),
+            })
+        })?;
+        if file.rules.is_empty() {
+            return Err(PolicyError::Invalid("loaded illegal policy with 0 rules".into()));
         }
-        let everywhere = stages(&tree, "omitStages")?;
-        let omits = |tree: &Value| tree.get("omitManagedFields").and_then(Value::as_bool);
-        let omit_managed_fields = omits(&tree).unwrap_or(false);
-        let given = tree.get("rules").and_then(Value::as_array).unwrap_or_default();
-        if given.is_empty() {
-            return invalid("loaded illegal policy with 0 rules".into());
-        }
+        let everywhere = stages(&file.omit_stages, "omitStages")?;
+        let omit_managed_fields = file.omit_managed_fields;
         let mut rules = Vec::new();
-        for (i, given) in given.iter().enumerate() {
-            let mut rule = AuditRule::read(given, &format!("rules[{i}]"))?;
-            // Omitted stages of the policy are added to those of each rule; omitManagedFields is the default
-            // of rules.
+        for (i, entry) in file.rules.into_iter().enumerate() {
+            // omitManagedFields of the policy is the default of rules.
+            let omits = entry.omit_managed_fields.unwrap_or(omit_managed_fields);
+            let mut rule = AuditRule::new(entry, &format!("rules[{i}]"))?;
+            // Omitted stages of the policy are added to those of each rule.
             rule.config.omit_stages = rule.config.omit_stages.and(everywhere);
-            rule.config.omit_managed_fields = omits(given).unwrap_or(omit_managed_fields);
+            rule.config.omit_managed_fields = omits;
             rules.push(rule);
         }
         let default =
@@ -208,14 +245,9 @@ impl Policy {
     }
 }
 
-fn list(tree: &Value, key: &str) -> Vec<String> {
-    let items = tree.get(key).and_then(Value::as_array).unwrap_or_default();
-    items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
-}
-
-fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
+fn stages(words: &[String], path: &str) -> Result<Stages, PolicyError> {
     let mut stages = Stages::default();
-    for (i, word) in list(tree, "omitStages").iter().enumerate() {
+    for (i, word) in words.iter().enumerate() {
         match AuditStage::ALL.into_iter().find(|stage| stage.as_str() == word) {
             Some(stage) => stages = stages.with(stage),
             None => {
@@ -230,9 +262,9 @@ fn stages(tree: &Value, path: &str) -> Result<Stages, PolicyError> {
 }
 
 impl AuditRule {
-    fn read(tree: &Value, path: &str) -> Result<AuditRule, PolicyError> {
+    fn new(entry: RuleEntry, path: &str) -> Result<AuditRule, PolicyError> {
         let invalid = |field: &str, what: &str| Err(PolicyError::Invalid(format!("{path}.{field}: {what}")));
-        let level = match tree.str_at(&["level"]).unwrap_or_default() {
+        let level = match entry.level.as_str() {
             "" => return invalid("level", "Required value"),
             word => match AuditLevel::parse(word) {
                 Some(level) => level,
@@ -245,7 +277,7 @@ impl AuditRule {
                 }
             },
         };
-        let paths = list(tree, "nonResourceURLs");
+        let paths = entry.non_resource_urls;
         for (i, url) in paths.iter().enumerate().filter(|(_, url)| *url != "*") {
             let field = format!("nonResourceURLs[{i}]");
             if !url.starts_with('/') {
@@ -257,11 +289,9 @@ impl AuditRule {
                 return invalid(&field, &format!("Invalid value: {url:?}: {why}"));
             }
         }
-        let mut resources = Vec::new();
-        for given in tree.get("resources").and_then(Value::as_array).unwrap_or_default() {
-            let group = given.str_at(&["group"]).unwrap_or_default().to_owned();
+        for GroupResources { group, resources, names } in &entry.resources {
             if !matches!(group.as_str(), "" | "*")
-                && !plinth_codec::names::dns1123_subdomain_errors(&group).is_empty()
+                && !plinth_codec::names::dns1123_subdomain_errors(group).is_empty()
             {
                 return invalid(
                     "resources.group",
@@ -272,34 +302,27 @@ impl AuditRule {
                     ),
                 );
             }
-            let one = GroupResources {
-                group,
-                resources: list(given, "resources"),
-                names: list(given, "resourceNames"),
-            };
-            if one.resources.is_empty() && !one.names.is_empty() {
+            if resources.is_empty() && !names.is_empty() {
                 return invalid(
                     "resources.resourceNames",
                     "Invalid value: using resourceNames requires at least one resource",
                 );
             }
-            resources.push(one);
         }
-        let namespaces = list(tree, "namespaces");
-        if !paths.is_empty() && (!resources.is_empty() || !namespaces.is_empty()) {
+        if !paths.is_empty() && (!entry.resources.is_empty() || !entry.namespaces.is_empty()) {
             return invalid(
                 "nonResourceURLs",
                 "Invalid value: rules cannot apply to both regular resources and non-resource URLs",
             );
         }
-        let omit_stages = stages(tree, &format!("{path}.omitStages"))?;
+        let omit_stages = stages(&entry.omit_stages, &format!("{path}.omitStages"))?;
         Ok(AuditRule {
             config: RequestAuditConfig { level, omit_stages, omit_managed_fields: false },
-            users: list(tree, "users"),
-            groups: list(tree, "userGroups"),
-            verbs: list(tree, "verbs"),
-            namespaces,
-            resources,
+            users: entry.users,
+            groups: entry.user_groups,
+            verbs: entry.verbs,
+            namespaces: entry.namespaces,
+            resources: entry.resources,
             paths,
         })
     }

@@ -6,12 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plinth_codec::{names, time, yaml, Value};
+use plinth_codec::{names, time};
+use serde::Deserialize;
 
 use super::webhook::conditions::Conditions;
 use super::webhook::{AccessReviewVersion, WebhookSettings};
 use super::Verdict;
 use crate::egress::KubeconfigError;
+use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
 
 /// Default times to live of a webhook's cached decisions.
 const DEFAULT_AUTHORIZED_TTL: Duration = Duration::from_secs(300);
@@ -34,7 +36,10 @@ pub enum AuthorizationSetupError {
     /// The webhook's kubeconfig is invalid.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// The configuration file is invalid.
+    /// The configuration file cannot be read or decoded.
+    #[error(transparent)]
+    File(#[from] ConfigFileError),
+    /// The configuration is invalid.
     #[error("{path}: {what}")]
     Config {
         /// Path of the file.
@@ -74,35 +79,75 @@ impl AuthorizerKind {
     }
 }
 
+const KIND: ConfigKind = ConfigKind {
+    kind: "AuthorizationConfiguration",
+    versions: &[
+        "apiserver.config.k8s.io/v1",
+        "apiserver.config.k8s.io/v1beta1",
+        "apiserver.config.k8s.io/v1alpha1",
+    ],
+};
+
+/// The file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AuthorizationConfiguration {
+    authorizers: Vec<AuthorizerEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AuthorizerEntry {
+    r#type: String,
+    name: String,
+    webhook: Option<WebhookEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WebhookEntry {
+    #[serde(rename = "authorizedTTL")]
+    authorized_ttl: Option<String>,
+    cache_authorized_requests: Option<bool>,
+    #[serde(rename = "unauthorizedTTL")]
+    unauthorized_ttl: Option<String>,
+    cache_unauthorized_requests: Option<bool>,
+    timeout: Option<String>,
+    subject_access_review_version: String,
+    match_condition_subject_access_review_version: String,
+    failure_policy: String,
+    connection_info: ConnectionInfoEntry,
+    match_conditions: Vec<ConditionEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ConnectionInfoEntry {
+    r#type: String,
+    kube_config_file: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ConditionEntry {
+    expression: String,
+}
+
 /// Loads a configuration file.
 pub fn read(path: &Path) -> Result<Vec<AuthorizerConfig>, AuthorizationSetupError> {
     let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
-    let text = std::fs::read(path).map_err(|e| error(e.to_string()))?;
-    let (config, _) = yaml::to_value(&text).map_err(|e| error(e.to_string()))?;
-    parse(&config).map_err(error)
+    validate(&config_file::read(path, KIND)?).map_err(error)
 }
 
-fn parse(config: &Value) -> Result<Vec<AuthorizerConfig>, String> {
-    let text = |key: &str| config.str_at(&[key]).unwrap_or_default();
-    let version = text("apiVersion").strip_prefix("apiserver.config.k8s.io/");
-    if text("kind") != "AuthorizationConfiguration" || !matches!(version, Some("v1" | "v1beta1" | "v1alpha1"))
-    {
-        return Err("not an AuthorizationConfiguration of apiserver.config.k8s.io/v1".into());
-    }
-    reject_unknown_fields(config, &["apiVersion", "kind", "authorizers"], "")?;
-    let list = config.get("authorizers").and_then(Value::as_array).unwrap_or_default();
-    if list.is_empty() {
+fn validate(config: &AuthorizationConfiguration) -> Result<Vec<AuthorizerConfig>, String> {
+    if config.authorizers.is_empty() {
         return Err("authorizers: Required value: at least one authorization mode must be defined".into());
     }
     let mut out: Vec<AuthorizerConfig> = Vec::new();
-    for (i, entry) in list.iter().enumerate() {
-        let at = format!("authorizers[{i}]");
-        reject_unknown_fields(entry, &["type", "name", "webhook"], &at)?;
-        let text = |key: &str| entry.str_at(&[key]).unwrap_or_default();
-        let (kind, name) = (text("type"), text("name"));
-        let webhook = entry.get("webhook").filter(|w| !w.is_null());
-        let kind = match (kind, webhook) {
-            ("Webhook", Some(webhook)) => parse_webhook(webhook, &format!("{at}.webhook"))?,
+    for (i, entry) in config.authorizers.iter().enumerate() {
+        let (at, name) = (format!("authorizers[{i}]"), entry.name.as_str());
+        let kind = match (entry.r#type.as_str(), &entry.webhook) {
+            ("Webhook", Some(webhook)) => validate_webhook(webhook, &format!("{at}.webhook"))?,
             ("Webhook", None) => return Err(format!("{at}.webhook: Required value")),
             (_, Some(_)) => {
                 return Err(format!("{at}.webhook: Invalid value: may only be specified when type=Webhook"))
@@ -126,7 +171,7 @@ fn parse(config: &Value) -> Result<Vec<AuthorizerConfig>, String> {
         let is_same =
             |other: &AuthorizerConfig| std::mem::discriminant(&other.kind) == std::mem::discriminant(&kind);
         if !matches!(kind, AuthorizerKind::Webhook { .. }) && out.iter().any(is_same) {
-            return Err(format!("{at}.type: Duplicate value: {:?}", text("type")));
+            return Err(format!("{at}.type: Duplicate value: {:?}", entry.r#type));
         }
         let expected = kind.name().to_lowercase();
         if !matches!(kind, AuthorizerKind::Webhook { .. }) && name != expected {
@@ -137,64 +182,48 @@ fn parse(config: &Value) -> Result<Vec<AuthorizerConfig>, String> {
     Ok(out)
 }
 
-fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
-    const MEMBERS: &[&str] = &[
-        "authorizedTTL",
-        "cacheAuthorizedRequests",
-        "unauthorizedTTL",
-        "cacheUnauthorizedRequests",
-        "timeout",
-        "subjectAccessReviewVersion",
-        "matchConditionSubjectAccessReviewVersion",
-        "failurePolicy",
-        "connectionInfo",
-        "matchConditions",
-    ];
-    reject_unknown_fields(webhook, MEMBERS, at)?;
-    let text = |path: &[&str]| webhook.str_at(path).unwrap_or_default();
-    let duration = |key: &str| -> Result<Option<Duration>, String> {
-        let Some(text) = webhook.str_at(&[key]) else { return Ok(None) };
+fn validate_webhook(webhook: &WebhookEntry, at: &str) -> Result<AuthorizerKind, String> {
+    let duration = |key: &str, text: &Option<String>| -> Result<Option<Duration>, String> {
+        let Some(text) = text else { return Ok(None) };
         let nanos = time::parse_duration(text).ok().and_then(|nanos| u64::try_from(nanos).ok());
         let bad = || format!("{at}.{key}: Invalid value: {text:?}: must be a duration that is not negative");
-        nanos.map(|nanos| Some(Duration::from_nanos(nanos))).ok_or_else(bad)
+        // Zero means the default.
+        let nanos = nanos.ok_or_else(bad)?;
+        Ok(Some(Duration::from_nanos(nanos)).filter(|duration| !duration.is_zero()))
     };
-    // A TTL of zero means the default; caching is disabled by separate flags.
-    let ttl = |key: &str, enabled: &str, default: Duration| -> Result<Duration, String> {
-        let ttl = duration(key)?.filter(|ttl| !ttl.is_zero()).unwrap_or(default);
-        let enabled = webhook.get(enabled).and_then(Value::as_bool).unwrap_or(true);
-        Ok(if enabled { ttl } else { Duration::ZERO })
+    // Caching is disabled by separate flags.
+    let ttl = |given: Option<Duration>, enabled: Option<bool>, default: Duration| match enabled {
+        Some(false) => Duration::ZERO,
+        _ => given.unwrap_or(default),
     };
     let timeout =
-        duration("timeout")?.filter(|t| !t.is_zero()).ok_or(format!("{at}.timeout: Required value"))?;
+        duration("timeout", &webhook.timeout)?.ok_or_else(|| format!("{at}.timeout: Required value"))?;
     if timeout > MAX_TIMEOUT {
         return Err(format!("{at}.timeout: Invalid value: must be <= 30s"));
     }
-    let one_of = |key: &str, supported: &str| match text(&[key]) {
+    let unsupported = |key: &str, given: &str, supported: &str| match given {
         "" => format!("{at}.{key}: Required value"),
         other => format!("{at}.{key}: Unsupported value: {other:?}: supported values: {supported}"),
     };
-    let version = match text(&["subjectAccessReviewVersion"]) {
+    let version = match webhook.subject_access_review_version.as_str() {
         "v1" => AccessReviewVersion::V1,
         "v1beta1" => AccessReviewVersion::V1Beta1,
-        _ => return Err(one_of("subjectAccessReviewVersion", "\"v1\", \"v1beta1\"")),
+        other => return Err(unsupported("subjectAccessReviewVersion", other, "\"v1\", \"v1beta1\"")),
     };
-    let on_error = match text(&["failurePolicy"]) {
+    let on_error = match webhook.failure_policy.as_str() {
         "NoOpinion" => Verdict::NoOpinion,
         "Deny" => Verdict::Deny,
-        _ => return Err(one_of("failurePolicy", "\"NoOpinion\", \"Deny\"")),
+        other => return Err(unsupported("failurePolicy", other, "\"NoOpinion\", \"Deny\"")),
     };
-    let conditions = webhook.get("matchConditions").and_then(Value::as_array).unwrap_or_default();
-    match text(&["matchConditionSubjectAccessReviewVersion"]) {
-        "" if conditions.is_empty() => {}
+    match webhook.match_condition_subject_access_review_version.as_str() {
+        "" if webhook.match_conditions.is_empty() => {}
         "v1" => {}
-        _ => return Err(one_of("matchConditionSubjectAccessReviewVersion", "\"v1\"")),
+        other => return Err(unsupported("matchConditionSubjectAccessReviewVersion", other, "\"v1\"")),
     }
-    for (i, condition) in conditions.iter().enumerate() {
-        reject_unknown_fields(condition, &["expression"], &format!("{at}.matchConditions[{i}]"))?;
-    }
-    let conditions = Conditions::compile(conditions, &format!("{at}.matchConditions"))?;
-    let kubeconfig = match text(&["connectionInfo", "type"]) {
-        "KubeConfigFile" => text(&["connectionInfo", "kubeConfigFile"]),
+    let conditions: Vec<&str> = webhook.match_conditions.iter().map(|c| c.expression.as_str()).collect();
+    let conditions = Conditions::compile(&conditions, &format!("{at}.matchConditions"))?;
+    let kubeconfig = match webhook.connection_info.r#type.as_str() {
+        "KubeConfigFile" => webhook.connection_info.kube_config_file.as_str(),
         "" => return Err(format!("{at}.connectionInfo.type: Required value")),
         // `InClusterConfig` is not supported: the control plane does not run in a pod.
         other => {
@@ -208,23 +237,15 @@ fn parse_webhook(webhook: &Value, at: &str) -> Result<AuthorizerKind, String> {
             "{at}.connectionInfo.kubeConfigFile: Invalid value: {kubeconfig:?}: must be an absolute path"
         ));
     }
+    let authorized = duration("authorizedTTL", &webhook.authorized_ttl)?;
+    let unauthorized = duration("unauthorizedTTL", &webhook.unauthorized_ttl)?;
     let settings = WebhookSettings {
         version,
-        authorized_ttl: ttl("authorizedTTL", "cacheAuthorizedRequests", DEFAULT_AUTHORIZED_TTL)?,
-        unauthorized_ttl: ttl("unauthorizedTTL", "cacheUnauthorizedRequests", DEFAULT_UNAUTHORIZED_TTL)?,
+        authorized_ttl: ttl(authorized, webhook.cache_authorized_requests, DEFAULT_AUTHORIZED_TTL),
+        unauthorized_ttl: ttl(unauthorized, webhook.cache_unauthorized_requests, DEFAULT_UNAUTHORIZED_TTL),
         on_error,
     };
     Ok(AuthorizerKind::Webhook { kubeconfig: kubeconfig.into(), timeout, settings, conditions })
-}
-
-/// Refuses unknown fields: a typo must not change who has access.
-fn reject_unknown_fields(object: &Value, known: &[&str], at: &str) -> Result<(), String> {
-    let Some(members) = object.as_object() else { return Err(format!("{at}: must be an object")) };
-    let prefix = if at.is_empty() { String::new() } else { format!("{at}.") };
-    match members.keys().find(|key| !known.contains(&key.as_str())) {
-        Some(key) => Err(format!("unknown field \"{prefix}{key}\"")),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -233,7 +254,7 @@ mod tests {
 
     fn parsed(authorizers: &str) -> Result<Vec<AuthorizerConfig>, String> {
         let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n");
-        parse(&yaml::to_value(text.as_bytes()).unwrap().0)
+        validate(&config_file::decode(text.as_bytes(), KIND).map_err(|error| error.to_string())?)
     }
 
     fn webhook(members: &str) -> String {
@@ -300,6 +321,12 @@ mod tests {
                 conditions("{expression: 'true', name: a}"),
                 "unknown field \"authorizers[0].webhook.matchConditions[0].name\"",
             ),
+            (
+                good("type: KubeConfigFile", "kind: KubeConfigFile"),
+                "unknown field \"authorizers[0].webhook.connectionInfo.kind\"",
+            ),
+            ("[{type: RBAC, name: rbac, name: b}]".into(), "strict decoding error"),
+            ("[{type: RBAC, name: 3}]".into(), "authorizers[0].name: Invalid value: must be a string"),
             ("[{type: RBAC, name: roles}]".into(), "expected name rbac for authorizer RBAC instead of roles"),
         ];
         for (authorizers, error) in rows {

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use hyper::header::HeaderValue;
 use hyper::Uri;
-use plinth_codec::{base64_text, yaml, Value};
+use plinth_codec::base64_text;
+use serde::Deserialize;
 
 use super::client::Origin;
 use super::tls::{self, ServerTrust};
+use plinth_api::config_file::{self, Strictness};
 use plinth_pki::files;
 
 /// Why a kubeconfig cannot be used.
@@ -16,6 +18,69 @@ use plinth_pki::files;
 pub struct KubeconfigError {
     path: PathBuf,
     what: String,
+}
+
+/// The file (client-go `tools/clientcmd/api/v1`). Unknown fields are ignored, as clients do.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    kind: String,
+    clusters: Vec<NamedCluster>,
+    contexts: Vec<NamedContext>,
+    users: Vec<NamedUser>,
+    #[serde(rename = "current-context")]
+    current_context: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedContext {
+    name: String,
+    context: Option<Context>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Context {
+    cluster: String,
+    user: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    tls_server_name: String,
+    certificate_authority: String,
+    certificate_authority_data: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct User {
+    client_certificate: String,
+    client_certificate_data: String,
+    client_key: String,
+    client_key_data: String,
+    token: String,
+    #[serde(rename = "tokenFile")]
+    token_file: String,
+    username: String,
+    password: String,
 }
 
 /// The current context of a kubeconfig.
@@ -40,19 +105,21 @@ impl Kubeconfig {
 
 fn read(path: &Path) -> Result<Kubeconfig, String> {
     let text = std::fs::read(path).map_err(|e| e.to_string())?;
-    let (config, _) = yaml::to_value(&text).map_err(|e| e.to_string())?;
+    let config = config_file::parse(&text, Strictness::Lenient)
+        .and_then(|tree| config_file::decode_part(&tree, Strictness::Lenient));
+    let config: Config = config.map_err(|e| e.to_string())?;
+    if !matches!(config.kind.as_str(), "" | "Config") {
+        return Err(format!("is a {:?}, not a kubeconfig of kind \"Config\"", config.kind));
+    }
     let dir = path.parent().unwrap_or(Path::new("."));
-    let context = named(&config, "contexts", config.str_at(&["current-context"]).unwrap_or_default())
-        .and_then(|entry| entry.get("context"))
-        .ok_or("no current context")?;
-    let part = |list: &str, key: &str| {
-        let name = context.str_at(&[key]).unwrap_or_default();
-        named(&config, list, name).and_then(|entry| entry.get(key))
-    };
-    let cluster = part("clusters", "cluster").ok_or("no cluster")?;
-    let nobody = Value::object();
-    let user = part("users", "user").unwrap_or(&nobody);
-    let url = cluster.str_at(&["server"]).unwrap_or_default();
+    let context = config.contexts.iter().find(|entry| entry.name == config.current_context);
+    let context = context.and_then(|entry| entry.context.as_ref()).ok_or("no current context")?;
+    let cluster = config.clusters.iter().find(|entry| entry.name == context.cluster);
+    let cluster = cluster.map(|entry| &entry.cluster).ok_or("no cluster")?;
+    let nobody = User::default();
+    let user = config.users.iter().find(|entry| entry.name == context.user);
+    let user = user.map_or(&nobody, |entry| &entry.user);
+    let url = cluster.server.as_str();
     let server: Uri = url.parse().map_err(|_| format!("{url:?} is no URL"))?;
     let tls = match server.scheme_str() {
         Some("https") => Some(client_tls(cluster, user, dir)?),
@@ -61,9 +128,8 @@ fn read(path: &Path) -> Result<Kubeconfig, String> {
     };
     let mut origin = Origin::of_url(&server, tls).ok_or_else(|| format!("{url:?} is no URL"))?;
     origin.authorization = authorization(user, dir)?;
-    let other_name = cluster.str_at(&["tls-server-name"]).filter(|name| !name.is_empty());
-    if let (Some((_, name)), Some(other)) = (&mut origin.tls, other_name) {
-        *name = other.to_owned();
+    if let (Some((_, name)), false) = (&mut origin.tls, cluster.tls_server_name.is_empty()) {
+        name.clone_from(&cluster.tls_server_name);
     }
     let path = server.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| format!("{url:?} is no URL"))?;
@@ -71,14 +137,17 @@ fn read(path: &Path) -> Result<Kubeconfig, String> {
 }
 
 fn client_tls(
-    cluster: &Value,
-    user: &Value,
+    cluster: &Cluster,
+    user: &User,
     dir: &Path,
 ) -> Result<std::sync::Arc<rustls::ClientConfig>, String> {
     // The authority must be given: decisions about access are not left to the machine's trust store.
-    let ca = pem(cluster, dir, "certificate-authority")?.ok_or("no certificate-authority")?;
+    let (data, file) = (&cluster.certificate_authority_data, &cluster.certificate_authority);
+    let ca = pem("certificate-authority", data, file, dir)?.ok_or("no certificate-authority")?;
     let roots = tls::authorities(&ca).map_err(|e| format!("certificate-authority: {e}"))?;
-    let identity = match (pem(user, dir, "client-certificate")?, pem(user, dir, "client-key")?) {
+    let chain = pem("client-certificate", &user.client_certificate_data, &user.client_certificate, dir)?;
+    let key = pem("client-key", &user.client_key_data, &user.client_key, dir)?;
+    let identity = match (chain, key) {
         (Some(chain), Some(key)) => {
             let chain = files::certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
             Some((chain, files::private_key(&key).map_err(|e| format!("client-key: {e}"))?))
@@ -88,19 +157,16 @@ fn client_tls(
     tls::config(ServerTrust::Authorities(roots), identity).map_err(|e| e.to_string())
 }
 
-fn authorization(user: &Value, dir: &Path) -> Result<Option<HeaderValue>, String> {
-    let text = |key: &str| user.str_at(&[key]).filter(|text| !text.is_empty());
-    let value = match (text("token"), text("tokenFile"), text("username")) {
+fn authorization(user: &User, dir: &Path) -> Result<Option<HeaderValue>, String> {
+    let given = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
+    let value = match (given(&user.token), given(&user.token_file), given(&user.username)) {
         (Some(token), ..) => format!("Bearer {token}"),
         (None, Some(file), _) => {
-            let token = std::fs::read_to_string(dir.join(file)).map_err(|e| format!("{file}: {e}"))?;
+            let token = std::fs::read_to_string(dir.join(&file)).map_err(|e| format!("{file}: {e}"))?;
             format!("Bearer {}", token.trim())
         }
         (None, None, Some(name)) => {
-            format!(
-                "Basic {}",
-                base64_text::encode(format!("{name}:{}", text("password").unwrap_or_default()))
-            )
+            format!("Basic {}", base64_text::encode(format!("{name}:{}", user.password)))
         }
         (None, None, None) => return Ok(None),
     };
@@ -109,19 +175,16 @@ fn authorization(user: &Value, dir: &Path) -> Result<Option<HeaderValue>, String
     Ok(Some(value))
 }
 
-/// PEM of `KEY-data` (base64) or of the file that `KEY` names.
-fn pem(entry: &Value, dir: &Path, key: &str) -> Result<Option<Vec<u8>>, String> {
-    if let Some(data) = entry.str_at(&[&format!("{key}-data")]) {
+/// PEM of the field `KEY-data` (base64) or of the file that the field `KEY` names.
+fn pem(key: &str, data: &str, file: &str, dir: &Path) -> Result<Option<Vec<u8>>, String> {
+    if !data.is_empty() {
         let bytes = base64_text::decode(data)
             .map_err(|at| format!("{key}-data: illegal base64 data at input byte {at}"))?;
         return Ok(Some(bytes));
     }
-    let Some(file) = entry.str_at(&[key]) else { return Ok(None) };
+    if file.is_empty() {
+        return Ok(None);
+    }
     let bytes = std::fs::read(dir.join(file)).map_err(|e| format!("{key}: {file}: {e}"))?;
     Ok(Some(bytes))
-}
-
-fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
-    let entries = config.get(list).and_then(Value::as_array)?;
-    entries.iter().find(|entry| entry.str_at(&["name"]) == Some(name))
 }

@@ -3,9 +3,11 @@
 //! Upstream: k8s.io/pod-security-admission `admission/api`.
 
 use plinth_codec::{names, Value};
+use serde::Deserialize;
 
 use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
-use crate::admission::configuration::{check_members, expect};
+use crate::admission::configuration::decode_section;
+use plinth_api::config_file::ConfigKind;
 
 /// The configuration.
 #[derive(Debug)]
@@ -28,6 +30,42 @@ impl Default for Settings {
     }
 }
 
+const KIND: ConfigKind = ConfigKind {
+    kind: "PodSecurityConfiguration",
+    versions: &[
+        "pod-security.admission.config.k8s.io/v1",
+        "pod-security.admission.config.k8s.io/v1beta1",
+        "pod-security.admission.config.k8s.io/v1alpha1",
+    ],
+};
+
+/// The section of the configuration file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodSecurityConfiguration {
+    defaults: Defaults,
+    exemptions: Exemptions,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Defaults {
+    enforce: Option<String>,
+    enforce_version: Option<String>,
+    audit: Option<String>,
+    audit_version: Option<String>,
+    warn: Option<String>,
+    warn_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Exemptions {
+    usernames: Vec<String>,
+    namespaces: Vec<String>,
+    runtime_classes: Vec<String>,
+}
+
 /// Validates a name.
 type Rule = fn(&str) -> Vec<String>;
 
@@ -37,32 +75,23 @@ impl Settings {
     /// # Errors
     /// Another kind, unknown members, invalid levels and versions, invalid or duplicate names.
     pub(in crate::admission) fn read(part: &Value) -> Result<Settings, String> {
-        const VERSIONS: [&str; 3] = [
-            "pod-security.admission.config.k8s.io/v1",
-            "pod-security.admission.config.k8s.io/v1beta1",
-            "pod-security.admission.config.k8s.io/v1alpha1",
-        ];
-        expect(part, "PodSecurityConfiguration", &VERSIONS, &["defaults", "exemptions"])?;
-        let nothing = Value::object();
-        let defaults = part.get("defaults").unwrap_or(&nothing);
-        const MODES: [&str; 6] =
-            ["enforce", "enforce-version", "audit", "audit-version", "warn", "warn-version"];
-        check_members(defaults, &MODES, "defaults")?;
-        let exemptions = part.get("exemptions").unwrap_or(&nothing);
-        check_members(exemptions, &["usernames", "namespaces", "runtimeClasses"], "exemptions")?;
-        let list = |key: &str, rule: Rule| list(exemptions, key, rule);
+        let PodSecurityConfiguration { defaults, exemptions } = decode_section(part, KIND)?;
         Ok(Settings {
             default: Policy {
-                enforce: standard(defaults, "enforce")?,
-                audit: standard(defaults, "audit")?,
-                warn: standard(defaults, "warn")?,
+                enforce: standard("enforce", &defaults.enforce, &defaults.enforce_version)?,
+                audit: standard("audit", &defaults.audit, &defaults.audit_version)?,
+                warn: standard("warn", &defaults.warn, &defaults.warn_version)?,
             },
-            namespaces: list("namespaces", names::dns1123_label_errors)?,
-            users: list("usernames", |name| match name {
+            namespaces: names_of("namespaces", exemptions.namespaces, names::dns1123_label_errors)?,
+            users: names_of("usernames", exemptions.usernames, |name| match name {
                 "" => vec!["username must not be empty".to_owned()],
                 _ => Vec::new(),
             })?,
-            runtime_classes: list("runtimeClasses", names::dns1123_subdomain_errors)?,
+            runtime_classes: names_of(
+                "runtimeClasses",
+                exemptions.runtime_classes,
+                names::dns1123_subdomain_errors,
+            )?,
         })
     }
 
@@ -97,32 +126,29 @@ impl Settings {
     }
 }
 
-fn standard(defaults: &Value, mode: &str) -> Result<Standard, String> {
-    let given = defaults.str_at(&[mode]).unwrap_or("privileged");
+fn standard(mode: &str, level: &Option<String>, version: &Option<String>) -> Result<Standard, String> {
+    let given = level.as_deref().unwrap_or("privileged");
     let level = policy::level(given).ok_or_else(|| {
         format!("defaults.{mode}: Invalid value: {given:?}: must be one of privileged, baseline, restricted")
     })?;
-    let key = format!("{mode}-version");
-    let given = defaults.str_at(&[&key]).unwrap_or("latest");
-    let version =
-        policy::version(given).map_err(|why| format!("defaults.{key}: Invalid value: {given:?}: {why}"))?;
+    let given = version.as_deref().unwrap_or("latest");
+    let version = policy::version(given)
+        .map_err(|why| format!("defaults.{mode}-version: Invalid value: {given:?}: {why}"))?;
     Ok(Standard { level, version })
 }
 
-fn list(exemptions: &Value, key: &str, rule: Rule) -> Result<Vec<String>, String> {
-    let mut out: Vec<String> = Vec::new();
-    for (i, name) in exemptions.get(key).and_then(Value::as_array).unwrap_or_default().iter().enumerate() {
-        let (name, here) = (name.as_str().unwrap_or_default(), format!("exemptions.{key}[{i}]"));
-        let errors = rule(name);
+/// Validates a list of exempt names.
+fn names_of(key: &str, names: Vec<String>, rule: Rule) -> Result<Vec<String>, String> {
+    for (i, name) in names.iter().enumerate() {
+        let (errors, here) = (rule(name), format!("exemptions.{key}[{i}]"));
         if !errors.is_empty() {
             return Err(format!("{here}: Invalid value: {name:?}: {}", errors.join(", ")));
         }
-        if out.iter().any(|other| other == name) {
+        if names.iter().take(i).any(|other| other == name) {
             return Err(format!("{here}: Duplicate value: {name:?}"));
         }
-        out.push(name.to_owned());
     }
-    Ok(out)
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -195,7 +221,7 @@ mod tests {
                 r#""exemptions":{"usernames":[""]}"#,
                 "exemptions.usernames[0]: Invalid value: \"\": username must not be empty",
             ),
-            (r#""exemptions":{"users":[]}"#, "unknown field \"exemptions.users\""),
+            (r#""exemptions":{"users":[]}"#, "strict decoding error: unknown field \"exemptions.users\""),
         ];
         for (members, error) in rows {
             assert_eq!(read(members).unwrap_err(), error);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::{add_condition, get, update};
+use super::{add_condition, update};
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
@@ -13,11 +13,10 @@ use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::{signers, CertificateRequest};
 
 /// Approves one request, if one of the two permissions allows it.
-pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -> Result<(), ApiError> {
-    let Some(request) = get(&server, &name).await? else { return Ok(()) };
-    let decided = csr::has(&request, "Approved") || csr::has(&request, "Denied");
-    let Some(parsed) = parse_for_a_node(&request).filter(|_| !decided) else { return Ok(()) };
-    let sender = sender(&request);
+pub(super) async fn approve(server: &Arc<Server>, request: &Value) -> Result<(), ApiError> {
+    let decided = csr::has(request, "Approved") || csr::has(request, "Denied");
+    let Some(parsed) = parse_for_a_node(request).filter(|_| !decided) else { return Ok(()) };
+    let sender = sender(request);
     let own = parsed.subject.common_name() == sender.name;
     let permissions = [
         (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
@@ -32,7 +31,7 @@ pub(in crate::controllers) async fn approve(server: Arc<Server>, name: String) -
             ..ResourceTarget::default()
         };
         if server.authorizer.authorize(&Attributes::resource(&sender, "create", target)).await.allowed() {
-            return update(&server, &request, "approval", |request| {
+            return update(server, request, "approval", |request| {
                 add_condition(request, "Approved", "AutoApproved", message);
             })
             .await;

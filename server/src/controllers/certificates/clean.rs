@@ -8,7 +8,8 @@ use plinth_codec::{base64_text, Value};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{get, RESOURCE};
+use super::RESOURCE;
+use crate::reconciler::Action;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -16,24 +17,23 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_pki::files::certificates;
 
-/// Interval of passes over all requests.
-pub(in crate::controllers) const PERIOD: Duration = Duration::from_secs(3600);
+/// Interval at which a request is examined.
+const PERIOD: Duration = Duration::from_secs(3600);
 /// How long decided requests are kept, in seconds.
 const DECIDED: i64 = 3600;
 /// How long undecided or unsigned requests are kept, in seconds.
 const PENDING: i64 = 24 * 3600;
 
 /// Deletes one request if it has expired.
-pub(in crate::controllers) async fn clean(server: Arc<Server>, name: String) -> Result<(), ApiError> {
-    let Some(request) = get(&server, &name).await? else { return Ok(()) };
-    if !is_over(&request, OffsetDateTime::now_utc()) {
-        return Ok(());
+pub(super) async fn clean(server: &Arc<Server>, request: &Value) -> Result<Action, ApiError> {
+    if !is_over(request, OffsetDateTime::now_utc()) {
+        return Ok(Action::RequeueAfter(PERIOD));
     }
-    let cx = Context::internal(&server, RESOURCE, "", &name, Verb::Delete)?;
-    match delete::delete_one(&cx, "Background", metadata::text(&request, "uid"), None).await {
-        // Deleted, or replaced by another one of that name.
-        Err(error) if matches!(error.code, 404 | 409) => Ok(()),
-        outcome => outcome,
+    let cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Delete)?;
+    match delete::delete_one(&cx, "Background", metadata::text(request, "uid"), None).await {
+        // Deleted, or replaced by another one of that name, whose event has added its key.
+        Err(error) if !matches!(error.code, 404 | 409) => Err(error),
+        _ => Ok(Action::AwaitChange),
     }
 }
 

@@ -6,22 +6,20 @@
 //! | `certificatesigningrequest-signing-controller` | signs approved requests for built-in signers |
 //! | `certificatesigningrequest-cleaner-controller` | deletes decided and stale requests |
 //!
-//! All three watch the same feed and reconcile one request at a time.
+//! All three watch the same feed; their keys are the names of requests.
 
 mod approve;
 mod clean;
 mod sign;
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{tree, Value};
-use plinth_engine::{Entry, EventKind, Feed, Subscribe};
+use plinth_engine::{Entry, Event};
 
-use super::workers::Workers;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -30,9 +28,10 @@ use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_storage::object;
 
-pub(super) use approve::approve;
-pub(super) use clean::{clean, PERIOD};
-pub(super) use sign::sign;
+/// The controllers' names.
+pub(super) const APPROVING: &str = "certificatesigningrequest-approving-controller";
+pub(super) const SIGNING: &str = "certificatesigningrequest-signing-controller";
+pub(super) const CLEANER: &str = "certificatesigningrequest-cleaner-controller";
 
 const RESOURCE: (&str, &str, &str) = ("certificates.k8s.io", "v1", "certificatesigningrequests");
 /// Maximum number of concurrent workers.
@@ -51,55 +50,69 @@ pub struct SigningOptions {
     pub lifetime: Duration,
 }
 
-/// Reconciles each existing and changed request, and all of them periodically. Restarts from the current
-/// state when the feed fails.
-pub(super) async fn run<F>(
-    server: Arc<Server>,
+/// One of the controllers.
+pub(super) struct Requests {
     name: &'static str,
-    period: Option<Duration>,
-    work: impl Fn(Arc<Server>, String) -> F,
-) where
-    F: Future<Output = Result<(), ApiError>> + Send + 'static,
-{
-    super::run_with_restarts(name, RETRY.1, || watch(&server, name, period, &work)).await;
+    server: Arc<Server>,
+    prefix: String,
+    work: Work,
 }
 
-async fn watch<F>(
-    server: &Arc<Server>,
-    name: &'static str,
-    period: Option<Duration>,
-    work: &impl Fn(Arc<Server>, String) -> F,
-) -> Result<Infallible, ApiError>
-where
-    F: Future<Output = Result<(), ApiError>> + Send + 'static,
-{
-    let prefix = key::resource_prefix(RESOURCE.0, RESOURCE.2);
-    let mut feed = server.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())))?;
-    let mut workers = Workers::new(name, WORKERS, RETRY);
-    // After the subscription, so that no change is missed.
-    names(server, &prefix).await?.into_iter().for_each(|name| workers.add(name));
-    let mut interval = tokio::time::interval(period.unwrap_or(Duration::MAX / 4));
-    interval.tick().await;
-    loop {
-        tokio::select! {
-            events = feed.next() => {
-                let Feed::Events(events) = events? else { continue };
-                let changed = events.iter().filter(|event| matches!(event.kind, EventKind::Put { .. }));
-                let names = changed.filter_map(|event| Some(key::split(&prefix, false, &event.key)?.1.to_owned()));
-                names.for_each(|name| workers.add(name));
-            }
-            _ = interval.tick(), if period.is_some() => {
-                names(server, &prefix).await?.into_iter().for_each(|name| workers.add(name));
-            }
-            () = workers.advance(|name| work(server.clone(), name)) => {}
-        }
+enum Work {
+    Approve,
+    Sign(SigningOptions),
+    Clean,
+}
+
+impl Requests {
+    pub(super) fn approving(server: &Arc<Server>) -> Requests {
+        Requests::new(APPROVING, server, Work::Approve)
+    }
+
+    pub(super) fn signing(server: &Arc<Server>, options: &SigningOptions) -> Requests {
+        Requests::new(SIGNING, server, Work::Sign(options.clone()))
+    }
+
+    pub(super) fn cleaner(server: &Arc<Server>) -> Requests {
+        Requests::new(CLEANER, server, Work::Clean)
+    }
+
+    fn new(name: &'static str, server: &Arc<Server>, work: Work) -> Requests {
+        let prefix = key::resource_prefix(RESOURCE.0, RESOURCE.2);
+        Requests { name, server: server.clone(), prefix, work }
     }
 }
 
-async fn names(server: &Server, prefix: &str) -> Result<Vec<String>, ApiError> {
-    let (range, prefix) = (key::range(prefix.as_bytes()), prefix.to_owned());
-    let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
-    Ok(server.store.scan(range, pick).await?.0)
+impl Reconciler for Requests {
+    type Key = String;
+
+    fn settings(&self) -> Settings {
+        Settings { name: self.name, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<String>, ApiError> {
+        let (range, prefix) = (key::range(self.prefix.as_bytes()), self.prefix.clone());
+        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
+        let (names, revision) = self.server.store.scan(range, pick).await?;
+        Start::new(names).watch(&self.server, &self.prefix, revision)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
+        let changed = events.iter().filter(|event| !event.is_delete());
+        Ok(changed
+            .filter_map(|event| Some(key::split(&self.prefix, false, &event.key)?.1.to_owned()))
+            .collect())
+    }
+
+    async fn reconcile(&self, name: String) -> Result<Action, ApiError> {
+        let Some(request) = get(&self.server, &name).await? else { return Ok(Action::AwaitChange) };
+        match &self.work {
+            Work::Approve => approve::approve(&self.server, &request).await,
+            Work::Sign(options) => sign::sign(&self.server, options, &request).await,
+            Work::Clean => return clean::clean(&self.server, &request).await,
+        }
+        .map(|()| Action::AwaitChange)
+    }
 }
 
 /// The current state of a request; `None` if it was deleted or is being deleted.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
-use super::{add_condition, get, update, SigningOptions};
+use super::{add_condition, update, SigningOptions};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;
@@ -20,36 +20,35 @@ const LEAST: Duration = Duration::minutes(10);
 
 /// Signs one request if it is approved and has no certificate yet. The authority is read from its files each
 /// time: signatures are rare, and the files may be replaced.
-pub(in crate::controllers) async fn sign(
-    server: Arc<Server>,
-    options: SigningOptions,
-    name: String,
+pub(super) async fn sign(
+    server: &Arc<Server>,
+    options: &SigningOptions,
+    request: &Value,
 ) -> Result<(), ApiError> {
-    let Some(request) = get(&server, &name).await? else { return Ok(()) };
     let is_signed = request.str_at(&["status", "certificate"]).is_some_and(|text| !text.is_empty());
     if is_signed
-        || !csr::has(&request, "Approved")
-        || csr::has(&request, "Denied")
-        || csr::has(&request, "Failed")
+        || !csr::has(request, "Approved")
+        || csr::has(request, "Denied")
+        || csr::has(request, "Failed")
     {
         return Ok(());
     }
     let wanted = request.str_at(&["spec", "signerName"]).unwrap_or_default();
     let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
-    let parsed = match csr::read(&request) {
+    let parsed = match csr::read(request) {
         Ok(parsed) => parsed,
-        Err(error) => return fail(&server, &request, &error.to_string()).await,
+        Err(error) => return fail(server, request, &error.to_string()).await,
     };
-    let usages = csr::usages(&request);
+    let usages = csr::usages(request);
     if let Some(error) = (signer.error)(&parsed, &usages) {
-        return fail(&server, &request, &error).await;
+        return fail(server, request, &error).await;
     }
     let Some(uses) = signers::uses(&usages) else {
-        return fail(&server, &request, "unrecognized usage values").await;
+        return fail(server, request, "unrecognized usage values").await;
     };
     let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
     let lives = lives(asked, Duration::try_from(options.lifetime).unwrap_or(Duration::days(365)));
-    let now = OffsetDateTime::now_utc();
+    let (options, now) = (options.clone(), OffsetDateTime::now_utc());
     let signed = tokio::task::spawn_blocking(move || {
         Authority::read(&options.certificate, &options.key)?.sign(&Template {
             subject: &parsed.subject.issued(),
@@ -63,7 +62,7 @@ pub(in crate::controllers) async fn sign(
     .await
     .map_err(ApiError::internal)?;
     let certificate = base64_text::encode(signed.map_err(ApiError::internal)?);
-    update(&server, &request, "status", |request| {
+    update(server, request, "status", |request| {
         if let Some(status) = request.object_at_mut(&["status"]) {
             status.insert("certificate", certificate.as_str());
         }

@@ -14,61 +14,71 @@ mod references;
 mod testing;
 mod verdict;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use plinth_engine::{At, Error, Event, EventKind, Feed, KeyRange, Revision, Subscribe};
+use plinth_engine::{At, Error, Event, EventKind, KeyRange, Revision, Subscribe};
 
 use self::graph::Graph;
 use self::verdict::Verdict;
-use super::workers::Workers;
+use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
 use plinth_storage::stored::{Header, Stored};
 use plinth_storage::Store;
 
+/// The controller's name.
+pub(super) const NAME: &str = "garbage-collector-controller";
 /// Maximum number of concurrent workers; more would wait for the same disk.
 const WORKERS: usize = 32;
 /// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
-/// Delay before a restart after the feed failed.
-const RESTART: Duration = Duration::from_secs(1);
-/// Maximum length of the queue; beyond it the feed is not read, and history on disk buffers the events.
-const MOST_WAITING: usize = 1 << 16;
 /// Events are many, and neither owners nor dependents.
 const IGNORED: &[u8] = b"core/events/";
 
-/// Runs the collector; restarts from the current state when the feed fails.
-pub(super) async fn run(server: Arc<Server>) {
-    super::run_with_restarts("garbage-collector-controller", RESTART, || watch(&server)).await;
+/// The controller; its keys are those of objects.
+pub(super) struct Collector {
+    server: Arc<Server>,
+    /// Workers read, the feed's changes write; both for the time of a few lookups.
+    graph: Mutex<Graph>,
 }
 
-async fn watch(server: &Arc<Server>) -> Result<Infallible, ApiError> {
-    let (registry, store) = (server.registry(), server.store.clone());
-    let InitialState { graph, unfinished, revision } =
-        server.store.read(move |_| scan(&store, &registry)).await?;
-    tracing::info!(unfinished = unfinished.len(), "garbage collector started");
-    // Workers read, this task writes; both for the time of a few lookups.
-    let graph = Arc::new(Mutex::new(graph));
-    let mut workers = Workers::new("garbage-collector-controller", WORKERS, RETRY);
-    unfinished.into_iter().for_each(|key| workers.add(key));
-    let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
-    let mut feed = server.store.engine().subscribe(subscribe)?;
-    loop {
-        tokio::select! {
-            changes = feed.next(), if workers.len() < MOST_WAITING => {
-                let Feed::Events(events) = changes? else { continue };
-                let mut graph = graph.lock();
-                for event in events.iter() {
-                    apply_event(&server.store, &mut graph, event)?.into_iter().for_each(|key| workers.add(key));
-                }
-            }
-            () = workers.advance(|key| reconcile::reconcile(server.clone(), graph.clone(), key)) => {}
+impl Collector {
+    pub(super) fn new(server: &Arc<Server>) -> Collector {
+        Collector { server: server.clone(), graph: Mutex::default() }
+    }
+}
+
+impl Reconciler for Collector {
+    type Key = Bytes;
+
+    fn settings(&self) -> Settings {
+        Settings { name: NAME, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Bytes>, ApiError> {
+        let (registry, store) = (self.server.registry(), self.server.store.clone());
+        let InitialState { graph, unfinished, revision } =
+            self.server.store.read(move |_| scan(&store, &registry)).await?;
+        tracing::info!(unfinished = unfinished.len(), "garbage collector started");
+        *self.graph.lock() = graph;
+        let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
+        Start::new(unfinished).subscribe(&self.server, subscribe)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Bytes>, ApiError> {
+        let (mut graph, mut keys) = (self.graph.lock(), Vec::new());
+        for event in events {
+            keys.extend(apply_event(&self.server.store, &mut graph, event)?);
         }
+        Ok(keys)
+    }
+
+    async fn reconcile(&self, key: Bytes) -> Result<Action, ApiError> {
+        reconcile::reconcile(&self.server, &self.graph, &key).await.map(|()| Action::AwaitChange)
     }
 }
 

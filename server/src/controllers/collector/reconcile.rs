@@ -25,9 +25,9 @@ const MAX_CONCURRENT_UNLINKS: usize = 32;
 /// # Errors
 /// Errors to be retried.
 pub(super) async fn reconcile(
-    server: Arc<Server>,
-    graph: Arc<Mutex<Graph>>,
-    key: Bytes,
+    server: &Arc<Server>,
+    graph: &Mutex<Graph>,
+    key: &Bytes,
 ) -> Result<(), ApiError> {
     let (registry, store, wanted) = (server.registry(), server.store.clone(), key.clone());
     let decide = move |engine: &plinth_engine::Engine| {
@@ -35,9 +35,9 @@ pub(super) async fn reconcile(
     };
     match server.store.read(decide).await? {
         Verdict::Keep => Ok(()),
-        Verdict::Finalize { uid, finalizer } => finalize(&server, &graph, &key, &uid, finalizer).await,
-        Verdict::Unlink { uid, owners } => unlink(&server, &key, Some(&uid), &owners).await,
-        Verdict::Delete(deletion) => delete(&server, &graph, &key, &deletion).await,
+        Verdict::Finalize { uid, finalizer } => finalize(server, graph, key, &uid, finalizer).await,
+        Verdict::Unlink { uid, owners } => unlink(server, key, Some(&uid), &owners).await,
+        Verdict::Delete(deletion) => delete(server, graph, key, &deletion).await,
         Verdict::Unknown { owner } => {
             // The API may be served later.
             Err(ApiError::conflict("", "owners", &owner, "no resource of this kind is served"))

@@ -1,10 +1,10 @@
 //! The controller of CustomResourceDefinitions: accepts names, starts and ends serving, deletes objects of
 //! deleted definitions.
 //!
-//! One task watches the definitions and is the only one that publishes registries. For each change it accepts
-//! names, builds changed rows, publishes the registry, and then writes the status: a client that sees
-//! `Established` can use the API. Deleting the objects of a deleted definition may take long and runs in its
-//! own task per definition.
+//! The controller's loop is the only one that publishes registries. For each change it accepts names, builds
+//! changed rows and publishes the registry; only then a worker writes the status: a client that sees
+//! `Established` can use the API. Deleting the objects of a deleted definition may take long and is a task of
+//! its own.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver `pkg/controller/{status,establish,apiapproval,finalizer}`. The
 //! condition NonStructuralSchema does not exist here: only definitions of v1beta1 could have such a schema.
@@ -21,34 +21,53 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use plinth_codec::Value;
-use plinth_engine::{Entry, EventKind, Feed, Revision, Subscribe};
+use plinth_engine::{Entry, Event, EventKind, Revision};
 use smol_str::SmolStr;
 
 use self::removal::remove_objects;
 use self::state::{group_of, DefinitionState, StoredDefinition};
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::definition::{Names, RESOURCE};
 use plinth_registry::custom::naming::{self, Taken};
 use plinth_registry::key;
-use plinth_registry::CustomRows;
+use plinth_registry::{Current, CustomRows};
 
 /// The field manager of the definitions' status.
 const MANAGER: &str = "kube-apiserver";
-/// Delay before a restart after the feed failed, or a status could not be written.
-const RESTART: Duration = Duration::from_secs(1);
+/// Maximum number of concurrent workers.
+const WORKERS: usize = 32;
+/// First and longest delay before a status is written again, or between passes over objects with finalizers.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// The definitions by name. Owned by the controller's task.
+/// The definitions by name.
 #[derive(Default)]
-pub struct Definitions {
+struct Definitions {
     states: BTreeMap<SmolStr, DefinitionState>,
-    /// Definitions whose objects are being deleted.
-    cleaning: HashSet<SmolStr>,
+}
+
+/// The controller.
+struct Controller {
+    server: Arc<Server>,
+    /// Changed by the controller's loop alone, read by workers.
+    definitions: Mutex<Definitions>,
+    /// The revision of the definitions that were loaded; taken by the first start.
+    loaded: Mutex<Option<Revision>>,
+}
+
+/// A task for one definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Task {
+    /// Writes the status.
+    Status,
+    /// Deletes the objects, then the finalizer.
+    Removal,
 }
 
 /// Loads the definitions, publishes the registry with their rows, and starts the controller. To be called
@@ -57,77 +76,118 @@ pub struct Definitions {
 /// # Errors
 /// When the store cannot be read.
 pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
-    let mut definitions = Definitions::default();
-    let revision = definitions.load(server).await?;
-    server.spawn(run(server.clone(), definitions, revision));
+    let (definitions, loaded) = (Mutex::default(), Mutex::default());
+    let controller = Controller { server: server.clone(), definitions, loaded };
+    let revision = controller.load().await?;
+    *controller.loaded.lock() = Some(revision);
+    reconciler::spawn(server, controller);
     Ok(())
 }
 
-async fn run(server: Arc<Server>, mut definitions: Definitions, mut revision: Revision) {
-    loop {
-        if let Err(error) = watch(&server, &mut definitions, revision).await {
-            end_if_over().await;
-            tracing::warn!(%error, "controller of custom resources failed, restarting");
-        }
-        tokio::time::sleep(RESTART).await;
-        match definitions.load(&server).await {
-            Ok(loaded) => revision = loaded,
-            Err(error) => {
-                end_if_over().await;
-                tracing::warn!(%error, "failed to load CustomResourceDefinitions, retrying");
+impl Reconciler for Controller {
+    type Key = (SmolStr, Task);
+
+    fn settings(&self) -> Settings {
+        let name = "customresourcedefinition-controller";
+        Settings { name, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<Self::Key>, ApiError> {
+        let loaded = self.loaded.lock().take();
+        let revision = match loaded {
+            Some(revision) => revision,
+            None => self.load().await?,
+        };
+        let definitions = self.definitions.lock();
+        Start::new(definitions.tasks(definitions.states.keys())).watch(&self.server, &prefix(), revision)
+    }
+
+    async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Self::Key>, ApiError> {
+        let (prefix, mut touched) = (prefix(), BTreeSet::new());
+        let mut definitions = self.definitions.lock();
+        for event in events {
+            let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
+            match &event.kind {
+                EventKind::Put { value, .. } => {
+                    let value = self.server.store.open(&event.key, value)?;
+                    definitions.put(name, StoredDefinition::parse(&value, event.revision)?);
+                }
+                EventKind::Delete => drop(definitions.states.remove(name)),
             }
+            touched.insert(SmolStr::from(name));
+        }
+        let concerned = definitions.sync(self.server.store.current_registry(), &touched);
+        Ok(definitions.tasks(&concerned))
+    }
+
+    async fn reconcile(&self, (name, task): Self::Key) -> Result<Action, ApiError> {
+        let outcome = match task {
+            Task::Status => self.write_status(&name).await,
+            Task::Removal => return self.remove(&name).await.map(|()| Action::AwaitChange),
+        };
+        match outcome {
+            // The feed delivers the change that came between.
+            Err(error) if !matches!(error.code, 404 | 409) => Err(error),
+            _ => Ok(Action::AwaitChange),
         }
     }
 }
 
-async fn watch(
-    server: &Arc<Server>,
-    definitions: &mut Definitions,
-    revision: Revision,
-) -> Result<(), ApiError> {
-    let prefix = prefix();
-    let mut feed =
-        server.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())).after(revision))?;
-    // Work that was unfinished when the server stopped.
-    let mut changed: BTreeSet<SmolStr> = definitions.states.keys().cloned().collect();
-    let (cleaned, mut done) = tokio::sync::mpsc::unbounded_channel::<SmolStr>();
-    loop {
-        let mut retry = false;
-        for name in std::mem::take(&mut changed) {
-            if let Err(error) = definitions.write_status(server, &name).await {
-                tracing::debug!(%error, name = %name, "failed to write status of CustomResourceDefinition, retrying");
-                retry |= error.code != 409 && error.code != 404;
-                changed.insert(name.clone());
+impl Controller {
+    /// Loads all definitions and publishes the registry. One definition is a tree at a time: those of five
+    /// hundred would be a hundred megabytes, which the allocator then retains.
+    async fn load(&self) -> Result<Revision, ApiError> {
+        let (prefix, store) = (prefix(), self.server.store.clone());
+        let range = key::range(prefix.as_bytes());
+        let pick = move |entry: &Entry<'_>| {
+            let (_, name) = key::split(&prefix, false, entry.key)?;
+            let value = store.open(entry.key, entry.value);
+            let stored = value.and_then(|value| StoredDefinition::parse(&value, entry.mod_revision));
+            Some((SmolStr::from(name), stored))
+        };
+        let (found, revision) = self.server.store.scan(range, pick).await?;
+        let found = found.into_iter().map(|(name, stored)| Ok((name, stored?)));
+        let found = found.collect::<Result<_, ApiError>>()?;
+        self.definitions.lock().replace(self.server.store.current_registry(), found);
+        Ok(revision)
+    }
+
+    /// Writes the status of a definition if it differs from the desired one.
+    async fn write_status(&self, name: &SmolStr) -> Result<(), ApiError> {
+        let (status, read_at) = {
+            let definitions = self.definitions.lock();
+            let Some(state) = definitions.states.get(name) else { return Ok(()) };
+            let (status, tree) = (state.status(), &state.stored.tree);
+            if tree.get("status") == Some(&status) {
+                return Ok(());
             }
-            definitions.clean(server, &name, &cleaned);
-        }
-        // After a conflict, or if the object is missing, the feed delivers another change.
-        if !retry {
-            changed.clear();
-        }
-        tokio::select! {
-            events = feed.next() => {
-                let Feed::Events(events) = events? else { continue };
-                let mut touched = BTreeSet::new();
-                for event in events.iter() {
-                    let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
-                    match &event.kind {
-                        EventKind::Put { value, .. } => {
-                            let value = server.store.open(&event.key, value)?;
-                            definitions.put(name, StoredDefinition::parse(&value, event.revision)?);
-                        }
-                        EventKind::Delete => definitions.remove(name),
-                    }
-                    touched.insert(SmolStr::from(name));
-                }
-                changed.extend(definitions.sync(server, &touched));
+            (status, metadata::text(tree, "resourceVersion").to_owned())
+        };
+        update_status(&self.server, name, &|definition| {
+            if metadata::text(definition, "resourceVersion") != read_at {
+                return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
             }
-            Some(name) = done.recv() => {
-                definitions.cleaning.remove(&name);
-                changed.insert(name);
+            if let Some(object) = definition.as_object_mut() {
+                object.insert("status", status.clone());
             }
-            () = tokio::time::sleep(RESTART), if retry => {}
-        }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes the objects of a definition that is being deleted.
+    async fn remove(&self, name: &SmolStr) -> Result<(), ApiError> {
+        let rows = {
+            let definitions = self.definitions.lock();
+            let Some(state) = definitions.states.get(name).filter(|state| state.is_removed()) else {
+                return Ok(());
+            };
+            if let Some((definition, _)) = &state.rows {
+                definition.set_terminating();
+            }
+            state.rows.as_ref().filter(|_| state.is_established()).map(|(_, rows)| rows.clone())
+        };
+        remove_objects(&self.server, name, rows).await
     }
 }
 
@@ -136,26 +196,27 @@ fn prefix() -> String {
 }
 
 impl Definitions {
-    /// Loads all definitions and publishes the registry. One definition is a tree at a time: those of five
-    /// hundred would be a hundred megabytes, which the allocator then retains.
-    async fn load(&mut self, server: &Arc<Server>) -> Result<Revision, ApiError> {
-        let prefix = prefix();
-        let range = key::range(prefix.as_bytes());
-        let store = server.store.clone();
-        let pick = move |entry: &Entry<'_>| {
-            let (_, name) = key::split(&prefix, false, entry.key)?;
-            let value = store.open(entry.key, entry.value);
-            let stored = value.and_then(|value| StoredDefinition::parse(&value, entry.mod_revision));
-            Some((SmolStr::from(name), stored))
+    /// The tasks for the definitions with the given names.
+    fn tasks<'n>(&self, names: impl IntoIterator<Item = &'n SmolStr>) -> Vec<(SmolStr, Task)> {
+        let tasks = |name: &'n SmolStr| {
+            let removal = self.states.get(name).is_some_and(DefinitionState::is_removed);
+            let removal = removal.then(|| (name.clone(), Task::Removal));
+            [(name.clone(), Task::Status)].into_iter().chain(removal)
         };
-        let (found, revision) = server.store.scan(range, pick).await?;
+        names.into_iter().flat_map(tasks).collect()
+    }
+
+    /// Replaces all definitions and publishes the registry.
+    fn replace(&mut self, registry: &Current, found: Vec<(SmolStr, StoredDefinition)>) {
+        // Those that were deleted meanwhile have changed, too.
+        let mut touched: BTreeSet<SmolStr> = self.states.keys().cloned().collect();
         let present: BTreeSet<SmolStr> = found.iter().map(|(name, _)| name.clone()).collect();
         self.states.retain(|name, _| present.contains(name));
+        touched.extend(present);
         for (name, stored) in found {
-            self.put(&name, stored?);
+            self.put(&name, stored);
         }
-        self.sync(server, &present);
-        Ok(revision)
+        self.sync(registry, &touched);
     }
 
     fn put(&mut self, name: &str, stored: StoredDefinition) {
@@ -166,13 +227,9 @@ impl Definitions {
         }
     }
 
-    fn remove(&mut self, name: &str) {
-        self.states.remove(name);
-    }
-
     /// Accepts names, builds rows and publishes the registry; returns the definitions whose status may have
     /// changed.
-    fn sync(&mut self, server: &Server, touched: &BTreeSet<SmolStr>) -> BTreeSet<SmolStr> {
+    fn sync(&mut self, registry: &Current, touched: &BTreeSet<SmolStr>) -> BTreeSet<SmolStr> {
         // Another definition of the group may have waited for a name that is released.
         let group = |name: &SmolStr| name.split_once('.').map_or("", |(_, group)| group).to_owned();
         let groups: HashSet<String> = touched.iter().map(group).collect();
@@ -191,7 +248,7 @@ impl Definitions {
         if rows_changed {
             let rows: Vec<CustomRows> =
                 self.states.values().filter_map(|k| k.rows.as_ref()).map(|(_, rows)| rows.clone()).collect();
-            server.store.current_registry().publish(Arc::new(server.registry().with_custom(&rows)));
+            registry.publish(Arc::new(registry.snapshot().with_custom(&rows)));
         }
         concerned
     }
@@ -210,56 +267,6 @@ impl Definitions {
             state.conflict = conflict;
         }
     }
-
-    /// Writes the status of a definition if it differs from the desired one.
-    async fn write_status(&self, server: &Arc<Server>, name: &SmolStr) -> Result<(), ApiError> {
-        let Some(state) = self.states.get(name) else { return Ok(()) };
-        let status = state.status();
-        if state.stored.tree.get("status") == Some(&status) {
-            return Ok(());
-        }
-        let read_at = metadata::text(&state.stored.tree, "resourceVersion").to_owned();
-        update_status(server, name, &|definition| {
-            if metadata::text(definition, "resourceVersion") != read_at {
-                return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
-            }
-            if let Some(object) = definition.as_object_mut() {
-                object.insert("status", status.clone());
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Starts to delete the objects of a deleted definition, unless that is in progress.
-    fn clean(
-        &mut self,
-        server: &Arc<Server>,
-        name: &SmolStr,
-        cleaned: &tokio::sync::mpsc::UnboundedSender<SmolStr>,
-    ) {
-        let Some(state) = self.states.get(name) else { return };
-        let deleting = metadata::is_deleting(&state.stored.tree)
-            && metadata::finalizers(&state.stored.tree).contains(&FINALIZER);
-        if !deleting || !self.cleaning.insert(name.clone()) {
-            return;
-        }
-        if let Some((definition, _)) = &state.rows {
-            definition.set_terminating();
-        }
-        let rows = state.rows.as_ref().map(|(_, rows)| rows.clone());
-        let established = state.is_established();
-        let (remover, name, cleaned) = (server.clone(), name.clone(), cleaned.clone());
-        server.spawn(async move {
-            if let Err(error) = remove_objects(&remover, &name, rows.filter(|_| established)).await {
-                end_if_over().await;
-                tracing::warn!(%error, name = %name, "failed to delete objects of CustomResourceDefinition, retrying");
-                tokio::time::sleep(RESTART).await;
-            }
-            // The receiver is dropped only when the server stops.
-            let _ = cleaned.send(name);
-        });
-    }
 }
 
 /// Writes `/status` of a definition with `change`.
@@ -276,4 +283,23 @@ async fn update_status(
         Ok(definition)
     };
     internal::update(&cx, &transform).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_is_gone_after_a_reload_is_not_served() {
+        const CARS: &str = r#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Cluster",
+            "names":{"plural":"cars","singular":"car","kind":"Car","listKind":"CarList"},
+            "versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+        let (mut definitions, registry) = (Definitions::default(), Current::default());
+        let is_served = || registry.snapshot().get("example.com", "v1", "cars").is_some();
+        let cars = StoredDefinition::new(plinth_codec::json::parse(CARS.as_bytes()).unwrap(), Revision::ZERO);
+        definitions.replace(&registry, vec![("cars.example.com".into(), cars)]);
+        assert!(is_served());
+        definitions.replace(&registry, Vec::new());
+        assert!(!is_served());
+    }
 }

@@ -1,7 +1,6 @@
 //! Deletion of a definition: first its objects, then its finalizer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use plinth_codec::Value;
 
@@ -17,10 +16,10 @@ use plinth_registry::custom::definition::RESOURCE;
 use plinth_registry::CustomRows;
 use plinth_storage::terminating::TerminatingObject;
 
-/// First and longest delay between passes over objects with finalizers.
-const CLEANUP_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-
 /// Deletes the objects of a definition, then removes its finalizer.
+///
+/// # Errors
+/// 409 while objects have finalizers; when they cannot be deleted.
 pub(super) async fn remove_objects(
     server: &Arc<Server>,
     name: &str,
@@ -45,42 +44,41 @@ async fn remove(
     let Some(rows) = rows else {
         return finish(server, object, "NeverEstablished", "resource was never established").await;
     };
-    let message = "CustomResource deletion is in progress";
-    terminating(server, object, "True", "InstanceDeletionInProgress", message).await?;
-    let mut pause = CLEANUP_PAUSE.0;
-    loop {
-        let registry = server.registry();
-        let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
-        match delete::delete_all(&cx, object).await {
-            Ok(0) => break,
-            Ok(held) => {
-                tracing::debug!(
-                    held,
-                    definition = object.name(),
-                    "waiting for finalizers of custom resources"
-                );
-            }
-            Err(error) => {
-                let message = format!("could not issue all deletes: {error}");
-                terminating(server, object, "True", "InstanceDeletionFailed", &message).await?;
-            }
+    begin(server, object).await?;
+    let registry = server.registry();
+    let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
+    match delete::delete_all(&cx, object).await {
+        Ok(0) => finish(server, object, "InstanceDeletionCompleted", "removed all instances").await,
+        Ok(held) => {
+            let why = format!("{held} of its objects have finalizers");
+            Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, object.name(), &why))
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(CLEANUP_PAUSE.1);
+        Err(error) => {
+            report(server, object, &error).await?;
+            Err(error)
+        }
     }
-    finish(server, object, "InstanceDeletionCompleted", "removed all instances").await
 }
 
-async fn terminating(
-    server: &Arc<Server>,
-    object: &TerminatingObject,
-    status: &str,
-    reason: &str,
-    message: &str,
-) -> Result<(), ApiError> {
+/// Sets the condition Terminating; an earlier pass may have done so, with the error that it met.
+async fn begin(server: &Arc<Server>, object: &TerminatingObject) -> Result<(), ApiError> {
     update_status(server, object.name(), &|definition| {
         object.check_live(definition)?;
-        conditions::set(definition, "Terminating", status, reason, message);
+        if !conditions::is_true(definition, "Terminating") {
+            let message = "CustomResource deletion is in progress";
+            conditions::set(definition, "Terminating", "True", "InstanceDeletionInProgress", message);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Reports why objects could not be deleted.
+async fn report(server: &Arc<Server>, object: &TerminatingObject, error: &ApiError) -> Result<(), ApiError> {
+    let message = format!("could not issue all deletes: {error}");
+    update_status(server, object.name(), &|definition| {
+        object.check_live(definition)?;
+        conditions::set(definition, "Terminating", "True", "InstanceDeletionFailed", &message);
         Ok(())
     })
     .await

@@ -9,6 +9,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_apiserver::egress::webhook::is_ca_bundle;
+use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::approval::{approval, is_protected_group, Approval};
 use plinth_registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
 use plinth_registry::custom::naming::NameConflict;
@@ -83,6 +84,12 @@ impl DefinitionState {
         let versions = self.stored.tree.at(&["spec", "versions"]).and_then(Value::as_array)?;
         let stored = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
         stored?.str_at(&["name"])
+    }
+
+    /// Whether the definition is being deleted, and its objects are to be deleted before.
+    pub(super) fn is_removed(&self) -> bool {
+        let tree = &self.stored.tree;
+        metadata::is_deleting(tree) && metadata::finalizers(tree).contains(&FINALIZER)
     }
 
     pub(super) fn is_established(&self) -> bool {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use plinth_codec::{yaml, Value};
+use serde::Deserialize;
 
 use super::cipher::Kind;
+use plinth_api::config_file::{self, ConfigKind};
 
 /// Timeout of KMS plugins unless configured.
 const KMS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -96,6 +97,60 @@ impl std::fmt::Debug for ProviderConfig {
     }
 }
 
+const KIND: ConfigKind =
+    ConfigKind { kind: "EncryptionConfiguration", versions: &["apiserver.config.k8s.io/v1"] };
+
+/// The file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EncryptionConfiguration {
+    resources: Vec<ResourceEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceEntry {
+    resources: Vec<String>,
+    providers: Vec<ProviderEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ProviderEntry {
+    aesgcm: Option<KeysEntry>,
+    aescbc: Option<KeysEntry>,
+    secretbox: Option<KeysEntry>,
+    identity: Option<IdentityEntry>,
+    kms: Option<KmsEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct KeysEntry {
+    keys: Vec<KeyEntry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct KeyEntry {
+    name: String,
+    secret: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct IdentityEntry {}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct KmsEntry {
+    api_version: String,
+    name: String,
+    endpoint: String,
+    timeout: Option<String>,
+    cachesize: Option<i32>,
+}
+
 /// Reads and validates a file.
 ///
 /// # Errors
@@ -111,30 +166,16 @@ pub fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), ConfigError> {
 /// # Errors
 /// [`ConfigError`].
 pub fn parse(text: &[u8]) -> Result<Vec<ResourceRule>, ConfigError> {
-    let (tree, errors) = yaml::to_value(text).map_err(|e| ConfigError::Syntax(e.to_string()))?;
-    if let Some(error) = errors.first() {
-        return Err(ConfigError::Syntax(format!("strict decoding error: {error}")));
-    }
-    let is = |key: &str, value: &str| tree.str_at(&[key]) == Some(value);
-    if !is("kind", "EncryptionConfiguration") || !is("apiVersion", "apiserver.config.k8s.io/v1") {
-        let got = |key: &str| tree.str_at(&[key]).unwrap_or_default().to_owned();
-        return invalid(format!(
-            "no kind {:?} is registered for version {:?}",
-            got("kind"),
-            got("apiVersion")
-        ));
-    }
-    known_fields(&tree, "", &["kind", "apiVersion", "resources"])?;
-    let entries = tree.get("resources").and_then(Value::as_array).unwrap_or_default();
-    if entries.is_empty() {
+    let config: EncryptionConfiguration =
+        config_file::decode(text, KIND).map_err(|error| ConfigError::Syntax(error.to_string()))?;
+    if config.resources.is_empty() {
         return invalid("resources: Required value: at least one resources is required");
     }
     let mut rules: Vec<ResourceRule> = Vec::new();
     let mut kms_names = Vec::new();
-    for (i, entry) in entries.iter().enumerate() {
+    for (i, entry) in config.resources.iter().enumerate() {
         let path = format!("resources[{i}]");
-        known_fields(entry, &path, &["resources", "providers"])?;
-        let resources = resources(entry, &path)?;
+        let resources = resources(&entry.resources, &path)?;
         for selector in &resources {
             let earlier = rules.iter().flat_map(|rule| &rule.resources);
             if let Some(mask) = earlier.into_iter().find(|earlier| earlier.masks(selector)) {
@@ -145,14 +186,13 @@ pub fn parse(text: &[u8]) -> Result<Vec<ResourceRule>, ConfigError> {
                 ));
             }
         }
-        let given = entry.get("providers").and_then(Value::as_array).unwrap_or_default();
-        if given.is_empty() {
+        if entry.providers.is_empty() {
             return invalid(format!(
                 "{path}.providers: Required value: at least one {path}.providers is required"
             ));
         }
         let mut providers = Vec::new();
-        for (j, given) in given.iter().enumerate() {
+        for (j, given) in entry.providers.iter().enumerate() {
             providers.push(provider(given, &format!("{path}.providers[{j}]"), &mut kms_names)?);
         }
         rules.push(ResourceRule { resources, providers });
@@ -172,27 +212,7 @@ fn invalid<T>(what: impl Into<String>) -> Result<T, ConfigError> {
     Err(ConfigError::Invalid(what.into()))
 }
 
-fn known_fields(tree: &Value, path: &str, known: &[&str]) -> Result<(), ConfigError> {
-    let Some(object) = tree.as_object() else {
-        return invalid(format!("{path}: Invalid value: must be an object"));
-    };
-    match object.iter().map(|(key, _)| key.as_str()).find(|key| !known.contains(key)) {
-        Some(key) => {
-            let dot = if path.is_empty() { "" } else { "." };
-            invalid(format!("strict decoding error: unknown field \"{path}{dot}{key}\""))
-        }
-        None => Ok(()),
-    }
-}
-
-fn resources(entry: &Value, path: &str) -> Result<Vec<Selector>, ConfigError> {
-    let names: Vec<&str> = entry
-        .get("resources")
-        .and_then(Value::as_array)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
+fn resources(names: &[String], path: &str) -> Result<Vec<Selector>, ConfigError> {
     if names.is_empty() {
         return invalid(format!(
             "{path}.resources: Required value: at least one {path}.resources is required"
@@ -200,7 +220,7 @@ fn resources(entry: &Value, path: &str) -> Result<Vec<Selector>, ConfigError> {
     }
     for (j, name) in names.iter().enumerate() {
         let selector = Selector::parse(name);
-        let why = match *name {
+        let why = match name.as_str() {
             _ if name.chars().any(char::is_uppercase) => "resource name should not contain capital letters",
             "*" => "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources",
             "apiserveripinfo" | "serviceipallocations" | "servicenodeportallocations" => {
@@ -235,49 +255,48 @@ fn resources(entry: &Value, path: &str) -> Result<Vec<Selector>, ConfigError> {
     Ok(selectors)
 }
 
-fn provider(given: &Value, path: &str, kms_names: &mut Vec<String>) -> Result<ProviderConfig, ConfigError> {
-    const KINDS: [(&str, Kind); 3] =
-        [("aesgcm", Kind::AesGcm), ("aescbc", Kind::AesCbc), ("secretbox", Kind::Secretbox)];
-    known_fields(given, path, &["aesgcm", "aescbc", "secretbox", "identity", "kms"])?;
-    let members: Vec<_> = given.as_object().into_iter().flat_map(|o| o.iter()).collect();
-    let (name, value) = match members.as_slice() {
-        [(name, value)] => (name.as_str(), *value),
-        [] => {
-            return invalid(format!(
-                "{path}: Invalid value: provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
-            ));
+fn provider(
+    given: &ProviderEntry,
+    path: &str,
+    kms_names: &mut Vec<String>,
+) -> Result<ProviderConfig, ConfigError> {
+    let ProviderEntry { aesgcm, aescbc, secretbox, identity, kms } = given;
+    let local = [
+        (Kind::AesGcm, "aesgcm", aesgcm),
+        (Kind::AesCbc, "aescbc", aescbc),
+        (Kind::Secretbox, "secretbox", secretbox),
+    ];
+    let mut local = local.into_iter().filter_map(|(kind, name, entry)| Some((kind, name, entry.as_ref()?)));
+    match (local.next(), local.next(), identity, kms) {
+        (Some((kind, name, entry)), None, None, None) => {
+            Ok(ProviderConfig::Local(kind, keys(&entry.keys, &format!("{path}.{name}"), kind)?))
         }
-        _ => {
-            return invalid(format!(
-                "{path}: Invalid value: more than one provider specified in a single element, should split into different list elements"
-            ));
-        }
-    };
-    let path = format!("{path}.{name}");
-    match KINDS.iter().find(|(kind, _)| *kind == name) {
-        Some((_, kind)) => Ok(ProviderConfig::Local(*kind, keys(value, &path, *kind)?)),
-        None if name == "kms" => kms(value, &path, kms_names),
-        None => Ok(ProviderConfig::Identity),
+        (None, None, Some(_), None) => Ok(ProviderConfig::Identity),
+        (None, None, None, Some(kms)) => kms_provider(kms, &format!("{path}.kms"), kms_names),
+        (None, None, None, None) => invalid(format!(
+            "{path}: Invalid value: provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+        )),
+        _ => invalid(format!(
+            "{path}: Invalid value: more than one provider specified in a single element, should split into different list elements"
+        )),
     }
 }
 
-fn keys(provider: &Value, path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>)>, ConfigError> {
-    known_fields(provider, path, &["keys"])?;
-    let given = provider.get("keys").and_then(Value::as_array).unwrap_or_default();
+fn keys(given: &[KeyEntry], path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>)>, ConfigError> {
     if given.is_empty() {
         return invalid(format!("{path}.keys: Required value: at least one keys is required"));
     }
     let mut keys = Vec::new();
     for (i, key) in given.iter().enumerate() {
         let path = format!("{path}.keys[{i}]");
-        known_fields(key, &path, &["name", "secret"])?;
-        let text = |field: &str| match key.str_at(&[field]).unwrap_or_default() {
-            "" => invalid(format!("{path}.{field}: Required value: {field} is a mandatory field for a key")),
-            text => Ok(text),
-        };
-        let (name, secret) = (text("name")?, text("secret")?);
+        for (field, text) in [("name", &key.name), ("secret", &key.secret)] {
+            if text.is_empty() {
+                let why = format!("{field} is a mandatory field for a key");
+                return invalid(format!("{path}.{field}: Required value: {why}"));
+            }
+        }
         let redacted = format!("{path}.secret: Invalid value: \"REDACTED\":");
-        let Ok(secret) = STANDARD.decode(secret) else {
+        let Ok(secret) = STANDARD.decode(&key.secret) else {
             return invalid(format!("{redacted} secrets must be base64 encoded"));
         };
         let lengths = kind.key_lengths();
@@ -289,15 +308,17 @@ fn keys(provider: &Value, path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>
                 list.join(" ")
             ));
         }
-        keys.push((name.to_owned(), secret));
+        keys.push((key.name.clone(), secret));
     }
     Ok(keys)
 }
 
-fn kms(provider: &Value, path: &str, names: &mut Vec<String>) -> Result<ProviderConfig, ConfigError> {
-    known_fields(provider, path, &["apiVersion", "name", "endpoint", "timeout", "cachesize"])?;
-    let text = |key: &str| provider.str_at(&[key]).unwrap_or_default();
-    let name = match text("name") {
+fn kms_provider(
+    given: &KmsEntry,
+    path: &str,
+    names: &mut Vec<String>,
+) -> Result<ProviderConfig, ConfigError> {
+    let name = match given.name.as_str() {
         "" => {
             return invalid(format!("{path}.name: Required value: name is a mandatory field for a provider"))
         }
@@ -313,16 +334,16 @@ fn kms(provider: &Value, path: &str, names: &mut Vec<String>) -> Result<Provider
         }
         name => name.to_owned(),
     };
-    if text("apiVersion") != "v2" {
+    if given.api_version != "v2" {
         // Version 1, which is also the default of `apiVersion`, is disabled by default upstream.
         return invalid(
             "KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.",
         );
     }
-    if provider.get("cachesize").is_some() {
+    if given.cachesize.is_some() {
         return invalid(format!("{path}.cachesize: Invalid value: cachesize is not supported in v2"));
     }
-    let timeout = match provider.str_at(&["timeout"]) {
+    let timeout = match &given.timeout {
         None => KMS_TIMEOUT,
         Some(text) => match plinth_codec::time::parse_duration(text).ok().and_then(|n| u64::try_from(n).ok())
         {
@@ -334,7 +355,7 @@ fn kms(provider: &Value, path: &str, names: &mut Vec<String>) -> Result<Provider
             }
         },
     };
-    let endpoint = text("endpoint");
+    let endpoint = given.endpoint.as_str();
     let Some(socket) = endpoint.strip_prefix("unix://").filter(|socket| !socket.is_empty()) else {
         let why = match endpoint.split_once("://") {
             _ if endpoint.is_empty() => "endpoint is a mandatory field for a kms".to_owned(),

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plinth_codec::{json, yaml};
 use serde::Deserialize;
 
 use crate::egress::tls;
+use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
 use plinth_pki::jwt::Algorithm;
 
 /// Why a configuration cannot be used.
@@ -21,14 +21,9 @@ pub enum ConfigError {
         /// Cause.
         source: std::io::Error,
     },
-    /// The file is not an AuthenticationConfiguration.
-    #[error("{path}: {what}")]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        what: String,
-    },
+    /// The file cannot be read or decoded.
+    #[error(transparent)]
+    File(#[from] ConfigFileError),
     /// Validation errors, each with its field.
     #[error("invalid authentication configuration: {}", .0.join(", "))]
     Invalid(Vec<String>),
@@ -36,12 +31,8 @@ pub enum ConfigError {
 
 /// `AuthenticationConfiguration`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
     /// OpenID Connect issuers.
     #[serde(default)]
     pub jwt: Vec<JwtAuthenticator>,
@@ -52,7 +43,7 @@ pub struct Configuration {
 
 /// Configuration of anonymous requests.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AnonymousConfig {
     /// Whether they are allowed.
     #[serde(default)]
@@ -64,7 +55,7 @@ pub struct AnonymousConfig {
 
 /// An allowed path.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct AnonymousCondition {
     /// The path, compared exactly.
     pub path: String,
@@ -72,7 +63,7 @@ pub struct AnonymousCondition {
 
 /// An issuer with the rules for its claims.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct JwtAuthenticator {
     /// The issuer.
     #[serde(default)]
@@ -93,7 +84,7 @@ pub struct JwtAuthenticator {
 
 /// An issuer.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct IssuerConfig {
     /// The claim `iss`.
     #[serde(default)]
@@ -117,7 +108,7 @@ pub struct IssuerConfig {
 
 /// A rule on the claims.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ClaimRule {
     /// The required claim.
     #[serde(default)]
@@ -135,7 +126,7 @@ pub struct ClaimRule {
 
 /// A rule on the user.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct UserRule {
     /// CEL expression over `user`.
     #[serde(default)]
@@ -147,7 +138,7 @@ pub struct UserRule {
 
 /// An extra value of the user.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ExtraMapping {
     /// Its key: a domain-prefixed path.
     #[serde(default)]
@@ -159,7 +150,7 @@ pub struct ExtraMapping {
 
 /// Claims that make up the user.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ClaimMappings {
     /// The name.
     #[serde(default)]
@@ -177,7 +168,7 @@ pub struct ClaimMappings {
 
 /// A claim and the prefix of its value.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct PrefixedClaim {
     /// The claim.
     #[serde(default)]
@@ -190,9 +181,15 @@ pub struct PrefixedClaim {
     pub expression: String,
 }
 
-/// Supported versions of the file; they do not differ in the supported fields.
-const VERSIONS: [&str; 3] =
-    ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1", "apiserver.config.k8s.io/v1alpha1"];
+/// The versions do not differ in the supported fields.
+const KIND: ConfigKind = ConfigKind {
+    kind: "AuthenticationConfiguration",
+    versions: &[
+        "apiserver.config.k8s.io/v1",
+        "apiserver.config.k8s.io/v1beta1",
+        "apiserver.config.k8s.io/v1alpha1",
+    ],
+};
 
 impl Configuration {
     /// Reads and validates the file. `own_issuers` issue service account tokens; no other issuer may have
@@ -201,26 +198,7 @@ impl Configuration {
     /// # Errors
     /// [`ConfigError`].
     pub fn read(path: &Path, own_issuers: &[String]) -> Result<Configuration, ConfigError> {
-        let text = std::fs::read(path).map_err(|source| ConfigError::Io { path: path.to_owned(), source })?;
-        let format = |what: String| ConfigError::Format { path: path.to_owned(), what };
-        let (tree, errors) = yaml::to_value(&text).map_err(|error| format(error.to_string()))?;
-        if let Some(error) = errors.first() {
-            return Err(format(error.to_string()));
-        }
-        let mut document = Vec::new();
-        json::write_untyped(&tree, &mut document);
-        let configuration: Configuration =
-            serde_json::from_slice(&document).map_err(|error| format(error.to_string()))?;
-        if configuration.kind != "AuthenticationConfiguration"
-            || !VERSIONS.contains(&configuration.api_version.as_str())
-        {
-            return Err(format(format!(
-                "no AuthenticationConfiguration of {}: {}, Kind={}",
-                VERSIONS.join(", "),
-                configuration.api_version,
-                configuration.kind
-            )));
-        }
+        let configuration: Configuration = config_file::read(path, KIND)?;
         configuration.check(own_issuers)?;
         Ok(configuration)
     }

@@ -52,23 +52,22 @@ static ENVIRONMENT: LazyLock<Environment> =
 pub(crate) struct Conditions(Vec<Expression>);
 
 impl Conditions {
-    /// Compiles `matchConditions`; `at` is their field path.
+    /// Compiles the expressions of `matchConditions`; `at` is their field path.
     ///
     /// # Errors
     /// The first error, with its field.
-    pub(in crate::authz) fn compile(conditions: &[Value], at: &str) -> Result<Conditions, String> {
+    pub(in crate::authz) fn compile(conditions: &[&str], at: &str) -> Result<Conditions, String> {
         if conditions.len() > MAX_CONDITIONS {
             let count = conditions.len();
             return Err(format!("{at}: Too many: {count}: must have at most {MAX_CONDITIONS} items"));
         }
         let mut seen = HashSet::new();
-        let compile = |(i, condition): (usize, &Value)| {
+        let compile = |(i, source): (usize, &&str)| {
             let at = format!("{at}[{i}].expression");
-            let source = condition.str_at(&["expression"]).unwrap_or_default();
             if source.trim().is_empty() {
                 return Err(format!("{at}: Required value"));
             }
-            if !seen.insert(source.to_owned()) {
+            if !seen.insert((*source).to_owned()) {
                 return Err(format!("{at}: Duplicate value: {source:?}"));
             }
             let compiled = ENVIRONMENT.compile(source, &[Output::Bool]);
@@ -145,8 +144,7 @@ mod tests {
     use plinth_api::user::User;
 
     fn conditions(sources: &[&str]) -> Result<Conditions, String> {
-        let condition = |source: &&str| plinth_codec::tree!({ "expression": *source });
-        Conditions::compile(&sources.iter().map(condition).collect::<Vec<_>>(), "c")
+        Conditions::compile(sources, "c")
     }
 
     #[test]

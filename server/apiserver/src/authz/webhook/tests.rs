@@ -119,9 +119,7 @@ async fn answers_by_table() {
 #[tokio::test]
 async fn conditions_decide_whether_the_service_is_called() {
     let mut service = service().await;
-    let condition = |source: &str| plinth_codec::tree!({ "expression": source });
-    let conditions =
-        [condition("request.user != 'never'"), condition("request.resourceAttributes.verb == 'get'")];
+    let conditions = ["request.user != 'never'", "request.resourceAttributes.verb == 'get'"];
     let conditions = Conditions::compile(&conditions, "c").unwrap();
     let webhook =
         WebhookAuthorizer::new(service.client.take().unwrap(), settings()).with_conditions(conditions);

@@ -7,11 +7,14 @@
 //! those of definitions follow the registry, and are deleted when no definition has the version any more.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_codec::{tree, Map, Value};
+use tokio::sync::{watch, Mutex};
 
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
 use plinth_api::metadata;
@@ -27,35 +30,49 @@ const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservic
 const LABEL: &str = "kube-aggregator.kubernetes.io/automanaged";
 const ON_START: &str = "onstart";
 const FOLLOWS: &str = "true";
-/// Delay before a retry.
-const RETRY: Duration = Duration::from_secs(1);
+/// First and longest delay before a retry.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Delay to batch a burst of changes.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// Starts the controller.
 pub fn start(server: &Arc<Server>) {
-    let running = server.clone();
-    server.spawn(async move { run(&running).await });
+    let registries = Mutex::new(server.store.current_registry().subscribe());
+    let created_at_start = AtomicBool::new(false);
+    reconciler::spawn(server, ApiServices { server: server.clone(), registries, created_at_start });
 }
 
-async fn run(server: &Arc<Server>) {
-    let mut registries = server.store.current_registry().subscribe();
-    let mut first = true;
-    loop {
-        let registry = registries.borrow_and_update().clone();
-        match reconcile(server, &registry, first).await {
-            Ok(()) => first = false,
-            Err(error) => {
-                tracing::debug!(%error, "failed to reconcile APIServices, retrying");
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
+/// The controller; its only key stands for all APIServices.
+struct ApiServices {
+    server: Arc<Server>,
+    registries: Mutex<watch::Receiver<Arc<Registry>>>,
+    /// Whether the objects of built-in group versions were reconciled since the start.
+    created_at_start: AtomicBool,
+}
+
+impl Reconciler for ApiServices {
+    type Key = ();
+
+    fn settings(&self) -> Settings {
+        Settings { name: "apiservice-registration-controller", workers: 1, retry: RETRY, gather: GATHER }
+    }
+
+    async fn start(&self) -> Result<Start<()>, ApiError> {
+        Ok(Start::new([()]))
+    }
+
+    async fn notified(&self) {
+        if self.registries.lock().await.changed().await.is_err() {
+            // The registry's sender is dropped when the server stops.
+            std::future::pending().await
         }
-        // The registry's sender is dropped when the server stops.
-        if registries.changed().await.is_err() {
-            return;
-        }
-        tokio::time::sleep(GATHER).await;
+    }
+
+    async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
+        let first = !self.created_at_start.load(Ordering::Relaxed);
+        reconcile(&self.server, &self.server.registry(), first).await?;
+        self.created_at_start.store(true, Ordering::Relaxed);
+        Ok(Action::AwaitChange)
     }
 }
 

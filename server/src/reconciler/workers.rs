@@ -9,72 +9,85 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::queue::Queue;
+use super::{Action, Settings};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::end_if_over;
 
 /// A queue and the tasks that process it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {
-    name: &'static str,
+    settings: Settings,
     queue: Queue<K>,
-    running: JoinSet<Result<(), ApiError>>,
+    running: JoinSet<Result<Action, ApiError>>,
     keys: HashMap<Id, K>,
-    most: usize,
 }
 
 impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
-    /// At most `most` concurrent tasks; `pauses` are the first and the longest delay after a failure.
-    pub(super) fn new(name: &'static str, most: usize, pauses: (Duration, Duration)) -> Workers<K> {
-        let (queue, running, keys) = (Queue::new(pauses), JoinSet::new(), HashMap::new());
-        Workers { name, queue, running, keys, most }
+    /// Without work.
+    pub(super) fn new(settings: Settings) -> Workers<K> {
+        Workers { settings, queue: Queue::new(settings.retry), running: JoinSet::new(), keys: HashMap::new() }
     }
 
-    /// Adds a key to the queue.
+    /// Adds a key that is due.
     pub(super) fn add(&mut self, key: K) {
-        self.queue.add(key);
+        self.add_after(key, Duration::ZERO);
     }
 
-    /// Number of waiting and processed keys.
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
+    /// Adds a key that is due after some time at the latest.
+    pub(super) fn add_after(&mut self, key: K, pause: Duration) {
+        let now = Instant::now();
+        self.queue.add(key, now + pause, now);
+    }
+
+    /// Number of keys that are due.
+    pub(super) fn due(&self) -> usize {
+        self.queue.due()
     }
 
     /// Starts due work, then waits until a task has ended or more work is due. To be called in a loop;
     /// cancel-safe.
     pub(super) async fn advance<F>(&mut self, work: impl Fn(K) -> F)
     where
-        F: Future<Output = Result<(), ApiError>> + Send + 'static,
+        F: Future<Output = Result<Action, ApiError>> + Send + 'static,
     {
-        while self.running.len() < self.most {
+        let most = self.settings.workers;
+        while self.running.len() < most {
             let Some(key) = self.queue.take(Instant::now()) else { break };
             let task = self.running.spawn(work(key.clone()));
             self.keys.insert(task.id(), key);
         }
-        let due = if self.running.len() < self.most { self.queue.next_due() } else { None };
+        let due = if self.running.len() < most { self.queue.next_due() } else { None };
         let failed = tokio::select! {
             Some(ended) = self.running.join_next_with_id() => self.finish(ended),
             () = until(due) => None,
         };
         if let Some((key, error)) = failed {
             end_if_over().await;
-            tracing::warn!(%error, ?key, controller = self.name, "reconciliation failed, retrying");
+            tracing::warn!(%error, ?key, controller = self.settings.name, "reconciliation failed, retrying");
         }
     }
 
     /// Records that a task has ended; returns an error to be logged.
-    fn finish(&mut self, ended: Result<(Id, Result<(), ApiError>), JoinError>) -> Option<(K, ApiError)> {
+    fn finish(&mut self, ended: Result<(Id, Result<Action, ApiError>), JoinError>) -> Option<(K, ApiError)> {
         let (id, outcome) = match ended {
             Ok(ended) => ended,
             Err(error) => (error.id(), Err(ApiError::internal(error))),
         };
-        let key = self.keys.remove(&id)?;
-        let Err(error) = outcome else {
-            self.queue.done(key);
-            return None;
+        let (key, now) = (self.keys.remove(&id)?, Instant::now());
+        let error = match outcome {
+            Ok(action) => {
+                let again = match action {
+                    Action::AwaitChange => None,
+                    Action::RequeueAfter(pause) => Some(now + pause),
+                };
+                self.queue.done(key, again, now);
+                return None;
+            }
+            Err(error) => error,
         };
-        self.queue.failed(key.clone(), Instant::now());
+        self.queue.failed(key.clone(), now);
         // A conflict is not an error.
         if error.code == 409 {
-            tracing::debug!(%error, ?key, controller = self.name, "conflict, retrying");
+            tracing::debug!(%error, ?key, controller = self.settings.name, "conflict, retrying");
             return None;
         }
         Some((key, error))
@@ -98,7 +111,12 @@ mod tests {
     #[tokio::test]
     async fn everything_is_done_though_work_fails_and_panics() {
         const KEYS: usize = 50;
-        let mut workers = Workers::new("test", 4, (Duration::ZERO, Duration::from_millis(1)));
+        let mut workers = Workers::new(Settings {
+            name: "test",
+            workers: 4,
+            retry: (Duration::ZERO, Duration::from_millis(1)),
+            gather: Duration::ZERO,
+        });
         let (attempts, at_once) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         (0..KEYS).for_each(|key| workers.add(key));
         let work = |key: usize| {
@@ -110,11 +128,11 @@ mod tests {
                 match attempts.fetch_add(1, Ordering::SeqCst) {
                     7 => panic!("a panic of the test at key {key}"),
                     attempt if attempt % 5 == 0 => Err(ApiError::bad_request("not now")),
-                    _ => Ok(()),
+                    _ => Ok(Action::AwaitChange),
                 }
             }
         };
-        while workers.len() > 0 {
+        while workers.queue.len() > 0 {
             workers.advance(work).await;
         }
         assert!(attempts.load(Ordering::SeqCst) > KEYS);
