@@ -226,6 +226,12 @@ impl Strategy {
         errors
     }
 
+    /// Whether OpenAPI documents that a deletion returns the object. Upstream wraps the storage of kinds that
+    /// are only marked as deleted at first, so that their documents have a Status.
+    pub fn documents_deleted_object(&self) -> bool {
+        self.returns_deleted_object && matches!(self.deletion, Deletion::Plain | Deletion::Pod)
+    }
+
     /// Fills in the defaults.
     pub fn default(&self, object: &mut Value) {
         if let Some(object) = object.as_object_mut() {
