@@ -56,7 +56,6 @@ mod warnings;
 
 pub use admissionregistration::environment::environment as policy_environment;
 pub use apiextensions::custom_resource_definition;
-pub use autoscaling::horizontal_pod_autoscaler::default_metric;
 pub use certificates::certificate_signing_request;
 pub use checks::{quantities, Check};
 pub use core::pod::qos::quality_of_service;
@@ -64,4 +63,6 @@ pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
 pub use rows::of;
-pub use strategy::{keep_metadata, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM};
+pub use strategy::{
+    keep_metadata, Conversion, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM,
+};

@@ -132,6 +132,21 @@ pub struct Strategy {
     pub rows_sorted_by: Option<&'static [&'static str]>,
     /// Warning for clients that delete an object without a propagation policy.
     pub orphan_warning: Option<&'static str>,
+    /// Served versions that are not the stored one.
+    pub conversions: &'static [Conversion],
+}
+
+/// A served version of a kind whose objects are stored in another one. Type metadata is set by the caller.
+#[derive(Debug)]
+pub struct Conversion {
+    /// The served version, of the resource's own group.
+    pub version: &'static str,
+    /// Group and version of the stored form.
+    pub stored: (&'static str, &'static str),
+    /// Converts a stored object in place.
+    pub to_served: fn(&mut Value),
+    /// Converts a served object in place.
+    pub to_stored: fn(&mut Value),
 }
 
 /// The strategy of most resources.
@@ -171,6 +186,7 @@ pub const BASE: Strategy = Strategy {
     storage_name: None,
     rows_sorted_by: None,
     orphan_warning: None,
+    conversions: &[],
 };
 
 /// The strategy of custom resources; their definition has the rest.
@@ -224,6 +240,11 @@ impl Strategy {
         errors.extend((self.validate_status)(new, old));
         errors.truncate(plinth_api::field::MOST_ERRORS);
         errors
+    }
+
+    /// The conversion of a served version whose objects are stored as that group and version.
+    pub fn conversion(&self, version: &str, stored: (&str, &str)) -> Option<&'static Conversion> {
+        self.conversions.iter().find(|c| c.version == version && c.stored == stored)
     }
 
     /// Whether OpenAPI documents that a deletion returns the object. Upstream wraps the storage of kinds that

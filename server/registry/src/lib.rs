@@ -86,13 +86,13 @@ impl ResourceType {
     fn builtin(row: &Resource) -> Option<ResourceType> {
         let builtin = schema::builtin();
         let root = builtin.kind(&row.gvk())?;
+        let strategy = plinth_kinds::of(&row.group, &row.plural);
         let storage = match &row.storage {
             None => None,
             Some((group, version)) => {
                 // Storage versions that exist for upstream's history (CustomResourceDefinitions as v1beta1)
                 // do not apply: objects without a conversion are stored as they are served.
-                let own = (row.group.as_str(), row.version.as_str());
-                let other = conversion::is_stored_as(&row.kind, (group, version), own);
+                let other = strategy.conversion(&row.version, (group, version)).is_some();
                 let (group, version) = if other { (group, version) } else { (&row.group, &row.version) };
                 let gvk = schema::GVK::new(group.clone(), version.clone(), row.kind.clone());
                 Some(StorageForm {
@@ -116,7 +116,7 @@ impl ResourceType {
             storage,
             fields: selector::stored_fields(&row.group, &row.plural).collect(),
             zero_status: builtin.zero(root).get("status").cloned(),
-            strategy: plinth_kinds::of(&row.group, &row.plural),
+            strategy,
             custom: None,
             object_start: Bytes::from(object_start),
             item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),
