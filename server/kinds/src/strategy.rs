@@ -5,6 +5,9 @@
 use plinth_api::api_error::Cause;
 use plinth_api::metadata;
 use plinth_api::user::User;
+use plinth_codec::apply::Reset;
+use plinth_codec::selector::Selectable;
+use plinth_codec::table::{self, Column, RowConditionSource};
 use plinth_codec::Value;
 
 use crate::checks::{self, immutable, Check};
@@ -12,6 +15,10 @@ use crate::defaults::{self, DefaultRule};
 
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 pub(crate) const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// Writes of the status own neither spec nor metadata.
+pub(crate) const STATUS_OWNS_NO_METADATA: &[(&str, Reset)] =
+    &[("status", Reset::Except(&["spec", "metadata"]))];
 
 /// Which names an object may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +139,15 @@ pub struct Strategy {
     pub rows_sorted_by: Option<&'static [&'static str]>,
     /// Warning for clients that delete an object without a propagation policy.
     pub orphan_warning: Option<&'static str>,
+    /// Columns of Tables, for objects in the stored form.
+    pub columns: &'static [Column],
+    /// The condition of an object's row in Tables.
+    pub row_condition: Option<RowConditionSource>,
+    /// What objects can be selected by.
+    pub selectable: Selectable,
+    /// Subresources (empty for the object itself) with the fields that writes to them cannot own, where that
+    /// differs from the rule of [`Strategy::reset`].
+    pub reset_fields: &'static [(&'static str, Reset)],
     /// Served versions that are not the stored one.
     pub conversions: &'static [Conversion],
 }
@@ -186,12 +202,20 @@ pub const BASE: Strategy = Strategy {
     storage_name: None,
     rows_sorted_by: None,
     orphan_warning: None,
+    columns: Column::NAME_AND_CREATION,
+    row_condition: None,
+    selectable: Selectable::METADATA,
+    reset_fields: &[],
     conversions: &[],
 };
 
 /// The strategy of custom resources; their definition has the rest.
-pub static CUSTOM: Strategy =
-    Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
+pub static CUSTOM: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    reset_fields: STATUS_OWNS_NO_METADATA,
+    ..BASE
+};
 
 impl Strategy {
     /// Errors of an object.
@@ -240,6 +264,22 @@ impl Strategy {
         errors.extend((self.validate_status)(new, old));
         errors.truncate(plinth_api::field::MOST_ERRORS);
         errors
+    }
+
+    /// The definition of its Tables.
+    pub fn table(&self) -> table::Definition {
+        table::Definition::new(self.columns, self.row_condition)
+    }
+
+    /// The fields that a write to a subresource (empty for the object itself) cannot own: without an entry in
+    /// `reset_fields` the status for the object itself, the spec for its status.
+    pub fn reset(&self, subresource: &str, has_status: bool) -> Reset {
+        match self.reset_fields.iter().find(|(name, _)| *name == subresource) {
+            Some((_, reset)) => *reset,
+            None if subresource.is_empty() && has_status => Reset::Except(&["status"]),
+            None if subresource == "status" => Reset::Except(&["spec"]),
+            None => Reset::Nothing,
+        }
     }
 
     /// The conversion of a served version whose objects are stored as that group and version.

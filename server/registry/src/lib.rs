@@ -32,8 +32,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_codec::resources::{self, Resource};
 use plinth_codec::schema::{self, Schema, TypeId};
-use plinth_codec::selector::{self, SelectableField};
-use plinth_codec::Value;
+use plinth_codec::selector::SelectableField;
+use plinth_codec::{table, Value};
 
 use self::custom::CustomVersion;
 use plinth_kinds::{self, Strategy};
@@ -69,6 +69,8 @@ pub struct ResourceType {
     pub storage: Option<StorageForm>,
     /// The selectable fields whose values are part of the stored header, in its order.
     pub fields: Vec<&'static SelectableField>,
+    /// The columns of Tables.
+    pub table: table::Definition,
     /// The status that upstream's typed object has initially, like `{"loadBalancer": {}}`.
     pub zero_status: Option<Value>,
     /// The behavior of the kind.
@@ -103,6 +105,8 @@ impl ResourceType {
                 })
             }
         };
+        // What is stored is in the form of the storage group.
+        let stored = storage.as_ref().map_or(strategy, |form| plinth_kinds::of(&form.group, &row.plural));
         let api_version = row.gvk().api_version().to_string();
         let object_start = format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"",
@@ -114,7 +118,8 @@ impl ResourceType {
             schema: builtin,
             root,
             storage,
-            fields: selector::stored_fields(&row.group, &row.plural).collect(),
+            fields: stored.selectable.stored().collect(),
+            table: stored.table(),
             zero_status: builtin.zero(root).get("status").cloned(),
             strategy,
             custom: None,

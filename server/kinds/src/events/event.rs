@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
@@ -16,6 +17,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     expires: true,
     error_group: Some(""),
+    columns: crate::core::event::COLUMNS,
+    selectable: SELECTABLE,
     conversions: CONVERSIONS,
     ..BASE
 };
@@ -73,6 +76,22 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     }
     errors
 }
+
+/// Stored under the names of core/v1, which is the stored form.
+const SELECTABLE: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::NAMESPACE,
+    SelectableField::new("regarding.kind").stored_as("involvedObject.kind"),
+    SelectableField::new("regarding.namespace").stored_as("involvedObject.namespace"),
+    SelectableField::new("regarding.name").stored_as("involvedObject.name"),
+    SelectableField::new("regarding.uid").stored_as("involvedObject.uid"),
+    SelectableField::new("regarding.apiVersion").stored_as("involvedObject.apiVersion"),
+    SelectableField::new("regarding.resourceVersion").stored_as("involvedObject.resourceVersion"),
+    SelectableField::new("regarding.fieldPath").stored_as("involvedObject.fieldPath"),
+    SelectableField::new("reason"),
+    SelectableField::new("reportingController").stored_as("reportingComponent"),
+    SelectableField::new("type"),
+]);
 
 const CONVERSIONS: &[Conversion] =
     &[Conversion { version: "v1", stored: ("", "v1"), to_served: to_events_v1, to_stored: to_core_v1 }];

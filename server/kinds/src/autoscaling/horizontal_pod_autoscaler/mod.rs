@@ -1,5 +1,6 @@
 //! HorizontalPodAutoscaler (`autoscaling`).
 
+mod columns;
 mod conversion;
 
 use plinth_api::api_error::Cause;
@@ -19,6 +20,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     status_checks: STATUS_CHECKS,
+    columns: columns::COLUMNS,
     conversions: &[conversion::TO_V1],
     ..BASE
 };
