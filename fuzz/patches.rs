@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use plinth_codec::apply::{self, fields_v1, merge, reset, Context, ManagedFields, NoOtherVersions};
+use plinth_codec::apply::{self, fields_v1, merge, Context, ManagedFields, NoOtherVersions, Reset};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::{json, patch, Value};
 
@@ -23,7 +23,7 @@ fn context<'a>(manager: &'a str, time: &'a str) -> Context<'a> {
         subresource: "",
         schema,
         root,
-        reset: reset::builtin("", "pods", "", true),
+        reset: &Reset::Except(&["status"]),
         versions: &NoOtherVersions,
     }
 }

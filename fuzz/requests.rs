@@ -1,13 +1,13 @@
-//! The fuzz targets of request parts: headers, selectors, printer columns, table rows. Shared with the smoke
+//! The fuzz targets of request parts: headers, selectors, printer columns. Shared with the smoke
 //! test on stable Rust (`codec/tests/requests.rs`). A target returns for every input.
 
 use plinth_codec::negotiate::{
-    accept, accept_for_error, choose, content_type, gzip, wants_pretty, Accepts, Encoding, MetaVersion,
-    Offer, Shape, Transform,
+    accept, accept_for_error, choose, content_type, gzip, wants_pretty, Accepts, Encoding, Offer, Shape,
+    Transform,
 };
-use plinth_codec::selector::{FieldSelector, LabelSelector};
-use plinth_codec::table::{definition, Definition, Now, RowObject, Writer};
-use plinth_codec::{json, tree};
+use plinth_codec::selector::{FieldSelector, LabelSelector, Selectable};
+use plinth_codec::table::{Definition, Now};
+use plinth_codec::tree;
 use std::time::SystemTime;
 
 /// A label selector; its text form must parse to the same selector.
@@ -29,7 +29,7 @@ pub fn field_selector(input: &[u8]) {
     assert_eq!(again.requirements().len(), selector.requirements().len());
     let lookup = |field: &str| if field == "a" { "1" } else { "" };
     assert_eq!(again.matches(lookup), selector.matches(lookup));
-    drop(selector.resolve("", "pods"));
+    drop(selector.resolve(&Selectable::METADATA));
 }
 
 /// `Accept` and the other headers of a negotiation. An accepted representation must have been offered.
@@ -57,27 +57,6 @@ pub fn headers(input: &[u8]) {
     }
 }
 
-const ROW_OF: [(&str, &str); 6] = [
-    ("", "pods"),
-    ("", "services"),
-    ("apps", "deployments"),
-    ("autoscaling", "horizontalpodautoscalers"),
-    ("networking.k8s.io", "ingresses"),
-    ("", "resourcequotas"),
-];
-
-/// A stored body, as rows of several kinds. A row that is written is JSON.
-pub fn table_row(input: &[u8]) {
-    for (group, resource) in ROW_OF {
-        let mut out = Vec::new();
-        let mut table =
-            Writer::new(definition(group, resource), MetaVersion::V1, Now::from(SystemTime::UNIX_EPOCH));
-        if table.row(input, "1", RowObject::None, &mut out).is_ok() {
-            assert!(json::parse(&out).is_ok());
-        }
-    }
-}
-
 /// A JSONPath of a printer column.
 pub fn json_path(input: &[u8]) {
     let Ok(path) = std::str::from_utf8(input) else { return };
@@ -96,7 +75,7 @@ pub fn json_path(input: &[u8]) {
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// Every target.
-pub const ALL: [Target; 5] = [
+pub const ALL: [Target; 4] = [
     (
         "label_selector",
         label_selector,
@@ -115,13 +94,6 @@ pub const ALL: [Target; 5] = [
             "application/vnd.kubernetes.protobuf;stream=watch, */*;q=0.1",
             "application/cbor-seq, application/apply-patch+yaml; charset=\"a,b\"",
             "gzip;q=0.5, identity;q=0",
-        ],
-    ),
-    (
-        "table_row",
-        table_row,
-        &[
-            r#"{"metadata":{"name":"n","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"containers":[{}],"replicas":2,"metrics":[{"type":"Resource","resource":{"name":"cpu"}}],"rules":[{"host":"h"}]},"status":{"phase":"Running","containerStatuses":[{"restartCount":1,"state":{"waiting":{"reason":"R"}}}],"hard":{"cpu":"1"}}}"#,
         ],
     ),
     ("json_path", json_path, &[r#".spec.a[?(@.type=="Ready")].a[-1]"#, ".spec['b']", r".spec.a\.b[0:2:1].*"]),

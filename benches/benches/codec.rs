@@ -158,7 +158,7 @@ fn transcode(c: &mut Criterion) {
 /// What a list answered as Table costs for each Pod: the columns read from the stored text, the row written.
 fn table(c: &mut Criterion) {
     let pod = pod();
-    let definition = table::definition("", "pods");
+    let definition = plinth_kinds::of("", "pods").table();
     let mut metadata = Vec::new();
     json::write_untyped(pod.tree.get("metadata").unwrap(), &mut metadata);
     let now = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_800_000_000);
@@ -166,7 +166,7 @@ fn table(c: &mut Criterion) {
     c.bench_function("table/row of stored JSON", |b| {
         b.iter(|| {
             out.clear();
-            let mut writer = table::Writer::new(definition, MetaVersion::V1, now.into());
+            let mut writer = table::Writer::new(&definition, MetaVersion::V1, now.into());
             writer
                 .row(black_box(&pod.json), "481516", table::RowObject::Metadata(&metadata), &mut out)
                 .unwrap();

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use plinth_codec::apply::{apply, reset, track_update, Context, NoOtherVersions};
+use plinth_codec::apply::{apply, track_update, Context, NoOtherVersions, Reset};
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{Map, Value};
 
@@ -22,7 +22,10 @@ fn main() {
         subresource,
         schema,
         root,
-        reset: reset::builtin("", "pods", subresource, true),
+        reset: match subresource {
+            "status" => &Reset::Except(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"]),
+            _ => &Reset::Except(&["status"]),
+        },
         versions: &NoOtherVersions,
     };
     let config = parse(include_str!("apply_cost.json"));

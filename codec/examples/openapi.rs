@@ -5,6 +5,8 @@
 //! cargo run --release -p plinth-codec --example openapi -- v2 protobuf > openapi.pb
 //! kubectl get crd NAME -o json | cargo run --release -p plinth-codec --example openapi -- custom v1
 //! ```
+//!
+//! Deletions return a Status here: which kinds return the object instead is part of their strategies.
 
 use std::error::Error;
 use std::io::Write;

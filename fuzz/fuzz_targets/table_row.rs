@@ -1,7 +1,6 @@
 #![no_main]
 
-#[path = "../requests.rs"]
-#[allow(dead_code)]
-mod requests;
+#[path = "../tables.rs"]
+mod tables;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| requests::table_row(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| tables::table_row(input));

@@ -12,7 +12,7 @@
 //! | [`set`], [`path`], [`fields_v1`] | sets of field paths, their steps, their wire form |
 //! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`] | the walks over values |
 //! | [`configure`](fn@configure) | an apply without ownership, as in admission policies |
-//! | [`reset`] | fields that a resource or subresource cannot own |
+//! | [`Reset`] | fields that a resource or subresource cannot own |
 //! | [`scale`] | ownership of `replicas` between an object and its `/scale` |
 //! | [`last_applied`] | migration from client-side `kubectl apply` |
 //!
@@ -57,7 +57,7 @@ pub mod managed;
 pub mod merge;
 pub mod path;
 mod remove;
-pub mod reset;
+mod reset;
 pub mod scale;
 pub mod set;
 mod text;

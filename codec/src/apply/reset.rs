@@ -1,146 +1,74 @@
 //! Fields that a write to a resource or subresource cannot own, since the server resets them: the status for
-//! the object itself, the spec for `/status`, and so on. Upstream's strategies list them (`GetResetFields`).
-
-use std::sync::LazyLock;
+//! the object itself, the spec for `/status`, and so on. Upstream's strategies list them (`GetResetFields`);
+//! which ones a write has is data of its kind.
 
 use super::path::PathElement;
 use super::set::{Builder, Set, View};
 
-/// Which fields a write cannot own.
-#[derive(Clone, Debug, Default)]
+/// Which fields a write cannot own. Paths are dotted; `*` stands for any element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reset {
     /// Everything may be owned.
     #[default]
     Nothing,
     /// These fields and all below them may not.
-    Except(Set),
-    /// Only fields below these paths may; `*` stands for any element.
-    Only(&'static [&'static [&'static str]]),
+    Except(&'static [&'static str]),
+    /// Only these fields and those below them may.
+    Only(&'static [&'static str]),
 }
 
 impl Reset {
     /// The set without fields that may not be owned.
     pub(super) fn filter(&self, set: Set) -> Set {
-        match self {
-            Reset::Nothing => set,
-            Reset::Except(fields) if set.is_apart_from(fields) => set,
-            Reset::Except(fields) => set.recursive_difference(fields),
-            Reset::Only(patterns) => {
-                let mut out = Builder::default();
-                only(set.view(), patterns, &mut out);
-                out.finish()
+        let (patterns, keeps) = match *self {
+            Reset::Nothing => return set,
+            // Most sets have none of them.
+            Reset::Except(paths) if !paths.iter().any(|path| touches(set.view(), path)) => return set,
+            Reset::Except(paths) => (paths, false),
+            Reset::Only(paths) => (paths, true),
+        };
+        let mut out = Builder::default();
+        copy(set.view(), patterns, keeps, &mut out);
+        out.finish()
+    }
+}
+
+/// Splits a path into its first step and the rest.
+fn split(path: &str) -> (&str, Option<&str>) {
+    path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)))
+}
+
+fn is_step(element: &PathElement, step: &str) -> bool {
+    step == "*" || matches!(element, PathElement::Field(name) if name == step)
+}
+
+/// Whether the set has a field of that path, or one below it.
+fn touches(view: View<'_>, path: &str) -> bool {
+    let (first, rest) = split(path);
+    let mut nodes = view.nodes().filter(|node| is_step(node.element, first));
+    nodes.any(|node| rest.is_none_or(|rest| touches(node.below, rest)))
+}
+
+/// Copies the fields of the paths and all below them, or all others.
+fn copy(view: View<'_>, paths: &[&str], keeps: bool, out: &mut Builder) {
+    for node in view.nodes() {
+        let steps = paths.iter().map(|path| split(path)).filter(|(first, _)| is_step(node.element, first));
+        // What remains of the paths that lead here; `None` for one that ends here.
+        let rest: Option<Vec<&str>> = steps.map(|(_, rest)| rest).collect();
+        match rest.as_deref() {
+            None if keeps => out.copy(node),
+            None => {}
+            Some([]) if keeps => {}
+            Some([]) => out.copy(node),
+            Some(rest) => {
+                out.enter(node.element.clone());
+                if node.member && !keeps {
+                    out.add();
+                }
+                copy(node.below, rest, keeps, out);
+                out.leave();
             }
         }
-    }
-}
-
-fn only(view: View<'_>, patterns: &[&[&str]], out: &mut Builder) {
-    for node in view.nodes() {
-        let matches = |step: &str| match node.element {
-            PathElement::Field(name) => step == "*" || step == name,
-            _ => step == "*",
-        };
-        let rest: Vec<&[&str]> = patterns
-            .iter()
-            .filter_map(|pattern| pattern.split_first())
-            .filter(|(first, _)| matches(first))
-            .map(|(_, rest)| rest)
-            .collect();
-        if rest.is_empty() {
-            continue;
-        }
-        out.enter(node.element.clone());
-        if rest.iter().any(|pattern| pattern.is_empty()) {
-            out.leave();
-            out.copy(node);
-            continue;
-        }
-        only(node.below, &rest, out);
-        out.leave();
-    }
-}
-
-/// Rows of resources that differ from the rule: group, resource, subresource, fields.
-type Row = (&'static str, &'static str, &'static str, &'static [&'static [&'static str]]);
-
-const STATUS: &[&str] = &["status"];
-const SPEC: &[&str] = &["spec"];
-const METADATA: &[&str] = &["metadata"];
-
-const EXCEPTIONS: &[Row] = &[
-    ("", "namespaces", "finalize", &[STATUS]),
-    ("", "pods", "status", &[SPEC, &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]]),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicies", "status", &[SPEC, METADATA]),
-    ("apiregistration.k8s.io", "apiservices", "status", &[SPEC, METADATA]),
-    ("apps", "deployments", "status", &[SPEC, &["metadata", "labels"]]),
-    ("certificates.k8s.io", "certificatesigningrequests", "", &[SPEC, STATUS]),
-    ("certificates.k8s.io", "certificatesigningrequests", "approval", &[SPEC, &["status", "certificate"]]),
-    ("certificates.k8s.io", "certificatesigningrequests", "status", &[SPEC, &["status", "conditions"]]),
-    ("flowcontrol.apiserver.k8s.io", "flowschemas", "status", &[SPEC, METADATA]),
-    ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", "status", &[SPEC, METADATA]),
-    ("internal.apiserver.k8s.io", "storageversions", "status", &[SPEC, METADATA]),
-    ("networking.k8s.io", "servicecidrs", "status", &[SPEC, METADATA]),
-    ("resource.k8s.io", "devicetaintrules", "status", &[SPEC, METADATA]),
-    ("resource.k8s.io", "resourceclaims", "status", &[SPEC, METADATA]),
-    ("resource.k8s.io", "resourcepoolstatusrequests", "status", &[SPEC, METADATA]),
-    ("scheduling.k8s.io", "podgroups", "status", &[SPEC, METADATA]),
-    ("storage.k8s.io", "volumeattachments", "status", &[SPEC, METADATA]),
-    ("storagemigration.k8s.io", "storageversionmigrations", "status", &[SPEC, METADATA]),
-];
-
-/// Subresources that may own only these fields.
-const ALLOWED: &[Row] = &[
-    ("", "pods", "ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
-    (
-        "",
-        "pods",
-        "resize",
-        &[
-            &["spec", "containers", "*", "resources"],
-            &["spec", "containers", "*", "resizePolicy"],
-            &["spec", "initContainers", "*", "resources"],
-            &["spec", "initContainers", "*", "resizePolicy"],
-        ],
-    ),
-];
-
-/// Without a status subresource, or with one that resets nothing.
-static RULES: LazyLock<[Reset; 3]> =
-    LazyLock::new(|| [except(&[STATUS]), except(&[SPEC]), except(&[SPEC, METADATA])]);
-
-static TABLE: LazyLock<Vec<(Row, Reset)>> = LazyLock::new(|| {
-    let exceptions = EXCEPTIONS.iter().map(|row| (*row, except(row.3)));
-    let allowed = ALLOWED.iter().map(|row| (*row, Reset::Only(row.3)));
-    exceptions.chain(allowed).collect()
-});
-
-fn except(paths: &[&[&'static str]]) -> Reset {
-    let paths: Vec<Vec<PathElement>> = paths
-        .iter()
-        .map(|path| path.iter().map(|name| PathElement::Field((*name).into())).collect())
-        .collect();
-    Reset::Except(Set::of(paths.iter().map(Vec::as_slice)))
-}
-
-/// The reset fields of a built-in resource. `has_status`: whether the resource has a status subresource.
-pub fn builtin(group: &str, resource: &str, subresource: &str, has_status: bool) -> &'static Reset {
-    static NOTHING: Reset = Reset::Nothing;
-    let row = TABLE.iter().find(|((g, r, s, _), _)| (*g, *r, *s) == (group, resource, subresource));
-    match (row, subresource) {
-        (Some((_, reset)), _) => reset,
-        (None, "") if has_status => &RULES[0],
-        (None, "status") => &RULES[1],
-        _ => &NOTHING,
-    }
-}
-
-/// The reset fields of a custom resource.
-pub fn custom(subresource: &str, has_status: bool) -> &'static Reset {
-    static NOTHING: Reset = Reset::Nothing;
-    match subresource {
-        "" if has_status => &RULES[0],
-        "status" => &RULES[2],
-        _ => &NOTHING,
     }
 }
 
@@ -151,34 +79,37 @@ mod tests {
     use crate::patch::testkit::json;
 
     #[test]
-    fn filters_by_table() {
+    fn filters_by_paths() {
         let all = r#"{"f:metadata":{"f:labels":{"f:a":{}},"f:ownerReferences":{}},"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:resources":{"f:limits":{}}}},"f:ephemeralContainers":{".":{}},"f:x":{}},"f:status":{"f:phase":{},"f:conditions":{}}}"#;
-        let rows = [
-            (builtin("", "pods", "", true), vec!["f:metadata", "f:spec"]),
-            (builtin("", "configmaps", "", false), vec!["f:metadata", "f:spec", "f:status"]),
-            (builtin("", "services", "status", true), vec!["f:metadata", "f:status"]),
-            (builtin("storage.k8s.io", "volumeattachments", "status", true), vec!["f:status"]),
-            (builtin("certificates.k8s.io", "certificatesigningrequests", "", true), vec!["f:metadata"]),
-            (custom("", true), vec!["f:metadata", "f:spec"]),
-            (custom("", false), vec!["f:metadata", "f:spec", "f:status"]),
-            (custom("status", true), vec!["f:status"]),
-        ];
         let set = fields_v1::decode(&json(all)).unwrap();
-        for (reset, want) in rows {
+        let top = [
+            (Reset::Nothing, vec!["f:metadata", "f:spec", "f:status"]),
+            (Reset::Except(&["absent", "metadata.absent"]), vec!["f:metadata", "f:spec", "f:status"]),
+            (Reset::Except(&["status"]), vec!["f:metadata", "f:spec"]),
+            (Reset::Except(&["spec", "metadata"]), vec!["f:status"]),
+        ];
+        for (reset, want) in top {
             let left = reset.filter(set.clone());
             let top: Vec<_> = left.view().nodes().map(|n| n.element.to_key()).collect();
             assert_eq!(top, want, "{reset:?}");
         }
-        let left =
-            |subresource| fields_v1::encode(&builtin("", "pods", subresource, true).filter(set.clone()));
-        assert_eq!(left("ephemeralcontainers"), json(r#"{"f:spec":{"f:ephemeralContainers":{}}}"#));
-        assert_eq!(
-            left("resize"),
-            json(r#"{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:limits":{}}}}}}"#)
-        );
-        assert_eq!(
-            left("status"),
-            json(r#"{"f:metadata":{"f:labels":{"f:a":{}}},"f:status":{"f:phase":{},"f:conditions":{}}}"#)
-        );
+        let left = [
+            (Reset::Only(&["spec.ephemeralContainers"]), r#"{"f:spec":{"f:ephemeralContainers":{}}}"#),
+            (
+                Reset::Only(&["spec.containers.*.resources", "spec.containers.*.resizePolicy"]),
+                r#"{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{"f:resources":{"f:limits":{}}}}}}"#,
+            ),
+            (
+                Reset::Except(&["spec", "metadata.ownerReferences"]),
+                r#"{"f:metadata":{"f:labels":{"f:a":{}}},"f:status":{"f:phase":{},"f:conditions":{}}}"#,
+            ),
+            (
+                Reset::Except(&["spec.containers.*.image", "metadata", "status"]),
+                r#"{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:resources":{"f:limits":{}}}},"f:ephemeralContainers":{},"f:x":{}}}"#,
+            ),
+        ];
+        for (reset, want) in left {
+            assert_eq!(fields_v1::encode(&reset.filter(set.clone())), json(want), "{reset:?}");
+        }
     }
 }

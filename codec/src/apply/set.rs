@@ -113,17 +113,6 @@ impl Set {
         combine(self.view(), other.view(), &mut recursive_difference)
     }
 
-    /// Whether no path of `self` is in `other` or below one that is. Linear in the size of `other`.
-    pub(super) fn is_apart_from(&self, other: &Set) -> bool {
-        fn apart(a: View<'_>, b: View<'_>) -> bool {
-            b.nodes().all(|b| match a.get(b.element) {
-                Some(a) => !b.member && apart(a.below, b.below),
-                None => true,
-            })
-        }
-        apart(self.view(), other.view())
-    }
-
     /// Whether every path is in `other`.
     pub fn is_subset(&self, other: &Set) -> bool {
         fn within(a: View<'_>, b: View<'_>) -> bool {

@@ -97,6 +97,8 @@ pub struct PublishedResource<'a> {
     pub resource: &'a Resource,
     /// The schema of its CustomResourceDefinition; `None` for built-in resources.
     pub custom: Option<CustomSchema<'a>>,
+    /// Whether deleting an object returns it, not a Status (upstream's `ReturnDeletedObject`).
+    pub deletion_returns_object: bool,
 }
 
 /// The schema of one version of a CustomResourceDefinition.
@@ -111,14 +113,14 @@ pub struct CustomSchema<'a> {
 }
 
 impl<'a> PublishedResource<'a> {
-    /// A resource of the built-in table.
+    /// A resource of the built-in table, deletions of which return a Status.
     pub fn builtin(resource: &'a Resource) -> PublishedResource<'a> {
-        PublishedResource { resource, custom: None }
+        PublishedResource { resource, custom: None, deletion_returns_object: false }
     }
 
     /// A resource that a CustomResourceDefinition makes.
     pub fn custom(resource: &'a Resource, schema: CustomSchema<'a>) -> PublishedResource<'a> {
-        PublishedResource { resource, custom: Some(schema) }
+        PublishedResource { resource, custom: Some(schema), deletion_returns_object: false }
     }
 
     fn names(&self, schema: &Schema) -> operations::Names {
@@ -136,6 +138,7 @@ impl<'a> PublishedResource<'a> {
             object: name(&resource.kind),
             list: name(&resource.list_kind),
             custom: self.custom.is_some(),
+            deletion_returns_object: self.deletion_returns_object,
         }
     }
 }

@@ -38,27 +38,6 @@ const LEGACY_TYPES: &[&str] =
 const ANY_TYPE: &[&str] = &["*/*"];
 const JSON_TYPE: &[&str] = &["application/json"];
 
-/// Resources whose deletion returns the object, not a Status (upstream's `ReturnDeletedObject`): group and
-/// plural name.
-const DELETION_ANSWERS_OBJECT: &[(&str, &str)] = &[
-    ("", "persistentvolumeclaims"),
-    ("", "persistentvolumes"),
-    ("", "pods"),
-    ("", "podtemplates"),
-    ("", "resourcequotas"),
-    ("", "serviceaccounts"),
-    ("", "services"),
-    ("resource.k8s.io", "deviceclasses"),
-    ("resource.k8s.io", "resourceclaims"),
-    ("resource.k8s.io", "resourceclaimtemplates"),
-    ("resource.k8s.io", "resourceslices"),
-    ("storage.k8s.io", "csidrivers"),
-    ("storage.k8s.io", "csinodes"),
-    ("storage.k8s.io", "storageclasses"),
-    ("storage.k8s.io", "volumeattachments"),
-    ("storage.k8s.io", "volumeattributesclasses"),
-];
-
 /// A path and its operations.
 #[derive(Debug)]
 pub(super) struct PathItem {
@@ -130,6 +109,8 @@ pub(super) struct Names {
     pub list: SmolStr,
     /// Whether the resource is a custom one: no protobuf, no watch paths of the old form.
     pub custom: bool,
+    /// Whether a deletion returns the object, not a Status.
+    pub deletion_returns_object: bool,
 }
 
 /// Every path of a resource.
@@ -227,7 +208,7 @@ impl Builder<'_> {
         let mut operations = Vec::new();
         for verb in &subresource.verbs {
             operations.push(match verb.as_str() {
-                "get" if gvk.kind == "Pod" && subresource.name == "log" => self.log(place),
+                "get" if subresource.name == "log" => self.log(place),
                 "get" => self.read(place, gvk.clone(), &content),
                 "update" => self.write("put", place, gvk.clone(), &content),
                 "patch" => self.patch(place, gvk.clone(), &content),
@@ -379,9 +360,7 @@ impl Builder<'_> {
         if !(collection && self.names.custom) {
             operation.body = Some(Body { content: format_smolstr!("{META}.DeleteOptions"), required: false });
         }
-        let r = self.resource;
-        let object = DELETION_ANSWERS_OBJECT.contains(&(r.group.as_str(), r.plural.as_str()));
-        let content = Content::Named(match object && !collection {
+        let content = Content::Named(match self.names.deletion_returns_object && !collection {
             true => self.names.object.clone(),
             false => format_smolstr!("{META}.Status"),
         });

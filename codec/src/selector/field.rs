@@ -1,7 +1,7 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Running`.
 
-use super::selectable::{self, CustomFields};
-use super::{SelectorError, UnsupportedField};
+use super::selectable::{CustomFields, Selectable};
+use super::SelectorError;
 use smol_str::SmolStr;
 use std::fmt;
 
@@ -60,18 +60,12 @@ impl FieldSelector {
     }
 
     /// Checks that a built-in resource can be selected by these fields, and maps them to the names under
-    /// which they are stored: `spec.host` of pods becomes `spec.nodeName`, `regarding.name` of events.k8s.io
-    /// becomes `involvedObject.name`.
-    pub fn resolve(mut self, group: &str, resource: &str) -> Result<FieldSelector, SelectorError> {
-        let fields = selectable::of(group, resource);
+    /// which they are stored: `spec.host` of pods becomes `spec.nodeName`.
+    pub fn resolve(mut self, selectable: &Selectable) -> Result<FieldSelector, SelectorError> {
         for requirement in &mut self.requirements {
-            match fields.iter().find(|f| f.label == requirement.field) {
+            match selectable.fields.iter().find(|f| f.label == requirement.field) {
                 Some(field) => requirement.field = SmolStr::new_static(field.name),
-                None => {
-                    let wording = selectable::Wording::of(group, resource);
-                    let label = requirement.field.to_string();
-                    return Err(SelectorError::Field(UnsupportedField { label, wording }));
-                }
+                None => return Err(SelectorError::Field((selectable.unsupported)(&requirement.field))),
             }
         }
         Ok(self)
@@ -81,10 +75,7 @@ impl FieldSelector {
     pub fn resolve_custom(self, fields: &CustomFields) -> Result<FieldSelector, SelectorError> {
         match self.requirements.iter().find(|r| !fields.supports(&r.field)) {
             None => Ok(self),
-            Some(r) => Err(SelectorError::Field(UnsupportedField {
-                label: r.field.to_string(),
-                wording: selectable::Wording::Plain,
-            })),
+            Some(r) => Err(SelectorError::Field(CustomFields::unsupported(&r.field))),
         }
     }
 

@@ -6,21 +6,23 @@
 //! header of each object; matching allocates nothing.
 //!
 //! ```
-//! use plinth_codec::selector::{FieldSelector, LabelSelector};
+//! use plinth_codec::selector::{FieldSelector, LabelSelector, Selectable, SelectableField};
 //!
 //! let selector = LabelSelector::parse("app in (web, api), tier!=test, !canary").unwrap();
 //! let labels = [("app", "web"), ("release", "7")];
 //! assert!(selector.matches_sorted(labels));
 //! assert!(selector.matches(|key| labels.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)));
 //!
+//! const FIELDS: Selectable =
+//!     Selectable::new(&[SelectableField::new("spec.nodeName"), SelectableField::new("status.phase")]);
 //! let selector = FieldSelector::parse("spec.nodeName=n1,status.phase!=Running").unwrap();
-//! let selector = selector.resolve("", "pods").unwrap();
+//! let selector = selector.resolve(&FIELDS).unwrap();
 //! assert!(selector.matches(|field| match field {
 //!     "spec.nodeName" => "n1",
 //!     "status.phase" => "Pending",
 //!     _ => "",
 //! }));
-//! let error = FieldSelector::parse("spec.image=x").unwrap().resolve("", "pods").unwrap_err();
+//! let error = FieldSelector::parse("spec.image=x").unwrap().resolve(&FIELDS).unwrap_err();
 //! assert_eq!(error.to_string(), "field label not supported: spec.image");
 //! ```
 
@@ -31,7 +33,7 @@ mod selectable;
 
 pub use field::{FieldRequirement, FieldSelector};
 pub use label::{LabelSelector, Operator, Requirement};
-pub use selectable::{selectable_fields, stored_fields, CustomFields, SelectableField};
+pub use selectable::{CustomFields, Selectable, SelectableField};
 
 use crate::error::quoted;
 use std::fmt::{self, Write};
@@ -73,9 +75,9 @@ pub enum SelectorError {
     /// A value of a field selector has an unescaped `,` or `=`, given as its code point.
     #[error("invalid field selector: unescaped character in value: {0}")]
     Unescaped(u32),
-    /// The resource cannot be selected by this field.
+    /// The resource cannot be selected by a field; the message is the resource's.
     #[error("{0}")]
-    Field(UnsupportedField),
+    Field(String),
 }
 
 /// An error in one requirement of a label selector.
@@ -141,19 +143,6 @@ impl fmt::Display for LabelErrors<'_> {
                 f.write_char(']')
             }
         }
-    }
-}
-
-/// A field that a resource cannot be selected by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnsupportedField {
-    pub(crate) label: String,
-    pub(crate) wording: selectable::Wording,
-}
-
-impl fmt::Display for UnsupportedField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.wording.write(f, &self.label)
     }
 }
 

@@ -216,83 +216,45 @@ fn field_selector_errors_have_upstreams_text() {
     }
 }
 
-#[test]
-fn resources_refuse_fields_in_their_own_words() {
-    let refused = |group, resource| fields("x=1").resolve(group, resource).unwrap_err().to_string();
-    let default = "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"";
-    assert_eq!(refused("", "pods"), "field label not supported: x");
-    assert_eq!(refused("", "configmaps"), default);
-    assert_eq!(refused("apps", "deployments"), default);
-    assert_eq!(refused("batch", "jobs"), "field label \"x\" not supported for Job");
-    assert_eq!(
-        refused("resource.k8s.io", "resourceslices"),
-        "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: x"
-    );
-    assert!(fields("metadata.namespace=x").resolve("", "nodes").is_err());
-    assert!(fields("metadata.namespace=x").resolve("", "configmaps").is_ok());
-    assert!(fields("source=x").resolve("", "events").is_ok());
-    assert!(fields("source=x").resolve("events.k8s.io", "events").is_err());
-}
+const FIELDS: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::new("spec.node"),
+    SelectableField::new("spec.host").stored_as("spec.node").at("spec.node"),
+    SelectableField::new("spec.account").or("spec.oldAccount"),
+    SelectableField::new("spec.on").absent("false"),
+    SelectableField::new("status.ip").or("status.ips.0.ip"),
+    SelectableField::new("status.ips").at(""),
+]);
 
 #[test]
 fn labels_become_stored_names() {
-    let resolved = |text, group, resource| fields(text).resolve(group, resource).unwrap().to_string();
-    assert_eq!(resolved("spec.host=n", "", "pods"), "spec.nodeName=n");
+    assert_eq!(fields("spec.host=n").resolve(&FIELDS).unwrap().to_string(), "spec.node=n");
+    let refused = |selectable| fields("x=1").resolve(selectable).unwrap_err().to_string();
+    assert_eq!(refused(&FIELDS), "field label not supported: x");
     assert_eq!(
-        resolved("regarding.name=n,reportingController!=c", "events.k8s.io", "events"),
-        "involvedObject.name=n,reportingComponent!=c"
+        refused(&Selectable::METADATA),
+        "\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
     );
-    let names = |group, resource| stored_fields(group, resource).map(|f| f.name).collect::<Vec<_>>();
-    assert_eq!(names("", "configmaps"), [""; 0]);
-    assert_eq!(names("", "secrets"), ["type"]);
-    assert_eq!(names("", "events"), names("events.k8s.io", "events"));
-    assert!(!names("", "pods").contains(&"spec.host") && names("", "pods").contains(&"spec.nodeName"));
-    // Every resolved field is stored in the header, or part of the key.
-    for (group, resource) in [("", "pods"), ("", "events"), ("events.k8s.io", "events"), ("batch", "jobs")] {
-        for field in selectable_fields(group, resource) {
-            assert!(field.in_key() || names(group, resource).contains(&field.name), "{}", field.label);
-        }
-    }
+    assert!(fields("metadata.namespace=x").resolve(&FIELDS).is_err());
+    assert!(fields("metadata.namespace=x").resolve(&Selectable::METADATA).is_ok());
+    let names: Vec<_> = FIELDS.stored().map(|field| field.name).collect();
+    assert_eq!(names, ["spec.node", "spec.account", "spec.on", "status.ip", "status.ips"]);
+    assert_eq!(Selectable::METADATA.stored().count(), 0);
 }
 
 #[test]
 fn values_of_fields() {
-    let value = |group, resource, label: &str, object: &Value| {
-        let field = selectable_fields(group, resource).iter().find(|f| f.label == label).unwrap();
-        field.value(object).into_owned()
-    };
-    let empty = Value::object();
-    let pod = tree!({
+    let ips = tree!([tree!({ "ip": "10.0.0.1" }), tree!({ "ip": "::1" })]);
+    let full = tree!({
         "metadata": tree!({ "name": "p" }),
-        "spec": tree!({ "hostNetwork": true, "serviceAccount": "old", "nodeName": "n" }),
-        "status": tree!({ "podIPs": tree!([tree!({ "ip": "10.0.0.1" }), tree!({ "ip": "::1" })]) }),
+        "spec": tree!({ "on": true, "oldAccount": "old", "node": "n" }),
+        "status": tree!({ "ips": ips }),
     });
-    let cases: &[(&str, &str, &str, &Value, &str)] = &[
-        ("", "pods", "metadata.name", &pod, "p"),
-        ("", "pods", "spec.host", &pod, "n"),
-        ("", "pods", "spec.hostNetwork", &pod, "true"),
-        ("", "pods", "spec.hostNetwork", &empty, "false"),
-        ("", "pods", "spec.serviceAccountName", &pod, "old"),
-        ("", "pods", "status.podIP", &pod, "10.0.0.1"),
-        ("", "pods", "status.podIPs", &pod, ""),
-        ("", "pods", "status.phase", &pod, ""),
-        ("", "nodes", "spec.unschedulable", &empty, "false"),
-        ("", "replicationcontrollers", "status.replicas", &empty, "0"),
-        ("apps", "replicasets", "status.replicas", &tree!({ "status": tree!({ "replicas": 3i64 }) }), "3"),
-        ("batch", "jobs", "status.successful", &tree!({ "status": tree!({ "succeeded": 2i64 }) }), "2"),
-        ("", "events", "source", &tree!({ "source": tree!({ "component": "c" }) }), "c"),
-        ("", "events", "source", &tree!({ "reportingComponent": "r", "source": tree!({}) }), "r"),
-        (
-            "events.k8s.io",
-            "events",
-            "regarding.kind",
-            &tree!({ "regarding": tree!({ "kind": "Pod" }) }),
-            "Pod",
-        ),
-    ];
-    for &(group, resource, label, object, expected) in cases {
-        assert_eq!(value(group, resource, label, object), expected, "{resource} {label}");
-    }
+    let values = |object: &Value| -> Vec<String> {
+        FIELDS.fields.iter().map(|field| field.value(object).into_owned()).collect()
+    };
+    assert_eq!(values(&full), ["p", "n", "n", "old", "true", "10.0.0.1", ""]);
+    assert_eq!(values(&Value::object()), ["", "", "", "", "false", "", ""]);
 }
 
 #[test]

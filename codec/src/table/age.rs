@@ -32,27 +32,23 @@ impl Now {
     }
 }
 
-/// The time between two timestamps.
-pub(super) fn between(from: &str, to: &str) -> Cow<'static, str> {
+/// The time between two timestamps; `<invalid>` where one is malformed.
+pub fn duration_between(from: &str, to: &str) -> Cow<'static, str> {
     match (Timestamp::parse(from), Timestamp::parse(to)) {
         (Ok(from), Ok(to)) => span(from, to),
         _ => Cow::Borrowed("<invalid>"),
     }
 }
 
-/// A number of seconds.
-pub(super) fn seconds(n: i64) -> Cow<'static, str> {
-    Cow::Owned(human(n).into())
-}
-
 /// The whole seconds between two times, truncated towards zero as in Go.
 fn span(from: Timestamp, to: Timestamp) -> Cow<'static, str> {
     let whole = to.seconds.saturating_sub(from.seconds);
-    seconds(match to.nanos.cmp(&from.nanos) {
+    let whole = match to.nanos.cmp(&from.nanos) {
         std::cmp::Ordering::Less if whole > 0 => whole - 1,
         std::cmp::Ordering::Greater if whole < 0 => whole + 1,
         _ => whole,
-    })
+    };
+    Cow::Owned(human(whole).into())
 }
 
 #[cfg(test)]
@@ -78,8 +74,7 @@ mod tests {
         for (timestamp, age) in cases {
             assert_eq!(now.age(timestamp), age, "{timestamp}");
         }
-        assert_eq!(between("1970-01-01T00:00:00Z", "1970-01-01T05:06:00Z"), "5h6m");
-        assert_eq!(between("1970-01-01T00:00:00Z", "later"), "<invalid>");
-        assert_eq!(seconds(3600), "60m");
+        assert_eq!(duration_between("1970-01-01T00:00:00Z", "1970-01-01T05:06:00Z"), "5h6m");
+        assert_eq!(duration_between("1970-01-01T00:00:00Z", "later"), "<invalid>");
     }
 }

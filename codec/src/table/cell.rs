@@ -1,13 +1,12 @@
 //! Cells: the content of a column in a row, and its source.
 
 use super::age::Now;
-use super::compute::pod;
 use super::custom::CustomColumn;
 use super::read::{at, count, int_at, items, join, pairs, scalar, str_at};
 use crate::selector::LabelSelector;
 use crate::Value;
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::RefCell;
 
 /// The content of one cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,57 +47,49 @@ impl From<i64> for Cell<'_> {
     }
 }
 
-/// The source of the cells of a built-in column. Paths are dotted keys from the root of the object.
-#[derive(Clone, Copy)]
+/// The source of the cells of a built-in column; see the constructors of [`Column`](super::Column).
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// The scalar at a path as text; another text when absent or empty.
     Text(&'static str, &'static str),
-    /// The integer at a path; 0 when absent.
     Int(&'static str),
-    /// The truth value at a path; another one when absent.
     Bool(&'static str, bool),
-    /// The integer at a path; a text when absent.
     IntOr(&'static str, &'static str),
-    /// How long ago the timestamp at a path is; a text when absent.
     Age(&'static str, &'static str),
-    /// Two integers with a slash between them.
     Ratio(&'static str, &'static str),
-    /// The number of elements of the list or map at a path.
     Count(&'static str),
-    /// The elements of a list of texts with commas between them, or one field of each element; a text when
-    /// that gives nothing.
     Join { list: &'static str, field: Option<&'static str>, absent: &'static str },
-    /// The labels at a path: `a=1,b=2`, `<none>`.
     Labels(&'static str),
-    /// The selector object at a path, as text; the texts for an empty and for an invalid one.
     Selector(&'static str, &'static str, &'static str),
-    /// The status of a condition, the list and the type given; `?` when there is none.
     Condition(&'static str, &'static str),
-    /// A part of the summary of a pod.
-    Pod(for<'a> fn(&pod::Summary<'a>, Now) -> Cell<'a>),
-    /// Anything else.
-    Computed(&'static Computation),
+    Computed { reads: &'static [&'static str], cell: for<'a> fn(&'a Value, Now) -> Cell<'a> },
+    Part(&'static Parts, usize),
 }
 
-/// A cell that takes more than a path.
-pub(super) struct Computation {
-    /// The paths that it reads, in the syntax of [`super::project::Paths`].
+/// Cells of one row that are computed together.
+#[derive(Debug)]
+pub struct Parts {
+    /// The paths that `cells` reads, in the syntax of [`Paths`](super::Paths).
     pub reads: &'static [&'static str],
-    /// Computes the cell; defined for any object.
-    pub cell: for<'a> fn(&'a Value, Now) -> Cell<'a>,
+    /// Computes the cells; defined for any object.
+    pub cells: for<'a> fn(&'a Value, Now) -> [Cell<'a>; Parts::COUNT],
+}
+
+impl Parts {
+    /// Number of cells.
+    pub const COUNT: usize = 3;
 }
 
 /// The object of a row.
 pub(super) struct Row<'a> {
     pub object: &'a Value,
     pub now: Now,
-    /// Three columns of pods show parts of one summary, which is computed once.
-    pub pod: OnceCell<pod::Summary<'a>>,
+    /// Cells computed together that no column has taken yet.
+    parts: RefCell<Option<[Cell<'a>; Parts::COUNT]>>,
 }
 
 impl<'a> Row<'a> {
     pub fn new(object: &'a Value, now: Now) -> Row<'a> {
-        Row { object, now, pod: OnceCell::new() }
+        Row { object, now, parts: RefCell::new(None) }
     }
 }
 
@@ -124,8 +115,9 @@ impl Source {
                 read(&format!("{list}[].type"));
                 read(&format!("{list}[].status"));
             }
-            Source::Pod(_) => pod::SUMMARY.iter().copied().for_each(read),
-            Source::Computed(computation) => computation.reads.iter().copied().for_each(read),
+            Source::Computed { reads, .. } | Source::Part(&Parts { reads, .. }, _) => {
+                reads.iter().copied().for_each(read);
+            }
         }
     }
 
@@ -164,18 +156,22 @@ impl Source {
                 }
             }
             Source::Labels(path) => labels(object, path).into(),
-            Source::Selector(path, empty, faulty) => {
+            Source::Selector(path, empty, invalid) => {
                 match LabelSelector::from_object(at(object, path)).map(|s| s.to_string()) {
                     Ok(text) if text.is_empty() => empty.into(),
                     Ok(text) => text.into(),
-                    Err(_) => faulty.into(),
+                    Err(_) => invalid.into(),
                 }
             }
             Source::Condition(list, kind) => {
                 super::read::condition(items(object, list), kind).map_or("?", |c| str_at(c, "status")).into()
             }
-            Source::Pod(cell) => cell(row.pod.get_or_init(|| pod::Summary::of(object)), row.now),
-            Source::Computed(computation) => (computation.cell)(object, row.now),
+            Source::Computed { cell, .. } => cell(object, row.now),
+            Source::Part(parts, index) => {
+                let mut cells = row.parts.borrow_mut();
+                let cells = cells.get_or_insert_with(|| (parts.cells)(object, row.now));
+                cells.get_mut(index).map_or(Cell::Null, |cell| std::mem::replace(cell, Cell::Null))
+            }
         }
     }
 }

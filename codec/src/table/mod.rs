@@ -1,10 +1,9 @@
 //! Tables and PartialObjectMetadata: the representations of `meta.k8s.io`.
 //!
-//! A table is what kubectl prints. The columns of a resource, and the sources of their cells, are data
-//! ([`columns`](self) in `columns.rs`): a name, a type, a priority (0, or 1 for wide output), and a source,
-//! which is a path in most cases and a named computation (`pod status`, `service ports`) in the rest. The
-//! facts are those of upstream's `pkg/printers/internalversion` and of a running server; descriptions are
-//! left empty. Custom resources have columns of their own.
+//! A table is what kubectl prints. The columns of a built-in resource are data of its kind ([`Column`]): a
+//! name, a type, a priority (0, or 1 for wide output), and a source, which is a path in most cases and a
+//! function in the rest. A [`Definition`] is made of them, or of the printer columns of a custom resource.
+//! Upstream has them in `pkg/printers/internalversion`; its descriptions are left out.
 //!
 //! Rows are written one by one into a buffer, so a list streams. A row is made from the stored JSON body: the
 //! paths of all columns are compiled into a tree, the body is scanned once and only what the columns need is
@@ -12,12 +11,13 @@
 //!
 //! ```
 //! use plinth_codec::negotiate::MetaVersion;
-//! use plinth_codec::table::{definition, ListMeta, Now, RowObject, Writer};
+//! use plinth_codec::table::{Column, Definition, ListMeta, Now, RowObject, Writer};
 //!
 //! let body = br#"{"metadata":{"name":"web","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"1"}}"#;
 //! let now = Now::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_225_900));
+//! let definition = Definition::new(&[Column::NAME, Column::count("Data", "data"), Column::AGE], None);
 //! let mut out = Vec::new();
-//! let mut table = Writer::new(definition("", "configmaps"), MetaVersion::V1, now);
+//! let mut table = Writer::new(&definition, MetaVersion::V1, now);
 //! table.begin(&ListMeta { resource_version: "41", ..ListMeta::default() }, true, &mut out);
 //! table.row(body, "40", RowObject::None, &mut out).unwrap();
 //! table.end(&mut out);
@@ -28,8 +28,7 @@
 
 mod age;
 mod cell;
-mod columns;
-mod compute;
+mod column;
 mod custom;
 mod json;
 mod partial;
@@ -37,21 +36,24 @@ mod project;
 mod read;
 mod writer;
 
-pub use age::Now;
-pub use cell::Cell;
+pub use age::{duration_between, Now};
+pub use cell::{Cell, Parts};
+pub use column::Column;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
+pub(crate) use read::scalar;
+pub use read::{condition, count, join, pairs};
 pub use writer::{ListMeta, RowObject, Writer};
 
 use crate::Value;
 use cell::{AnySource, Row};
 use custom::CustomColumn;
 use smol_str::SmolStr;
-use std::sync::OnceLock;
+use std::fmt;
 
-/// The definition of a column.
+/// The definition of a column, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Column {
+pub struct ColumnDefinition {
     /// The column's title.
     pub name: SmolStr,
     /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource
@@ -76,28 +78,39 @@ pub struct RowCondition {
     pub message: &'static str,
 }
 
+/// How the condition of a row is found.
+#[derive(Clone, Copy, Debug)]
+pub struct RowConditionSource {
+    /// The paths that `condition` reads, in the syntax of [`Paths`].
+    pub reads: &'static [&'static str],
+    /// The condition; defined for any object.
+    pub condition: fn(&Value) -> Option<RowCondition>,
+}
+
 /// The columns of one resource, with all that rows need. Immutable, shared by all requests.
 pub struct Definition {
-    columns: Vec<Column>,
+    columns: Vec<ColumnDefinition>,
     sources: Vec<AnySource>,
-    condition: Option<fn(&Value) -> Option<RowCondition>>,
+    condition: Option<RowConditionSource>,
     paths: Paths,
 }
 
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.columns.iter().map(|column| &column.name)).finish()
+    }
+}
+
 impl Definition {
-    fn builtin(
-        columns: &[columns::Spec],
-        condition: Option<fn(&Value) -> Option<RowCondition>>,
-    ) -> Definition {
+    /// The table of a built-in resource.
+    pub fn new(columns: &[Column], condition: Option<RowConditionSource>) -> Definition {
         let mut paths = Paths::default();
         for column in columns {
             column.source.reads(|path| paths.insert(path));
         }
-        if condition.is_some() {
-            paths.insert("status.phase");
-        }
+        condition.iter().flat_map(|source| source.reads).for_each(|path| paths.insert(path));
         Definition {
-            columns: columns.iter().map(columns::Spec::head).collect(),
+            columns: columns.iter().map(Column::definition).collect(),
             sources: columns.iter().map(|c| AnySource::Builtin(c.source)).collect(),
             condition,
             paths,
@@ -108,7 +121,7 @@ impl Definition {
     /// object with `name`, `type`, `jsonPath` and perhaps `format`, `description`, `priority`; without any,
     /// `Age`.
     pub fn custom(printer_columns: &[Value]) -> Definition {
-        let mut definition = Definition::builtin(&[columns::NAME], None);
+        let mut definition = Definition::new(&[Column::NAME], None);
         for column in printer_columns {
             let text = |key: &str| SmolStr::from(read::str_at(column, key));
             let path = read::str_at(column, "jsonPath");
@@ -118,7 +131,7 @@ impl Definition {
                 }
                 text => text,
             };
-            let head = Column {
+            let head = ColumnDefinition {
                 name: text("name"),
                 kind: text("type"),
                 format: text("format"),
@@ -128,7 +141,7 @@ impl Definition {
             definition.push(head, path);
         }
         if printer_columns.is_empty() {
-            let head = Column {
+            let head = ColumnDefinition {
                 name: "Age".into(),
                 kind: "date".into(),
                 format: SmolStr::default(),
@@ -140,7 +153,7 @@ impl Definition {
         definition
     }
 
-    fn push(&mut self, head: Column, json_path: &str) {
+    fn push(&mut self, head: ColumnDefinition, json_path: &str) {
         let source = CustomColumn::new(&head.kind, json_path);
         if let Some(path) = source.reads() {
             self.paths.insert(&path);
@@ -150,7 +163,7 @@ impl Definition {
     }
 
     /// The column definitions.
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
     }
 
@@ -163,7 +176,7 @@ impl Definition {
 
     /// The condition of an object's row.
     pub fn condition(&self, object: &Value) -> Option<RowCondition> {
-        self.condition.and_then(|condition| condition(object))
+        self.condition.and_then(|source| (source.condition)(object))
     }
 
     /// Whether a column shows `metadata.resourceVersion`, which stored bodies do not contain.
@@ -175,35 +188,6 @@ impl Definition {
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
-}
-
-/// The columns of a built-in resource. The rows of events are made from the core/v1 form, those of
-/// autoscalers from autoscaling/v2, for any requested version. Resources without columns of their own have
-/// `Name` and `Created At`.
-pub fn definition(group: &str, resource: &str) -> &'static Definition {
-    struct All {
-        own: Vec<(&'static str, &'static str, Definition)>,
-        other: Definition,
-    }
-    static ALL: OnceLock<All> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
-        let own = columns::RESOURCES.iter().map(|&(group, resource, columns)| {
-            let condition: Option<fn(&Value) -> Option<RowCondition>> = match (group, resource) {
-                ("", "pods") => Some(compute::pod::completed),
-                _ => None,
-            };
-            (group, resource, Definition::builtin(columns, condition))
-        });
-        All { own: own.collect(), other: Definition::builtin(columns::CREATED_AT, None) }
-    });
-    let found = all.own.iter().find(|(g, r, _)| *g == group && *r == resource);
-    found.map_or(&all.other, |(_, _, definition)| definition)
-}
-
-/// The columns of the `scale` subresource of built-in kinds.
-pub fn scale() -> &'static Definition {
-    static SCALE: OnceLock<Definition> = OnceLock::new();
-    SCALE.get_or_init(|| Definition::builtin(columns::SCALE, None))
 }
 
 /// The objects in the rows of a table: the query parameter `includeObject`.

@@ -27,24 +27,19 @@ pub(super) fn int_at(object: &Value, path: &str) -> i64 {
     at(object, path).and_then(Value::as_int).unwrap_or_default()
 }
 
-/// The truth value at a path; false when absent.
-pub(super) fn bool_at(object: &Value, path: &str) -> bool {
-    at(object, path).and_then(Value::as_bool).unwrap_or_default()
-}
-
 /// The list at a path; empty when absent.
 pub(super) fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).unwrap_or_default()
 }
 
 /// The members of the map at a path with text for values; none when absent.
-pub(super) fn pairs<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+pub fn pairs<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let map = at(object, path).and_then(Value::as_object);
     map.into_iter().flat_map(|m| m.iter()).map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()))
 }
 
 /// How many elements the list or map at a path has; 0 when absent.
-pub(super) fn count(object: &Value, path: &str) -> i64 {
+pub fn count(object: &Value, path: &str) -> i64 {
     match at(object, path) {
         Some(Value::Array(items)) => items.len() as i64,
         Some(Value::Object(map)) => map.len() as i64,
@@ -54,7 +49,7 @@ pub(super) fn count(object: &Value, path: &str) -> i64 {
 }
 
 /// A scalar as text, as Go's `fmt` prints it; lists and objects give nothing.
-pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
+pub(crate) fn scalar(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(s) => Cow::Borrowed(s.as_str()),
         Value::Bool(true) => Cow::Borrowed("true"),
@@ -65,17 +60,8 @@ pub(super) fn scalar(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// The text, or the text for an absent value.
-pub(super) fn or<'a>(text: &'a str, absent: &'a str) -> &'a str {
-    if text.is_empty() {
-        absent
-    } else {
-        text
-    }
-}
-
 /// Texts joined by a separator.
-pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>, separator: &str) -> String {
+pub fn join<'a>(texts: impl Iterator<Item = &'a str>, separator: &str) -> String {
     let mut out = String::new();
     for (i, text) in texts.enumerate() {
         if i > 0 {
@@ -86,7 +72,7 @@ pub(super) fn join<'a>(texts: impl Iterator<Item = &'a str>, separator: &str) ->
     out
 }
 
-/// The status of the first condition of a type; `None` when there is none.
-pub(super) fn condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
+/// The first condition of a type; `None` when there is none.
+pub fn condition<'a>(conditions: &'a [Value], kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|c| str_at(c, "type") == kind)
 }

@@ -3,87 +3,81 @@ use crate::negotiate::MetaVersion;
 use crate::tree;
 use std::time::{Duration, SystemTime};
 
-mod cluster_rows;
-mod rows;
-
 /// 2026-01-02T00:00:00Z
 fn now() -> Now {
     Now::from(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_312_000))
 }
 
-/// A whole tree.
-fn parse(json: &str) -> Value {
-    let mut whole = Paths::default();
-    whole.insert("");
-    whole.read(json.as_bytes()).unwrap_or_else(|e| panic!("{e}: {json}"))
-}
+/// One column of each source.
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Text", "spec.text", "<none>"),
+    Column::int("Int", "spec.int"),
+    Column::int_or("IntOr", "spec.int", "<unset>").wide(),
+    Column::boolean("Bool", "spec.bool", true),
+    Column::ratio("Ratio", "spec.int", "spec.other"),
+    Column::count("Count", "spec.list").declared("string"),
+    Column::list("List", "spec.list", "<none>"),
+    Column::each("Each", "spec.items", "name"),
+    Column::labels("Labels", "spec.labels"),
+    Column::selector("Selector", "spec.selector", "<none>", "<error>"),
+    Column::condition("Ready", "status.conditions", "Ready"),
+    Column::computed("Computed", &["spec.text"], |object, _| {
+        object.str_at(&["spec", "text"]).unwrap_or("?").into()
+    }),
+    Column::part("Second", PARTS, 1),
+    Column::part("First", PARTS, 0),
+    Column::AGE,
+];
+
+/// The text, the integer, and nothing.
+const PARTS: &Parts = &Parts {
+    reads: &["spec.text", "spec.int"],
+    cells: |object, _| {
+        let int = object.at(&["spec", "int"]).and_then(Value::as_int).unwrap_or_default();
+        [object.str_at(&["spec", "text"]).unwrap_or("?").into(), int.into(), Cell::Null]
+    },
+};
+
+const CONDITION: RowConditionSource = RowConditionSource {
+    reads: &["status.done"],
+    condition: |object| {
+        object.at(&["status", "done"]).map(|_| RowCondition {
+            kind: "Completed",
+            reason: "Done",
+            message: "It is done.",
+        })
+    },
+};
 
 #[test]
-fn columns_are_those_of_a_running_server() {
-    let mut seen = 0;
-    for line in include_str!("tests/columns.txt").lines().filter(|l| !l.starts_with('#')) {
-        let (resource, expected) = line.split_once(" | ").unwrap();
-        let (group, resource) = resource.split_once(' ').unwrap();
-        let columns: Vec<String> = definition(group.trim_matches('-'), resource)
-            .columns()
-            .iter()
-            .map(|c| {
-                let format = if c.format.is_empty() { String::new() } else { format!("/{}", c.format) };
-                format!("{}:{}{format}{}", c.name, c.kind, if c.priority == 0 { "" } else { "*" })
-            })
-            .collect();
-        assert_eq!(columns.join("; "), expected, "{group} {resource}");
-        seen += 1;
+fn every_source_gives_cells() {
+    let definition = Definition::new(COLUMNS, Some(CONDITION));
+    let objects = [
+        (
+            r#"{"metadata":{"name":"n","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"text":"t","int":7,"bool":false,"other":9,
+                "list":["a","b"],"items":[{"name":"x"},{"name":"y"}],"labels":{"b":"1","a":"2"},
+                "selector":{"matchLabels":{"k":"v"}}},"status":{"done":1,"conditions":[{"type":"Ready","status":"True"}]}}"#,
+            r#"{"cells":["n","t",7,7,false,"7/9",2,"a,b","x,y","a=2,b=1","k=v","True","t",7,"t","24h"],"conditions":[{"type":"Completed","status":"True","reason":"Done","message":"It is done."}],"object":null}"#,
+        ),
+        (
+            r#"{"spec":{"selector":{"matchExpressions":[{"key":"k","operator":"Near"}]}}}"#,
+            r#"{"cells":["","<none>",0,"<unset>",true,"0/0",0,"<none>","","<none>","<error>","?","?",0,"?","<unknown>"],"object":null}"#,
+        ),
+    ];
+    for (object, row) in objects {
+        let mut out = Vec::new();
+        let mut table = Writer::new(&definition, MetaVersion::V1, now());
+        table.row(object.as_bytes(), "1", RowObject::None, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), row);
     }
-    assert!(seen > 55, "{seen}");
-    assert!(std::ptr::eq(definition("apps", "deployments"), definition("apps", "deployments")));
-}
-
-#[test]
-fn a_table_of_two_pods() {
-    let pods = definition("", "pods");
-    let mut out = Vec::new();
-    let mut table = Writer::new(pods, MetaVersion::V1Beta1, now());
-    let list = ListMeta { resource_version: "7", continue_token: "t\"k", remaining_item_count: Some(3) };
-    table.begin(&list, true, &mut out);
-    let metadata = br#"{"name":"a"}"#;
-    let body = br#"{"metadata":{"name":"a"},"status":{"phase":"Failed"}}"#;
-    table.row(body, "5", RowObject::Metadata(metadata), &mut out).unwrap();
-    let whole: [&[u8]; 2] = [b"{\"kind\":\"Pod\",", b"\"apiVersion\":\"v1\"}"];
-    table.row(br#"{"metadata":{"name":"b\n"}}"#, "6", RowObject::Object(&whole), &mut out).unwrap();
-    table.end(&mut out);
-
-    let text = String::from_utf8(out).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["apiVersion"], "meta.k8s.io/v1beta1");
-    assert_eq!(
-        json["metadata"],
-        serde_json::json!({ "resourceVersion": "7", "continue": "t\"k", "remainingItemCount": 3 })
-    );
-    assert_eq!(
-        json["columnDefinitions"][5],
-        serde_json::json!({ "name": "IP", "type": "string", "format": "", "description": "", "priority": 1 })
-    );
-    let first = serde_json::json!({
-        "cells": ["a", "0/0", "Failed", "0", "<unknown>", "<none>", "<none>", "<none>", "<none>"],
-        "conditions": [{
-            "type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."
-        }],
-        "object": {
-            "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1beta1",
-            "metadata": { "resourceVersion": "5", "name": "a" },
-        },
-    });
-    assert_eq!(json["rows"][0], first);
-    assert_eq!(json["rows"][1]["cells"][0], "b\n");
-    assert_eq!(json["rows"][1]["object"], serde_json::json!({ "kind": "Pod", "apiVersion": "v1" }));
 }
 
 #[test]
 fn tables_without_rows_and_heads() {
+    let definition = Definition::new(COLUMNS, None);
     let mut out = Vec::new();
-    let mut table = Writer::new(definition("", "secrets"), MetaVersion::V1, now());
+    let mut table = Writer::new(&definition, MetaVersion::V1, now());
     table.begin(&ListMeta::default(), false, &mut out);
     table.end(&mut out);
     let text = String::from_utf8(out).unwrap();
@@ -95,8 +89,9 @@ fn tables_without_rows_and_heads() {
 
 #[test]
 fn a_damaged_body_appends_nothing() {
+    let definition = Definition::new(COLUMNS, None);
     let mut out = Vec::new();
-    let mut table = Writer::new(definition("", "secrets"), MetaVersion::V1, now());
+    let mut table = Writer::new(&definition, MetaVersion::V1, now());
     table.begin(&ListMeta::default(), false, &mut out);
     let before = out.len();
     assert!(table.row(b"{\"metadata\":{", "1", RowObject::None, &mut out).is_err());

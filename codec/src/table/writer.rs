@@ -3,7 +3,7 @@
 use super::age::Now;
 use super::partial::write_partial_metadata;
 use super::project::MalformedJson;
-use super::{json, Column, Definition};
+use super::{json, ColumnDefinition, Definition};
 use crate::negotiate::MetaVersion;
 use crate::Value;
 
@@ -156,7 +156,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn head(column: &Column, out: &mut Vec<u8>) {
+fn head(column: &ColumnDefinition, out: &mut Vec<u8>) {
     let members = [
         ("{\"name\":", &column.name),
         (",\"type\":", &column.kind),

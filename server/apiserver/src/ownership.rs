@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use plinth_codec::apply::path::PathElement;
-use plinth_codec::apply::{self, reset, ApplyError, NoOtherVersions, Reset, Versions};
+use plinth_codec::apply::{self, ApplyError, NoOtherVersions, Reset, Versions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
@@ -52,10 +52,7 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
     let resource = &cx.resource;
     let has_status = resource.row.subresource("status").is_some();
     let subresource = cx.info.subresource.as_str();
-    let reset: &Reset = match resource.is_custom() {
-        true => reset::custom(subresource, has_status),
-        false => reset::builtin(resource.group(), resource.plural(), subresource, has_status),
-    };
+    let reset = &resource.strategy.reset(subresource, has_status);
     let kind: GVK = resource.row.gvk();
     let manager = cx.field_manager();
     let (schema, root) = resource.types();

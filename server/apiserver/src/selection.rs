@@ -31,7 +31,7 @@ impl Selection {
             Some(text) => FieldSelector::parse(text)
                 .and_then(|f| match &resource.custom {
                     Some(custom) => f.resolve_custom(&custom.fields),
-                    None => f.resolve(resource.group(), resource.plural()),
+                    None => f.resolve(&resource.strategy.selectable),
                 })
                 .map_err(bad)?,
         };

@@ -1,15 +1,16 @@
 //! What each kind does that others do not: defaults, validation, fields that may not change, status rules,
-//! subresources, warnings.
+//! subresources, warnings, columns of Tables, selectable fields, field ownership, conversion of versions.
 //!
 //! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`],
 //! and what the strategy names follows in this order: defaults, preparation, checks, rules of updates,
-//! status, subresources, warnings. `rows.rs` lists the strategies by resource. Everything here is a pure
-//! function over trees: what needs the store or the authorizers is done by the server.
+//! status, subresources, warnings, selectable fields, conversion, columns. `rows.rs` lists the strategies by
+//! resource. Everything here is a pure function over trees: what needs the store or the authorizers is done
+//! by the server.
 //!
 //! | what several kinds share | module |
 //! |---|---|
 //! | the strategy itself | `strategy` |
-//! | rows of defaults, of checks; lists of warnings | `defaults`, `checks`, `warnings` |
+//! | rows of defaults, of checks; lists of warnings; columns | `defaults`, `checks`, `warnings`, `columns` |
 //! | pod templates: containers, volumes, affinity, security contexts | `pod_template` |
 //! | claims on volumes, `status.loadBalancer` | `volume_claim`, `load_balancer_status` |
 //!
@@ -31,6 +32,7 @@ mod autoscaling;
 mod batch;
 mod certificates;
 mod checks;
+mod columns;
 mod coordination;
 mod core;
 mod defaults;
@@ -56,7 +58,7 @@ mod warnings;
 
 pub use admissionregistration::environment::environment as policy_environment;
 pub use apiextensions::custom_resource_definition;
-pub use autoscaling::horizontal_pod_autoscaler::default_metric;
+pub use autoscaling::scale;
 pub use certificates::certificate_signing_request;
 pub use checks::{quantities, Check};
 pub use core::pod::qos::quality_of_service;
@@ -64,4 +66,6 @@ pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
 pub use rows::of;
-pub use strategy::{keep_metadata, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM};
+pub use strategy::{
+    keep_metadata, Conversion, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM,
+};

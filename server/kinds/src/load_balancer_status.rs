@@ -7,6 +7,7 @@ use plinth_api::field;
 use plinth_codec::{names, Value};
 
 use crate::checks::{address, check_text};
+use crate::columns::or;
 use crate::path::{at, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
@@ -56,4 +57,13 @@ pub(crate) fn warnings(new: &Value) -> Vec<String> {
         warn_ip(text(point, "ip"), &format!("{PATH}[{i}]"), &mut found);
     }
     found.into_vec()
+}
+
+/// The addresses of a load balancer, sorted, each once.
+pub(crate) fn balancer_addresses(object: &Value) -> BTreeSet<&str> {
+    list(object, "status.loadBalancer.ingress")
+        .iter()
+        .map(|ingress| or(text(ingress, "ip"), text(ingress, "hostname")))
+        .filter(|address| !address.is_empty())
+        .collect()
 }

@@ -48,3 +48,8 @@ pub(crate) fn is_empty(value: Option<&Value>) -> bool {
 pub(crate) fn int_or_zero(object: &Value, path: &str) -> i64 {
     at(object, path).and_then(Value::as_int).unwrap_or(0)
 }
+
+/// The truth value at a dotted path; false when absent.
+pub(crate) fn flag(object: &Value, path: &str) -> bool {
+    at(object, path).and_then(Value::as_bool).unwrap_or_default()
+}

@@ -5,6 +5,9 @@
 use plinth_api::api_error::Cause;
 use plinth_api::metadata;
 use plinth_api::user::User;
+use plinth_codec::apply::Reset;
+use plinth_codec::selector::Selectable;
+use plinth_codec::table::{self, Column, RowConditionSource};
 use plinth_codec::Value;
 
 use crate::checks::{self, immutable, Check};
@@ -12,6 +15,10 @@ use crate::defaults::{self, DefaultRule};
 
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 pub(crate) const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
+
+/// Writes of the status own neither spec nor metadata.
+pub(crate) const STATUS_OWNS_NO_METADATA: &[(&str, Reset)] =
+    &[("status", Reset::Except(&["spec", "metadata"]))];
 
 /// Which names an object may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +139,30 @@ pub struct Strategy {
     pub rows_sorted_by: Option<&'static [&'static str]>,
     /// Warning for clients that delete an object without a propagation policy.
     pub orphan_warning: Option<&'static str>,
+    /// Columns of Tables, for objects in the stored form.
+    pub columns: &'static [Column],
+    /// The condition of an object's row in Tables.
+    pub row_condition: Option<RowConditionSource>,
+    /// What objects can be selected by.
+    pub selectable: Selectable,
+    /// Subresources (empty for the object itself) with the fields that writes to them cannot own, where that
+    /// differs from the rule of [`Strategy::reset`].
+    pub reset_fields: &'static [(&'static str, Reset)],
+    /// Served versions that are not the stored one.
+    pub conversions: &'static [Conversion],
+}
+
+/// A served version of a kind whose objects are stored in another one. Type metadata is set by the caller.
+#[derive(Debug)]
+pub struct Conversion {
+    /// The served version, of the resource's own group.
+    pub version: &'static str,
+    /// Group and version of the stored form.
+    pub stored: (&'static str, &'static str),
+    /// Converts a stored object in place.
+    pub to_served: fn(&mut Value),
+    /// Converts a served object in place.
+    pub to_stored: fn(&mut Value),
 }
 
 /// The strategy of most resources.
@@ -171,11 +202,20 @@ pub const BASE: Strategy = Strategy {
     storage_name: None,
     rows_sorted_by: None,
     orphan_warning: None,
+    columns: Column::NAME_AND_CREATION,
+    row_condition: None,
+    selectable: Selectable::METADATA,
+    reset_fields: &[],
+    conversions: &[],
 };
 
 /// The strategy of custom resources; their definition has the rest.
-pub static CUSTOM: Strategy =
-    Strategy { generation: Generation::Changes, unconditional_update: false, ..BASE };
+pub static CUSTOM: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    reset_fields: STATUS_OWNS_NO_METADATA,
+    ..BASE
+};
 
 impl Strategy {
     /// Errors of an object.
@@ -224,6 +264,33 @@ impl Strategy {
         errors.extend((self.validate_status)(new, old));
         errors.truncate(plinth_api::field::MOST_ERRORS);
         errors
+    }
+
+    /// The definition of its Tables.
+    pub fn table(&self) -> table::Definition {
+        table::Definition::new(self.columns, self.row_condition)
+    }
+
+    /// The fields that a write to a subresource (empty for the object itself) cannot own: without an entry in
+    /// `reset_fields` the status for the object itself, the spec for its status.
+    pub fn reset(&self, subresource: &str, has_status: bool) -> Reset {
+        match self.reset_fields.iter().find(|(name, _)| *name == subresource) {
+            Some((_, reset)) => *reset,
+            None if subresource.is_empty() && has_status => Reset::Except(&["status"]),
+            None if subresource == "status" => Reset::Except(&["spec"]),
+            None => Reset::Nothing,
+        }
+    }
+
+    /// The conversion of a served version whose objects are stored as that group and version.
+    pub fn conversion(&self, version: &str, stored: (&str, &str)) -> Option<&'static Conversion> {
+        self.conversions.iter().find(|c| c.version == version && c.stored == stored)
+    }
+
+    /// Whether OpenAPI documents that a deletion returns the object. Upstream wraps the storage of kinds that
+    /// are only marked as deleted at first, so that their documents have a Status.
+    pub fn documents_deleted_object(&self) -> bool {
+        self.returns_deleted_object && matches!(self.deletion, Deletion::Plain | Deletion::Pod)
     }
 
     /// Fills in the defaults.

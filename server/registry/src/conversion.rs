@@ -1,56 +1,13 @@
-//! Conversion between stored and served versions of built-in kinds.
-//!
-//! Few built-in kinds have two served versions that differ: Events (core/v1 and events.k8s.io/v1 serve the
-//! same objects) and HorizontalPodAutoscalers (v1 and v2).
-
-mod autoscaling;
-mod events;
+//! Conversion between stored and served versions of built-in kinds, by the conversions of their strategies.
 
 use plinth_codec::Value;
 
 use super::{ResourceType, StorageForm};
 use plinth_api::api_error::ApiError;
+use plinth_kinds::Conversion;
 
-/// Converts an object in place; type metadata is set by the caller.
-type Convert = fn(&mut Value);
-
-/// Group and version of the stored form, of the served form, kind, and both directions.
-struct Row {
-    stored: (&'static str, &'static str),
-    served: (&'static str, &'static str),
-    kind: &'static str,
-    to_served: Convert,
-    to_stored: Convert,
-}
-
-const ROWS: &[Row] = &[
-    Row {
-        stored: ("", "v1"),
-        served: ("events.k8s.io", "v1"),
-        kind: "Event",
-        to_served: events::to_events_v1,
-        to_stored: events::to_core_v1,
-    },
-    Row {
-        stored: ("autoscaling", "v2"),
-        served: ("autoscaling", "v1"),
-        kind: "HorizontalPodAutoscaler",
-        to_served: autoscaling::to_v1,
-        to_stored: autoscaling::to_v2,
-    },
-];
-
-/// Whether objects of a kind are stored in another version than the served one.
-pub fn is_stored_as(kind: &str, stored: (&str, &str), served: (&str, &str)) -> bool {
-    ROWS.iter().any(|row| row.kind == kind && row.stored == stored && row.served == served)
-}
-
-fn row(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Row> {
-    ROWS.iter().find(|row| {
-        row.kind == resource.row.kind
-            && row.stored == stored
-            && row.served == (resource.row.group.as_str(), resource.row.version.as_str())
-    })
+fn of(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Conversion> {
+    resource.strategy.conversion(&resource.row.version, stored)
 }
 
 /// Converts a stored tree to the resource's own version.
@@ -58,12 +15,12 @@ fn row(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Row> {
 /// # Errors
 /// 500 when there is no conversion between the two.
 pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -> Result<Value, ApiError> {
-    let Some(row) = row(resource, stored) else {
+    let Some(conversion) = of(resource, stored) else {
         let (group, version) = stored;
         let name = &resource.row.plural;
         return Err(ApiError::internal(format!("{name} stored as {group}/{version} has no conversion")));
     };
-    (row.to_served)(&mut tree);
+    (conversion.to_served)(&mut tree);
     Ok(tree)
 }
 
@@ -72,10 +29,10 @@ pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -
 /// # Errors
 /// 500 when there is no conversion between the two.
 pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) -> Result<Value, ApiError> {
-    let Some(row) = row(resource, (&form.group, &form.version)) else {
+    let Some(conversion) = of(resource, (&form.group, &form.version)) else {
         return Err(ApiError::internal(format!("{} has no conversion to storage", resource.row.plural)));
     };
-    (row.to_stored)(&mut tree);
+    (conversion.to_stored)(&mut tree);
     Ok(tree)
 }
 

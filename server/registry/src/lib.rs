@@ -32,8 +32,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_codec::resources::{self, Resource};
 use plinth_codec::schema::{self, Schema, TypeId};
-use plinth_codec::selector::{self, SelectableField};
-use plinth_codec::Value;
+use plinth_codec::selector::SelectableField;
+use plinth_codec::{table, Value};
 
 use self::custom::CustomVersion;
 use plinth_kinds::{self, Strategy};
@@ -69,6 +69,8 @@ pub struct ResourceType {
     pub storage: Option<StorageForm>,
     /// The selectable fields whose values are part of the stored header, in its order.
     pub fields: Vec<&'static SelectableField>,
+    /// The columns of Tables.
+    pub table: table::Definition,
     /// The status that upstream's typed object has initially, like `{"loadBalancer": {}}`.
     pub zero_status: Option<Value>,
     /// The behavior of the kind.
@@ -86,13 +88,13 @@ impl ResourceType {
     fn builtin(row: &Resource) -> Option<ResourceType> {
         let builtin = schema::builtin();
         let root = builtin.kind(&row.gvk())?;
+        let strategy = plinth_kinds::of(&row.group, &row.plural);
         let storage = match &row.storage {
             None => None,
             Some((group, version)) => {
                 // Storage versions that exist for upstream's history (CustomResourceDefinitions as v1beta1)
                 // do not apply: objects without a conversion are stored as they are served.
-                let own = (row.group.as_str(), row.version.as_str());
-                let other = conversion::is_stored_as(&row.kind, (group, version), own);
+                let other = strategy.conversion(&row.version, (group, version)).is_some();
                 let (group, version) = if other { (group, version) } else { (&row.group, &row.version) };
                 let gvk = schema::GVK::new(group.clone(), version.clone(), row.kind.clone());
                 Some(StorageForm {
@@ -103,6 +105,8 @@ impl ResourceType {
                 })
             }
         };
+        // What is stored is in the form of the storage group.
+        let stored = storage.as_ref().map_or(strategy, |form| plinth_kinds::of(&form.group, &row.plural));
         let api_version = row.gvk().api_version().to_string();
         let object_start = format!(
             "{{\"kind\":\"{}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{\"resourceVersion\":\"",
@@ -114,9 +118,10 @@ impl ResourceType {
             schema: builtin,
             root,
             storage,
-            fields: selector::stored_fields(&row.group, &row.plural).collect(),
+            fields: stored.selectable.stored().collect(),
+            table: stored.table(),
             zero_status: builtin.zero(root).get("status").cloned(),
-            strategy: plinth_kinds::of(&row.group, &row.plural),
+            strategy,
             custom: None,
             object_start: Bytes::from(object_start),
             item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),

@@ -251,12 +251,12 @@ fn bad_configurations_are_refused() {
 #[test]
 fn what_a_write_cannot_own_is_left_out() {
     let mut w = World::new();
-    w.reset = reset::custom("", true).clone();
+    w.reset = Reset::Except(&["status"]);
     w.put("u", r#"{"spec":{"replicas":1},"status":{"replicas":1}}"#);
     assert_eq!(w.owners(), ["u Update 01: .spec .spec.replicas"]);
     w.apply("a", r#"{"spec":{"paused":true},"status":{"replicas":7}}"#);
     assert_eq!(w.owners(), ["a Apply 02: .spec.paused", "u Update 01: .spec .spec.replicas"]);
-    w.reset = reset::custom("status", true).clone();
+    w.reset = Reset::Except(&["spec", "metadata"]);
     w.subresource = "status";
     w.apply("a", r#"{"metadata":{"labels":{"l":"1"}},"status":{"replicas":7}}"#);
     assert_eq!(w.owners()[1], "a/status Apply 03: .status.replicas");

@@ -281,7 +281,10 @@ impl<'r> SchemaSources<'r> {
         let mut schemas = Vec::with_capacity(self.resources.len());
         for (resource, schema) in &self.resources {
             schemas.push(match &resource.custom {
-                None => PublishedResource::builtin(&resource.row),
+                None => PublishedResource {
+                    deletion_returns_object: resource.strategy.documents_deleted_object(),
+                    ..PublishedResource::builtin(&resource.row)
+                },
                 Some(custom) => {
                     let custom_schema = CustomSchema {
                         schema: schema.as_ref(),

@@ -1,25 +1,16 @@
 //! Tables: rows projected from the stored bytes, written as JSON.
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
-use plinth_codec::table::{self as codec, Definition, RowObject, Writer};
+use plinth_codec::table::{self as codec, RowObject, Writer};
 use plinth_codec::yaml;
 use plinth_codec::{json, Value};
 
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
 use plinth_api::api_error::ApiError;
-
-/// Columns belong to the stored form: Events and HorizontalPodAutoscalers have the same ones in all their
-/// versions.
-fn definition(r: &Representation) -> &Definition {
-    if let Some(custom) = &r.resource.custom {
-        return &custom.columns;
-    }
-    let group = r.resource.storage.as_ref().map_or(r.resource.group(), |s| s.group.as_str());
-    codec::definition(group, &r.resource.row.plural)
-}
+use plinth_kinds::scale;
 
 fn writer(r: &Representation, version: MetaVersion) -> Writer<'_> {
-    Writer::new(definition(r), version, r.now.into())
+    Writer::new(&r.resource.table, version, r.now.into())
 }
 
 /// Writes everything before the rows. Metadata that is not known yet is omitted and written at the end.
@@ -132,7 +123,7 @@ pub(super) fn of_scale(
 ) -> Result<(), ApiError> {
     let resource_version = scale.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
     let meta = codec::ListMeta { resource_version, ..codec::ListMeta::default() };
-    let writer = Writer::new(codec::scale(), version, r.now.into());
+    let writer = Writer::new(&scale::TABLE, version, r.now.into());
     of_rows(r, writer, meta, std::slice::from_ref(scale), out)
 }
 
@@ -183,7 +174,7 @@ pub(super) fn bookmark(r: &Representation, version: MetaVersion, bookmark: Value
     let revision = object.str_at(&["metadata", "resourceVersion"]).unwrap_or_default().to_owned();
     let mut metadata = Map::new();
     metadata.insert("resourceVersion", revision);
-    let cells = vec![Value::Null; definition(r).columns().len()];
+    let cells = vec![Value::Null; r.resource.table.columns().len()];
     tree!({
         "kind": "Table",
         "apiVersion": version.api_version(),

@@ -3,6 +3,7 @@
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_cel::{Environment, Output};
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::admissionregistration::environment::environment;
@@ -12,7 +13,7 @@ use crate::admissionregistration::expressions::{
 use crate::admissionregistration::match_resources::{
     operations_with_an_object, MATCH_RESOURCES, POLICY_DEFAULTS,
 };
-use crate::admissionregistration::params::param_kind;
+use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
 use crate::checks::validate;
 use crate::checks::Check::{self, By, In, Required, RequiredOneOf};
 use crate::path::{at, list, text};
@@ -27,6 +28,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create,
     warnings: warnings::reserved_name_warnings,
     validate_update,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -112,3 +114,6 @@ const CHECKS: &[Check] = &[
     In("spec.matchConstraints", MATCH_RESOURCES),
     In("spec.matchConstraints", &[Required("resourceRules", ""), By(operations_with_an_object)]),
 ];
+
+const COLUMNS: &[Column] =
+    &[Column::NAME, Column::count("Mutations", "spec.mutations"), PARAM_KIND_COLUMN, Column::AGE];

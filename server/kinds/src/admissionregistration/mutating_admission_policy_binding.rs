@@ -5,7 +5,7 @@ use plinth_codec::names;
 use crate::admissionregistration::match_resources::{
     operations_with_an_object, BINDING_DEFAULTS, MATCH_RESOURCES,
 };
-use crate::admissionregistration::params::param_ref;
+use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
 use crate::checks::Check::{self, By, In};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
@@ -16,6 +16,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: BINDING_DEFAULTS,
     checks: CHECKS,
     warnings: warnings::reserved_name_warnings,
+    columns: BINDING_COLUMNS,
     ..BASE
 };
 

@@ -1,6 +1,6 @@
 //! MutatingWebhookConfiguration (`admissionregistration.k8s.io`).
 
-use crate::admissionregistration::webhook::{self, CONFIGURATION_CHECKS, WEBHOOK_DEFAULTS};
+use crate::admissionregistration::webhook::{self, CONFIGURATION_CHECKS, WEBHOOK_COLUMNS, WEBHOOK_DEFAULTS};
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
 use crate::strategy::{Generation, Strategy, BASE};
@@ -14,6 +14,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create: webhook::validate_create,
     warnings: warnings::reserved_name_warnings,
     validate_update: webhook::validate_update,
+    columns: WEBHOOK_COLUMNS,
     ..BASE
 };
 

@@ -2,11 +2,13 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::table::{join, pairs, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{RequiredOneOf, Selector};
 use crate::checks::{check_text, validate};
-use crate::path::{at, text};
+use crate::columns::or;
+use crate::path::{at, list, text};
 
 pub(crate) fn param_kind(kind: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let (version_path, given) = (format!("{path}apiVersion"), text(kind, "apiVersion"));
@@ -58,4 +60,50 @@ pub(crate) fn param_ref(reference: &Value, path: FieldPath<'_>, errors: &mut Vec
         errors.push(field::required(path, "one of name or selector must be specified"));
     }
     validate(&[RequiredOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);
+}
+
+/// The columns of the bindings of policies.
+pub(crate) const BINDING_COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("PolicyName", "spec.policyName", ""),
+    Column::computed("ParamRef", &["spec.paramRef"], param_ref_cell),
+    Column::AGE,
+];
+
+/// The kind of a policy's parameters.
+pub(crate) const PARAM_KIND_COLUMN: Column =
+    Column::computed("ParamKind", &["spec.paramKind"], param_kind_cell);
+
+fn param_kind_cell(policy: &Value, _: Now) -> Cell<'_> {
+    match at(policy, "spec.paramKind") {
+        Some(kind) => format!("{}/{}", text(kind, "apiVersion"), text(kind, "kind")).into(),
+        None => "<unset>".into(),
+    }
+}
+
+/// The parameters of a binding: a name with its namespace, else the selector as Go prints the object.
+fn param_ref_cell(binding: &Value, _: Now) -> Cell<'_> {
+    let Some(reference) = at(binding, "spec.paramRef") else { return "<unset>".into() };
+    match (text(reference, "name"), at(reference, "selector")) {
+        ("", Some(selector)) => go_label_selector(selector).into(),
+        ("", None) => "<unset>".into(),
+        (name, _) => format!("{}/{name}", or(text(reference, "namespace"), "*")).into(),
+    }
+}
+
+/// A label selector object in the notation of Go's generated printers.
+fn go_label_selector(selector: &Value) -> String {
+    let labels: String = pairs(selector, "matchLabels").map(|(k, v)| format!("{k}: {v},")).collect();
+    let expressions: String = list(selector, "matchExpressions")
+        .iter()
+        .map(|expression| {
+            let (key, operator) = (text(expression, "key"), text(expression, "operator"));
+            let values = join(list(expression, "values").iter().filter_map(Value::as_str), " ");
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }

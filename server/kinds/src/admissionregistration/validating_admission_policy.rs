@@ -6,6 +6,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_api::metadata;
 use plinth_cel::{Environment, Output};
+use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
@@ -13,11 +14,11 @@ use crate::admissionregistration::expressions::{
     conditions_changed, expression_error, match_conditions, variables,
 };
 use crate::admissionregistration::match_resources::{MATCH_RESOURCES, POLICY_DEFAULTS};
-use crate::admissionregistration::params::param_kind;
+use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
 use crate::checks::validate;
 use crate::checks::Check::{self, By, In, OneOf, Required, RequiredOneOf};
 use crate::path::{at, list, text};
-use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -29,6 +30,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings: warnings::reserved_name_warnings,
     validate_update,
     status_keeps: STATUS_KEEPS_METADATA,
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -161,3 +164,6 @@ const CHECKS: &[Check] = &[
     In("spec.matchConstraints", MATCH_RESOURCES),
     In("spec.matchConstraints", &[Required("resourceRules", "")]),
 ];
+
+const COLUMNS: &[Column] =
+    &[Column::NAME, Column::count("Validations", "spec.validations"), PARAM_KIND_COLUMN, Column::AGE];

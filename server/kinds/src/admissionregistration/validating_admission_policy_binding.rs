@@ -7,7 +7,7 @@ use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::match_resources::{present_texts, BINDING_DEFAULTS, MATCH_RESOURCES};
-use crate::admissionregistration::params::param_ref;
+use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
 use crate::checks::Check::{self, By, In};
 use crate::path::at;
 use crate::strategy::{Generation, Strategy, BASE};
@@ -19,6 +19,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: BINDING_DEFAULTS,
     checks: CHECKS,
     warnings: warnings::reserved_name_warnings,
+    columns: BINDING_COLUMNS,
     ..BASE
 };
 

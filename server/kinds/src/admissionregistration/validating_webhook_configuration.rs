@@ -1,6 +1,6 @@
 //! ValidatingWebhookConfiguration (`admissionregistration.k8s.io`).
 
-use crate::admissionregistration::webhook::{self, CONFIGURATION_CHECKS, WEBHOOK_DEFAULTS};
+use crate::admissionregistration::webhook::{self, CONFIGURATION_CHECKS, WEBHOOK_COLUMNS, WEBHOOK_DEFAULTS};
 use crate::defaults::DefaultRule::{self, ForEach};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
@@ -13,6 +13,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create: webhook::validate_create,
     warnings: warnings::reserved_name_warnings,
     validate_update: webhook::validate_update,
+    columns: WEBHOOK_COLUMNS,
     ..BASE
 };
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::expressions::match_conditions;
@@ -281,3 +282,6 @@ fn versions(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         errors.push(field::invalid(here, shown, "must include at least one of v1, v1beta1"));
     }
 }
+
+pub(crate) const WEBHOOK_COLUMNS: &[Column] =
+    &[Column::NAME, Column::count("Webhooks", "webhooks"), Column::AGE];

@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{condition, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, PORT};
@@ -9,14 +10,16 @@ use crate::checks::Check::{self, By, Required};
 use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::defaults::SERVICE_REFERENCE;
-use crate::path::{at, int, text};
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::path::{at, int, list, text};
+use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     unconditional_update: false,
     defaults: DEFAULTS,
     checks: CHECKS,
     status_keeps: STATUS_KEEPS_METADATA,
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -74,5 +77,33 @@ fn api_service(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if skips && authority {
         let why = "may not be true if caBundle is present";
         errors.push(field::invalid("spec.insecureSkipTLSVerify", true, why));
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed("Service", &["spec.service.namespace", "spec.service.name"], service_cell),
+    Column::computed(
+        "Available",
+        &["status.conditions[].type", "status.conditions[].status", "status.conditions[].reason"],
+        available_cell,
+    ),
+    Column::AGE,
+];
+
+fn service_cell(service: &Value, _: Now) -> Cell<'_> {
+    match at(service, "spec.service") {
+        Some(backend) => format!("{}/{}", text(backend, "namespace"), text(backend, "name")).into(),
+        None => "Local".into(),
+    }
+}
+
+fn available_cell(service: &Value, _: Now) -> Cell<'_> {
+    match condition(list(service, "status.conditions"), "Available") {
+        None => "Unknown".into(),
+        Some(available) => match (text(available, "status"), text(available, "reason")) {
+            (status @ "True", _) | (status, "") => status.into(),
+            (status, reason) => format!("{status} ({reason})").into(),
+        },
     }
 }

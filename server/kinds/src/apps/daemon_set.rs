@@ -2,10 +2,12 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
 use crate::checks::Check::{self, AtLeast, By};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
 use crate::path::{at, text};
@@ -26,6 +28,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_checks: STATUS_CHECKS,
     validate_status: controller::collision_count,
     prepare_status: keep_template_generation,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -139,3 +142,17 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     }
     found.into_vec()
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::int("Desired", "status.desiredNumberScheduled"),
+    Column::int("Current", "status.currentNumberScheduled"),
+    Column::int("Ready", "status.numberReady"),
+    Column::int("Up-to-date", "status.updatedNumberScheduled"),
+    Column::int("Available", "status.numberAvailable"),
+    Column::labels("Node Selector", "spec.template.spec.nodeSelector"),
+    Column::AGE,
+    columns::containers("spec.template.spec.containers").wide(),
+    columns::images("spec.template.spec.containers").wide(),
+    Column::selector("Selector", "spec.selector", "<none>", "<error>").wide(),
+];

@@ -2,11 +2,14 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::apply::Reset;
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
 use crate::checks::validate;
 use crate::checks::Check::{self, AtLeast, By};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
 use crate::path::{at, int, text};
@@ -24,6 +27,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_keeps: &["labels"],
     status_checks: STATUS_CHECKS,
     validate_status: controller::collision_count,
+    columns: COLUMNS,
+    reset_fields: &[("status", Reset::Except(&["spec", "metadata.labels"]))],
     ..BASE
 };
 
@@ -111,4 +116,15 @@ const STATUS_CHECKS: &[Check] = &[
     By(|o, _, f| {
         replica_counts(o, &["updatedReplicas", "readyReplicas", "availableReplicas"], "readyReplicas", f)
     }),
+];
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::ratio("Ready", "status.readyReplicas", "spec.replicas"),
+    Column::int("Up-to-date", "status.updatedReplicas").declared("string"),
+    Column::int("Available", "status.availableReplicas").declared("string"),
+    Column::AGE,
+    columns::containers("spec.template.spec.containers").wide(),
+    columns::images("spec.template.spec.containers").wide(),
+    Column::selector("Selector", "spec.selector", "", "<invalid>").wide(),
 ];

@@ -1,6 +1,10 @@
 //! ReplicaSet (`apps`).
 
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::Column;
+
 use crate::checks::Check::{self, AtLeast, By};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Int;
 use crate::pod_template::controller::{selector, template_always, REPLICAS_STATUS_CHECKS};
@@ -15,6 +19,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     immutable: &["spec.selector"],
     warnings: warnings::template_warnings,
     status_checks: REPLICAS_STATUS_CHECKS,
+    columns: COLUMNS,
+    selectable: SELECTABLE,
     ..BASE
 };
 
@@ -26,4 +32,25 @@ const CHECKS: &[Check] = &[
     AtLeast("spec.minReadySeconds", 0),
     By(|object, _, errors| selector(object, "deployment", errors)),
     By(template_always),
+];
+
+/// By `status.replicas`, too, as the Kubernetes documentation says, though upstream refuses it in apps/v1.
+const SELECTABLE: Selectable = Selectable {
+    fields: &[
+        SelectableField::NAME,
+        SelectableField::NAMESPACE,
+        SelectableField::new("status.replicas").absent("0"),
+    ],
+    unsupported: Selectable::not_a_known_field,
+};
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::int("Desired", "spec.replicas"),
+    Column::int("Current", "status.replicas"),
+    Column::int("Ready", "status.readyReplicas"),
+    Column::AGE,
+    columns::containers("spec.template.spec.containers").wide(),
+    columns::images("spec.template.spec.containers").wide(),
+    Column::selector("Selector", "spec.selector", "<none>", "<error>").wide(),
 ];

@@ -2,12 +2,12 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::check_text;
 use crate::checks::comparison::{same, take};
 use crate::checks::Check::{self, AtLeast, By, Enum};
-use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::{EmptyObject, Int, Str};
 use crate::path::{at, int_or_zero, list, text};
@@ -17,6 +17,7 @@ use crate::pod_template::warnings::warn_template;
 use crate::strategy::{Generation, NameRule, Strategy, BASE};
 use crate::volume_claim::{self, CLAIM_SPEC_DEFAULTS};
 use crate::warnings::{is_same_generation, Warnings};
+use crate::{columns, defaults};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::Label,
@@ -30,6 +31,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     status_checks: STATUS_CHECKS,
     validate_status: controller::collision_count,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -203,3 +205,11 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     }
     found.into_vec()
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::ratio("Ready", "status.readyReplicas", "spec.replicas"),
+    Column::AGE,
+    columns::containers("spec.template.spec.containers").wide(),
+    columns::images("spec.template.spec.containers").wide(),
+];

@@ -1,3 +1,4 @@
 //! Kinds of `autoscaling`.
 
 pub(crate) mod horizontal_pod_autoscaler;
+pub mod scale;

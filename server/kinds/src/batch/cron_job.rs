@@ -2,14 +2,16 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::batch::job::{warn_job_spec, SPEC_CHECKS, SPEC_DEFAULTS};
 use crate::checks::validate;
 use crate::checks::Check::{self, AtLeast, By, OneOf};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::{Bool, Int, Str};
-use crate::path::{at, text};
+use crate::path::{at, flag, text};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::{is_same_generation, warn_pod_name, Warnings};
 
@@ -19,6 +21,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     validate_create,
     warnings,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -257,6 +260,27 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         found.add("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details");
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Schedule", "spec.schedule", ""),
+    Column::text("Timezone", "spec.timeZone", "<none>"),
+    Column::computed("Suspend", &["spec.suspend"], suspend_cell).declared("boolean"),
+    Column::count("Active", "status.active"),
+    Column::age("Last Schedule", "status.lastScheduleTime", "<none>"),
+    Column::AGE,
+    columns::containers("spec.jobTemplate.spec.template.spec.containers").wide(),
+    columns::images("spec.jobTemplate.spec.template.spec.containers").wide(),
+    Column::selector("Selector", "spec.jobTemplate.spec.selector", "<none>", "<error>").wide(),
+];
+
+fn suspend_cell(job: &Value, _: Now) -> Cell<'_> {
+    match at(job, "spec.suspend") {
+        None => "<unset>".into(),
+        Some(_) if flag(job, "spec.suspend") => "True".into(),
+        Some(_) => "False".into(),
+    }
 }
 
 #[cfg(test)]

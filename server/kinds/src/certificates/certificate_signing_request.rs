@@ -7,12 +7,16 @@ use std::collections::{BTreeSet, HashMap};
 use plinth_api::api_error::Cause;
 use plinth_api::user::User;
 use plinth_api::{field, metadata};
+use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
-use plinth_codec::{base64_text, names, pem, Value};
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::{condition, Cell, Column, Now};
+use plinth_codec::{base64_text, names, pem, time, Value};
 use plinth_pki::request::RequestError;
 use plinth_pki::{files, signers, CertificateRequest};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -23,6 +27,13 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_status: |new, _| validate(new),
     prepare_status,
     subresource_errors,
+    columns: COLUMNS,
+    selectable: Selectable::new(&[SelectableField::NAME, SelectableField::new("spec.signerName")]),
+    reset_fields: &[
+        ("", Reset::Except(&["spec", "status"])),
+        ("approval", Reset::Except(&["spec", "status.certificate"])),
+        ("status", Reset::Except(&["spec", "status.conditions"])),
+    ],
     ..BASE
 };
 
@@ -298,6 +309,40 @@ fn subresource_errors(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>
         ));
     }
     errors
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::AGE,
+    Column::text("SignerName", "spec.signerName", "<none>"),
+    Column::text("Requestor", "spec.username", ""),
+    Column::computed("RequestedDuration", &["spec.expirationSeconds"], duration_cell),
+    Column::computed("Condition", &["status.conditions[].type", "status.certificate"], condition_cell),
+];
+
+fn duration_cell(request: &Value, _: Now) -> Cell<'_> {
+    match at(request, "spec.expirationSeconds").and_then(Value::as_int) {
+        Some(seconds) => time::human(seconds).to_string().into(),
+        None => "<none>".into(),
+    }
+}
+
+fn condition_cell(request: &Value, _: Now) -> Cell<'_> {
+    let conditions = list(request, "status.conditions");
+    let has = |kind| condition(conditions, kind).is_some();
+    let mut state = match (has("Denied"), has("Approved")) {
+        (true, _) => "Denied",
+        (false, true) => "Approved",
+        (false, false) => "Pending",
+    }
+    .to_owned();
+    if has("Failed") {
+        state.push_str(",Failed");
+    }
+    if !text(request, "status.certificate").is_empty() {
+        state.push_str(",Issued");
+    }
+    state.into()
 }
 
 #[cfg(test)]

@@ -1,15 +1,19 @@
 //! Endpoints (`core`).
 
+use std::borrow::Cow;
+
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, PORT, PROTOCOL_CHECKS};
 use crate::checks::Check::{self, By, Each};
 use crate::checks::{address, check_text, validate};
+use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
-use crate::path::{int, list, text};
+use crate::path::{int, int_or_zero, list, text};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::address::warn_ip;
 use crate::warnings::{is_made_by, Warnings};
@@ -21,6 +25,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     deprecation_warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     storage_name: Some("services/endpoints"),
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -79,4 +84,40 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
         }
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed("Endpoints", &["subsets[].addresses[].ip", "subsets[].ports[].port"], endpoints_cell),
+    Column::AGE,
+];
+
+/// How many endpoints a cell shows.
+const SHOWN: usize = 3;
+
+fn endpoints_cell(endpoints: &Value, _: Now) -> Cell<'_> {
+    let subsets = list(endpoints, "subsets");
+    if subsets.is_empty() {
+        return "<none>".into();
+    }
+    // A headless service may have addresses without ports.
+    let total = subsets.iter().map(|s| list(s, "addresses").len() * list(s, "ports").len().max(1)).sum();
+    let shown: Vec<Cow<'_, str>> = subsets
+        .iter()
+        .flat_map(|subset| {
+            let ports = list(subset, "ports");
+            (0..ports.len().max(1)).flat_map(move |i| {
+                list(subset, "addresses").iter().map(move |address| {
+                    let ip = text(address, "ip");
+                    match ports.get(i).map(|port| int_or_zero(port, "port")) {
+                        None => Cow::Borrowed(ip),
+                        Some(port) if ip.contains(':') => Cow::Owned(format!("[{ip}]:{port}")),
+                        Some(port) => Cow::Owned(format!("{ip}:{port}")),
+                    }
+                })
+            })
+        })
+        .take(SHOWN)
+        .collect();
+    with_more(shown.iter().map(|s| &**s), ",", total, SHOWN).into()
 }

@@ -5,9 +5,12 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::path::text;
+use crate::columns::or;
+use crate::path::{at, int_or_zero, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -17,6 +20,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate,
     expires: true,
     error_group: Some(""),
+    columns: COLUMNS,
+    selectable: SELECTABLE,
     ..BASE
 };
 
@@ -78,3 +83,87 @@ pub(crate) fn common(event: &Value, fields: &EventFields) -> Vec<Cause> {
 pub(crate) fn validate(event: &Value) -> Vec<Cause> {
     common(event, &FIELDS)
 }
+
+pub(crate) const COLUMNS: &[Column] = &[
+    Column::computed(
+        "Last Seen",
+        &["firstTimestamp", "eventTime", "lastTimestamp", "series.lastObservedTime"],
+        last_seen_cell,
+    ),
+    Column::text("Type", "type", ""),
+    Column::text("Reason", "reason", ""),
+    Column::computed("Object", &["involvedObject.kind", "involvedObject.name"], object_cell),
+    Column::text("Subobject", "involvedObject.fieldPath", "").wide(),
+    Column::computed(
+        "Source",
+        &["source.component", "source.host", "reportingComponent", "reportingInstance"],
+        source_cell,
+    )
+    .wide(),
+    Column::computed("Message", &["message"], message_cell),
+    Column::computed("First Seen", &["firstTimestamp", "eventTime"], first_seen_cell).wide(),
+    Column::computed("Count", &["count", "series.count"], count_cell).wide(),
+    Column::NAME.wide(),
+];
+
+/// When the event was first seen: the old field, else the new one.
+fn first_seen(event: &Value) -> &str {
+    or(text(event, "firstTimestamp"), text(event, "eventTime"))
+}
+
+fn last_seen_cell(event: &Value, now: Now) -> Cell<'_> {
+    let seen = match at(event, "series") {
+        Some(series) => text(series, "lastObservedTime"),
+        None => or(text(event, "lastTimestamp"), first_seen(event)),
+    };
+    now.age(seen).into()
+}
+
+fn object_cell(event: &Value, _: Now) -> Cell<'_> {
+    let kind = text(event, "involvedObject.kind").to_lowercase();
+    match text(event, "involvedObject.name") {
+        "" => kind.into(),
+        name => format!("{kind}/{name}").into(),
+    }
+}
+
+fn source_cell(event: &Value, _: Now) -> Cell<'_> {
+    let component = or(text(event, "source.component"), text(event, "reportingComponent"));
+    match or(text(event, "source.host"), text(event, "reportingInstance")) {
+        "" => component.into(),
+        instance => format!("{component}, {instance}").into(),
+    }
+}
+
+fn message_cell(event: &Value, _: Now) -> Cell<'_> {
+    text(event, "message").trim().into()
+}
+
+fn first_seen_cell(event: &Value, now: Now) -> Cell<'_> {
+    now.age(first_seen(event)).into()
+}
+
+/// An event of the new form that happened once has no count.
+fn count_cell(event: &Value, _: Now) -> Cell<'_> {
+    match (at(event, "series"), int_or_zero(event, "count")) {
+        (Some(series), _) => int_or_zero(series, "count").into(),
+        (None, 0) => 1.into(),
+        (None, count) => count.into(),
+    }
+}
+
+const SELECTABLE: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::NAMESPACE,
+    SelectableField::new("involvedObject.kind"),
+    SelectableField::new("involvedObject.namespace"),
+    SelectableField::new("involvedObject.name"),
+    SelectableField::new("involvedObject.uid"),
+    SelectableField::new("involvedObject.apiVersion"),
+    SelectableField::new("involvedObject.resourceVersion"),
+    SelectableField::new("involvedObject.fieldPath"),
+    SelectableField::new("reason"),
+    SelectableField::new("reportingComponent"),
+    SelectableField::new("source").at("source.component").or("reportingComponent"),
+    SelectableField::new("type"),
+]);

@@ -2,6 +2,9 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::apply::Reset;
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::Column;
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::checks::check_text;
@@ -20,6 +23,9 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     prepare_for_create,
     checks: CHECKS,
     validate_status,
+    columns: &[Column::NAME, Column::text("Status", "status.phase", ""), Column::AGE],
+    selectable: Selectable::new(&[SelectableField::NAME, SelectableField::new("status.phase")]),
+    reset_fields: &[("finalize", Reset::Except(&["status"]))],
     ..BASE
 };
 

@@ -1,16 +1,19 @@
 //! Node (`core`).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::{condition, join, pairs, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By};
 use crate::checks::{address, check_text, quantities};
+use crate::columns::or;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, IfPresent, RoundQuantities};
-use crate::path::{at, list, text, texts};
+use crate::path::{at, flag, list, text, texts};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::address::warn_cidrs;
 use crate::warnings::Warnings;
@@ -26,6 +29,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_checks: CHECKS,
     validate_status: validate_update,
     storage_name: Some("minions"),
+    columns: COLUMNS,
+    selectable: Selectable::new(&[
+        SelectableField::NAME,
+        SelectableField::new("spec.unschedulable").absent("false"),
+    ]),
     ..BASE
 };
 
@@ -137,4 +145,85 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     }
     warn_cidrs(list(new, "spec.podCIDRs"), "spec.podCIDRs", &mut found);
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed(
+        "Status",
+        &["spec.unschedulable", "status.conditions[].type", "status.conditions[].status"],
+        status_cell,
+    ),
+    Column::computed("Roles", &["metadata.labels"], roles_cell),
+    Column::AGE,
+    Column::text("Version", "status.nodeInfo.kubeletVersion", ""),
+    Column::computed(
+        "Internal-IP",
+        &["status.addresses[].type", "status.addresses[].address"],
+        internal_ip_cell,
+    )
+    .wide(),
+    Column::computed(
+        "External-IP",
+        &["status.addresses[].type", "status.addresses[].address"],
+        external_ip_cell,
+    )
+    .wide(),
+    Column::text("OS-Image", "status.nodeInfo.osImage", "<unknown>").wide(),
+    Column::computed(
+        "Kernel-Version",
+        &["status.nodeInfo.kernelVersion", "status.nodeInfo.architecture"],
+        kernel_cell,
+    )
+    .wide(),
+    Column::text("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", "<unknown>").wide(),
+];
+
+fn address<'a>(node: &'a Value, kind: &str) -> Cell<'a> {
+    let addresses = list(node, "status.addresses");
+    addresses.iter().find(|a| text(a, "type") == kind).map_or("<none>", |a| text(a, "address")).into()
+}
+
+fn status_cell(node: &Value, _: Now) -> Cell<'_> {
+    let ready = match condition(list(node, "status.conditions"), "Ready") {
+        Some(condition) if text(condition, "status") == "True" => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    };
+    if flag(node, "spec.unschedulable") {
+        format!("{ready},SchedulingDisabled").into()
+    } else {
+        ready.into()
+    }
+}
+
+/// The roles that labels give a node: `node-role.kubernetes.io/ROLE` or `kubernetes.io/role: ROLE`.
+fn roles_cell(node: &Value, _: Now) -> Cell<'_> {
+    let roles: BTreeSet<&str> = pairs(node, "metadata.labels")
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None => (key == "kubernetes.io/role").then_some(value),
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    match roles.is_empty() {
+        true => "<none>".into(),
+        false => join(roles.into_iter(), ",").into(),
+    }
+}
+
+fn internal_ip_cell(node: &Value, _: Now) -> Cell<'_> {
+    address(node, "InternalIP")
+}
+
+fn external_ip_cell(node: &Value, _: Now) -> Cell<'_> {
+    address(node, "ExternalIP")
+}
+
+fn kernel_cell(node: &Value, _: Now) -> Cell<'_> {
+    let kernel = or(text(node, "status.nodeInfo.kernelVersion"), "<unknown>");
+    match text(node, "status.nodeInfo.architecture") {
+        "" => kernel.into(),
+        architecture => format!("{kernel} ({architecture})").into(),
+    }
 }

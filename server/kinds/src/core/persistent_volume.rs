@@ -3,6 +3,7 @@
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::quantity::Quantity;
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{names, Map, Value};
 
@@ -10,6 +11,8 @@ use crate::checks::comparison::{same, take};
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Enum, In, OneOf, Range, Required, Text};
 use crate::checks::{check_text, validate};
+use crate::columns;
+use crate::columns::short_access_modes;
 use crate::defaults::DefaultRule::{self, Field, IfPresent, RoundQuantities};
 use crate::defaults::Literal::Str;
 use crate::path::{at, is_empty, list, text};
@@ -35,6 +38,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     validate_update,
     prepare_status,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -311,4 +315,29 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
         found.add(deprecated_source(key, why, "spec"));
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Capacity", "spec.capacity.storage", "0"),
+    Column::computed("Access Modes", &["spec.accessModes"], access_modes_cell),
+    Column::text("Reclaim Policy", "spec.persistentVolumeReclaimPolicy", ""),
+    columns::PHASE,
+    Column::computed("Claim", &["spec.claimRef.namespace", "spec.claimRef.name"], claim_cell),
+    columns::STORAGE_CLASS,
+    Column::text("VolumeAttributesClass", "spec.volumeAttributesClassName", "<unset>"),
+    Column::text("Reason", "status.reason", ""),
+    Column::AGE,
+    Column::text("VolumeMode", "spec.volumeMode", "<unset>").wide(),
+];
+
+fn access_modes_cell(volume: &Value, _: Now) -> Cell<'_> {
+    short_access_modes(list(volume, "spec.accessModes")).into()
+}
+
+fn claim_cell(volume: &Value, _: Now) -> Cell<'_> {
+    match at(volume, "spec.claimRef") {
+        Some(claim) => format!("{}/{}", text(claim, "namespace"), text(claim, "name")).into(),
+        None => "".into(),
+    }
 }

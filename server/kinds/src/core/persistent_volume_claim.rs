@@ -3,13 +3,16 @@
 use plinth_api::api_error::Cause;
 use plinth_api::field;
 use plinth_codec::quantity::Quantity;
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{Map, Value};
 
 use crate::checks::comparison::{same, take};
 use crate::checks::Check::{self, By};
+use crate::columns;
+use crate::columns::{or, short_access_modes};
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Str;
-use crate::path::{at, text};
+use crate::path::{at, list, text};
 use crate::strategy::{Strategy, BASE};
 use crate::volume_claim::{
     validate_spec, warn_spec, CLAIM_SPEC_DEFAULTS, CLASS_ANNOTATION, CLASS_ANNOTATION_WARNING,
@@ -25,6 +28,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     validate_update,
     status_checks: STATUS_CHECKS,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -126,4 +130,34 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     }
     warn_spec(at(new, "spec"), "spec", &mut found);
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    columns::PHASE,
+    Column::text("Volume", "spec.volumeName", ""),
+    Column::computed("Capacity", &["spec.volumeName", "status.capacity.storage"], capacity_cell),
+    Column::computed("Access Modes", &["spec.volumeName", "status.accessModes"], access_modes_cell),
+    columns::STORAGE_CLASS,
+    Column::text("VolumeAttributesClass", "spec.volumeAttributesClassName", "<unset>"),
+    Column::AGE,
+    Column::text("VolumeMode", "spec.volumeMode", "<unset>").wide(),
+];
+
+fn capacity_cell(claim: &Value, _: Now) -> Cell<'_> {
+    match is_bound(claim) {
+        true => or(text(claim, "status.capacity.storage"), "0").into(),
+        false => "".into(),
+    }
+}
+
+fn access_modes_cell(claim: &Value, _: Now) -> Cell<'_> {
+    match is_bound(claim) {
+        true => short_access_modes(list(claim, "status.accessModes")).into(),
+        false => "".into(),
+    }
+}
+
+fn is_bound(claim: &Value) -> bool {
+    !text(claim, "spec.volumeName").is_empty()
 }

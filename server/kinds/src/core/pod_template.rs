@@ -1,9 +1,11 @@
 //! PodTemplate (`core`).
 
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::validate;
 use crate::checks::Check::{self, By};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure};
 use crate::path::at;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
@@ -18,6 +20,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -35,3 +38,10 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     }
     found.into_vec()
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    columns::containers("template.spec.containers"),
+    columns::images("template.spec.containers"),
+    Column::labels("Pod Labels", "template.metadata.labels"),
+];

@@ -2,9 +2,12 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::Column;
 use plinth_codec::{Map, Value};
 
 use crate::checks::Check::{self, AtLeast, By};
+use crate::columns;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Int;
 use crate::defaults::{self, is_empty_map};
@@ -22,6 +25,12 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings: warnings::template_warnings,
     status_checks: REPLICAS_STATUS_CHECKS,
     storage_name: Some("controllers"),
+    columns: COLUMNS,
+    selectable: Selectable::new(&[
+        SelectableField::NAME,
+        SelectableField::NAMESPACE,
+        SelectableField::new("status.replicas").absent("0"),
+    ]),
     ..BASE
 };
 
@@ -65,3 +74,14 @@ fn plain_selector(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     template(object, errors);
     restarts_always(object, errors);
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::int("Desired", "spec.replicas"),
+    Column::int("Current", "status.replicas"),
+    Column::int("Ready", "status.readyReplicas"),
+    Column::AGE,
+    columns::containers("spec.template.spec.containers").wide(),
+    columns::images("spec.template.spec.containers").wide(),
+    Column::labels("Selector", "spec.selector").wide(),
+];

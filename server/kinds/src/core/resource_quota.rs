@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
+use plinth_codec::table::{pairs, Cell, Column, Now};
 use plinth_codec::{Map, Value};
 
 use crate::checks::quantities;
@@ -21,6 +22,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     validate_update,
     status_checks: STATUS_CHECKS,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -207,4 +209,32 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         }
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed("Request", &["status.hard", "status.used"], requests_cell),
+    Column::computed("Limit", &["status.hard", "status.used"], limits_cell),
+    Column::AGE,
+];
+
+fn requests_cell(object: &Value, _: Now) -> Cell<'_> {
+    quota(object, false).into()
+}
+
+fn limits_cell(object: &Value, _: Now) -> Cell<'_> {
+    quota(object, true).into()
+}
+
+/// Used and hard quantities of the quota's resources, those of limits or the others.
+fn quota(object: &Value, limits: bool) -> String {
+    let used = at(object, "status.used");
+    let entries: Vec<String> = pairs(object, "status.hard")
+        .filter(|(resource, _)| resource.starts_with("limits.") == limits)
+        .map(|(resource, hard)| {
+            let used = used.and_then(|u| u.get(resource)).and_then(Value::as_str).unwrap_or("0");
+            format!("{resource}: {used}/{hard}")
+        })
+        .collect();
+    entries.join(", ")
 }

@@ -3,6 +3,8 @@
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_codec::pem::{self, Block};
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::Column;
 use plinth_codec::{base64_text, Map, Value};
 use plinth_pki::files::CERTIFICATE;
 use plinth_pki::jwt::keys;
@@ -21,6 +23,12 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate: config_data::validate_data,
     warnings,
     validate_update: config_data::validate_update,
+    columns: COLUMNS,
+    selectable: Selectable::new(&[
+        SelectableField::NAME,
+        SelectableField::NAMESPACE,
+        SelectableField::new("type"),
+    ]),
     ..BASE
 };
 
@@ -125,3 +133,10 @@ fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
         true => None,
     }
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Type", "type", ""),
+    Column::count("Data", "data").declared("string"),
+    Column::AGE,
+];

@@ -1,11 +1,13 @@
 //! ServiceAccount (`core`).
 
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::annotation;
 
-pub(crate) const STRATEGY: Strategy = Strategy { returns_deleted_object: true, warnings, ..BASE };
+pub(crate) const STRATEGY: Strategy =
+    Strategy { returns_deleted_object: true, warnings, columns: &[Column::NAME, Column::AGE], ..BASE };
 
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";

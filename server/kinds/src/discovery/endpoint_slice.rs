@@ -1,17 +1,20 @@
 //! EndpointSlice (`discovery.k8s.io`).
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::PROTOCOL_CHECKS;
 use crate::checks::Check::{self, By, OptionalText, RequiredOneOf, Text};
 use crate::checks::{address, check_text, validate};
+use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::{OptionalStr, Str};
-use crate::path::{list, text, texts};
+use crate::path::{at, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::address::warn_ips;
 use crate::warnings::{is_made_by, Warnings};
@@ -22,6 +25,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["addressType"],
     warnings,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -151,4 +155,42 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         warn_ips(list(endpoint, "addresses"), &format!("endpoints[{i}].addresses"), &mut found);
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("AddressType", "addressType", ""),
+    Column::computed("Ports", &["ports[].port", "ports[].name"], ports_cell),
+    Column::computed("Endpoints", &["endpoints[].addresses"], endpoints_cell),
+    Column::AGE,
+];
+
+/// How many ports or addresses a cell shows.
+const SHOWN: usize = 3;
+
+fn ports_cell(slice: &Value, _: Now) -> Cell<'_> {
+    let ports = list(slice, "ports");
+    let shown: Vec<Cow<'_, str>> = ports
+        .iter()
+        .take(SHOWN)
+        .map(|port| match at(port, "port").and_then(Value::as_int) {
+            Some(number) => Cow::Owned(number.to_string()),
+            None => at(port, "name").and_then(Value::as_str).unwrap_or("*").into(),
+        })
+        .collect();
+    unset_if_empty(with_more(shown.iter().map(|s| &**s), ",", ports.len(), SHOWN))
+}
+
+fn endpoints_cell(slice: &Value, _: Now) -> Cell<'_> {
+    let addresses =
+        || list(slice, "endpoints").iter().flat_map(|e| list(e, "addresses")).filter_map(Value::as_str);
+    unset_if_empty(with_more(addresses(), ",", addresses().count(), SHOWN))
+}
+
+fn unset_if_empty<'a>(text: String) -> Cell<'a> {
+    if text.is_empty() {
+        "<unset>".into()
+    } else {
+        text.into()
+    }
 }

@@ -2,12 +2,13 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
 use crate::core::event::{common, EventFields};
 use crate::path::{at, text};
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Conversion, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     create_on_update: true,
@@ -16,6 +17,9 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     expires: true,
     error_group: Some(""),
+    columns: crate::core::event::COLUMNS,
+    selectable: SELECTABLE,
+    conversions: CONVERSIONS,
     ..BASE
 };
 
@@ -73,11 +77,62 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     errors
 }
 
+/// Stored under the names of core/v1, which is the stored form.
+const SELECTABLE: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::NAMESPACE,
+    SelectableField::new("regarding.kind").stored_as("involvedObject.kind"),
+    SelectableField::new("regarding.namespace").stored_as("involvedObject.namespace"),
+    SelectableField::new("regarding.name").stored_as("involvedObject.name"),
+    SelectableField::new("regarding.uid").stored_as("involvedObject.uid"),
+    SelectableField::new("regarding.apiVersion").stored_as("involvedObject.apiVersion"),
+    SelectableField::new("regarding.resourceVersion").stored_as("involvedObject.resourceVersion"),
+    SelectableField::new("regarding.fieldPath").stored_as("involvedObject.fieldPath"),
+    SelectableField::new("reason"),
+    SelectableField::new("reportingController").stored_as("reportingComponent"),
+    SelectableField::new("type"),
+]);
+
+const CONVERSIONS: &[Conversion] =
+    &[Conversion { version: "v1", stored: ("", "v1"), to_served: to_events_v1, to_stored: to_core_v1 }];
+
+/// Fields that the newer group renamed (kubernetes `pkg/apis/events/v1/conversion.go`): name in core/v1,
+/// name in events.k8s.io/v1.
+const RENAMED: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn to_events_v1(event: &mut Value) {
+    for (core, events) in RENAMED {
+        rename(event, core, events);
+    }
+}
+
+fn to_core_v1(event: &mut Value) {
+    for (core, events) in RENAMED {
+        rename(event, events, core);
+    }
+}
+
+fn rename(object: &mut Value, from: &str, to: &str) {
+    if let Some(map) = object.as_object_mut() {
+        if let Some(value) = map.remove(from) {
+            map.insert(to, value);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::core::event;
-    use plinth_codec::json;
+    use plinth_codec::{json, tree};
 
     const WHOLE: &str = r#"{"metadata":{"namespace":"n"},"regarding":{"namespace":"n"},"eventTime":"2026-01-01T00:00:00Z","reportingController":"x.io/c","reportingInstance":"i","action":"a","reason":"r","type":"Normal"}"#;
 
@@ -125,5 +180,23 @@ mod tests {
         assert_eq!(validate_update(&new, &old), []);
         new.as_object_mut().unwrap().insert("note", "other");
         assert_eq!(validate_update(&new, &old).len(), 1);
+    }
+
+    #[test]
+    fn there_and_back() {
+        let core = tree!({
+            "involvedObject": tree!({ "name": "web" }),
+            "message": "m",
+            "count": 3,
+            "reportingComponent": "kubelet",
+            "reason": "Started",
+        });
+        let mut event = core.clone();
+        to_events_v1(&mut event);
+        assert_eq!(event.str_at(&["regarding", "name"]), Some("web"));
+        assert_eq!(event.str_at(&["note"]), Some("m"));
+        assert_eq!(event.get("count"), None);
+        to_core_v1(&mut event);
+        assert_eq!(event, core);
     }
 }

@@ -2,13 +2,14 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, Each, Required, RequiredText};
 use crate::checks::{check_text, validate};
 use crate::defaults::DefaultRule::{self, Ensure, NonZero};
 use crate::path::{at, int, list, text, texts};
-use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
@@ -16,6 +17,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     status_keeps: STATUS_KEEPS_METADATA,
     rows_sorted_by: Some(&["spec", "matchingPrecedence"]),
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -226,3 +229,12 @@ fn urls(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         errors.push(field::invalid(format_args!("{path}{key}[{i}]"), *url, why));
     }
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("PriorityLevel", "spec.priorityLevelConfiguration.name", ""),
+    Column::int("MatchingPrecedence", "spec.matchingPrecedence").declared("string"),
+    Column::text("DistinguisherMethod", "spec.distinguisherMethod.type", "<none>"),
+    Column::AGE,
+    Column::condition("MissingPL", "status.conditions", "Dangling"),
+];

@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::validate;
@@ -9,13 +10,15 @@ use crate::checks::Check::{self, By, MustBe};
 use crate::defaults::DefaultRule::{self, Field, IfPresent, NonZero};
 use crate::defaults::Literal::Int;
 use crate::path::{at, int, is_empty, text};
-use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     defaults: DEFAULTS,
     checks: CHECKS,
     status_keeps: STATUS_KEEPS_METADATA,
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -130,3 +133,13 @@ fn entropy_bits(deck: i64, hand: i64) -> u32 {
     let bits: f64 = (0..hand.min(64)).map(|dealt| ((deck - dealt) as f64).log2()).sum();
     bits.ceil() as u32
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Type", "spec.type", ""),
+    Column::int_or("NominalConcurrencyShares", "spec.limited.nominalConcurrencyShares", "<none>"),
+    Column::int_or("Queues", "spec.limited.limitResponse.queuing.queues", "<none>"),
+    Column::int_or("HandSize", "spec.limited.limitResponse.queuing.handSize", "<none>"),
+    Column::int_or("QueueLengthLimit", "spec.limited.limitResponse.queuing.queueLengthLimit", "<none>"),
+    Column::AGE,
+];

@@ -2,12 +2,15 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::table::{count, join, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{is_port, port_name_errors, PORT};
 use crate::checks::Check::{self, By, Each, In, OptionalText, RequiredText, Text};
 use crate::checks::{address, check_text, validate};
+use crate::columns::with_more;
 use crate::load_balancer_status;
+use crate::load_balancer_status::balancer_addresses;
 use crate::path::{at, int, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::annotation;
@@ -19,6 +22,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_warnings: load_balancer_status::warnings,
     validate_status,
     storage_name: Some("ingress"),
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -174,4 +178,37 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
         }
         false => Vec::new(),
     }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Class", "spec.ingressClassName", "<none>"),
+    Column::computed("Hosts", &["spec.rules[].host"], hosts_cell),
+    Column::computed("Address", &["status.loadBalancer.ingress"], address_cell),
+    Column::computed("Ports", &["spec.tls#"], ports_cell),
+    Column::AGE,
+];
+
+/// How many hosts a cell shows.
+const SHOWN: usize = 3;
+
+fn hosts_cell(ingress: &Value, _: Now) -> Cell<'_> {
+    // Upstream stops at the rule after the third host, and counts rules, with hosts or without.
+    let rules = list(ingress, "spec.rules");
+    let hosts = || rules.iter().map(|r| text(r, "host")).filter(|h| !h.is_empty());
+    let third = rules.iter().enumerate().filter(|(_, r)| !text(r, "host").is_empty()).nth(SHOWN - 1);
+    let more = third.is_some_and(|(i, _)| i + 1 < rules.len());
+    match hosts().next() {
+        None => "*".into(),
+        Some(_) if more => with_more(hosts(), ",", rules.len(), SHOWN).into(),
+        Some(_) => join(hosts(), ",").into(),
+    }
+}
+
+fn address_cell(ingress: &Value, _: Now) -> Cell<'_> {
+    join(balancer_addresses(ingress).into_iter(), ",").into()
+}
+
+fn ports_cell(ingress: &Value, _: Now) -> Cell<'_> {
+    if count(ingress, "spec.tls") > 0 { "80, 443" } else { "80" }.into()
 }

@@ -2,11 +2,13 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::check_text;
 use crate::checks::qualified_names::domain_prefixed_path;
 use crate::checks::Check::{self, By, In};
+use crate::columns::named_default;
 use crate::defaults::DefaultRule::{self, Field, IfPresent};
 use crate::defaults::Literal::OptionalStr;
 use crate::networking::ingress::REFERENCE;
@@ -18,6 +20,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     immutable: &["spec.controller"],
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -53,5 +56,25 @@ fn parameters_scope(parameters: &Value, path: FieldPath<'_>, errors: &mut Vec<Ca
         (other, _) => {
             errors.push(field::not_supported(format_args!("{path}scope"), other, &["Cluster", "Namespace"]));
         }
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::computed("Name", &["metadata.name", "metadata.annotations"], name_cell).identity(),
+    Column::text("Controller", "spec.controller", ""),
+    Column::computed("Parameters", &["spec.parameters"], parameters_cell),
+    Column::AGE,
+];
+
+fn name_cell(class: &Value, _: Now) -> Cell<'_> {
+    named_default(class, &["ingressclass.kubernetes.io/is-default-class"])
+}
+
+fn parameters_cell(class: &Value, _: Now) -> Cell<'_> {
+    let Some(parameters) = at(class, "spec.parameters") else { return "<none>".into() };
+    let (kind, name) = (text(parameters, "kind"), text(parameters, "name"));
+    match at(parameters, "apiGroup").and_then(Value::as_str) {
+        Some(group) => format!("{kind}.{group}/{name}").into(),
+        None => format!("{kind}/{name}").into(),
     }
 }

@@ -1,15 +1,21 @@
 //! IPAddress (`networking.k8s.io`).
 
 use plinth_api::field;
-use plinth_codec::names;
+use plinth_codec::table::{Cell, Column, Now};
+use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, RequiredText, Text};
 use crate::checks::{address, validate};
 use crate::path::{at, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { name: NameRule::PathSegment, checks: CHECKS, immutable: &["spec.parentRef"], ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    name: NameRule::PathSegment,
+    checks: CHECKS,
+    immutable: &["spec.parentRef"],
+    columns: COLUMNS,
+    ..BASE
+};
 
 const CHECKS: &[Check] = &[By(|object, _, errors| {
     const PATH: &str = "spec.parentRef";
@@ -30,3 +36,15 @@ const PARENT: &[Check] = &[
     RequiredText("name", names::path_segment_errors),
     Text("namespace", names::path_segment_errors),
 ];
+
+const COLUMNS: &[Column] = &[Column::NAME, Column::computed("ParentRef", &["spec.parentRef"], parent_cell)];
+
+fn parent_cell(address: &Value, _: Now) -> Cell<'_> {
+    let Some(parent) = at(address, "spec.parentRef") else { return "<none>".into() };
+    let [group, resource, namespace, name] =
+        ["group", "resource", "namespace", "name"].map(|field| text(parent, field));
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    let resource = format!("{resource}{dot}{group}").to_lowercase();
+    format!("{resource}{slash}{namespace}/{name}").into()
+}

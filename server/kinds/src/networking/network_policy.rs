@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::table::Column;
 use plinth_codec::{Map, Value};
 
 use crate::checks::ports::port_or_name;
@@ -15,8 +16,14 @@ use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::address::{warn_cidr, warn_cidrs};
 use crate::warnings::Warnings;
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { generation: Generation::Changes, defaults: DEFAULTS, checks: CHECKS, warnings, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    generation: Generation::Changes,
+    defaults: DEFAULTS,
+    checks: CHECKS,
+    warnings,
+    columns: COLUMNS,
+    ..BASE
+};
 
 const DEFAULTS: &[DefaultRule] = &[
     Computed(default_policy_types),
@@ -136,3 +143,6 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     }
     found.into_vec()
 }
+
+const COLUMNS: &[Column] =
+    &[Column::NAME, Column::selector("Pod-Selector", "spec.podSelector", "<none>", "<error>"), Column::AGE];

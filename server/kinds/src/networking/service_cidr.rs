@@ -2,15 +2,22 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::address;
 use crate::checks::Check::{self, By};
 use crate::path::{list, texts};
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { create_checks: CREATE_CHECKS, validate_update, status_keeps: STATUS_KEEPS_METADATA, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    create_checks: CREATE_CHECKS,
+    validate_update,
+    status_keeps: STATUS_KEEPS_METADATA,
+    columns: &[Column::NAME, Column::list("CIDRs", "spec.cidrs", ""), Column::AGE],
+    reset_fields: STATUS_OWNS_NO_METADATA,
+    ..BASE
+};
 
 const CREATE_CHECKS: &[Check] = &[By(|object, _, errors| {
     const PATH: &str = "spec.cidrs";

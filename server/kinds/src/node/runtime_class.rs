@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use plinth_api::field;
+use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::checks::quantities::{self, Kind};
@@ -18,6 +19,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["handler"],
     warnings,
+    columns: &[Column::NAME, Column::text("Handler", "handler", ""), Column::AGE],
     ..BASE
 };
 

@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent};
@@ -16,6 +17,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     warnings: warnings::reserved_name_warnings,
     status_checks: STATUS_CHECKS,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -53,4 +55,12 @@ const STATUS_CHECKS: &[Check] = &[
     AtLeast("status.currentHealthy", 0),
     AtLeast("status.desiredHealthy", 0),
     AtLeast("status.expectedPods", 0),
+];
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Min Available", "spec.minAvailable", "N/A"),
+    Column::text("Max Unavailable", "spec.maxUnavailable", "N/A"),
+    Column::int("Allowed Disruptions", "status.disruptionsAllowed"),
+    Column::AGE,
 ];

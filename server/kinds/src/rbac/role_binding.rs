@@ -2,13 +2,14 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::checks::Check::{self, By, Each, RequiredText};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach};
 use crate::defaults::Literal::Str;
-use crate::path::{at, text};
+use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -17,6 +18,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     validate_update,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -26,6 +28,7 @@ pub(crate) const CLUSTER_STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CLUSTER_CHECKS,
     validate_update,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -102,4 +105,38 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         "Name": text(new, "roleRef.name"),
     });
     vec![field::invalid("roleRef", shown, "cannot change roleRef")]
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed("Role", &["roleRef.kind", "roleRef.name"], role_cell),
+    Column::AGE,
+    Column::computed("Users", SUBJECTS, users_cell).wide(),
+    Column::computed("Groups", SUBJECTS, groups_cell).wide(),
+    Column::computed("ServiceAccounts", SUBJECTS, service_accounts_cell).wide(),
+];
+
+const SUBJECTS: &[&str] = &["subjects[].kind", "subjects[].namespace", "subjects[].name"];
+
+fn subjects<'a>(binding: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    list(binding, "subjects").iter().filter(move |s| text(s, "kind") == kind)
+}
+
+fn role_cell(binding: &Value, _: Now) -> Cell<'_> {
+    format!("{}/{}", text(binding, "roleRef.kind"), text(binding, "roleRef.name")).into()
+}
+
+fn users_cell(binding: &Value, _: Now) -> Cell<'_> {
+    join(subjects(binding, "User").map(|s| text(s, "name")), ", ").into()
+}
+
+fn groups_cell(binding: &Value, _: Now) -> Cell<'_> {
+    join(subjects(binding, "Group").map(|s| text(s, "name")), ", ").into()
+}
+
+fn service_accounts_cell(binding: &Value, _: Now) -> Cell<'_> {
+    let accounts: Vec<String> = subjects(binding, "ServiceAccount")
+        .map(|s| format!("{}/{}", text(s, "namespace"), text(s, "name")))
+        .collect();
+    accounts.join(", ").into()
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{count, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, RequiredText};
@@ -12,7 +13,7 @@ use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::path::{at, int, list, text, texts};
 use crate::resource::device::{attribute_name, opaque_config, selectors};
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
@@ -22,6 +23,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_keeps: STATUS_KEEPS_METADATA,
     validate_status,
     prepare_status,
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -265,6 +268,31 @@ fn named_requests(holder: &Value, known: &HashSet<String>, path: FieldPath<'_>, 
             errors.push(field::duplicate(here, *name));
         }
     }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed(
+        "State",
+        &["metadata.deletionTimestamp", "status.allocation#", "status.reservedFor#"],
+        state_cell,
+    ),
+    Column::AGE,
+];
+
+fn state_cell(claim: &Value, _: Now) -> Cell<'_> {
+    let deleted = at(claim, "metadata.deletionTimestamp").is_some();
+    let allocated = at(claim, "status.allocation").is_some();
+    let reserved = count(claim, "status.reservedFor") > 0;
+    match (deleted, allocated, reserved) {
+        (true, false, _) => "deleted",
+        (true, true, false) => "deleted,allocated",
+        (true, true, true) => "deleted,allocated,reserved",
+        (false, false, _) => "pending",
+        (false, true, false) => "allocated",
+        (false, true, true) => "allocated,reserved",
+    }
+    .into()
 }
 
 #[cfg(test)]

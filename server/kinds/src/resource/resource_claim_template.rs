@@ -1,5 +1,6 @@
 //! ResourceClaimTemplate (`resource.k8s.io`).
 
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, By, Labels};
@@ -13,6 +14,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     immutable: &["spec"],
+    columns: &[Column::NAME, Column::AGE],
     ..BASE
 };
 

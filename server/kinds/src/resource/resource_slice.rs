@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::selector::{Selectable, SelectableField};
+use plinth_codec::table::Column;
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
@@ -19,6 +21,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["spec.driver", "spec.pool.name", "spec.nodeName"],
     warnings,
+    columns: COLUMNS,
+    selectable: SELECTABLE,
     ..BASE
 };
 
@@ -134,3 +138,22 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
         false => Vec::new(),
     }
 }
+
+const SELECTABLE: Selectable = Selectable {
+    fields: &[
+        SelectableField::NAME,
+        SelectableField::new("spec.nodeName"),
+        SelectableField::new("spec.driver"),
+    ],
+    unsupported: |label| {
+        format!("field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: {label}")
+    },
+};
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Node", "spec.nodeName", ""),
+    Column::text("Driver", "spec.driver", ""),
+    Column::text("Pool", "spec.pool.name", ""),
+    Column::AGE,
+];

@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
@@ -17,6 +18,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     validate_update,
     refuse_delete,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -60,3 +62,11 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
     immutable(&["preemptionPolicy"], new, old, &mut errors);
     errors
 }
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::int("Value", "value"),
+    Column::boolean("Global-Default", "globalDefault", false),
+    Column::AGE,
+    Column::text("PreemptionPolicy", "preemptionPolicy", ""),
+];

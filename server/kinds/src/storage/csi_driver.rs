@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, By, Enum};
@@ -20,6 +21,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     warnings,
     validate_update,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -98,5 +100,23 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     match changed && !requests.is_empty() && at(new, "spec.serviceAccountTokenInSecrets").is_none() {
         true => vec![WHY.to_owned()],
         false => Vec::new(),
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::boolean("AttachRequired", "spec.attachRequired", true),
+    Column::boolean("PodInfoOnMount", "spec.podInfoOnMount", false),
+    Column::boolean("StorageCapacity", "spec.storageCapacity", false),
+    Column::computed("TokenRequests", &["spec.tokenRequests[].audience"], token_requests_cell),
+    Column::boolean("RequiresRepublish", "spec.requiresRepublish", false),
+    Column::list("Modes", "spec.volumeLifecycleModes", "<none>"),
+    Column::AGE,
+];
+
+fn token_requests_cell(driver: &Value, _: Now) -> Cell<'_> {
+    match at(driver, "spec.tokenRequests") {
+        None => "<unset>".into(),
+        Some(_) => join(list(driver, "spec.tokenRequests").iter().map(|r| text(r, "audience")), ",").into(),
     }
 }

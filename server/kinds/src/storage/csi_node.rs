@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
@@ -17,6 +18,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     checks: CHECKS,
     validate_update,
+    columns: &[Column::NAME, Column::count("Drivers", "spec.drivers"), Column::AGE],
     ..BASE
 };
 

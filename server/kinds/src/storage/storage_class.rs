@@ -4,10 +4,12 @@ use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::check_text;
 use crate::checks::Check::{self, By, OneOf};
+use crate::columns::named_default;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::OptionalStr;
 use crate::path::{list, text, texts};
@@ -22,6 +24,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"],
     warnings,
+    columns: COLUMNS,
     ..BASE
 };
 
@@ -79,4 +82,20 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
         }
     }
     found.into_vec()
+}
+
+const COLUMNS: &[Column] = &[
+    Column::computed("Name", &["metadata.name", "metadata.annotations"], name_cell).identity(),
+    Column::text("Provisioner", "provisioner", ""),
+    Column::text("ReclaimPolicy", "reclaimPolicy", "Delete"),
+    Column::text("VolumeBindingMode", "volumeBindingMode", "Immediate"),
+    Column::boolean("AllowVolumeExpansion", "allowVolumeExpansion", false).declared("string"),
+    Column::AGE,
+];
+
+fn name_cell(class: &Value, _: Now) -> Cell<'_> {
+    named_default(
+        class,
+        &["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"],
+    )
 }

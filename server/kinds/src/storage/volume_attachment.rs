@@ -2,6 +2,7 @@
 
 use plinth_api::field;
 use plinth_codec::names;
+use plinth_codec::table::Column;
 
 use crate::checks::check_text;
 use crate::checks::qualified_names::csi_driver_name;
@@ -9,7 +10,7 @@ use crate::checks::Check::{self, By};
 use crate::core::persistent_volume::SOURCE_DEFAULTS;
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::path::{at, text};
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA};
+use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     unconditional_update: false,
@@ -18,6 +19,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["spec"],
     status_keeps: STATUS_KEEPS_METADATA,
+    columns: COLUMNS,
+    reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
 
@@ -58,4 +61,13 @@ const CHECKS: &[Check] = &[
         let name = text(attachment, "spec.nodeName");
         check_text(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
     }),
+];
+
+const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::text("Attacher", "spec.attacher", "").identity(),
+    Column::text("PV", "spec.source.persistentVolumeName", ""),
+    Column::text("Node", "spec.nodeName", ""),
+    Column::boolean("Attached", "status.attached", false),
+    Column::AGE,
 ];

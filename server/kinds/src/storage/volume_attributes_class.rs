@@ -2,6 +2,7 @@
 
 use plinth_api::api_error::Cause;
 use plinth_api::field;
+use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, By};
@@ -9,8 +10,13 @@ use crate::path::{at, text};
 use crate::storage::class::{parameters, provisioner};
 use crate::strategy::{Strategy, BASE};
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { returns_deleted_object: true, checks: CHECKS, validate_update, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    returns_deleted_object: true,
+    checks: CHECKS,
+    validate_update,
+    columns: &[Column::NAME, Column::text("DriverName", "driverName", ""), Column::AGE],
+    ..BASE
+};
 
 const CHECKS: &[Check] = &[
     By(|class, _, errors| provisioner(text(class, "driverName"), format_args!("driverName"), errors)),

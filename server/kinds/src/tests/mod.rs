@@ -1,10 +1,13 @@
 //! Tables over all kinds: a row per default, rule, change and warning.
 
+mod cluster_rows;
+mod columns;
 mod defaults;
 mod large;
 mod policies;
 mod rbac;
 mod rules;
+mod selectors;
 mod statuses;
 mod updates;
 mod warnings;

@@ -31,8 +31,6 @@ pub struct CustomVersion {
     stored: usize,
     /// Its selectable fields.
     pub fields: CustomFields,
-    /// Its table columns.
-    pub columns: table::Definition,
 }
 
 impl std::fmt::Debug for CustomVersion {
@@ -127,7 +125,6 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         place,
         stored,
         fields: CustomFields::new(definition.namespaced, version.selectable.iter().map(SmolStr::as_str)),
-        columns: table::Definition::custom(&version.columns),
     };
     ResourceType {
         storage: Some(StorageForm {
@@ -141,6 +138,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         schema: builtin,
         root,
         fields: Vec::new(),
+        table: table::Definition::custom(&version.columns),
         zero_status: None,
         strategy: &strategy::CUSTOM,
         custom: Some(Arc::new(custom)),

@@ -1,11 +1,13 @@
 //! Job (`batch`).
 
+mod columns;
 mod indexes;
 pub(crate) mod status;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
-use plinth_codec::selector::LabelSelector;
+use plinth_codec::error::quoted;
+use plinth_codec::selector::{LabelSelector, Selectable, SelectableField};
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::batch::job::indexes::count_indexes;
@@ -36,6 +38,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_checks: STATUS_CHECKS,
     validate_status: status::validate,
     orphan_warning: Some(ORPHAN_WARNING),
+    columns: columns::COLUMNS,
+    selectable: SELECTABLE,
     ..BASE
 };
 
@@ -535,3 +539,12 @@ pub(crate) fn warn_job_spec(new: &Value, path: &str, found: &mut Warnings) {
     }
     warn_template(new, &format!("{path}.template"), found);
 }
+
+const SELECTABLE: Selectable = Selectable {
+    fields: &[
+        SelectableField::NAME,
+        SelectableField::NAMESPACE,
+        SelectableField::new("status.successful").at("status.succeeded").absent("0"),
+    ],
+    unsupported: |label| format!("field label {} not supported for Job", quoted(label)),
+};

@@ -1,5 +1,6 @@
 //! Pod (`core`).
 
+mod columns;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod label_keys;
 pub mod qos;
@@ -11,6 +12,8 @@ pub(crate) mod update;
 use plinth_api::api_error::Cause;
 use plinth_api::conditions;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::apply::Reset;
+use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{tree, Map, Value};
 
 use crate::checks::Check::{self, By};
@@ -43,6 +46,10 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_checks: status::CHECKS,
     validate_status: status::validate,
     prepare_status: status::prepare,
+    columns: columns::COLUMNS,
+    row_condition: Some(columns::ROW_CONDITION),
+    selectable: SELECTABLE,
+    reset_fields: RESET_FIELDS,
     ..BASE
 };
 
@@ -160,6 +167,35 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     warn_pod(new, "", &mut found);
     found.into_vec()
 }
+
+const RESET_FIELDS: &[(&str, Reset)] = &[
+    ("status", Reset::Except(&["spec", "metadata.deletionTimestamp", "metadata.ownerReferences"])),
+    ("ephemeralcontainers", Reset::Only(&["spec.ephemeralContainers"])),
+    (
+        "resize",
+        Reset::Only(&[
+            "spec.containers.*.resources",
+            "spec.containers.*.resizePolicy",
+            "spec.initContainers.*.resources",
+            "spec.initContainers.*.resizePolicy",
+        ]),
+    ),
+];
+
+const SELECTABLE: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::NAMESPACE,
+    SelectableField::new("spec.nodeName"),
+    SelectableField::new("spec.host").stored_as("spec.nodeName").at("spec.nodeName"),
+    SelectableField::new("spec.restartPolicy"),
+    SelectableField::new("spec.schedulerName"),
+    SelectableField::new("spec.serviceAccountName").or("spec.serviceAccount"),
+    SelectableField::new("spec.hostNetwork").absent("false"),
+    SelectableField::new("status.phase"),
+    SelectableField::new("status.podIP").or("status.podIPs.0.ip"), // Upstream accepts the label but has no value for it.
+    SelectableField::new("status.podIPs").at(""),
+    SelectableField::new("status.nominatedNodeName"),
+]);
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,14 @@
 //! Service (`core`).
 
 pub mod allocation;
+mod columns;
 mod ip_families;
 
 use std::collections::HashSet;
 
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
+use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::immutable::IMMUTABLE;
@@ -34,6 +36,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_update,
     validate_status,
     storage_name: Some("services/specs"),
+    columns: columns::COLUMNS,
+    selectable: SELECTABLE,
     ..BASE
 };
 
@@ -389,3 +393,10 @@ fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     }
     found.into_vec()
 }
+
+const SELECTABLE: Selectable = Selectable::new(&[
+    SelectableField::NAME,
+    SelectableField::NAMESPACE,
+    SelectableField::new("spec.clusterIP"),
+    SelectableField::new("spec.type"),
+]);

@@ -1,5 +1,8 @@
 //! HorizontalPodAutoscaler (`autoscaling`).
 
+mod columns;
+mod conversion;
+
 use plinth_api::api_error::Cause;
 use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
@@ -13,8 +16,14 @@ use crate::defaults::Literal::Int;
 use crate::path::{at, int, list, text};
 use crate::strategy::{Strategy, BASE};
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { defaults: DEFAULTS, checks: CHECKS, status_checks: STATUS_CHECKS, ..BASE };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    defaults: DEFAULTS,
+    checks: CHECKS,
+    status_checks: STATUS_CHECKS,
+    columns: columns::COLUMNS,
+    conversions: &[conversion::TO_V1],
+    ..BASE
+};
 
 /// Defaults of both versions; the default metric of v1 is part of its conversion.
 const DEFAULTS: &[DefaultRule] = &[
@@ -24,7 +33,7 @@ const DEFAULTS: &[DefaultRule] = &[
 ];
 
 /// Without metrics, the target is a CPU utilization of 80 percent of the request.
-pub fn default_metric(object: &mut Map) {
+fn default_metric(object: &mut Map) {
     const CPU_PERCENT: i64 = 80;
     let target = tree!({ "type": "Utilization", "averageUtilization": CPU_PERCENT });
     let resource = tree!({ "name": "cpu", "target": target });

@@ -1,14 +1,36 @@
-//! Pods: readiness, status and restarts, summed up from phase, conditions and container states.
+//! The columns of pods: readiness, status and restarts are summed up from phase, conditions and container
+//! states.
 
-use super::read::{at, bool_at, condition, count, int_at, items, or, str_at};
-use super::{Cell, Computation, Now};
-use crate::table::RowCondition;
-use crate::time::Timestamp;
-use crate::Value;
 use std::borrow::Cow;
 
-/// The paths that the summary reads.
-pub const SUMMARY: &[&str] = &[
+use plinth_codec::table::{condition, count, Cell, Column, Now, Parts, RowCondition, RowConditionSource};
+use plinth_codec::time::Timestamp;
+use plinth_codec::Value;
+
+use crate::columns::or;
+use crate::path::{at, flag, int_or_zero, list, text};
+
+pub(crate) const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::part("Ready", &SUMMARY, 0),
+    Column::part("Status", &SUMMARY, 1),
+    Column::part("Restarts", &SUMMARY, 2),
+    Column::AGE,
+    Column::computed("IP", &["status.podIP", "status.podIPs[].ip"], ip_cell).wide(),
+    Column::text("Node", "spec.nodeName", "<none>").wide(),
+    Column::text("Nominated Node", "status.nominatedNodeName", "<none>").wide(),
+    Column::computed(
+        "Readiness Gates",
+        &["spec.readinessGates[].conditionType", "status.conditions[].type", "status.conditions[].status"],
+        readiness_gates_cell,
+    )
+    .wide(),
+];
+
+/// Three columns show parts of one summary.
+const SUMMARY: Parts = Parts { reads: SUMMARY_PATHS, cells: |pod, now| Summary::of(pod).cells(now) };
+
+const SUMMARY_PATHS: &[&str] = &[
     "metadata.deletionTimestamp",
     "spec.containers#",
     "spec.initContainers[].name",
@@ -37,47 +59,28 @@ pub const SUMMARY: &[&str] = &[
     "status.containerStatuses[].lastState.terminated.finishedAt",
 ];
 
-pub fn ready<'a>(summary: &Summary<'a>, _: Now) -> Cell<'a> {
-    format!("{}/{}", summary.ready, summary.containers).into()
+fn ip_cell(pod: &Value, _: Now) -> Cell<'_> {
+    // If both are set, the singular field takes precedence, as in upstream's conversion.
+    let first = list(pod, "status.podIPs").first().map_or("", |ip| text(ip, "ip"));
+    or(or(text(pod, "status.podIP"), first), "<none>").into()
 }
 
-pub fn status<'a>(summary: &Summary<'a>, _: Now) -> Cell<'a> {
-    summary.status.clone().into()
-}
-
-pub fn restarts<'a>(summary: &Summary<'a>, now: Now) -> Cell<'a> {
-    let Restarts { count, last } = summary.restarts;
-    match last {
-        Some((_, when)) if count != 0 => format!("{count} ({} ago)", now.age(when)).into(),
-        _ => count.to_string().into(),
+fn readiness_gates_cell(pod: &Value, _: Now) -> Cell<'_> {
+    let gates = list(pod, "spec.readinessGates");
+    if gates.is_empty() {
+        return "<none>".into();
     }
+    let conditions = list(pod, "status.conditions");
+    let open = gates.iter().filter(|gate| is_true(conditions, text(gate, "conditionType"))).count();
+    format!("{open}/{}", gates.len()).into()
 }
 
-pub const IP: Computation = Computation {
-    reads: &["status.podIP", "status.podIPs[].ip"],
-    cell: |pod, _| {
-        // If both are set, the singular field takes precedence, as in upstream's conversion.
-        let first = items(pod, "status.podIPs").first().map_or("", |ip| str_at(ip, "ip"));
-        or(or(str_at(pod, "status.podIP"), first), "<none>").into()
-    },
-};
+/// Finished pods are `Completed`.
+pub(crate) const ROW_CONDITION: RowConditionSource =
+    RowConditionSource { reads: &["status.phase"], condition: completed };
 
-pub const READINESS_GATES: Computation = Computation {
-    reads: &["spec.readinessGates[].conditionType", "status.conditions[].type", "status.conditions[].status"],
-    cell: |pod, _| {
-        let gates = items(pod, "spec.readinessGates");
-        if gates.is_empty() {
-            return "<none>".into();
-        }
-        let conditions = items(pod, "status.conditions");
-        let open = gates.iter().filter(|gate| is_true(conditions, str_at(gate, "conditionType"))).count();
-        format!("{open}/{}", gates.len()).into()
-    },
-};
-
-/// The row condition of a finished pod.
-pub fn completed(pod: &Value) -> Option<RowCondition> {
-    match str_at(pod, "status.phase") {
+fn completed(pod: &Value) -> Option<RowCondition> {
+    match text(pod, "status.phase") {
         "Succeeded" => Some(RowCondition {
             kind: "Completed",
             reason: "Succeeded",
@@ -89,11 +92,11 @@ pub fn completed(pod: &Value) -> Option<RowCondition> {
 }
 
 fn is_true(conditions: &[Value], kind: &str) -> bool {
-    condition(conditions, kind).is_some_and(|c| str_at(c, "status") == "True")
+    condition(conditions, kind).is_some_and(|c| text(c, "status") == "True")
 }
 
 /// The summary of a pod's containers, conditions and phase.
-pub struct Summary<'a> {
+struct Summary<'a> {
     /// Containers that are ready, sidecars included.
     ready: i64,
     /// Containers that count, sidecars included.
@@ -112,8 +115,8 @@ struct Restarts<'a> {
 
 impl<'a> Restarts<'a> {
     fn add(&mut self, container: &'a Value) {
-        self.count = self.count.saturating_add(int_at(container, "restartCount"));
-        let text = str_at(container, "lastState.terminated.finishedAt");
+        self.count = self.count.saturating_add(int_or_zero(container, "restartCount"));
+        let text = text(container, "lastState.terminated.finishedAt");
         if let Ok(when) = Timestamp::parse(text) {
             if self.last.is_none_or(|(last, _)| last < when) {
                 self.last = Some((when, text));
@@ -124,8 +127,8 @@ impl<'a> Restarts<'a> {
 
 /// Why a container has ended: its reason, else its signal or exit code.
 fn end_of(terminated: &Value) -> Cow<'_, str> {
-    match (str_at(terminated, "reason"), int_at(terminated, "signal")) {
-        ("", 0) => Cow::Owned(format!("ExitCode:{}", int_at(terminated, "exitCode"))),
+    match (text(terminated, "reason"), int_or_zero(terminated, "signal")) {
+        ("", 0) => Cow::Owned(format!("ExitCode:{}", int_or_zero(terminated, "exitCode"))),
         ("", signal) => Cow::Owned(format!("Signal:{signal}")),
         (reason, _) => Cow::Borrowed(reason),
     }
@@ -133,18 +136,18 @@ fn end_of(terminated: &Value) -> Cow<'_, str> {
 
 /// An init container that keeps running beside the others.
 fn is_sidecar(container: &Value) -> bool {
-    str_at(container, "restartPolicy") == "Always"
+    text(container, "restartPolicy") == "Always"
 }
 
 impl<'a> Summary<'a> {
     /// Sums a pod up.
-    pub fn of(pod: &'a Value) -> Summary<'a> {
-        let phase = str_at(pod, "status.phase");
-        let conditions = items(pod, "status.conditions");
-        let init_specs = items(pod, "spec.initContainers");
+    fn of(pod: &'a Value) -> Summary<'a> {
+        let phase = text(pod, "status.phase");
+        let conditions = list(pod, "status.conditions");
+        let init_specs = list(pod, "spec.initContainers");
         let sidecars = init_specs.iter().filter(|c| is_sidecar(c)).count() as i64;
-        let mut status = Cow::Borrowed(or(str_at(pod, "status.reason"), phase));
-        if condition(conditions, "PodScheduled").is_some_and(|c| str_at(c, "reason") == "SchedulingGated") {
+        let mut status = Cow::Borrowed(or(text(pod, "status.reason"), phase));
+        if condition(conditions, "PodScheduled").is_some_and(|c| text(c, "reason") == "SchedulingGated") {
             status = Cow::Borrowed("SchedulingGated");
         }
 
@@ -152,19 +155,19 @@ impl<'a> Summary<'a> {
         let mut restarts = Restarts::default();
         let mut sidecar_restarts = Restarts::default();
         let mut initializing = None;
-        for (i, container) in items(pod, "status.initContainerStatuses").iter().enumerate() {
-            let name = str_at(container, "name");
-            let sidecar = init_specs.iter().any(|c| str_at(c, "name") == name && is_sidecar(c));
+        for (i, container) in list(pod, "status.initContainerStatuses").iter().enumerate() {
+            let name = text(container, "name");
+            let sidecar = init_specs.iter().any(|c| text(c, "name") == name && is_sidecar(c));
             restarts.add(container);
             if sidecar {
                 sidecar_restarts.add(container);
             }
             let terminated = at(container, "state.terminated");
-            let waiting = str_at(container, "state.waiting.reason");
+            let waiting = text(container, "state.waiting.reason");
             match terminated {
-                Some(end) if int_at(end, "exitCode") == 0 => continue,
-                _ if sidecar && bool_at(container, "started") => {
-                    ready += i64::from(bool_at(container, "ready"));
+                Some(end) if int_or_zero(end, "exitCode") == 0 => continue,
+                _ if sidecar && flag(container, "started") => {
+                    ready += i64::from(flag(container, "ready"));
                     continue;
                 }
                 Some(end) => initializing = Some(format!("Init:{}", end_of(end))),
@@ -185,17 +188,17 @@ impl<'a> Summary<'a> {
             let mut running = false;
             let mut error: Option<Cow<'a, str>> = None;
             // From the last to the first, so that the first container takes precedence.
-            for container in items(pod, "status.containerStatuses").iter().rev() {
+            for container in list(pod, "status.containerStatuses").iter().rev() {
                 restarts.add(container);
-                let waiting = str_at(container, "state.waiting.reason");
+                let waiting = text(container, "state.waiting.reason");
                 if !waiting.is_empty() {
                     status = Cow::Borrowed(waiting);
                 } else if let Some(end) = at(container, "state.terminated") {
                     status = end_of(end);
-                    if int_at(end, "exitCode") != 0 {
+                    if int_or_zero(end, "exitCode") != 0 {
                         error = Some(status.clone());
                     }
-                } else if bool_at(container, "ready") && at(container, "state.running").is_some() {
+                } else if flag(container, "ready") && at(container, "state.running").is_some() {
                     running = true;
                     ready += 1;
                 }
@@ -212,12 +215,22 @@ impl<'a> Summary<'a> {
         }
 
         if at(pod, "metadata.deletionTimestamp").is_some() {
-            if str_at(pod, "status.reason") == "NodeLost" {
+            if text(pod, "status.reason") == "NodeLost" {
                 status = Cow::Borrowed("Unknown");
             } else if !matches!(phase, "Succeeded" | "Failed") {
                 status = Cow::Borrowed("Terminating");
             }
         }
         Summary { ready, containers: count(pod, "spec.containers") + sidecars, status, restarts }
+    }
+
+    /// Ready, status and restarts.
+    fn cells(self, now: Now) -> [Cell<'a>; Parts::COUNT] {
+        let Restarts { count, last } = self.restarts;
+        let restarts = match last {
+            Some((_, when)) if count != 0 => format!("{count} ({} ago)", now.age(when)),
+            _ => count.to_string(),
+        };
+        [format!("{}/{}", self.ready, self.containers).into(), self.status.into(), restarts.into()]
     }
 }

@@ -1,42 +1,43 @@
-//! Horizontal pod autoscalers, in the form of autoscaling/v2.
+//! The columns of autoscalers, in the form of autoscaling/v2.
 
-use super::read::{at, items, str_at};
-use super::{with_more, Computation};
-use crate::Value;
+use plinth_codec::table::{Cell, Column, Now};
+use plinth_codec::Value;
 
-pub const REFERENCE: Computation = Computation {
-    reads: &["spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"],
-    cell: |autoscaler, _| {
-        let [kind, name] =
-            ["spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"].map(|p| str_at(autoscaler, p));
-        format!("{kind}/{name}").into()
-    },
-};
+use crate::columns::with_more;
+use crate::path::{at, list, text};
+
+pub(crate) const COLUMNS: &[Column] = &[
+    Column::NAME,
+    Column::computed("Reference", &["spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"], reference_cell),
+    Column::computed("Targets", &["spec.metrics", "status.currentMetrics"], targets_cell),
+    Column::text("MinPods", "spec.minReplicas", "<unset>"),
+    Column::int("MaxPods", "spec.maxReplicas").declared("string"),
+    Column::int("Replicas", "status.currentReplicas").declared("string"),
+    Column::AGE,
+];
 
 /// How many metrics a cell shows.
 const SHOWN: usize = 2;
 
-pub const TARGETS: Computation = Computation {
-    reads: &["spec.metrics", "status.currentMetrics"],
-    cell: |autoscaler, _| {
-        let metrics = items(autoscaler, "spec.metrics");
-        if metrics.is_empty() {
-            return "<none>".into();
-        }
-        let statuses = items(autoscaler, "status.currentMetrics");
-        let shown: Vec<String> = metrics
-            .iter()
-            .take(SHOWN)
-            .enumerate()
-            .map(|(i, metric)| target(metric, statuses.get(i)))
-            .collect();
-        with_more(shown.iter().map(String::as_str), ", ", metrics.len(), SHOWN).into()
-    },
-};
+fn reference_cell(autoscaler: &Value, _: Now) -> Cell<'_> {
+    let [kind, name] = ["spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"].map(|p| text(autoscaler, p));
+    format!("{kind}/{name}").into()
+}
+
+fn targets_cell(autoscaler: &Value, _: Now) -> Cell<'_> {
+    let metrics = list(autoscaler, "spec.metrics");
+    if metrics.is_empty() {
+        return "<none>".into();
+    }
+    let statuses = list(autoscaler, "status.currentMetrics");
+    let shown: Vec<String> =
+        metrics.iter().take(SHOWN).enumerate().map(|(i, metric)| target(metric, statuses.get(i))).collect();
+    with_more(shown.iter().map(String::as_str), ", ", metrics.len(), SHOWN).into()
+}
 
 /// One metric as `current/target`, by the type of its source.
 fn target(metric: &Value, status: Option<&Value>) -> String {
-    let source = match str_at(metric, "type") {
+    let source = match text(metric, "type") {
         "External" => "external",
         "Pods" => "pods",
         "Object" => "object",
@@ -47,7 +48,7 @@ fn target(metric: &Value, status: Option<&Value>) -> String {
     let spec = metric.get(source).unwrap_or(&Value::Null);
     let current = status.and_then(|s| s.get(source));
     let named = match source {
-        "resource" | "containerResource" => format!("{}: ", str_at(spec, "name")),
+        "resource" | "containerResource" => format!("{}: ", text(spec, "name")),
         _ => String::new(),
     };
     // Go's print of a nil quantity.

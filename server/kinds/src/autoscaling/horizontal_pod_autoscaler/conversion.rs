@@ -4,7 +4,12 @@
 
 use plinth_codec::{json, tree, Map, Value};
 
-use plinth_kinds::default_metric;
+use super::default_metric;
+use crate::strategy::Conversion;
+
+/// autoscaling/v1 of the stored v2.
+pub(super) const TO_V1: Conversion =
+    Conversion { version: "v1", stored: ("autoscaling", "v2"), to_served: to_v1, to_stored: to_v2 };
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
@@ -220,7 +225,7 @@ fn metric_of(form: &Value, is_spec: bool) -> Value {
     Value::Object(metric)
 }
 
-pub(super) fn to_v1(hpa: &mut Value) {
+fn to_v1(hpa: &mut Value) {
     for annotation in ANNOTATIONS {
         take(hpa, &["metadata", "annotations", annotation]);
     }
@@ -267,7 +272,7 @@ pub(super) fn to_v1(hpa: &mut Value) {
     }
 }
 
-pub(super) fn to_v2(hpa: &mut Value) {
+fn to_v2(hpa: &mut Value) {
     let [metrics, current, conditions, behavior] =
         ANNOTATIONS.map(|annotation| take_annotation(hpa, annotation));
     let mut metrics: Vec<Value> = list(metrics).iter().map(|form| metric_of(form, true)).collect();

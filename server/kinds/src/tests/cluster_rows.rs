@@ -1,6 +1,6 @@
 //! Rows of kinds other than workloads: network, nodes, storage, access, server configuration, devices.
 
-use super::rows::check;
+use super::columns::check;
 
 #[test]
 fn network_kinds() {

@@ -1,22 +1,102 @@
 //! One row per kind and case: the object, and the cells that upstream shows for it.
 
-use super::*;
+use std::time::{Duration, SystemTime};
 
-/// The cells as a JSON list without its brackets, from the bytes and from the whole tree, which must agree.
+use plinth_codec::negotiate::MetaVersion;
+use plinth_codec::table::{Definition, ListMeta, Now, RowObject, Writer};
+
+use super::parse;
+use crate::autoscaling::scale;
+
+/// 2026-01-02T00:00:00Z
+fn now() -> Now {
+    Now::from(SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_312_000))
+}
+
+/// The cells of a row with a space between them, without the brackets of the list.
 fn row(definition: &Definition, object: &str) -> String {
-    let cells = |tree: &Value| {
-        let mut out = Vec::new();
-        for (i, cell) in definition.cells(tree, now()).enumerate() {
-            if i > 0 {
-                out.extend_from_slice(b", ");
-            }
-            json::cell(&cell, &mut out);
-        }
-        String::from_utf8(out).unwrap()
-    };
-    let projected = cells(&definition.paths().read(object.as_bytes()).unwrap());
-    assert_eq!(projected, cells(&parse(object)), "read in part and as a whole: {object}");
-    projected
+    let mut projected = Vec::new();
+    let mut table = Writer::new(definition, MetaVersion::V1, now());
+    table.row(object.as_bytes(), "", RowObject::None, &mut projected).unwrap();
+    let mut whole = Vec::new();
+    let mut table = Writer::new(definition, MetaVersion::V1, now());
+    table.row_of(&parse(object), "", RowObject::None, &mut whole);
+    assert_eq!(projected, whole, "read in part and as a whole: {object}");
+    let row: serde_json::Value = serde_json::from_slice(&projected).unwrap();
+    let cells: Vec<String> = row["cells"].as_array().unwrap().iter().map(ToString::to_string).collect();
+    cells.join(", ")
+}
+
+fn definition(group: &str, resource: &str) -> Definition {
+    crate::of(group, resource).table()
+}
+
+/// Group and plural of each line of `columns.txt`, and what follows.
+fn lines() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    include_str!("columns.txt").lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let (resource, columns) = line.split_once(" | ").unwrap();
+        let (group, resource) = resource.split_once(' ').unwrap();
+        (group.trim_matches('-'), resource, columns)
+    })
+}
+
+#[test]
+fn columns_are_those_of_a_running_server() {
+    let mut seen = 0;
+    for (group, resource, expected) in lines() {
+        let columns: Vec<String> = definition(group, resource)
+            .columns()
+            .iter()
+            .map(|c| {
+                let format = if c.format.is_empty() { String::new() } else { format!("/{}", c.format) };
+                format!("{}:{}{format}{}", c.name, c.kind, if c.priority == 0 { "" } else { "*" })
+            })
+            .collect();
+        assert_eq!(columns.join("; "), expected, "{group} {resource}");
+        seen += 1;
+    }
+    assert!(seen > 55, "{seen}");
+}
+
+#[test]
+fn a_table_of_two_pods() {
+    let pods = definition("", "pods");
+    let mut out = Vec::new();
+    let mut table = Writer::new(&pods, MetaVersion::V1Beta1, now());
+    let list = ListMeta { resource_version: "7", continue_token: "t\"k", remaining_item_count: Some(3) };
+    table.begin(&list, true, &mut out);
+    let metadata = br#"{"name":"a"}"#;
+    let body = br#"{"metadata":{"name":"a"},"status":{"phase":"Failed"}}"#;
+    table.row(body, "5", RowObject::Metadata(metadata), &mut out).unwrap();
+    let whole: [&[u8]; 2] = [b"{\"kind\":\"Pod\",", b"\"apiVersion\":\"v1\"}"];
+    table.row(br#"{"metadata":{"name":"b\n"}}"#, "6", RowObject::Object(&whole), &mut out).unwrap();
+    table.end(&mut out);
+
+    let text = String::from_utf8(out).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["apiVersion"], "meta.k8s.io/v1beta1");
+    assert_eq!(
+        json["metadata"],
+        serde_json::json!({ "resourceVersion": "7", "continue": "t\"k", "remainingItemCount": 3 })
+    );
+    assert_eq!(
+        json["columnDefinitions"][5],
+        serde_json::json!({ "name": "IP", "type": "string", "format": "", "description": "", "priority": 1 })
+    );
+    let first = serde_json::json!({
+        "cells": ["a", "0/0", "Failed", "0", "<unknown>", "<none>", "<none>", "<none>", "<none>"],
+        "conditions": [{
+            "type": "Completed", "status": "True", "reason": "Failed", "message": "The pod failed."
+        }],
+        "object": {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1beta1",
+            "metadata": { "resourceVersion": "5", "name": "a" },
+        },
+    });
+    assert_eq!(json["rows"][0], first);
+    assert_eq!(json["rows"][1]["cells"][0], "b\n");
+    assert_eq!(json["rows"][1]["object"], serde_json::json!({ "kind": "Pod", "apiVersion": "v1" }));
 }
 
 /// Rows of a resource: objects without the name (`n`) and creation time (a day ago), which are added.
@@ -27,7 +107,7 @@ pub(super) fn check(group: &str, resource: &str, cases: &[(&str, &str)]) {
             Some(rest) => format!(r#"{{"metadata":{{{metadata},{rest}"#),
             None => format!(r#"{{"metadata":{{{metadata}}},{}"#, &object[1..]).replace(",}", "}"),
         };
-        assert_eq!(row(definition(group, resource), &object), *expected, "{resource} {object}");
+        assert_eq!(row(&definition(group, resource), &object), *expected, "{resource} {object}");
     }
 }
 
@@ -40,10 +120,8 @@ fn with_template(object: &str) -> String {
 
 #[test]
 fn absent_fields_give_cells_too() {
-    for line in include_str!("columns.txt").lines().filter(|l| !l.starts_with('#')) {
-        let (resource, _) = line.split_once(" | ").unwrap();
-        let (group, resource) = resource.split_once(' ').unwrap();
-        let definition = definition(group.trim_matches('-'), resource);
+    for (group, resource, _) in lines() {
+        let definition = definition(group, resource);
         for object in [
             "{}",
             r#"{"metadata":null,"spec":null,"status":null,"data":null,"subsets":null,"endpoints":null}"#,
@@ -51,7 +129,7 @@ fn absent_fields_give_cells_too() {
             r#"{"spec":{"template":5,"metrics":[5,{"type":"Resource"}],"rules":[null]},"status":{"conditions":[1],
                 "containerStatuses":[{"state":[]}],"initContainerStatuses":[null],"hard":{"cpu":5}}}"#,
         ] {
-            let cells = row(definition, object);
+            let cells = row(&definition, object);
             let cells: Vec<serde_json::Value> = serde_json::from_str(&format!("[{cells}]")).unwrap();
             assert_eq!(cells.len(), definition.columns().len(), "{resource}");
         }
@@ -166,7 +244,7 @@ fn pods() {
         ),
     ];
     for (object, expected) in cases {
-        let cells = row(definition("", "pods"), &object);
+        let cells = row(&definition("", "pods"), &object);
         let cells: Vec<serde_json::Value> = serde_json::from_str(&format!("[{cells}]")).unwrap();
         let cells: Vec<_> = cells[1..4].iter().map(|c| c.as_str().unwrap()).collect();
         assert_eq!(cells.join("|"), expected, "{object}");
@@ -179,9 +257,6 @@ fn pods() {
             r#""n", "0/1", "Running", "0", "24h", "10.0.0.1", "node", "nn", "1/2""#,
         )],
     );
-    let completed = |phase: &str| compute::pod::completed(&tree!({ "status": tree!({ "phase": phase }) }));
-    assert_eq!(completed("Succeeded").unwrap().message, "The pod has completed successfully.");
-    assert_eq!(completed("Running"), None);
 }
 
 #[test]
@@ -306,7 +381,7 @@ fn workloads() {
         ],
     );
     assert_eq!(
-        row(scale(), r#"{"metadata":{"name":"n"},"spec":{"replicas":2},"status":{"replicas":1}}"#),
+        row(&scale::TABLE, r#"{"metadata":{"name":"n"},"spec":{"replicas":2},"status":{"replicas":1}}"#),
         r#""n", 2, 1, "<unknown>""#
     );
 }
@@ -317,7 +392,7 @@ fn autoscalers() {
         let object = format!(
             r#"{{"spec":{{"scaleTargetRef":{{"kind":"Deployment","name":"d"}},"minReplicas":1,"maxReplicas":9,"metrics":[{metrics}]}},"status":{{"currentReplicas":3,"currentMetrics":[{current}]}}}}"#
         );
-        let cells = row(definition("autoscaling", "horizontalpodautoscalers"), &object);
+        let cells = row(&definition("autoscaling", "horizontalpodautoscalers"), &object);
         let start = r#""", "Deployment/d", ""#;
         let end = r#"", "1", 9, 3, "<unknown>""#;
         cells
