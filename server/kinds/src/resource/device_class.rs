@@ -1,18 +1,10 @@
 //! DeviceClass (`resource.k8s.io`).
 
-use crate::checks::Check::{self, By};
-use crate::path::list;
-use crate::resource::device::{opaque_config, selectors};
+use crate::checks::Check::{self, By, Each};
+use crate::resource::device::{opaque_config, SELECTOR};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy =
     Strategy { generation: Generation::Changes, returns_deleted_object: true, checks: CHECKS, ..BASE };
 
-const CHECKS: &[Check] = &[
-    By(|class, _, errors| selectors(class, "spec.selectors", format_args!("spec.selectors"), errors)),
-    By(|class, _, errors| {
-        for (i, config) in list(class, "spec.config").iter().enumerate() {
-            opaque_config(config, format_args!("spec.config[{i}]"), errors);
-        }
-    }),
-];
+const CHECKS: &[Check] = &[Each("spec.selectors", SELECTOR), Each("spec.config", &[By(opaque_config)])];
