@@ -4,6 +4,7 @@ mod defaults;
 mod large;
 mod policies;
 mod rbac;
+mod recording;
 mod rules;
 mod statuses;
 mod updates;
