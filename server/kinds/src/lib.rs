@@ -11,6 +11,7 @@
 //! |---|---|
 //! | the strategy itself | `strategy` |
 //! | rows of defaults, of checks; lists of warnings; columns | `defaults`, `checks`, `warnings`, `columns` |
+//! | the part of an object that a check reads and reports errors of | `checks::part` |
 //! | pod templates: containers, volumes, affinity, security contexts | `pod_template` |
 //! | claims on volumes, `status.loadBalancer` | `volume_claim`, `load_balancer_status` |
 //!
@@ -60,7 +61,7 @@ pub use admissionregistration::environment::environment as policy_environment;
 pub use apiextensions::custom_resource_definition;
 pub use autoscaling::scale;
 pub use certificates::certificate_signing_request;
-pub use checks::{quantities, Check};
+pub use checks::quantities;
 pub use core::pod::qos::quality_of_service;
 pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};

@@ -10,7 +10,7 @@ use plinth_codec::selector::Selectable;
 use plinth_codec::table::{self, Column, RowConditionSource};
 use plinth_codec::Value;
 
-use crate::checks::{self, immutable, Check};
+use crate::checks::{immutable, Check, ErrorList, Part};
 use crate::defaults::{self, DefaultRule};
 
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
@@ -94,24 +94,24 @@ pub struct Strategy {
     /// Resets fields that a client may not change; `new` and `old` are in the storage version.
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
     /// Checks of every object.
-    pub checks: &'static [Check],
+    pub(crate) checks: &'static [Check],
     /// Whether an update leaves everything unchanged that the checks read, so that they can be skipped. By
     /// default they always run.
     pub is_unchanged_since_validation: fn(new: &Value, old: &Value) -> bool,
     /// Checks of new objects only: stored objects may violate them.
-    pub create_checks: &'static [Check],
+    pub(crate) create_checks: &'static [Check],
     /// Fields that may not change.
     pub immutable: &'static [&'static str],
     /// Errors of every object that no row of `checks` can express.
-    pub validate: fn(&Value) -> Vec<Cause>,
+    pub(crate) validate: fn(&Part<'_>),
     /// Errors of new objects only: stored objects may have them.
-    pub validate_create: fn(&Value) -> Vec<Cause>,
+    pub(crate) validate_create: fn(&Part<'_>),
     /// Warnings for clients that write such an object.
     pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
     /// Warnings for clients that write such a status.
     pub status_warnings: fn(&Value) -> Vec<String>,
     /// Errors of an update.
-    pub validate_update: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    pub(crate) validate_update: fn(new: &Part<'_>, old: &Value),
     /// Strategies of subresources that write a part of the object.
     pub subresources: &'static [Subresource],
     /// Metadata that a write of the status leaves unchanged.
@@ -121,13 +121,13 @@ pub struct Strategy {
     /// Warning for every client of the resource.
     pub deprecation_warning: Option<&'static str>,
     /// Checks of the status when it is written through its subresource.
-    pub status_checks: &'static [Check],
+    pub(crate) status_checks: &'static [Check],
     /// Errors of an update of the status.
-    pub validate_status: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    pub(crate) validate_status: fn(new: &Part<'_>, old: &Value),
     /// Restores the parts of the status that a write of the status may not change or may omit.
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Errors of an update that depend on the subresource; `subresource` is empty for the object itself.
-    pub subresource_errors: fn(subresource: &str, new: &Value, old: &Value) -> Vec<Cause>,
+    pub(crate) validate_subresource: fn(subresource: &str, new: &Part<'_>, old: &Value),
     /// Whether objects are deleted after `--event-ttl`.
     pub expires: bool,
     /// The group that errors report, where upstream reports another one.
@@ -184,19 +184,19 @@ pub const BASE: Strategy = Strategy {
     is_unchanged_since_validation: |_, _| false,
     create_checks: &[],
     immutable: &[],
-    validate: |_| Vec::new(),
-    validate_create: |_| Vec::new(),
+    validate: |_| {},
+    validate_create: |_| {},
     warnings: |_, _| Vec::new(),
     status_warnings: |_| Vec::new(),
-    validate_update: |_, _| Vec::new(),
+    validate_update: |_, _| {},
     subresources: &[],
     status_keeps: &[],
     refuse_delete: |_| None,
     deprecation_warning: None,
     status_checks: &[],
-    validate_status: |_, _| Vec::new(),
+    validate_status: |_, _| {},
     prepare_status: |_, _| {},
-    subresource_errors: |_, _, _| Vec::new(),
+    validate_subresource: |_, _, _| {},
     expires: false,
     error_group: None,
     storage_name: None,
@@ -220,11 +220,12 @@ pub static CUSTOM: Strategy = Strategy {
 impl Strategy {
     /// Errors of an object.
     pub fn errors(&self, object: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        checks::validate(self.checks, object, format_args!(""), &mut errors);
-        errors.extend((self.validate)(object));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
+        reported(ErrorList::of(object, |object| self.validate_object(object)))
+    }
+
+    fn validate_object(&self, object: &Part<'_>) {
+        object.check(self.checks);
+        (self.validate)(object);
     }
 
     /// Errors of an updated object; empty where nothing changed that its checks read.
@@ -237,11 +238,11 @@ impl Strategy {
 
     /// Errors of a new object.
     pub fn create_errors(&self, object: &Value) -> Vec<Cause> {
-        let mut errors = self.errors(object);
-        checks::validate(self.create_checks, object, format_args!(""), &mut errors);
-        errors.extend((self.validate_create)(object));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
+        reported(ErrorList::of(object, |object| {
+            self.validate_object(object);
+            object.check(self.create_checks);
+            (self.validate_create)(object);
+        }))
     }
 
     /// The strategy of one of the kind's own subresources.
@@ -251,19 +252,23 @@ impl Strategy {
 
     /// Errors of an update.
     pub fn update_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        immutable::immutable(self.immutable, new, old, &mut errors);
-        errors.extend((self.validate_update)(new, old));
-        errors
+        ErrorList::of(new, |new| {
+            immutable::immutable(self.immutable, new, old);
+            (self.validate_update)(new, old);
+        })
     }
 
     /// Errors of an update of the status.
     pub fn status_errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
-        let mut errors = Vec::new();
-        checks::validate(self.status_checks, new, format_args!(""), &mut errors);
-        errors.extend((self.validate_status)(new, old));
-        errors.truncate(plinth_api::field::MOST_ERRORS);
-        errors
+        reported(ErrorList::of(new, |new| {
+            new.check(self.status_checks);
+            (self.validate_status)(new, old);
+        }))
+    }
+
+    /// Errors of an update that depend on the subresource, which is empty for the object itself.
+    pub fn subresource_errors(&self, subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
+        ErrorList::of(new, |new| (self.validate_subresource)(subresource, new, old))
     }
 
     /// The definition of its Tables.
@@ -308,8 +313,21 @@ pub struct Subresource {
     pub name: &'static str,
     /// Puts back everything but the part that it is for.
     pub prepare: fn(new: &mut Value, old: &Value),
-    /// What is wrong with the change.
-    pub validate: fn(new: &Value, old: &Value) -> Vec<Cause>,
+    /// Validates the change.
+    pub(crate) validate: fn(new: &Part<'_>, old: &Value),
+}
+
+impl Subresource {
+    /// Errors of a change through the subresource.
+    pub fn errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        ErrorList::of(new, |new| (self.validate)(new, old))
+    }
+}
+
+/// The errors that are reported of one object.
+fn reported(mut errors: Vec<Cause>) -> Vec<Cause> {
+    errors.truncate(plinth_api::field::MOST_ERRORS);
+    errors
 }
 
 /// What the metadata of an object keeps through writes of its status.

@@ -1,15 +1,13 @@
 //! The spec of a claim on a volume: of PersistentVolumeClaims, ephemeral volumes and StatefulSets.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_api::field;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, Enum, Required, Selector, Text};
-use crate::checks::{check_text, validate};
+use crate::checks::Check::{self, By, Enum, In, Required, Selector, Text};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::Str;
-use crate::path::{at, list, text};
 use crate::warnings::{warn_fractional_bytes, Warnings};
 
 /// Defaults of a claim's spec.
@@ -18,80 +16,69 @@ pub(crate) const CLAIM_SPEC_DEFAULTS: &[DefaultRule] = &[Field("volumeMode", Str
 /// Valid access modes.
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
-const SPEC_CHECKS: &[Check] = &[
+/// Checks of the spec of a claim.
+pub(crate) const SPEC_CHECKS: &[Check] = &[
     Required("accessModes", "at least 1 access mode is required"),
     Selector("selector"),
     By(access_modes),
     By(storage_request),
     Text("storageClassName", names::dns1123_subdomain_errors),
     Enum("volumeMode", &["Block", "Filesystem"]),
-    By(|claim, path, errors| data_source(claim, "dataSource", path, errors)),
-    By(|claim, path, errors| data_source(claim, "dataSourceRef", path, errors)),
+    In("dataSource", DATA_SOURCE),
+    In("dataSourceRef", DATA_SOURCE),
+    In("dataSourceRef", &[Text("namespace", names::dns1123_label_errors)]),
     By(sources_agree),
     Text("volumeAttributesClassName", names::dns1123_subdomain_errors),
 ];
 
-/// Validates the spec of a claim; `path` ends in a dot.
-pub(crate) fn validate_spec(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    validate(SPEC_CHECKS, claim, path, errors);
-}
+const DATA_SOURCE: &[Check] = &[
+    Required("name", ""),
+    Required("kind", ""),
+    Text("apiGroup", names::dns1123_subdomain_errors),
+    By(|source| {
+        let kind = source.text("kind");
+        if source.text("apiGroup").is_empty() && kind != "PersistentVolumeClaim" {
+            let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+            source.invalid("", kind, why);
+        }
+    }),
+];
 
 /// Validates the access modes of a claim or a volume.
-pub(crate) fn access_modes(object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let path = format_args!("{path}accessModes");
-    let modes: Vec<&str> = list(object, "accessModes").iter().filter_map(Value::as_str).collect();
+pub(crate) fn access_modes(object: &Part<'_>) {
+    let modes: Vec<&str> = object.list("accessModes").iter().filter_map(Value::as_str).collect();
     for mode in modes.iter().filter(|mode| !ACCESS_MODES.contains(mode)) {
-        errors.push(field::not_supported(path, *mode, ACCESS_MODES));
+        object.not_supported("accessModes", *mode, ACCESS_MODES);
     }
     let others = modes.iter().any(|mode| *mode != "ReadWriteOncePod" && ACCESS_MODES.contains(mode));
     if others && modes.contains(&"ReadWriteOncePod") {
-        errors.push(field::forbidden(path, "may not use ReadWriteOncePod with other access modes"));
+        object.forbidden("accessModes", "may not use ReadWriteOncePod with other access modes");
     }
 }
 
 /// Upstream reports the path of its internal version.
-fn storage_request(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let here = format_args!("{path}resources[storage]");
-    match at(claim, "resources.requests.storage").and_then(Value::as_str) {
-        None => errors.push(field::required(here, "")),
+fn storage_request(claim: &Part<'_>) {
+    match claim.set_text("resources.requests.storage") {
+        None => claim.required("resources[storage]", ""),
         Some(shown) if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) => {
-            errors.push(field::invalid(here, shown, "must be greater than zero"));
+            claim.invalid("resources[storage]", shown, "must be greater than zero");
         }
         Some(_) => {}
     }
 }
 
-fn data_source(claim: &Value, key: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(source) = at(claim, key) else { return };
-    let here = format_args!("{path}{key}");
-    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
-    validate(&[Required("name", ""), Required("kind", "")], source, format_args!("{here}."), errors);
-    if group.is_empty() {
-        if kind != "PersistentVolumeClaim" {
-            let why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
-            errors.push(field::invalid(here, kind, why));
-        }
-    } else {
-        check_text(format_args!("{here}.apiGroup"), group, names::dns1123_subdomain_errors, errors);
-    }
-    let namespace = text(source, "namespace");
-    if key == "dataSourceRef" && !namespace.is_empty() {
-        check_text(format_args!("{here}.namespace"), namespace, names::dns1123_label_errors, errors);
-    }
-}
-
-fn sources_agree(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (Some(source), Some(reference)) = (at(claim, "dataSource"), at(claim, "dataSourceRef")) else {
+fn sources_agree(claim: &Part<'_>) {
+    let (Some(source), Some(reference)) = (claim.get("dataSource"), claim.get("dataSourceRef")) else {
         return;
     };
-    let same = |key: &str| text(source, key) == text(reference, key);
-    let why = match text(reference, "namespace").is_empty() {
+    let same = |key: &str| source.text(key) == reference.text(key);
+    let why = match reference.text("namespace").is_empty() {
         false => "may not be specified when dataSourceRef.namespace is specified",
         true if same("apiGroup") && same("kind") && same("name") => return,
         true => "must match dataSourceRef",
     };
     // Upstream reports the path in place of the value.
-    errors.push(field::invalid_shown(ParentPath(path), &format!("\"{path}dataSource\""), why));
+    claim.push(field::invalid_shown(claim.path(""), &format!("\"{}\"", source.path("")), why));
 }
 
 pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";

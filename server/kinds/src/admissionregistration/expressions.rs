@@ -4,80 +4,66 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_cel::{Environment, Output};
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
-use crate::checks::check_text;
-use crate::path::{at, list, text};
+use crate::checks::Part;
+use crate::path::at;
 
 /// Maximum number of match conditions.
 const MAX_CONDITIONS: usize = 64;
 
-/// Compiles an expression and appends its error, if any.
-pub(crate) fn expression_error(
-    environment: &Environment,
-    path: String,
+/// Compiles the expression of a field and reports its error, if any.
+pub(crate) fn compile(
+    part: &Part<'_>,
+    key: &str,
     source: &str,
+    environment: &Environment,
     outputs: &[Output],
-    errors: &mut Vec<Cause>,
 ) {
     if let Err(why) = environment.compile(source, outputs) {
-        errors.push(field::invalid(path, source, &why));
+        part.invalid(key, source, &why);
     }
 }
 
-/// Errors of the match conditions of a webhook or of the spec of a policy; `path` ends in a dot.
-pub(crate) fn match_conditions(owner: &Value, path: FieldPath<'_>, params: bool, errors: &mut Vec<Cause>) {
-    let path = format_args!("{path}matchConditions");
-    let conditions = list(owner, "matchConditions");
-    if conditions.len() > MAX_CONDITIONS {
-        errors.push(field::too_many(path, conditions.len(), MAX_CONDITIONS));
-    }
+/// Validates the match conditions of a webhook or of the spec of a policy.
+pub(crate) fn match_conditions(owner: &Part<'_>, params: bool) {
+    owner.at_most_items("matchConditions", MAX_CONDITIONS);
     let mut seen = HashSet::new();
-    for (i, condition) in conditions.iter().enumerate() {
-        let path = format_args!("{path}[{i}]");
-        match text(condition, "expression").trim() {
-            "" => errors.push(field::required(format_args!("{path}.expression"), "")),
+    for condition in owner.each("matchConditions") {
+        match condition.text("expression").trim() {
+            "" => condition.required("expression", ""),
             source => {
-                let environment = environment(params, true);
-                expression_error(environment, format!("{path}.expression"), source, &[Output::Bool], errors);
+                compile(&condition, "expression", source, environment(params, true), &[Output::Bool]);
             }
         }
-        let path = format_args!("{path}.name");
-        let name = text(condition, "name");
-        if name.is_empty() {
-            errors.push(field::required(path, ""));
-            continue;
-        }
-        check_text(path, name, names::qualified_name_errors, errors);
-        if !seen.insert(name) {
-            errors.push(field::duplicate(path, name));
+        let name = condition.text("name");
+        condition.required_text("name", "", names::qualified_name_errors);
+        if !name.is_empty() && !seen.insert(name) {
+            condition.duplicate("name", name);
         }
     }
 }
 
 /// Whether the match conditions changed, or the parameters that they refer to.
-pub(crate) fn conditions_changed(new: &Value, old: &Value) -> bool {
-    ["spec.paramKind", "spec.matchConditions"].iter().any(|path| at(new, path) != at(old, path))
+pub(crate) fn conditions_changed(new: &Part<'_>, old: &Value) -> bool {
+    ["spec.paramKind", "spec.matchConditions"].iter().any(|path| new.at(path) != at(old, path))
 }
 
 /// Adds the variables that a policy defines to the environment.
-pub(crate) fn variables(spec: &Value, mut environment: Environment, errors: &mut Vec<Cause>) -> Environment {
-    for (i, variable) in list(spec, "variables").iter().enumerate() {
-        let path = format_args!("spec.variables[{i}]");
-        let (name, source) = (text(variable, "name"), text(variable, "expression"));
+pub(crate) fn variables(spec: &Part<'_>, mut environment: Environment) -> Environment {
+    for variable in spec.each("variables") {
+        let (name, source) = (variable.text("name"), variable.text("expression"));
         if name.trim().is_empty() {
-            errors.push(field::required(format_args!("{path}.name"), "name is not specified"));
+            variable.required("name", "name is not specified");
         } else if !plinth_cel::is_identifier(name) {
-            errors.push(field::invalid(format_args!("{path}.name"), name, "must be a valid CEL identifier"));
+            variable.invalid("name", name, "must be a valid CEL identifier");
         }
         if source.trim().is_empty() {
-            errors.push(field::required(format_args!("{path}.expression"), "expression is not specified"));
+            variable.required("expression", "expression is not specified");
         } else if let Err(why) = environment.compose(name, source) {
-            errors.push(field::invalid(format_args!("{path}.expression"), source, &why));
+            variable.invalid("expression", source, &why);
         }
     }
     environment

@@ -3,15 +3,12 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
-use plinth_codec::{names, Value};
+use plinth_codec::names;
 
-use crate::checks::check_text;
-use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, Selector};
+use crate::checks::Check::{self, AnyText, By, Each, MustBe, OneOf, Required, RequiredOneOf, Selector};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Str};
-use crate::path::{at, list};
 
 pub(crate) const RULE_DEFAULTS: &[DefaultRule] = &[Field("scope", Str("*"))];
 
@@ -41,103 +38,72 @@ pub(crate) const MATCH_RESOURCES: &[Check] = &[
 
 const NAMED_RULE: &[Check] = &[
     By(resource_names),
-    By(operations),
-    By(groups_and_versions),
+    By(|rule| with_wildcard(rule, "operations", "operations")),
+    Each("operations", &[MustBe("", &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])]),
+    By(|rule| with_wildcard(rule, "apiGroups", "API groups")),
+    By(|rule| with_wildcard(rule, "apiVersions", "API versions")),
+    Each("apiVersions", &[Required("", "")]),
     By(resources),
     OneOf("scope", &["*", "Cluster", "Namespaced"]),
 ];
 
-pub(crate) fn present_texts<'v>(owner: &'v Value, key: &str) -> Vec<&'v str> {
-    list(owner, key).iter().filter_map(Value::as_str).collect()
-}
-
-fn resource_names(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn resource_names(rule: &Part<'_>) {
     let mut seen = HashSet::new();
-    for (i, name) in present_texts(rule, "resourceNames").into_iter().enumerate() {
-        let path = format_args!("{path}resourceNames[{i}]");
-        check_text(path, name, names::path_segment_errors, errors);
-        if !seen.insert(name) {
-            errors.push(field::duplicate(path, name));
+    for name in rule.each("resourceNames") {
+        name.check(&[AnyText("", names::path_segment_errors)]);
+        if !seen.insert(name.text("")) {
+            name.duplicate("", name.text(""));
         }
     }
 }
 
 /// Validates a list: not empty, and `*` only as the single element.
-fn with_wildcard(rule: &Value, path: FieldPath<'_>, key: &str, what: &str, errors: &mut Vec<Cause>) {
-    let given = present_texts(rule, key);
+pub(crate) fn with_wildcard(rule: &Part<'_>, key: &str, what: &str) {
+    let given = rule.texts(key);
     if given.is_empty() {
-        errors.push(field::required(format_args!("{path}{key}"), ""));
+        rule.required(key, "");
     }
     if given.len() > 1 && given.contains(&"*") {
-        let why = format!("if '*' is present, must not specify other {what}");
-        errors.push(field::invalid(
-            format_args!("{path}{key}"),
-            at(rule, key).cloned().unwrap_or_default(),
-            &why,
-        ));
-    }
-}
-
-fn operations(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const SUPPORTED: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-    with_wildcard(rule, path, "operations", "operations", errors);
-    for (i, operation) in present_texts(rule, "operations").into_iter().enumerate() {
-        if !SUPPORTED.contains(&operation) {
-            errors.push(field::not_supported(format_args!("{path}operations[{i}]"), operation, &SUPPORTED));
-        }
+        rule.invalid(key, rule.shown(key), &format!("if '*' is present, must not specify other {what}"));
     }
 }
 
 /// Mutating policies cannot match `DELETE`, which has no object to change.
-pub(crate) fn operations_with_an_object(constraints: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const SUPPORTED: [&str; 4] = ["*", "CONNECT", "CREATE", "UPDATE"];
-    for rule in list(constraints, "resourceRules") {
-        for operation in present_texts(rule, "operations") {
-            if !SUPPORTED.contains(&operation) {
-                let path = format_args!("{path}resourceRules.operations");
-                errors.push(field::not_supported(path, operation, &SUPPORTED));
-            }
-        }
-    }
-}
-
-fn groups_and_versions(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    with_wildcard(rule, path, "apiGroups", "API groups", errors);
-    with_wildcard(rule, path, "apiVersions", "API versions", errors);
-    for (i, version) in present_texts(rule, "apiVersions").into_iter().enumerate() {
-        if version.is_empty() {
-            errors.push(field::required(format_args!("{path}apiVersions[{i}]"), ""));
+pub(crate) fn operations_with_an_object(constraints: &Part<'_>) {
+    for rule in constraints.each("resourceRules") {
+        let rule = rule.without_index();
+        for operation in rule.each("operations") {
+            operation.without_index().one_of("", &["*", "CONNECT", "CREATE", "UPDATE"]);
         }
     }
 }
 
 /// Validates resources: `pods`, `pods/log`, `pods/*`, `*/scale`, `*`, `*/*`; none may be covered by another
 /// one.
-fn resources(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let given = present_texts(rule, "resources");
-    let path = format_args!("{path}resources");
-    if given.is_empty() {
-        errors.push(field::required(path, ""));
-    }
+fn resources(rule: &Part<'_>) {
+    rule.check(&[Required("resources", "")]);
+    let given = rule.texts("resources");
     let (mut all_of, mut of_all) = (HashSet::new(), HashSet::new());
     let mut plain = false;
-    for (i, pattern) in given.iter().enumerate() {
-        let path = format_args!("{path}[{i}]");
+    for part in rule.each("resources") {
+        let pattern = part.text("");
         if pattern.is_empty() {
-            errors.push(field::required(path, ""));
+            part.required("", "");
             continue;
         }
         let Some((resource, subresource)) = pattern.split_once('/') else {
-            plain = *pattern != "*";
+            plain = pattern != "*";
             continue;
         };
         if all_of.contains(resource) {
-            let why = format!("if '{resource}/*' is present, must not specify {pattern}");
-            errors.push(field::invalid(path, *pattern, &why));
+            part.invalid("", pattern, &format!("if '{resource}/*' is present, must not specify {pattern}"));
         }
         if of_all.contains(subresource) {
-            let why = format!("if '*/{subresource}' is present, must not specify {pattern}");
-            errors.push(field::invalid(path, *pattern, &why));
+            part.invalid(
+                "",
+                pattern,
+                &format!("if '*/{subresource}' is present, must not specify {pattern}"),
+            );
         }
         if subresource == "*" {
             all_of.insert(resource);
@@ -146,10 +112,7 @@ fn resources(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
             of_all.insert(subresource);
         }
     }
-    let mut all = |why: &str| {
-        let shown = at(rule, "resources").cloned().unwrap_or_default();
-        errors.push(field::invalid(path, shown, why));
-    };
+    let all = |why: &str| rule.invalid("resources", rule.shown("resources"), why);
     if given.len() > 1 && given.contains(&"*/*") {
         all("if '*/*' is present, must not specify other resources");
     }

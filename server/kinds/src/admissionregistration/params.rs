@@ -1,21 +1,19 @@
 //! `paramKind` of admission policies and `paramRef` of their bindings.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::table::{join, pairs, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{RequiredOneOf, Selector};
-use crate::checks::{check_text, validate};
+use crate::checks::Check::{RequiredOneOf, Selector, Text};
+use crate::checks::Part;
 use crate::columns::or;
 use crate::path::{at, list, text};
 
-pub(crate) fn param_kind(kind: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (version_path, given) = (format!("{path}apiVersion"), text(kind, "apiVersion"));
+pub(crate) fn param_kind(reference: &Part<'_>) {
+    let given = reference.text("apiVersion");
     let (group, version) = given.rsplit_once('/').unwrap_or(("", given));
-    let mut invalid = |value: &str, why: &str| errors.push(field::invalid(version_path.as_str(), value, why));
+    let invalid = |value: &str, why: &str| reference.invalid("apiVersion", value, why);
     if given.is_empty() {
-        errors.push(field::required(version_path.as_str(), ""));
+        reference.required("apiVersion", "");
     } else if group.contains('/') {
         invalid(given, &format!("unexpected GroupVersion string: {given}"));
     } else {
@@ -30,36 +28,31 @@ pub(crate) fn param_kind(kind: &Value, path: FieldPath<'_>, errors: &mut Vec<Cau
             invalid(version, &bad.join(","));
         }
     }
-    let kind = text(kind, "kind");
+    let kind = reference.text("kind");
     let bad = names::dns1035_label_errors(&kind.to_lowercase());
     if kind.is_empty() {
-        errors.push(field::required(format_args!("{path}kind"), ""));
+        reference.required("kind", "");
     } else if !bad.is_empty() {
         let why = format!("may have mixed case, but should otherwise match: {}", bad.join(","));
-        errors.push(field::invalid(format_args!("{path}kind"), kind, &why));
+        reference.invalid("kind", kind, &why);
     }
 }
 
-pub(crate) fn param_ref(reference: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn param_ref(reference: &Part<'_>) {
     const EXCLUSIVE: &str = "name and selector are mutually exclusive";
-    let (name, selector) = (text(reference, "name"), at(reference, "selector"));
-    if !name.is_empty() {
-        check_text(format_args!("{path}name"), name, names::path_segment_errors, errors);
-        if selector.is_some() {
-            errors.push(field::forbidden(format_args!("{path}name"), EXCLUSIVE));
-        }
+    let (has_name, has_selector) = (!reference.text("name").is_empty(), reference.has("selector"));
+    reference.check(&[Text("name", names::path_segment_errors)]);
+    if has_name && has_selector {
+        reference.forbidden("name", EXCLUSIVE);
     }
-    if selector.is_some() {
-        validate(&[Selector("selector")], reference, path, errors);
-        if !name.is_empty() {
-            errors.push(field::forbidden(format_args!("{path}selector"), EXCLUSIVE));
-        }
+    reference.check(&[Selector("selector")]);
+    if has_name && has_selector {
+        reference.forbidden("selector", EXCLUSIVE);
     }
-    if name.is_empty() && selector.is_none() {
-        let path = ParentPath(path);
-        errors.push(field::required(path, "one of name or selector must be specified"));
+    if !has_name && !has_selector {
+        reference.required("", "one of name or selector must be specified");
     }
-    validate(&[RequiredOneOf("parameterNotFoundAction", &["Deny", "Allow"])], reference, path, errors);
+    reference.check(&[RequiredOneOf("parameterNotFoundAction", &["Deny", "Allow"])]);
 }
 
 /// The columns of the bindings of policies.

@@ -2,22 +2,17 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_api::metadata;
 use plinth_cel::{Environment, Output};
 use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
-use crate::admissionregistration::expressions::{
-    conditions_changed, expression_error, match_conditions, variables,
-};
+use crate::admissionregistration::expressions::{compile, conditions_changed, match_conditions, variables};
 use crate::admissionregistration::match_resources::{MATCH_RESOURCES, POLICY_DEFAULTS};
 use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
-use crate::checks::validate;
 use crate::checks::Check::{self, By, In, OneOf, Required, RequiredOneOf};
-use crate::path::{at, list, text};
+use crate::checks::Part;
 use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 use crate::warnings;
 
@@ -42,118 +37,79 @@ const MAX_ANNOTATIONS: usize = 20;
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
 /// Errors of the expressions of a new policy.
-fn validate_create(policy: &Value) -> Vec<Cause> {
-    validate_expressions(policy, true)
+fn validate_create(policy: &Part<'_>) {
+    validate_expressions(policy, true);
 }
 
 /// Errors of the expressions of an updated policy.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    validate_expressions(new, conditions_changed(new, old))
+fn validate_update(new: &Part<'_>, old: &Value) {
+    validate_expressions(new, conditions_changed(new, old));
 }
 
-fn validate_expressions(policy: &Value, conditions: bool) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    let Some(spec) = at(policy, "spec") else { return errors };
-    let params = at(spec, "paramKind").is_some();
+fn validate_expressions(policy: &Part<'_>, conditions: bool) {
+    let Some(spec) = policy.get("spec") else { return };
+    let params = spec.has("paramKind");
     if conditions {
-        match_conditions(spec, format_args!("spec."), params, &mut errors);
+        match_conditions(&spec, params);
     }
-    let environment = variables(spec, environment(params, true).clone(), &mut errors);
-    let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
-    if validations.is_empty() && annotations.is_empty() {
+    let environment = variables(&spec, environment(params, true).clone());
+    if spec.is_empty("validations") && spec.is_empty("auditAnnotations") {
         for key in ["validations", "auditAnnotations"] {
-            let why = "validations or auditAnnotations must contain at least one item";
-            errors.push(field::required(format_args!("spec.{key}"), why));
+            spec.required(key, "validations or auditAnnotations must contain at least one item");
         }
     }
     let silent = environment.clone().without("authorizer").without("authorizer.requestResource");
-    for (i, validation) in validations.iter().enumerate() {
-        validation_errors(
-            validation,
-            format_args!("spec.validations[{i}]"),
-            &environment,
-            &silent,
-            &mut errors,
-        );
+    for validation in spec.each("validations") {
+        validate_validation(&validation, &environment, &silent);
     }
-    if annotations.len() > MAX_ANNOTATIONS {
+    if spec.list("auditAnnotations").len() > MAX_ANNOTATIONS {
         let why = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
-        let shown = at(spec, "auditAnnotations").cloned().unwrap_or_default();
-        errors.push(field::invalid("spec.auditAnnotations", shown, &why));
+        spec.invalid("auditAnnotations", spec.shown("auditAnnotations"), &why);
     }
     let mut seen = HashSet::new();
-    for (i, annotation) in annotations.iter().enumerate() {
-        let path = format_args!("spec.auditAnnotations[{i}]");
-        annotation_errors(annotation, path, metadata::text(policy, "name"), &environment, &mut errors);
-        let key = text(annotation, "key");
+    for annotation in spec.each("auditAnnotations") {
+        validate_annotation(&annotation, metadata::text(policy.value(), "name"), &environment);
+        let key = annotation.text("key");
         if !seen.insert(key) {
-            errors.push(field::duplicate(format_args!("{path}.key"), key));
+            annotation.duplicate("key", key);
         }
     }
-    errors
 }
 
-fn validation_errors(
-    validation: &Value,
-    path: FieldPath<'_>,
-    environment: &Environment,
-    silent: &Environment,
-    errors: &mut Vec<Cause>,
-) {
-    let source = text(validation, "expression");
+fn validate_validation(validation: &Part<'_>, environment: &Environment, silent: &Environment) {
+    let source = validation.text("expression");
     match source.trim() {
-        "" => errors.push(field::required(format_args!("{path}.expression"), "expression is not specified")),
-        _ => expression_error(environment, format!("{path}.expression"), source, &[Output::Bool], errors),
+        "" => validation.required("expression", "expression is not specified"),
+        _ => compile(validation, "expression", source, environment, &[Output::Bool]),
     }
-    let source = text(validation, "messageExpression");
-    let at_source = format!("{path}.messageExpression");
+    let source = validation.text("messageExpression");
     match source.trim() {
         "" if source.is_empty() => {}
-        "" => errors.push(field::invalid(at_source, source, "must be non-empty if specified")),
-        _ => expression_error(silent, at_source, source, &[Output::Text], errors),
+        "" => validation.invalid("messageExpression", source, "must be non-empty if specified"),
+        _ => compile(validation, "messageExpression", source, silent, &[Output::Text]),
     }
-    let message = text(validation, "message");
+    let message = validation.text("message");
     if !message.is_empty() && message.trim().is_empty() {
-        errors.push(field::invalid(
-            format_args!("{path}.message"),
-            message,
-            "must be non-empty if specified",
-        ));
+        validation.invalid("message", message, "must be non-empty if specified");
     } else if message.trim().contains(['\n', '\r']) {
-        errors.push(field::invalid(format_args!("{path}.message"), message, "must not contain line breaks"));
+        validation.invalid("message", message, "must not contain line breaks");
     }
-    const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
-    validate(&[OneOf("reason", REASONS)], validation, format_args!("{path}."), errors);
+    validation.check(&[OneOf("reason", &["Forbidden", "Invalid", "RequestEntityTooLarge"])]);
 }
 
-fn annotation_errors(
-    annotation: &Value,
-    path: FieldPath<'_>,
-    policy: &str,
-    environment: &Environment,
-    errors: &mut Vec<Cause>,
-) {
-    let key = text(annotation, "key");
+fn validate_annotation(annotation: &Part<'_>, policy: &str, environment: &Environment) {
+    const SOURCE: &str = "valueExpression";
+    let key = annotation.text("key");
     match policy {
-        "" => {
-            let why = "requires metadata.name be non-empty";
-            errors.push(field::invalid(format_args!("{path}.key"), key, why));
-        }
-        policy => {
-            let full = format!("{policy}/{key}");
-            let bad = names::qualified_name_errors(&full);
-            errors
-                .extend(bad.iter().map(|why| field::invalid(format_args!("{path}.key"), full.as_str(), why)));
-        }
+        "" => annotation.invalid("key", key, "requires metadata.name be non-empty"),
+        policy => annotation.check_text("key", &format!("{policy}/{key}"), names::qualified_name_errors),
     }
-    let at_source = format!("{path}.valueExpression");
-    match text(annotation, "valueExpression").trim() {
-        "" => errors.push(field::required(at_source, "valueExpression is not specified")),
+    match annotation.text(SOURCE).trim() {
+        "" => annotation.required(SOURCE, "valueExpression is not specified"),
         source if source.len() > MAX_ANNOTATION_BYTES => {
-            let why = format!("must not exceed {MAX_ANNOTATION_BYTES} bytes in length");
-            errors.push(field::required(at_source, &why));
+            annotation.required(SOURCE, &format!("must not exceed {MAX_ANNOTATION_BYTES} bytes in length"));
         }
-        source => expression_error(environment, at_source, source, &[Output::Text, Output::Null], errors),
+        source => compile(annotation, SOURCE, source, environment, &[Output::Text, Output::Null]),
     }
 }
 

@@ -8,14 +8,14 @@ use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::admissionregistration::expressions::match_conditions;
-use crate::admissionregistration::match_resources::RULE_DEFAULTS;
+use crate::admissionregistration::match_resources::{with_wildcard, RULE_DEFAULTS};
 use crate::checks::ports::{is_port, PORT};
-use crate::checks::Check::{self, By, Each, Enum, MustBe, Selector};
-use crate::checks::{check_text, validate};
+use crate::checks::Check::{self, AnyText, By, Each, Enum, MustBe, Required, Selector, Set};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Int, OptionalStr};
 use crate::defaults::SERVICE_REFERENCE;
-use crate::path::{at, int, list, text, texts};
+use crate::path::list;
 
 pub(crate) const WEBHOOK_DEFAULTS: &[DefaultRule] = &[
     Field("failurePolicy", OptionalStr("Fail")),
@@ -28,22 +28,17 @@ pub(crate) const WEBHOOK_DEFAULTS: &[DefaultRule] = &[
 ];
 
 /// Errors of the match conditions of a new webhook configuration.
-pub(crate) fn validate_create(configuration: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    for (i, hook) in list(configuration, "webhooks").iter().enumerate() {
-        match_conditions(hook, format_args!("webhooks[{i}]."), false, &mut errors);
-    }
-    errors
+pub(crate) fn validate_create(configuration: &Part<'_>) {
+    configuration.each("webhooks").for_each(|webhook| match_conditions(&webhook, false));
 }
 
 /// Errors of the match conditions of an updated webhook configuration; if any changed, all are compiled.
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let conditions = |configuration| -> Vec<&[Value]> {
-        list(configuration, "webhooks").iter().map(|hook| list(hook, "matchConditions")).collect()
-    };
-    match conditions(new) == conditions(old) {
-        true => Vec::new(),
-        false => validate_create(new),
+pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
+    fn conditions(webhooks: &[Value]) -> impl Iterator<Item = &[Value]> {
+        webhooks.iter().map(|webhook| list(webhook, "matchConditions"))
+    }
+    if !conditions(new.list("webhooks")).eq(conditions(list(old, "webhooks"))) {
+        validate_create(new);
     }
 }
 
@@ -57,7 +52,8 @@ pub(crate) const CONFIGURATION_CHECKS: &[Check] = &[
             Each("rules", RULE_CHECKS),
             Enum("failurePolicy", &["Fail", "Ignore"]),
             Enum("matchPolicy", &["Equivalent", "Exact"]),
-            By(side_effects),
+            Set("sideEffects", "must specify one of None, NoneOnDryRun"),
+            Enum("sideEffects", &["None", "NoneOnDryRun"]),
             Enum("reinvocationPolicy", &["IfNeeded", "Never"]),
             By(timeout),
             Selector("namespaceSelector"),
@@ -70,129 +66,71 @@ pub(crate) const CONFIGURATION_CHECKS: &[Check] = &[
 
 /// Checks of a rule that matches requests.
 const RULE_CHECKS: &[Check] = &[
-    By(|r, p, f| wildcard(r, "apiGroups", false, "must not specify other API groups", p, f)),
-    By(|r, p, f| wildcard(r, "apiVersions", true, "must not specify other API versions", p, f)),
-    By(|r, p, f| wildcard(r, "operations", false, "must not specify other operations", p, f)),
-    By(operations),
+    By(|rule| with_wildcard(rule, "apiGroups", "API groups")),
+    By(|rule| with_wildcard(rule, "apiVersions", "API versions")),
+    Each("apiVersions", &[Required("", "")]),
+    By(|rule| with_wildcard(rule, "operations", "operations")),
+    Each("operations", &[MustBe("", &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])]),
     By(resources),
     Enum("scope", &["*", "Cluster", "Namespaced"]),
 ];
 
-const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
-
-fn wildcard(
-    rule: &Value,
-    key: &str,
-    not_empty: bool,
-    why: &str,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    let given = texts(rule, key);
-    if given.is_empty() {
-        errors.push(field::required(format_args!("{path}{key}"), ""));
-    }
-    if given.len() > 1 && given.contains(&"*") {
-        let shown = at(rule, key).cloned().unwrap_or_default();
-        errors.push(field::invalid(format_args!("{path}{key}"), shown, &format!("if '*' is present, {why}")));
-    }
-    for (i, _) in given.iter().enumerate().filter(|(_, given)| not_empty && given.is_empty()) {
-        errors.push(field::required(format_args!("{path}{key}[{i}]"), ""));
-    }
-}
-
-fn operations(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, given) in texts(rule, "operations").iter().enumerate() {
-        if !OPERATIONS.contains(given) {
-            errors.push(field::not_supported(format_args!("{path}operations[{i}]"), *given, OPERATIONS));
-        }
-    }
-}
-
 /// Validates resources: `*`, `*/*`, `pods`, `pods/*`, `*/status`; none may be covered by another one.
-fn resources(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let given = texts(rule, "resources");
-    let here = format_args!("{path}resources");
-    if given.is_empty() {
-        errors.push(field::required(here, ""));
-    }
+fn resources(rule: &Part<'_>) {
+    rule.check(&[Required("resources", "")]);
     let (mut with_all_parts, mut parts_of_all) = (HashSet::new(), HashSet::new());
-    let (mut all, mut everything) = (false, false);
-    for (i, resource) in given.iter().enumerate() {
-        let here = format_args!("{here}[{i}]");
-        match *resource {
-            "" => {
-                errors.push(field::required(here, ""));
-                continue;
-            }
-            "*/*" => everything = true,
-            "*" => all = true,
+    let given = rule.texts("resources");
+    for pattern in rule.each("resources") {
+        let resource = pattern.text("");
+        match resource {
+            "" => pattern.required("", ""),
+            "*/*" | "*" => {}
             resource => {
                 let (name, part) = resource.split_once('/').unwrap_or((resource, ""));
                 if part == "*" {
                     with_all_parts.insert(name);
                 } else if with_all_parts.contains(name) && !part.is_empty() {
                     let why = format!("if '{name}/*' is present, must not specify {resource}");
-                    errors.push(field::invalid(here, resource, &why));
+                    pattern.invalid("", resource, &why);
                 } else if parts_of_all.contains(part) && !part.is_empty() {
                     let why = format!("if '*/{part}' is present, must not specify {resource}");
-                    errors.push(field::invalid(here, resource, &why));
+                    pattern.invalid("", resource, &why);
                 } else if name == "*" {
                     parts_of_all.insert(part);
                 }
             }
         }
     }
-    let shown = || at(rule, "resources").cloned().unwrap_or_default();
-    if everything && given.len() > 1 {
-        let why = "if '*/*' is present, must not specify other resources";
-        errors.push(field::invalid(here, shown(), why));
+    let all = |why: &str| rule.invalid("resources", rule.shown("resources"), why);
+    if given.contains(&"*/*") && given.len() > 1 {
+        all("if '*/*' is present, must not specify other resources");
     }
-    if all && given.iter().any(|resource| *resource != "*" && !resource.is_empty() && !resource.contains('/'))
-    {
-        let why = "if '*' is present, must not specify other resources without subresources";
-        errors.push(field::invalid(here, shown(), why));
+    let is_plain = |resource: &&str| *resource != "*" && !resource.is_empty() && !resource.contains('/');
+    if given.contains(&"*") && given.iter().any(is_plain) {
+        all("if '*' is present, must not specify other resources without subresources");
     }
 }
 
-fn name(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = text(webhook, "name");
-    let path = format_args!("{path}name");
-    if name.is_empty() {
-        errors.push(field::required(path, ""));
-        return;
-    }
-    let before = errors.len();
-    check_text(path, name, names::dns1123_subdomain_errors, errors);
-    if errors.len() == before && name.split('.').count() < 3 {
-        let why = "should be a domain with at least three segments separated by dots";
-        errors.push(field::invalid(path, name, why));
+fn name(webhook: &Part<'_>) {
+    let (name, before) = (webhook.text("name"), webhook.errors());
+    webhook.required_text("name", "", names::dns1123_subdomain_errors);
+    if webhook.errors() == before && name.split('.').count() < 3 {
+        webhook.invalid("name", name, "should be a domain with at least three segments separated by dots");
     }
 }
 
-fn side_effects(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match at(webhook, "sideEffects") {
-        None => {
-            let why = "must specify one of None, NoneOnDryRun";
-            errors.push(field::required(format_args!("{path}sideEffects"), why));
-        }
-        Some(_) => validate(&[MustBe("sideEffects", &["None", "NoneOnDryRun"])], webhook, path, errors),
+fn timeout(webhook: &Part<'_>) {
+    if let Some(seconds) = webhook.int("timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
+        webhook.invalid("timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds");
     }
 }
 
-fn timeout(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
-        let why = "the timeout value must be between 1 and 30 seconds";
-        errors.push(field::invalid(format_args!("{path}timeoutSeconds"), seconds, why));
-    }
-}
-
-fn client(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let path = format_args!("{path}clientConfig");
-    match (at(webhook, "clientConfig.url").and_then(Value::as_str), at(webhook, "clientConfig.service")) {
-        (Some(url), None) => webhook_url(url, format_args!("{path}.url"), errors),
-        (None, Some(service)) => called_service(service, format_args!("{path}.service"), errors),
-        _ => errors.push(field::required(path, "exactly one of url or service is required")),
+fn client(webhook: &Part<'_>) {
+    let client = webhook.field("clientConfig");
+    match (client.set_text("url"), client.get("service")) {
+        (Some(_), None) => client.apply("url", webhook_url),
+        (None, Some(service)) => called_service(&service),
+        _ => client.required("", "exactly one of url or service is required"),
     }
 }
 
@@ -223,63 +161,59 @@ fn webhook_url(url: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn called_service(service: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn called_service(service: &Part<'_>) {
     // Upstream reports the path of the other field where one is missing.
     for (key, shown) in [("name", "namespace"), ("namespace", "name")] {
-        if text(service, key).is_empty() {
-            errors.push(field::required(format_args!("{path}.{shown}"), ""));
+        if service.text(key).is_empty() {
+            service.required(shown, "");
         }
     }
-    let port = int(service, "port").unwrap_or(443);
-    if !is_port(port) {
-        let why = format!("port is not valid: {}", PORT);
-        errors.push(field::invalid(format_args!("{path}.port"), port, &why));
-    }
-    let (given, here) = (text(service, "path"), format_args!("{path}.path"));
-    if given.is_empty() || given == "/" {
-        return;
-    }
-    if given == "//" {
-        errors.push(field::invalid(here, given, "segment[0] may not be empty"));
-        return;
-    }
-    if !given.starts_with('/') {
-        errors.push(field::invalid(here, given, "must start with a '/'"));
+    service_port(service);
+    let given = service.text("path");
+    let refuse = |why: &str| service.invalid("path", given, why);
+    match given {
+        "" | "/" => return,
+        "//" => return refuse("segment[0] may not be empty"),
+        given if !given.starts_with('/') => refuse("must start with a '/'"),
+        _ => {}
     }
     // Upstream drops the first character without checking it.
     let inner = given.char_indices().nth(1).map_or("", |(i, _)| &given[i..]);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     for (i, segment) in inner.split('/').enumerate() {
         if segment.is_empty() {
-            let why = format!("segment[{i}] may not be empty");
-            errors.push(field::invalid(here, given, &why));
+            refuse(&format!("segment[{i}] may not be empty"));
             continue;
         }
         for why in names::dns1123_subdomain_errors(segment) {
-            errors.push(field::invalid(here, given, &format!("segment[{i}]: {why}")));
+            refuse(&format!("segment[{i}]: {why}"));
         }
     }
 }
 
-fn versions(webhook: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (given, here) =
-        (texts(webhook, "admissionReviewVersions"), format_args!("{path}admissionReviewVersions"));
-    if given.is_empty() {
-        errors.push(field::required(here, "must specify one of v1, v1beta1"));
+/// The port of a service that is called; an absent one is 443.
+pub(crate) fn service_port(service: &Part<'_>) {
+    let port = service.int("port").unwrap_or(443);
+    if !is_port(port) {
+        service.invalid("port", port, &format!("port is not valid: {PORT}"));
+    }
+}
+
+fn versions(webhook: &Part<'_>) {
+    const KEY: &str = "admissionReviewVersions";
+    if webhook.is_empty(KEY) {
+        webhook.required(KEY, "must specify one of v1, v1beta1");
         return;
     }
     let mut seen = HashSet::new();
-    for (i, version) in given.iter().enumerate() {
-        let here = format_args!("{here}[{i}]");
-        if !seen.insert(*version) {
-            errors.push(field::invalid(here, *version, "duplicate version"));
-            continue;
+    for version in webhook.each(KEY) {
+        match seen.insert(version.text("")) {
+            true => version.check(&[AnyText("", names::dns1035_label_errors)]),
+            false => version.invalid("", version.text(""), "duplicate version"),
         }
-        check_text(here, version, names::dns1035_label_errors, errors);
     }
-    if !given.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
-        let shown = at(webhook, "admissionReviewVersions").cloned().unwrap_or_default();
-        errors.push(field::invalid(here, shown, "must include at least one of v1, v1beta1"));
+    if !webhook.texts(KEY).iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        webhook.invalid(KEY, webhook.shown(KEY), "must include at least one of v1, v1beta1");
     }
 }
 

@@ -1,11 +1,11 @@
 //! CustomResourceDefinition (`apiextensions.k8s.io`).
 
-use plinth_api::api_error::Cause;
 use plinth_api::{conditions, metadata};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 use plinth_structural::definition;
 
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Str;
 use crate::defaults::{self, SERVICE_REFERENCE};
@@ -85,17 +85,17 @@ pub fn mark_deleted(definition: &mut Value) {
 }
 
 /// Errors of a new definition.
-fn validate_create(new: &Value) -> Vec<Cause> {
-    definition::validate(new).into_iter().map(Cause::from).collect()
+fn validate_create(new: &Part<'_>) {
+    definition::validate(new.value()).into_iter().for_each(|error| new.push(error.into()));
 }
 
 /// Errors of an update. Schemas are validated only when the spec changed.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let errors = match new.get("spec") == old.get("spec") {
-        true => definition::validate_status_update(new),
-        false => definition::validate_update(new, old),
+fn validate_update(new: &Part<'_>, old: &Value) {
+    let errors = match new.value().get("spec") == old.get("spec") {
+        true => definition::validate_status_update(new.value()),
+        false => definition::validate_update(new.value(), old),
     };
-    errors.into_iter().map(Cause::from).collect()
+    errors.into_iter().for_each(|error| new.push(error.into()));
 }
 
 /// Warnings about formats that are unknown and therefore not validated.

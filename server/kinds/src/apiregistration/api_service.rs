@@ -1,16 +1,14 @@
 //! APIService (`apiregistration.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{condition, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::ports::{is_port, PORT};
-use crate::checks::Check::{self, By, Required};
-use crate::checks::{check_text, validate};
+use crate::admissionregistration::webhook::service_port;
+use crate::checks::Check::{self, AnyText, By, Required, Text};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::defaults::SERVICE_REFERENCE;
-use crate::path::{at, int, list, text};
+use crate::path::{at, list, text};
 use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -27,56 +25,46 @@ const DEFAULTS: &[DefaultRule] = &[IfPresent("spec.service", SERVICE_REFERENCE)]
 
 const CHECKS: &[Check] = &[By(api_service)];
 
-fn api_service(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = text(service, "metadata.name");
-    let (group, version) = (text(service, "spec.group"), text(service, "spec.version"));
+fn api_service(service: &Part<'_>) {
+    const SKIPS: &str = "spec.insecureSkipTLSVerify";
+    const AUTHORITY: &str = "spec.caBundle";
+    let name = service.text("metadata.name");
+    let (group, version) = (service.text("spec.group"), service.text("spec.version"));
     let required = format!("{version}.{group}");
     if name != required {
-        let why = format!("must be `spec.version+\".\"+spec.group`: {required:?}");
-        errors.push(field::invalid("metadata.name", name, &why));
+        service.invalid(
+            "metadata.name",
+            name,
+            &format!("must be `spec.version+\".\"+spec.group`: {required:?}"),
+        );
     }
-    match group {
-        "" if version != "v1" => {
-            let why = "only v1 may have an empty group and it better be legacy kube";
-            errors.push(field::required("spec.group", why));
-        }
-        "" => {}
-        group => check_text(format_args!("spec.group"), group, names::dns1123_subdomain_errors, errors),
+    if group.is_empty() && version != "v1" {
+        service.required("spec.group", "only v1 may have an empty group and it better be legacy kube");
     }
-    check_text(format_args!("spec.version"), version, names::dns1035_label_errors, errors);
+    service.check(&[
+        Text("spec.group", names::dns1123_subdomain_errors),
+        AnyText("spec.version", names::dns1035_label_errors),
+    ]);
     for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
-        let number = at(service, path).and_then(Value::as_int).unwrap_or(0);
+        let number = service.number(path);
         if number <= 0 || number > most {
-            errors.push(field::invalid(path, number, &format!("must be positive and less than {most}")));
+            service.invalid(path, number, &format!("must be positive and less than {most}"));
         }
     }
-    let skips = at(service, "spec.insecureSkipTLSVerify").and_then(Value::as_bool) == Some(true);
-    let authority = !text(service, "spec.caBundle").is_empty();
-    let Some(called) = at(service, "spec.service") else {
-        if authority {
-            let why = "local APIServices may not have a caBundle";
-            errors.push(field::invalid("spec.caBundle", text(service, "spec.caBundle"), why));
+    let skips = service.is_true(SKIPS);
+    let authority = service.text(AUTHORITY);
+    let Some(called) = service.get("spec.service") else {
+        if !authority.is_empty() {
+            service.invalid(AUTHORITY, authority, "local APIServices may not have a caBundle");
         }
         if skips {
-            let why = "local APIServices may not have insecureSkipTLSVerify";
-            errors.push(field::invalid("spec.insecureSkipTLSVerify", true, why));
+            service.invalid(SKIPS, true, "local APIServices may not have insecureSkipTLSVerify");
         }
         return;
     };
-    validate(
-        &[Required("namespace", ""), Required("name", "")],
-        called,
-        format_args!("spec.service."),
-        errors,
-    );
-    let port = int(called, "port").unwrap_or(443);
-    if !is_port(port) {
-        let why = format!("port is not valid: {}", PORT);
-        errors.push(field::invalid("spec.service.port", port, &why));
-    }
-    if skips && authority {
-        let why = "may not be true if caBundle is present";
-        errors.push(field::invalid("spec.insecureSkipTLSVerify", true, why));
+    called.check(&[Required("namespace", ""), Required("name", ""), By(service_port)]);
+    if skips && !authority.is_empty() {
+        service.invalid(SKIPS, true, "may not be true if caBundle is present");
     }
 }
 

@@ -1,16 +1,15 @@
 //! DaemonSet (`apps`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
 use crate::checks::Check::{self, AtLeast, By};
+use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
-use crate::path::{at, text};
+use crate::path::at;
 use crate::pod_template::controller::{self, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
@@ -79,45 +78,37 @@ fn set_template_generation(object: &mut Value, count: i64) {
 }
 
 const CHECKS: &[Check] = &[
-    By(|object, _, errors| selector(object, "daemonset", errors)),
+    By(|object| selector(object, "daemonset")),
     By(template_always),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.revisionHistoryLimit", 0),
-    By(rolling_update),
+    By(update_strategy),
 ];
 
-fn rolling_update(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const PATH: &str = "spec.updateStrategy.rollingUpdate";
-    match text(object, "spec.updateStrategy.type") {
+fn update_strategy(object: &Part<'_>) {
+    match object.text("spec.updateStrategy.type") {
         "OnDelete" | "" => {}
-        "RollingUpdate" => {
-            let part = |key: &str| at(object, &format!("{PATH}.{key}"));
-            let (unavailable, surge) = (part("maxUnavailable"), part("maxSurge"));
-            for (key, value) in [("maxUnavailable", unavailable), ("maxSurge", surge)] {
-                if let Some(value) = value {
-                    int_or_percent(value, format_args!("{PATH}.{key}"), errors);
-                    at_most_100_percent(value, format_args!("{PATH}.{key}"), errors);
-                }
-            }
-            let positive = |value: Option<&Value>| value.is_some() && !is_zero(value);
-            match (positive(unavailable), positive(surge)) {
-                (true, true) => {
-                    let shown = surge.cloned().unwrap_or_default();
-                    let why = "may not be set when maxUnavailable is non-zero";
-                    errors.push(field::invalid(format_args!("{PATH}.maxSurge"), shown, why));
-                }
-                (false, false) => {
-                    let why = "cannot be 0 when maxSurge is 0";
-                    errors.push(field::required(format_args!("{PATH}.maxUnavailable"), why));
-                }
-                _ => {}
-            }
-        }
+        "RollingUpdate" => rolling_update(&object.field("spec.updateStrategy.rollingUpdate")),
         _ => {
-            let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
-            let supported = &["RollingUpdate", "OnDelete"];
-            errors.push(field::not_supported("spec.updateStrategy", shown, supported));
+            let shown = object.shown("spec.updateStrategy");
+            object.not_supported("spec.updateStrategy", shown, &["RollingUpdate", "OnDelete"]);
         }
+    }
+}
+
+fn rolling_update(update: &Part<'_>) {
+    for key in ["maxUnavailable", "maxSurge"] {
+        int_or_percent(update, key);
+        at_most_100_percent(update, key);
+    }
+    let positive = |key: &str| update.has(key) && !is_zero(update.at(key));
+    match (positive("maxUnavailable"), positive("maxSurge")) {
+        (true, true) => {
+            let why = "may not be set when maxUnavailable is non-zero";
+            update.invalid("maxSurge", update.shown("maxSurge"), why);
+        }
+        (false, false) => update.required("maxUnavailable", "cannot be 0 when maxSurge is 0"),
+        _ => {}
     }
 }
 

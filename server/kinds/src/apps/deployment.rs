@@ -1,18 +1,14 @@
 //! Deployment (`apps`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::apply::Reset;
 use plinth_codec::table::Column;
-use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent, is_zero};
-use crate::checks::validate;
 use crate::checks::Check::{self, AtLeast, By};
+use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
-use crate::path::{at, int, text};
 use crate::pod_template::controller::{self, replica_counts, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings;
@@ -50,57 +46,48 @@ const DEFAULTS: &[DefaultRule] = &[
 
 const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
-    By(|object, _, errors| selector(object, "deployment", errors)),
+    By(|object| selector(object, "deployment")),
     By(template_always),
-    By(rolling_update),
+    By(strategy),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.revisionHistoryLimit", 0),
+    AtLeast("spec.progressDeadlineSeconds", 0),
     By(progress_deadline),
 ];
 
 /// `maxUnavailable` and `maxSurge` cannot both be 0: no pod could be replaced.
-fn rolling_update(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const PATH: &str = "spec.strategy.rollingUpdate";
-    let update = at(object, PATH);
-    match text(object, "spec.strategy.type") {
-        "Recreate" if update.is_some() => {
-            let why = "may not be specified when strategy `type` is 'Recreate'";
-            errors.push(field::forbidden(PATH, why));
+fn strategy(object: &Part<'_>) {
+    const UPDATE: &str = "spec.strategy.rollingUpdate";
+    match object.text("spec.strategy.type") {
+        "Recreate" => {
+            object.forbid_each(&[UPDATE], "may not be specified when strategy `type` is 'Recreate'")
         }
-        "RollingUpdate" => {
-            let part = |key: &str| update.and_then(|update| at(update, key));
-            for key in ["maxUnavailable", "maxSurge"] {
-                if let Some(value) = part(key) {
-                    int_or_percent(value, format_args!("{PATH}.{key}"), errors);
-                }
-            }
-            if let Some(unavailable) = part("maxUnavailable") {
-                if is_zero(Some(unavailable)) && is_zero(part("maxSurge")) {
-                    let why = "may not be 0 when `maxSurge` is 0";
-                    errors.push(field::invalid(
-                        format_args!("{PATH}.maxUnavailable"),
-                        unavailable.clone(),
-                        why,
-                    ));
-                }
-                at_most_100_percent(unavailable, format_args!("{PATH}.maxUnavailable"), errors);
-            }
-        }
-        "" | "Recreate" => {}
+        "RollingUpdate" => rolling_update(&object.field(UPDATE)),
+        "" => {}
         // Upstream reports the whole strategy as the value.
         _ => {
-            let shown = at(object, "spec.strategy").cloned().unwrap_or_default();
-            errors.push(field::not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]));
+            let shown = object.shown("spec.strategy");
+            object.not_supported("spec.strategy", shown, &["Recreate", "RollingUpdate"]);
         }
     }
 }
 
-fn progress_deadline(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+/// `maxUnavailable` and `maxSurge` cannot both be 0: no pod could be replaced.
+fn rolling_update(update: &Part<'_>) {
+    int_or_percent(update, "maxUnavailable");
+    int_or_percent(update, "maxSurge");
+    if is_zero(update.at("maxUnavailable")) && is_zero(update.at("maxSurge")) {
+        let why = "may not be 0 when `maxSurge` is 0";
+        update.invalid("maxUnavailable", update.shown("maxUnavailable"), why);
+    }
+    at_most_100_percent(update, "maxUnavailable");
+}
+
+fn progress_deadline(object: &Part<'_>) {
     const PATH: &str = "spec.progressDeadlineSeconds";
-    validate(&[AtLeast(PATH, 0)], object, format_args!(""), errors);
-    let ready = int(object, "spec.minReadySeconds").unwrap_or(0);
-    if let Some(seconds) = int(object, PATH).filter(|seconds| *seconds <= ready) {
-        errors.push(field::invalid(PATH, seconds, "must be greater than minReadySeconds"));
+    let ready = object.number("spec.minReadySeconds");
+    if let Some(seconds) = object.int(PATH).filter(|seconds| *seconds <= ready) {
+        object.invalid(PATH, seconds, "must be greater than minReadySeconds");
     }
 }
 
@@ -113,8 +100,8 @@ const STATUS_CHECKS: &[Check] = &[
     AtLeast("status.unavailableReplicas", 0),
     AtLeast("status.terminatingReplicas", 0),
     AtLeast("status.collisionCount", 0),
-    By(|o, _, f| {
-        replica_counts(o, &["updatedReplicas", "readyReplicas", "availableReplicas"], "readyReplicas", f)
+    By(|object| {
+        replica_counts(object, &["updatedReplicas", "readyReplicas", "availableReplicas"], "readyReplicas");
     }),
 ];
 

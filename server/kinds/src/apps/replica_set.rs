@@ -30,7 +30,7 @@ const DEFAULTS: &[DefaultRule] =
 const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
     AtLeast("spec.minReadySeconds", 0),
-    By(|object, _, errors| selector(object, "deployment", errors)),
+    By(|object| selector(object, "deployment")),
     By(template_always),
 ];
 

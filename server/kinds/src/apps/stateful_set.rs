@@ -1,23 +1,22 @@
 //! StatefulSet (`apps`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::Column;
 use plinth_codec::{names, Map, Value};
 
-use crate::checks::check_text;
 use crate::checks::comparison::{same, take};
-use crate::checks::Check::{self, AtLeast, By, Enum};
+use crate::checks::Check::{self, Always, AtLeast, By, Each, Enum, Text};
+use crate::checks::Part;
+use crate::columns;
+use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::{EmptyObject, Int, Str};
-use crate::path::{at, int_or_zero, list, text};
+use crate::path::{at, int_or_zero, list};
 use crate::pod_template::controller::{self, replica_counts, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
 use crate::strategy::{Generation, NameRule, Strategy, BASE};
 use crate::volume_claim::{self, CLAIM_SPEC_DEFAULTS};
 use crate::warnings::{is_same_generation, Warnings};
-use crate::{columns, defaults};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::Label,
@@ -104,55 +103,46 @@ const CHECKS: &[Check] = &[
     AtLeast("spec.replicas", 0),
     AtLeast("spec.minReadySeconds", 0),
     AtLeast("spec.ordinals.start", 0),
-    By(|object, _, errors| selector(object, "statefulset", errors)),
+    By(|object| selector(object, "statefulset")),
     By(template_always),
 ];
 
-fn policies(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match text(object, "spec.podManagementPolicy") {
+fn policies(object: &Part<'_>) {
+    match object.text("spec.podManagementPolicy") {
         "OrderedReady" | "Parallel" => {}
-        "" => errors.push(field::required("spec.podManagementPolicy", "")),
+        "" => object.required("spec.podManagementPolicy", ""),
         other => {
-            let why = "must be 'OrderedReady' or 'Parallel'";
-            errors.push(field::invalid("spec.podManagementPolicy", other, why));
+            object.invalid("spec.podManagementPolicy", other, "must be 'OrderedReady' or 'Parallel'");
         }
     }
-    match text(object, "spec.updateStrategy.type") {
-        "" => errors.push(field::required("spec.updateStrategy", "")),
+    match object.text("spec.updateStrategy.type") {
+        "" => object.required("spec.updateStrategy", ""),
         "OnDelete" => {
-            if at(object, "spec.updateStrategy.rollingUpdate").is_some() {
+            if object.has("spec.updateStrategy.rollingUpdate") {
                 let why = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.push(field::invalid("spec.updateStrategy.rollingUpdate", Value::Null, why));
+                object.invalid("spec.updateStrategy.rollingUpdate", Value::Null, why);
             }
         }
         "RollingUpdate" => {}
         _ => {
-            let shown = at(object, "spec.updateStrategy").cloned().unwrap_or_default();
-            let why = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(field::invalid("spec.updateStrategy", shown, why));
+            let shown = object.shown("spec.updateStrategy");
+            object.invalid("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'");
         }
     }
 }
 
 /// Errors of the service name and claim templates of a new StatefulSet; both are immutable.
-fn validate_create(set: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    let service = text(set, "spec.serviceName");
-    if !service.is_empty() {
-        check_text(format_args!("spec.serviceName"), service, names::dns1123_label_errors, &mut errors);
-    }
-    for (i, claim) in list(set, "spec.volumeClaimTemplates").iter().enumerate() {
-        let nothing = Value::object();
-        let spec = at(claim, "spec").unwrap_or(&nothing);
-        volume_claim::validate_spec(spec, format_args!("spec.volumeClaimTemplates[{i}].spec."), &mut errors);
-    }
-    errors
+fn validate_create(set: &Part<'_>) {
+    set.check(&[
+        Text("spec.serviceName", names::dns1123_label_errors),
+        Each("spec.volumeClaimTemplates", &[Always("spec", volume_claim::SPEC_CHECKS)]),
+    ]);
 }
 
 const IMMUTABLE_SPEC: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
 
 /// The spec is immutable, except for the fields that the message lists.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const CHANGING: [&str; 7] = [
         "replicas",
         "template",
@@ -162,13 +152,12 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         "revisionHistoryLimit",
         "persistentVolumeClaimRetentionPolicy",
     ];
-    let mut munged = new.clone();
+    let mut munged = new.value().clone();
     for key in CHANGING {
         take(&mut munged, old, &["spec", key]);
     }
-    match same(munged.get("spec"), old.get("spec")) {
-        true => Vec::new(),
-        false => vec![field::forbidden("spec", IMMUTABLE_SPEC)],
+    if !same(munged.get("spec"), old.get("spec")) {
+        new.forbidden("spec", IMMUTABLE_SPEC);
     }
 }
 
@@ -180,9 +169,9 @@ const STATUS_CHECKS: &[Check] = &[
     AtLeast("status.availableReplicas", 0),
     AtLeast("status.observedGeneration", 0),
     AtLeast("status.collisionCount", 0),
-    By(|o, _, f| {
+    By(|object| {
         const PARTS: [&str; 4] = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-        replica_counts(o, &PARTS, "status.readyReplicas", f);
+        replica_counts(object, &PARTS, "status.readyReplicas");
     }),
 ];
 

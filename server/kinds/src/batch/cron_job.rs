@@ -1,13 +1,11 @@
 //! CronJob (`batch`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::batch::job::{warn_job_spec, SPEC_CHECKS, SPEC_DEFAULTS};
-use crate::checks::validate;
 use crate::checks::Check::{self, AtLeast, By, OneOf};
+use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::{Bool, Int, Str};
@@ -44,41 +42,37 @@ const CHECKS: &[Check] = &[
 ];
 
 /// The name of a new CronJob is limited, since its Jobs append eleven characters.
-fn validate_create(cron_job: &Value) -> Vec<Cause> {
+fn validate_create(cron_job: &Part<'_>) {
     const MAX_LENGTH: usize = 52;
-    let name = text(cron_job, "metadata.name");
-    match name.len() > MAX_LENGTH {
-        true => vec![field::invalid("metadata.name", name, "must be no more than 52 characters")],
-        false => Vec::new(),
+    let name = cron_job.text("metadata.name");
+    if name.len() > MAX_LENGTH {
+        cron_job.invalid("metadata.name", name, "must be no more than 52 characters");
     }
 }
 
-fn job_template(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const PATH: &str = "spec.jobTemplate.spec.";
-    let nothing = Value::object();
-    let spec = at(cron_job, "spec.jobTemplate.spec").unwrap_or(&nothing);
-    validate(SPEC_CHECKS, spec, format_args!("{PATH}"), errors);
-    if at(spec, "manualSelector").and_then(Value::as_bool) == Some(true) {
-        errors.push(field::not_supported(format_args!("{PATH}manualSelector"), true, &["nil", "false"]));
+fn job_template(cron_job: &Part<'_>) {
+    let spec = cron_job.field("spec.jobTemplate.spec");
+    spec.check(SPEC_CHECKS);
+    if spec.is_true("manualSelector") {
+        spec.not_supported("manualSelector", true, &["nil", "false"]);
     }
 }
 
 /// Validates a schedule: five fields, or a descriptor such as `@hourly`, as upstream's parser does
 /// (`github.com/robfig/cron`).
-fn schedule(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn schedule(cron_job: &Part<'_>) {
     const PATH: &str = "spec.schedule";
-    let schedule = text(cron_job, PATH);
+    let schedule = cron_job.text(PATH);
     let why = match schedule {
-        "" => {
-            errors.push(field::required(PATH, ""));
-            return;
-        }
+        "" => return cron_job.required(PATH, ""),
         zoned if zoned.contains("TZ") => {
             Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned())
         }
         schedule => schedule_error(schedule),
     };
-    errors.extend(why.map(|why| field::invalid(PATH, schedule, &why)));
+    if let Some(why) = why {
+        cron_job.invalid(PATH, schedule, &why);
+    }
 }
 
 /// Minimum, maximum and names (starting at the minimum) of a field of a schedule.
@@ -231,9 +225,9 @@ const ZONES: [&str; 44] = [
     "Zulu",
 ];
 
-fn time_zone(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn time_zone(cron_job: &Part<'_>) {
     const PATH: &str = "spec.timeZone";
-    let Some(zone) = at(cron_job, PATH).and_then(Value::as_str) else { return };
+    let Some(zone) = cron_job.set_text(PATH) else { return };
     let in_area = zone.split_once('/').is_some_and(|(area, place)| {
         let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'+' | b'/');
         AREAS.contains(&area) && !place.is_empty() && place.bytes().all(good)
@@ -246,7 +240,7 @@ fn time_zone(cron_job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
         zone if in_area || ZONES.contains(&zone) => return,
         zone => format!("unknown time zone {zone}"),
     };
-    errors.push(field::invalid(PATH, zone, &why));
+    cron_job.invalid(PATH, zone, &why);
 }
 
 /// Warnings about the job template.

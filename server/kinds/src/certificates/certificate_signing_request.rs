@@ -4,9 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
-use plinth_api::api_error::Cause;
+use plinth_api::metadata;
 use plinth_api::user::User;
-use plinth_api::{field, metadata};
 use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{Selectable, SelectableField};
@@ -16,6 +15,8 @@ use plinth_pki::request::RequestError;
 use plinth_pki::{files, signers, CertificateRequest};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::checks::Check::{Required, RequiredOneOf};
+use crate::checks::Part;
 use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
@@ -26,7 +27,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate,
     validate_status: |new, _| validate(new),
     prepare_status,
-    subresource_errors,
+    validate_subresource,
     columns: COLUMNS,
     selectable: Selectable::new(&[SelectableField::NAME, SelectableField::new("spec.signerName")]),
     reset_fields: &[
@@ -144,103 +145,81 @@ pub fn read(request: &Value) -> Result<CertificateRequest, RequestError> {
     Ok(parsed)
 }
 
-/// Errors of a request.
-pub fn validate(request: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    let spec = |key: &str| request.str_at(&["spec", key]).unwrap_or_default();
-    if let Err(why) = read(request) {
-        let shown = request.at(&["spec", "request"]).cloned().unwrap_or(Value::Null);
-        errors.push(field::invalid("spec.request", shown, &why.to_string()));
+/// Validates a request.
+fn validate(request: &Part<'_>) {
+    if let Err(why) = read(request.value()) {
+        request.invalid("spec.request", request.shown("spec.request"), &why.to_string());
     }
-    let usages = usages(request);
+    let usages = usages(request.value());
     if usages.is_empty() {
-        errors.push(field::required("spec.usages", ""));
+        request.required("spec.usages", "");
     }
     let allowed: Vec<&str> = signers::allowed_usages().collect();
     let mut seen = BTreeSet::new();
-    for (i, usage) in usages.iter().enumerate() {
-        let place = format!("spec.usages[{i}]");
-        if !allowed.contains(usage) {
-            errors.push(field::not_supported(place.clone(), *usage, &allowed));
-        }
-        if !seen.insert(*usage) {
-            errors.push(field::duplicate(place, *usage));
+    for usage in request.each("spec.usages") {
+        usage.one_of("", &allowed);
+        if !seen.insert(usage.text("")) {
+            usage.duplicate("", usage.text(""));
         }
     }
-    errors.extend(signer_name_errors("spec.signerName", spec("signerName")));
-    let expiration = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    signer_name(&request.field("spec.signerName"));
+    let expiration = request.int("spec.expirationSeconds");
     if let Some(seconds) = expiration.filter(|seconds| *seconds < MIN_EXPIRATION) {
         let why = "may not specify a duration less than 600 seconds (10 minutes)";
-        errors.push(field::invalid("spec.expirationSeconds", seconds, why));
+        request.invalid("spec.expirationSeconds", seconds, why);
     }
-    errors.extend(condition_errors(request));
-    if let Some(why) = certificate_error(request) {
-        errors.push(field::invalid("status.certificate", "<certificate data>", &why));
+    validate_conditions(request);
+    if let Some(why) = certificate_error(request.value()) {
+        request.invalid("status.certificate", "<certificate data>", &why);
     }
-    errors
 }
 
 /// `example.com/signer` (kubernetes `pkg/apis/core/validation/names.go`).
-fn signer_name_errors(field: &str, name: &str) -> Vec<Cause> {
-    let invalid = |value: &str, why: &str| field::invalid(field, value, why);
+fn signer_name(signer: &Part<'_>) {
+    let name = signer.text("");
+    let invalid = |value: &str, why: &str| signer.invalid("", value, why);
     if name.is_empty() {
-        return vec![field::required(field, "")];
+        return signer.required("", "");
     }
     if name == signers::LEGACY_UNKNOWN {
-        return vec![invalid(name, "the legacy signerName is not allowed via this API version")];
+        return invalid(name, "the legacy signerName is not allowed via this API version");
     }
-    let parts: Vec<&str> = name.split('/').collect();
-    let [domain, path] = parts.as_slice() else {
+    let [domain, path] = name.split('/').collect::<Vec<_>>()[..] else {
         let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        return vec![invalid(name, why)];
+        return invalid(name, why);
     };
-    let mut errors = Vec::new();
-    let label_errors = |value: &str, check: fn(&str) -> Vec<String>| {
-        let bad = value.split('.').map(|label| (label, check(label))).find(|(_, errors)| !errors.is_empty());
-        bad.map(|(label, errors)| {
-            errors.iter().map(|why| invalid(value, &format!("validating label {label:?}: {why}"))).collect()
-        })
-        .unwrap_or_else(Vec::new)
+    let labels = |value: &str, rule: fn(&str) -> Vec<String>| {
+        let bad = value.split('.').map(|label| (label, rule(label))).find(|(_, errors)| !errors.is_empty());
+        let (label, errors) = bad.unwrap_or_default();
+        errors.iter().for_each(|why| invalid(value, &format!("validating label {label:?}: {why}")));
     };
-    errors.extend(label_errors(domain, names::dns1123_label_errors));
+    labels(domain, names::dns1123_label_errors);
     if !domain.contains('.') {
-        errors.push(invalid(domain, "should be a domain with at least two segments separated by dots"));
+        invalid(domain, "should be a domain with at least two segments separated by dots");
     }
-    errors.extend(label_errors(path, names::dns1123_subdomain_errors));
-    errors
+    labels(path, names::dns1123_subdomain_errors);
 }
 
-fn condition_errors(request: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+fn validate_conditions(request: &Part<'_>) {
     let mut seen = BTreeSet::new();
     let (mut approved, mut denied) = (false, false);
-    for (i, condition) in conditions(request).iter().enumerate() {
-        let text = |key: &str| condition.str_at(&[key]).unwrap_or_default();
-        let place = |key: &str| format!("status.conditions[{i}].{key}");
-        let kind = text("type");
-        if kind.is_empty() {
-            errors.push(field::required(place("type"), ""));
-        }
-        let values: &[&str] =
-            if DECISIONS.contains(&kind) { &["True"] } else { &["False", "True", "Unknown"] };
-        match text("status") {
-            "" => errors.push(field::required(place("status"), "")),
-            status if !values.contains(&status) => {
-                errors.push(field::not_supported(place("status"), status, values));
-            }
-            _ => {}
-        }
+    for condition in request.each("status.conditions") {
+        let kind = condition.text("type");
+        condition.check(&[Required("type", "")]);
+        condition.check(match DECISIONS.contains(&kind) {
+            true => &[RequiredOneOf("status", &["True"])],
+            false => &[RequiredOneOf("status", &["False", "True", "Unknown"])],
+        });
         approved |= kind == "Approved";
         denied |= kind == "Denied";
         if approved && denied && matches!(kind, "Approved" | "Denied") {
             let why = "Approved and Denied conditions are mutually exclusive";
-            errors.push(field::invalid("status.conditions", kind, why));
+            request.invalid("status.conditions", kind, why);
         }
-        if !seen.insert(kind.to_owned()) {
-            errors.push(field::duplicate(place("type"), kind));
+        if !seen.insert(kind) {
+            condition.duplicate("type", kind);
         }
     }
-    errors
 }
 
 /// The error of `status.certificate`, if any.
@@ -275,40 +254,35 @@ fn certificate_error(request: &Value) -> Option<String> {
     is_none.then(|| "must contain at least one CERTIFICATE PEM block".into())
 }
 
-/// Errors of an update through a subresource: `approval` adds decisions, `status` sets the certificate, and
+/// Validates an update through a subresource: `approval` adds decisions, `status` sets the certificate, and
 /// neither can be removed.
-fn subresource_errors(subresource: &str, new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+fn validate_subresource(subresource: &str, new: &Part<'_>, old: &Value) {
     let of = |request: &Value, kind: &str| -> Vec<Value> {
         let of_kind = conditions(request).iter().filter(|c| c.str_at(&["type"]) == Some(kind));
         of_kind.cloned().collect()
     };
     let forbid = |what: &str, kind: &str| {
-        let why = format!("updates may not {what} a condition of type {kind:?}");
-        field::forbidden("status.conditions", &why)
+        new.forbidden("status.conditions", &format!("updates may not {what} a condition of type {kind:?}"));
     };
-    let removed = DECISIONS.into_iter().filter(|kind| of(new, kind).len() < of(old, kind).len());
-    errors.extend(removed.map(|kind| forbid("remove", kind)));
+    let count = |request: &Value, kind: &str| of(request, kind).len();
+    for kind in DECISIONS.into_iter().filter(|kind| count(new.value(), kind) < count(old, kind)) {
+        forbid("remove", kind);
+    }
     for kind in ["Approved", "Denied"].into_iter().filter(|_| subresource != "approval") {
-        let (before, after) = (of(old, kind), of(new, kind));
+        let (before, after) = (of(old, kind), of(new.value(), kind));
         match after.len().cmp(&before.len()) {
-            Ordering::Greater => errors.push(forbid("add", kind)),
-            Ordering::Equal if after != before => errors.push(forbid("modify", kind)),
+            Ordering::Greater => forbid("add", kind),
+            Ordering::Equal if after != before => forbid("modify", kind),
             Ordering::Equal | Ordering::Less => {}
         }
     }
-    let certificate =
-        |request: &Value| request.str_at(&["status", "certificate"]).unwrap_or_default().to_owned();
-    let (before, after) = (certificate(old), certificate(new));
+    const CERTIFICATE: &str = "status.certificate";
+    let (before, after) = (text(old, CERTIFICATE), new.text(CERTIFICATE));
     if before != after && subresource != "status" {
-        errors.push(field::forbidden("status.certificate", "updates may not set certificate content"));
+        new.forbidden(CERTIFICATE, "updates may not set certificate content");
     } else if before != after && !before.is_empty() {
-        errors.push(field::forbidden(
-            "status.certificate",
-            "updates may not modify existing certificate content",
-        ));
+        new.forbidden(CERTIFICATE, "updates may not modify existing certificate content");
     }
-    errors
 }
 
 const COLUMNS: &[Column] = &[
@@ -348,8 +322,18 @@ fn condition_cell(request: &Value, _: Now) -> Cell<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::ErrorList;
+    use plinth_api::api_error::Cause;
     use plinth_codec::{json, tree};
     use plinth_pki::request::LABEL;
+
+    fn errors(request: &Value) -> Vec<Cause> {
+        ErrorList::of(request, validate)
+    }
+
+    fn subresource(name: &str, new: &Value, old: &Value) -> Vec<Cause> {
+        ErrorList::of(new, |new| validate_subresource(name, new, old))
+    }
 
     fn request(change: impl FnOnce(&mut Value)) -> Value {
         let key = rcgen::KeyPair::generate().unwrap();
@@ -373,7 +357,7 @@ mod tests {
 
     #[test]
     fn requests_by_table() {
-        assert_eq!(validate(&request(|_| {})), []);
+        assert_eq!(errors(&request(|_| {})), []);
         let rows = [
             ("spec", "request", r#""bm8=""#, "spec.request", "PEM block type must be CERTIFICATE REQUEST"),
             ("spec", "usages", "[]", "spec.usages", "Required value"),
@@ -434,7 +418,7 @@ mod tests {
             ),
         ];
         for (part, key, value, field, message) in rows {
-            let errors = validate(&request(|r| set(r, part, key, value)));
+            let errors = errors(&request(|r| set(r, part, key, value)));
             let found = errors.iter().any(|f| f.field == field && f.message.contains(message));
             assert!(found, "{key}={value}: {errors:?}");
         }
@@ -452,9 +436,9 @@ mod tests {
                 .insert("request", base64_text::encode(pem::encode(LABEL, &der)));
         });
         assert!(
-            validate(&damaged)[0].message.contains("x509: ECDSA verification failure"),
+            errors(&damaged)[0].message.contains("x509: ECDSA verification failure"),
             "{:?}",
-            validate(&damaged)
+            errors(&damaged)
         );
     }
 
@@ -505,11 +489,11 @@ mod tests {
                 Some("updates may not remove a condition of type \"Failed\""),
             ),
         ];
-        for (subresource, old, new, refused) in rows {
-            let errors = subresource_errors(subresource, &new, &old);
+        for (name, old, new, refused) in rows {
+            let errors = subresource(name, &new, &old);
             let messages: Vec<&str> =
                 errors.iter().map(|f| f.message.trim_start_matches("Forbidden: ")).collect();
-            assert_eq!(messages, refused.into_iter().collect::<Vec<_>>(), "{subresource}");
+            assert_eq!(messages, refused.into_iter().collect::<Vec<_>>(), "{name}");
         }
     }
 
@@ -535,10 +519,10 @@ mod tests {
         let mut new = parse(&format!(r#"{{"type":"X","status":"True"}},{AGAIN}"#));
         prepare_status(&mut new, &old);
         assert_eq!(conditions(&new)[1], conditions(&old)[0]);
-        assert_eq!(subresource_errors("status", &new, &old), []);
+        assert_eq!(subresource("status", &new, &old), []);
         let mut new = parse(&format!("{AGAIN},{AGAIN}"));
         prepare_status(&mut new, &old);
-        let errors = subresource_errors("status", &new, &old);
+        let errors = subresource("status", &new, &old);
         assert!(errors[0].message.contains("may not add a condition of type \"Approved\""), "{errors:?}");
     }
 

@@ -1,9 +1,8 @@
 //! Fields that may not change.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::Value;
 
+use crate::checks::Part;
 use crate::path::at;
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
@@ -12,13 +11,20 @@ pub(crate) const IMMUTABLE: &str = "field is immutable";
 const POINTERS: [&str; 4] = ["eventTime", "preemptionPolicy", "spec.managedBy", "spec.nodeName"];
 
 /// Reports each of the fields that changed.
-pub(crate) fn immutable(paths: &[&str], new: &Value, old: &Value, errors: &mut Vec<Cause>) {
+pub(crate) fn immutable(paths: &[&str], new: &Part<'_>, old: &Value) {
     for path in paths {
-        if at(new, path) != at(old, path) {
+        if new.at(path) != at(old, path) {
             // A removed string appears as empty, unless it is a pointer upstream.
             let is_text = at(old, path).is_some_and(|old| old.as_str().is_some()) && !POINTERS.contains(path);
             let gone = if is_text { "".into() } else { Value::Null };
-            errors.push(field::invalid(*path, at(new, path).cloned().unwrap_or(gone), IMMUTABLE));
+            new.invalid(path, new.at(path).cloned().unwrap_or(gone), IMMUTABLE);
         }
+    }
+}
+
+/// As [`immutable`], for one field that errors report by another path.
+pub(crate) fn immutable_as(path: &str, shown: &str, new: &Part<'_>, old: &Value) {
+    if new.at(path) != at(old, path) {
+        new.invalid(shown, new.shown(path), IMMUTABLE);
     }
 }

@@ -1,20 +1,18 @@
 //! Fields that are a number or a percentage of pods.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::Value;
 
-/// Validates a number or a percentage of pods.
-pub(crate) fn int_or_percent(value: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+use crate::checks::Part;
+
+/// Validates a number or a percentage of pods, if it is set.
+pub(crate) fn int_or_percent(part: &Part<'_>, key: &str) {
     const FORM: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
-    match value {
-        Value::Int(n) if *n < 0 => {
-            errors.push(field::invalid(path, *n, "must be greater than or equal to 0"));
-        }
-        Value::String(share) => {
+    match part.at(key) {
+        Some(Value::Int(n)) if *n < 0 => part.invalid(key, *n, "must be greater than or equal to 0"),
+        Some(Value::String(share)) => {
             let digits = share.strip_suffix('%').unwrap_or_default();
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-                errors.push(field::invalid(path, share.clone(), FORM));
+                part.invalid(key, share.clone(), FORM);
             }
         }
         _ => {}
@@ -26,9 +24,9 @@ fn percent(value: &Value) -> Option<i64> {
     value.as_str()?.strip_suffix('%')?.parse().ok()
 }
 
-pub(crate) fn at_most_100_percent(value: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if percent(value).is_some_and(|percent| percent > 100) {
-        errors.push(field::invalid(path, value.clone(), "must not be greater than 100%"));
+pub(crate) fn at_most_100_percent(part: &Part<'_>, key: &str) {
+    if part.at(key).and_then(percent).is_some_and(|percent| percent > 100) {
+        part.invalid(key, part.shown(key), "must not be greater than 100%");
     }
 }
 

@@ -1,11 +1,9 @@
 //! Port numbers, port names and protocols.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
-use plinth_codec::{names, Value};
+use plinth_codec::names;
 
-use crate::checks::check_text;
 use crate::checks::Check::{self, OptionalText, RequiredOneOf};
+use crate::checks::Part;
 
 /// Message for an invalid port number.
 pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
@@ -22,15 +20,17 @@ pub(crate) const PROTOCOL_CHECKS: &[Check] =
     &[RequiredOneOf("protocol", PROTOCOLS), OptionalText("appProtocol", names::qualified_name_errors)];
 
 /// Validates a port that is given by number or by name.
-pub(crate) fn port_or_name(port: Option<&Value>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match port {
-        Some(Value::String(name)) => check_text(path, name, port_name_errors, errors),
-        other => {
-            let number = other.and_then(Value::as_int).unwrap_or(0);
-            if !is_port(number) {
-                errors.push(field::invalid(path, number, PORT));
-            }
-        }
+pub(crate) fn port_or_name(port: &Part<'_>) {
+    match port.set_text("") {
+        Some(name) => port.check_text("", name, port_name_errors),
+        None => must_be_port(port, ""),
+    }
+}
+
+/// A number must be a port; an absent one counts as 0.
+pub(crate) fn must_be_port(part: &Part<'_>, key: &str) {
+    if !is_port(part.number(key)) {
+        part.invalid(key, part.number(key), PORT);
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::quantity::Quantity;
-use plinth_codec::{names, Map, Value};
+use plinth_codec::{names, Value};
 
-use crate::checks::check_text;
-use crate::path::{list, text};
+use crate::checks::Part;
+use plinth_codec::tree;
 
 /// Whose resources are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,107 +79,109 @@ pub fn is_extended(name: &str) -> bool {
 }
 
 /// Validates a resource name: qualified, and with a domain unless it is a standard one.
-pub(crate) fn resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let before = errors.len();
-    check_text(path, name, names::qualified_name_errors, errors);
-    if errors.len() == before && !name.contains('/') && !is_standard(name) {
-        let why = "must be a standard resource type or fully qualified";
-        errors.push(field::invalid(path, name, why));
+pub(crate) fn resource_name(name: &str, at: &Part<'_>) {
+    let before = at.errors();
+    at.check_text("", name, names::qualified_name_errors);
+    if at.errors() == before && !name.contains('/') && !is_standard(name) {
+        at.invalid("", name, "must be a standard resource type or fully qualified");
     }
 }
 
 /// Validates the name of a resource that containers can request.
-pub(crate) fn container_resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    resource_name(name, path, errors);
+pub(crate) fn container_resource_name(name: &str, at: &Part<'_>) {
+    resource_name(name, at);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge(name) {
-            errors.push(field::invalid(path, name, "must be a standard resource for containers"));
+            at.invalid("", name, "must be a standard resource for containers");
         }
     } else if !is_native(name) && !is_extended(name) {
-        errors.push(field::invalid(path, name, "doesn't follow extended resource name standard"));
+        at.invalid("", name, "doesn't follow extended resource name standard");
     }
 }
 
 /// Validates a quantity: not negative, and an integer for countable resources.
-pub(crate) fn amount(name: &str, shown: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Ok(amount) = Quantity::parse(shown) else { return };
-    if amount.sign() < 0 {
-        errors.push(field::invalid(path, shown, NOT_NEGATIVE));
+pub(crate) fn amount(name: &str, amount: &Part<'_>) {
+    let shown = amount.text("");
+    let Ok(parsed) = Quantity::parse(shown) else { return };
+    if parsed.sign() < 0 {
+        amount.invalid("", shown, NOT_NEGATIVE);
     }
-    if (COUNTED.contains(&name) || is_extended(name)) && amount.as_int().is_none() {
-        errors.push(field::invalid(path, shown, "must be an integer"));
+    if (COUNTED.contains(&name) || is_extended(name)) && parsed.as_int().is_none() {
+        amount.invalid("", shown, "must be an integer");
     }
 }
 
-/// Validates requests and limits of a container or a pod; `path` is that of the requirements.
-pub(crate) fn requirements(
-    given: &Value,
-    kind: Kind,
-    claims: &BTreeSet<&str>,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    let amounts = |part: &str| given.get(part).and_then(Value::as_object);
+/// Validates requests and limits of a container or a pod.
+pub(crate) fn requirements(resources: &Part<'_>, kind: Kind, claims: &BTreeSet<&str>) {
     for part in ["limits", "requests"] {
-        for (name, shown) in amounts(part).into_iter().flat_map(Map::iter) {
-            let here = format_args!("{path}.{part}[{name}]");
+        for (name, given) in resources.entries(part) {
             match kind {
-                Kind::Container => container_resource_name(name, here, errors),
-                Kind::Pod => pod_resource_name(name, here, errors),
+                Kind::Container => container_resource_name(name, &given),
+                Kind::Pod => pod_resource_name(name, &given),
             }
-            let shown = shown.as_str().unwrap_or_default();
-            amount(name, shown, here, errors);
+            amount(name, &given);
             if part == "requests" {
-                within_limit(name, shown, amounts("limits"), path, errors);
+                within_limit(name, given.text(""), resources);
             }
-            huge_pages(name, shown, here, errors);
+            huge_pages(name, &given);
         }
     }
     let has = |wanted: fn(&str) -> bool| {
-        let both = ["limits", "requests"].into_iter().filter_map(amounts);
-        both.flat_map(Map::iter).any(|(name, _)| wanted(name))
+        ["limits", "requests"]
+            .into_iter()
+            .flat_map(|part| resources.members(part))
+            .any(|(name, _)| wanted(name))
     };
     if has(is_huge) && !has(|name| matches!(name, "cpu" | "memory")) {
-        errors.push(field::forbidden(path, "HugePages require cpu or memory"));
+        resources.forbidden("", "HugePages require cpu or memory");
     }
-    claim_names(given, claims, path, errors);
+    claim_names(resources, claims);
 }
 
-fn pod_resource_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let before = errors.len();
-    resource_name(name, path, errors);
-    if errors.len() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
-        errors.push(field::not_supported(path, name, &["cpu", "hugepages-", "memory"]));
+/// Validates the overhead of a pod or a RuntimeClass as the limits of a container.
+pub(crate) fn overhead(holder: &Part<'_>, key: &str) {
+    if let Some(overhead) = holder.at(key) {
+        let limits = tree!({ "limits": overhead.clone() });
+        holder.with_value(&limits, "overhead", |limits| {
+            requirements(limits, Kind::Container, &BTreeSet::new());
+        });
     }
 }
 
-fn within_limit(name: &str, shown: &str, limits: Option<&Map>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn pod_resource_name(name: &str, at: &Part<'_>) {
+    let before = at.errors();
+    resource_name(name, at);
+    if at.errors() == before && !matches!(name, "cpu" | "memory") && !is_huge(name) {
+        at.not_supported("", name, &["cpu", "hugepages-", "memory"]);
+    }
+}
+
+fn within_limit(name: &str, shown: &str, resources: &Part<'_>) {
     let may_exceed = is_native(name) && !is_huge(name);
-    let Some(limit) = limits.and_then(|limits| limits.get(name)).and_then(Value::as_str) else {
+    let limit = resources.at("limits").and_then(|limits| limits.get(name)).and_then(Value::as_str);
+    let Some(limit) = limit else {
         if !may_exceed {
-            let why = "Limit must be set for non overcommitable resources";
-            errors.push(field::required(format_args!("{path}.limits"), why));
+            resources.required("limits", "Limit must be set for non overcommitable resources");
         }
         return;
     };
-    let (Ok(most), Ok(asked)) = (Quantity::parse(limit), Quantity::parse(shown)) else { return };
+    let (Ok(most), Ok(requested)) = (Quantity::parse(limit), Quantity::parse(shown)) else { return };
     let relation = match may_exceed {
-        false if asked != most => "equal to",
-        true if asked > most => "less than or equal to",
+        false if requested != most => "equal to",
+        true if requested > most => "less than or equal to",
         _ => return,
     };
-    let why = format!("must be {relation} {name} limit of {limit}");
-    errors.push(field::invalid(format_args!("{path}.requests"), shown, &why));
+    resources.invalid("requests", shown, &format!("must be {relation} {name} limit of {limit}"));
 }
 
 /// A quantity of huge pages must be a multiple of the page size.
-fn huge_pages(name: &str, shown: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn huge_pages(name: &str, amount: &Part<'_>) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     let size = Quantity::parse(size).ok().and_then(|size| size.as_int()).filter(|size| *size > 0);
-    let Ok(amount) = Quantity::parse(shown) else { return };
-    if size.is_none_or(|size| amount.value(0) % size != 0) {
-        let why = format!("{shown} is not positive integer multiple of {name}");
-        errors.push(field::invalid(path, shown, &why));
+    let shown = amount.text("");
+    let Ok(parsed) = Quantity::parse(shown) else { return };
+    if size.is_none_or(|size| parsed.value(0) % size != 0) {
+        amount.invalid("", shown, &format!("{shown} is not positive integer multiple of {name}"));
     }
 }
 
@@ -191,39 +192,38 @@ fn listed(names: &BTreeSet<&str>) -> String {
     shown.join(", ") + if names.len() > MAX { ", ..." } else { "" }
 }
 
-fn claim_names(given: &Value, known: &BTreeSet<&str>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn claim_names(resources: &Part<'_>, known: &BTreeSet<&str>) {
     let mut seen: HashSet<String> = HashSet::new();
     // Claims that are referenced with a request.
     let mut in_part = HashSet::new();
-    for (i, claim) in list(given, "claims").iter().enumerate() {
-        let (name, request) = (text(claim, "name"), text(claim, "request"));
-        let here = format_args!("{path}.claims[{i}]");
+    for claim in resources.each("claims") {
+        let (name, request) = (claim.text("name"), claim.text("request"));
         if name.is_empty() {
-            errors.push(field::required(here, ""));
+            claim.required("", "");
             continue;
         }
         let key = match request {
             "" => name.to_owned(),
             request => {
-                check_text(format_args!("{here}.request"), request, names::dns1123_label_errors, errors);
+                claim.check_text("request", request, names::dns1123_label_errors);
                 in_part.insert(name);
                 format!("{name}/{request}")
             }
         };
         let overlaps = request.is_empty() && in_part.contains(name);
         if seen.contains(name) {
-            errors.push(field::duplicate(here, name));
+            claim.duplicate("", name);
         } else if overlaps || !seen.insert(key.clone()) {
-            errors.push(field::duplicate(here, key));
+            claim.duplicate("", key);
         }
-        if !known.contains(name) && errors.len() < field::MOST_ERRORS {
-            let mut error = field::not_found(here, name);
+        if !known.contains(name) && claim.errors() < field::MOST_ERRORS {
+            let mut error = field::not_found(claim.path(""), name);
             error.message += ": must be one of the names in pod.spec.resourceClaims";
             match known.is_empty() {
                 true => error.message += " which is empty",
                 false => error.message += &format!(": {}", listed(known)),
             }
-            errors.push(error);
+            claim.push(error);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The data of ConfigMaps and Secrets (kubernetes `pkg/apis/core/validation`).
 
-use plinth_api::api_error::Cause;
 use plinth_api::field;
-use plinth_codec::{Map, Value};
+use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
+use crate::checks::Part;
 
 /// Maximum size of all values, in bytes.
 const MAX_DATA_SIZE: usize = 1 << 20;
@@ -13,35 +13,32 @@ const MAX_DATA_SIZE: usize = 1 << 20;
 const MAX_KEY_LENGTH: usize = 253;
 
 /// Validates keys and size of a ConfigMap or Secret.
-pub(crate) fn validate_data(object: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+pub(crate) fn validate_data(object: &Part<'_>) {
     let mut size = 0usize;
-    let is_secret = object.str_at(&["kind"]) == Some("Secret");
+    let is_secret = object.text("kind") == "Secret";
     for part in ["data", "binaryData"] {
-        for (key, value) in object.get(part).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-            let text = value.as_str().unwrap_or_default();
+        for (key, value) in object.entries(part) {
+            let text = value.text("");
             // Base64 encodes three bytes as four characters.
             let is_base64 = is_secret || part == "binaryData";
             size += if is_base64 { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() };
-            errors.extend(
-                key_errors(key).map(|why| field::invalid(format!("{part}[{key}]"), key.clone(), why)),
-            );
+            if let Some(why) = key_error(key) {
+                value.invalid("", key, why);
+            }
         }
     }
-    let binary = object.get("binaryData").and_then(Value::as_object);
-    let keys =
-        object.get("data").and_then(Value::as_object).into_iter().flat_map(Map::iter).map(|(key, _)| key);
-    for key in keys.filter(|key| binary.is_some_and(|binary| binary.contains(key))) {
-        let why = "duplicate of key present in binaryData";
-        errors.push(field::invalid(format!("data[{key}]"), key.clone(), why));
+    let binary = object.at("binaryData").and_then(Value::as_object);
+    for (key, value) in object.entries("data") {
+        if binary.is_some_and(|binary| binary.contains(key)) {
+            value.invalid("", key, "duplicate of key present in binaryData");
+        }
     }
     if size > MAX_DATA_SIZE {
-        errors.push(field::too_long("[]", MAX_DATA_SIZE));
+        object.push(field::too_long("[]", MAX_DATA_SIZE));
     }
-    errors
 }
 
-fn key_errors(key: &str) -> Option<&'static str> {
+fn key_error(key: &str) -> Option<&'static str> {
     const RULE: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
     let made_of = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     match key {
@@ -56,18 +53,17 @@ fn key_errors(key: &str) -> Option<&'static str> {
 }
 
 /// An object with `immutable: true` cannot change, and the field cannot be reset.
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
     const WHY: &str = "field is immutable when `immutable` is set";
-    let mut errors = Vec::new();
-    if new.str_at(&["kind"]) == Some("Secret") {
-        immutable(&["type"], new, old, &mut errors);
+    if new.text("kind") == "Secret" {
+        immutable(&["type"], new, old);
     }
     if old.get("immutable").and_then(Value::as_bool) == Some(true) {
-        if new.get("immutable").and_then(Value::as_bool) != Some(true) {
-            errors.push(field::forbidden("immutable", WHY));
+        if !new.is_true("immutable") {
+            new.forbidden("immutable", WHY);
         }
-        let changed = ["data", "binaryData"].into_iter().filter(|part| new.get(part) != old.get(part));
-        errors.extend(changed.map(|part| field::forbidden(part, WHY)));
+        let changed = ["data", "binaryData"].into_iter();
+        let changed = changed.filter(|part| new.value().get(part) != old.get(part));
+        changed.for_each(|part| new.forbidden(part, WHY));
     }
-    errors
 }

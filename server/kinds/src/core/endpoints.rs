@@ -2,18 +2,16 @@
 
 use std::borrow::Cow;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::ports::{is_port, PORT, PROTOCOL_CHECKS};
-use crate::checks::Check::{self, By, Each};
-use crate::checks::{address, check_text, validate};
+use crate::checks::ports::{must_be_port, PROTOCOL_CHECKS};
+use crate::checks::Check::{self, By, Each, Is, Text};
+use crate::checks::{address, Part};
 use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
-use crate::path::{int, int_or_zero, list, text};
+use crate::path::{int_or_zero, list, text};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::address::warn_ip;
 use crate::warnings::{is_made_by, Warnings};
@@ -31,40 +29,32 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const DEFAULTS: &[DefaultRule] = &[ForEach("subsets", &[ForEach("ports", &[Field("protocol", Str("TCP"))])])];
 
-const CHECKS: &[Check] = &[Each("subsets", &[By(subset)])];
+const CHECKS: &[Check] = &[Each(
+    "subsets",
+    &[By(has_addresses), Each("addresses", ADDRESS), Each("notReadyAddresses", ADDRESS), By(ports)],
+)];
 
-fn subset(subset: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (ready, others) = (list(subset, "addresses"), list(subset, "notReadyAddresses"));
-    if ready.is_empty() && others.is_empty() {
-        let why = "must specify `addresses` or `notReadyAddresses`";
-        errors.push(field::required(ParentPath(path), why));
+const ADDRESS: &[Check] = &[
+    Is("ip", address::legacy),
+    Text("hostname", names::dns1123_label_errors),
+    Text("nodeName", names::dns1123_subdomain_errors),
+    Is("ip", address::endpoint_range),
+];
+
+fn has_addresses(subset: &Part<'_>) {
+    if subset.is_empty("addresses") && subset.is_empty("notReadyAddresses") {
+        subset.required("", "must specify `addresses` or `notReadyAddresses`");
     }
-    for (part, addresses) in [("addresses", ready), ("notReadyAddresses", others)] {
-        for (i, given) in addresses.iter().enumerate() {
-            let here = format_args!("{path}{part}[{i}].");
-            let ip = text(given, "ip");
-            address::legacy(ip, format_args!("{here}ip"), errors);
-            let checks = &[
-                Check::Text("hostname", names::dns1123_label_errors),
-                Check::Text("nodeName", names::dns1123_subdomain_errors),
-            ];
-            validate(checks, given, here, errors);
-            address::endpoint_range(ip, format_args!("{here}ip"), errors);
+}
+
+fn ports(subset: &Part<'_>) {
+    for port in subset.each("ports") {
+        match port.text("name") {
+            "" if subset.list("ports").len() > 1 => port.required("name", ""),
+            _ => port.check(&[Text("name", names::dns1123_label_errors)]),
         }
-    }
-    let ports = list(subset, "ports");
-    for (i, port) in ports.iter().enumerate() {
-        let here = format_args!("{path}ports[{i}].");
-        match text(port, "name") {
-            "" if ports.len() > 1 => errors.push(field::required(format_args!("{here}name"), "")),
-            "" => {}
-            name => check_text(format_args!("{here}name"), name, names::dns1123_label_errors, errors),
-        }
-        let number = int(port, "port").unwrap_or(0);
-        if !is_port(number) {
-            errors.push(field::invalid(format_args!("{here}port"), number, PORT));
-        }
-        validate(PROTOCOL_CHECKS, port, here, errors);
+        must_be_port(&port, "port");
+        port.check(PROTOCOL_CHECKS);
     }
 }
 

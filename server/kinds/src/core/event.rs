@@ -3,12 +3,12 @@
 //! Upstream: kubernetes `pkg/apis/core/validation/events.go`. Paths of errors are those of core/v1 in both
 //! groups, except for the reporting controller's.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
+use crate::checks::Check::{AnyText, Required};
+use crate::checks::Part;
 use crate::columns::or;
 use crate::path::{at, int_or_zero, text};
 use crate::strategy::{NameRule, Strategy, BASE};
@@ -42,11 +42,9 @@ const FIELDS: EventFields =
 
 /// Errors of an event of either group. An event without `eventTime` is of the deprecated form, of which less
 /// is required.
-pub(crate) fn common(event: &Value, fields: &EventFields) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    let (own, about) =
-        (text(event, "metadata.namespace"), text(event, &format!("{}.namespace", fields.about)));
-    let is_old = text(event, "eventTime").is_empty();
+pub(crate) fn common(event: &Part<'_>, fields: &EventFields) {
+    let (own, about) = (event.text("metadata.namespace"), event.text(&format!("{}.namespace", fields.about)));
+    let is_old = event.text("eventTime").is_empty();
     let fits = match (about, is_old) {
         ("", true) => matches!(own, "" | "default"),
         ("", false) => matches!(own, "default" | "kube-system"),
@@ -54,34 +52,27 @@ pub(crate) fn common(event: &Value, fields: &EventFields) -> Vec<Cause> {
         (_, false) => true,
     };
     if !fits {
-        errors.push(field::invalid("involvedObject.namespace", about, "does not match event.namespace"));
+        event.invalid("involvedObject.namespace", about, "does not match event.namespace");
     }
     if is_old {
-        return errors;
+        return;
     }
-    let controller = text(event, fields.controller);
-    if controller.is_empty() {
-        errors.push(field::required(fields.controller, ""));
-    }
-    let bad = names::qualified_name_errors(controller);
-    errors.extend(bad.iter().map(|why| field::invalid(fields.controller, controller, why)));
+    event.check(&[Required(fields.controller, ""), AnyText(fields.controller, names::qualified_name_errors)]);
     for key in ["reportingInstance", "action", "reason"] {
-        let given = text(event, key);
-        if given.is_empty() {
-            errors.push(field::required(key, ""));
-        } else if given.len() > MAX_NAME_LENGTH {
-            errors.push(field::invalid(key, "", &format!("can have at most {MAX_NAME_LENGTH} characters")));
+        match event.text(key).len() {
+            0 => event.required(key, ""),
+            1..=MAX_NAME_LENGTH => {}
+            _ => event.invalid(key, "", &format!("can have at most {MAX_NAME_LENGTH} characters")),
         }
     }
-    if text(event, fields.note).len() > MAX_NOTE_LENGTH {
-        errors.push(field::invalid("message", "", &format!("can have at most {MAX_NOTE_LENGTH} characters")));
+    if event.text(fields.note).len() > MAX_NOTE_LENGTH {
+        event.invalid("message", "", &format!("can have at most {MAX_NOTE_LENGTH} characters"));
     }
-    errors
 }
 
 /// Errors of a core/v1 Event.
-pub(crate) fn validate(event: &Value) -> Vec<Cause> {
-    common(event, &FIELDS)
+pub(crate) fn validate(event: &Part<'_>) {
+    common(event, &FIELDS);
 }
 
 pub(crate) const COLUMNS: &[Column] = &[

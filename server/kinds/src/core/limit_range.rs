@@ -2,16 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, By, Each};
-use crate::checks::{check_text, quantities};
+use crate::checks::{quantities, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, ForEach, When};
-use crate::path::{at, list, text};
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy =
@@ -41,59 +38,55 @@ fn prepare_for_create(range: &mut Value) {
 
 const CHECKS: &[Check] = &[By(types), Each("spec.limits", &[By(limit)])];
 
-fn types(range: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn types(range: &Part<'_>) {
     let mut seen = BTreeSet::new();
-    for (i, limit) in list(range, "spec.limits").iter().enumerate() {
-        let (kind, here) = (text(limit, "type"), format_args!("spec.limits[{i}].type"));
-        let before = errors.len();
-        check_text(here, kind, names::qualified_name_errors, errors);
+    for limit in range.each("spec.limits") {
+        let (kind, before) = (limit.text("type"), limit.errors());
+        limit.check_text("type", kind, names::qualified_name_errors);
         let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
-        if errors.len() == before && !kind.contains('/') && !standard {
-            let why = "must be a standard limit type or fully qualified";
-            errors.push(field::invalid(here, kind, why));
+        if limit.errors() == before && !kind.contains('/') && !standard {
+            limit.invalid("type", kind, "must be a standard limit type or fully qualified");
         }
         if !seen.insert(kind) {
-            errors.push(field::duplicate(here, kind));
+            limit.duplicate("type", kind);
         }
     }
 }
 
-fn limit(limit: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let kind = text(limit, "type");
+fn limit(limit: &Part<'_>) {
+    let kind = limit.text("type");
     let mut resources = BTreeSet::new();
     for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
-        let given = at(limit, part).and_then(Value::as_object).filter(|given| !given.is_empty());
-        let Some(given) = given else { continue };
-        if kind == "Pod" && part.starts_with("default") {
-            let why = "may not be specified when `type` is 'Pod'";
-            errors.push(field::forbidden(format_args!("{path}{part}"), why));
+        if limit.is_empty(part) {
             continue;
         }
-        for (name, _) in given.iter() {
-            let here = format_args!("{path}{part}[{name}]");
+        if kind == "Pod" && part.starts_with("default") {
+            limit.forbidden(part, "may not be specified when `type` is 'Pod'");
+            continue;
+        }
+        for (name, amount) in limit.entries(part) {
             match kind {
-                "Pod" | "Container" => quantities::container_resource_name(name, here, errors),
-                _ => quantities::resource_name(name, here, errors),
+                "Pod" | "Container" => quantities::container_resource_name(name, &amount),
+                _ => quantities::resource_name(name, &amount),
             }
-            resources.insert(name.as_str());
+            resources.insert(name);
         }
     }
-    let bounds_storage = |part: &str| at(limit, part).and_then(|given| given.get("storage")).is_some();
-    if kind == "PersistentVolumeClaim" && !bounds_storage("min") && !bounds_storage("max") {
+    if kind == "PersistentVolumeClaim" && limit.count(&["min.storage", "max.storage"]) == 0 {
         let why = "either minimum or maximum storage value is required, but neither was provided";
-        errors.push(field::required(format_args!("{path}limits"), why));
+        limit.required("limits", why);
     }
     for name in resources {
-        amounts_agree(limit, name, kind, path, errors);
+        amounts_agree(limit, name, kind);
     }
 }
 
 /// A quantity as text and as value.
 type Amount<'a> = Option<(&'a str, Quantity)>;
 
-fn amounts_agree(limit: &Value, name: &str, kind: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn amounts_agree(limit: &Part<'_>, name: &str, kind: &str) {
     let amount = |part: &str| -> Amount<'_> {
-        let shown = at(limit, part).and_then(|given| given.get(name)).and_then(Value::as_str)?;
+        let shown = limit.at(part).and_then(|given| given.get(name)).and_then(Value::as_str)?;
         Some((shown, Quantity::parse(shown).ok()?))
     };
     let of_containers = |part: &str| amount(part).filter(|_| kind != "Pod");
@@ -112,28 +105,27 @@ fn amounts_agree(limit: &Value, name: &str, kind: &str, path: FieldPath<'_>, err
         let (Some((small, a)), Some((large, b))) = (smaller, larger) else { continue };
         if a > b {
             let why = format!("{first} {small} is greater than {second} {large}");
-            let shown = shown.map_or("", |(text, _)| text);
-            errors.push(field::invalid(format_args!("{path}{part}[{name}]"), shown, &why));
+            limit.invalid(format_args!("{part}[{name}]"), shown.map_or("", |(text, _)| text), &why);
         }
     }
-    let here = format_args!("{path}maxLimitRequestRatio[{name}]");
     if let Some((shown, ratio)) = amount("maxLimitRequestRatio") {
+        let refuse = |why: String| limit.invalid(format_args!("maxLimitRequestRatio[{name}]"), shown, &why);
         if ratio < Quantity::of_int(1) {
-            errors.push(field::invalid(here, shown, &format!("ratio {shown} is less than 1")));
+            refuse(format!("ratio {shown} is less than 1"));
         }
         if let (Some((_, least)), Some((_, most))) = (least, most) {
             let highest = most.to_f64() / least.to_f64();
             if ratio.to_f64() > highest {
-                let why = format!("ratio {shown} is greater than max/min = {highest:.6}");
-                errors.push(field::invalid(here, shown, &why));
+                refuse(format!("ratio {shown} is greater than max/min = {highest:.6}"));
             }
         }
     }
-    if let (Some((shown, a)), Some((asked, b))) = (default, request) {
+    if let (Some((shown, a)), Some((requested, b))) = (default, request) {
         let may_exceed = quantities::is_native(name) && !quantities::is_huge(name);
         if !may_exceed && a != b {
-            let why = format!("default value {shown} must equal to defaultRequest value {asked} in {name}");
-            errors.push(field::invalid(format_args!("{path}defaultRequest[{name}]"), asked, &why));
+            let why =
+                format!("default value {shown} must equal to defaultRequest value {requested} in {name}");
+            limit.invalid(format_args!("defaultRequest[{name}]"), requested, &why);
         }
     }
 }

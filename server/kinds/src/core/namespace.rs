@@ -1,18 +1,15 @@
 //! Namespace (`core`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::checks::check_text;
 use crate::checks::Check::{self, By};
+use crate::checks::Part;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field};
 use crate::defaults::Literal::Str;
-use crate::path::{at, text, texts};
 use crate::strategy::{Deletion, NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -57,29 +54,28 @@ fn prepare_for_create(object: &mut Value) {
     }
 }
 
-const CHECKS: &[Check] = &[By(|namespace, _, errors| {
+const CHECKS: &[Check] = &[By(|namespace| {
     const PATH: &str = "spec.finalizers";
     const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
     const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-    for finalizer in texts(namespace, PATH) {
-        check_text(format_args!("{PATH}"), finalizer, names::qualified_name_errors, errors);
+    for finalizer in namespace.texts(PATH) {
+        namespace.check_text(PATH, finalizer, names::qualified_name_errors);
         if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
-            errors.push(field::invalid(PATH, finalizer, WHY));
+            namespace.invalid(PATH, finalizer, WHY);
         }
     }
 })];
 
 /// The phase must be `Active` without a deletion timestamp, and `Terminating` with one.
-fn validate_status(new: &Value, _: &Value) -> Vec<Cause> {
-    let phase = text(new, "status.phase");
-    let (right, when) = match at(new, "metadata.deletionTimestamp") {
-        None => ("Active", "empty"),
-        Some(_) => ("Terminating", "not empty"),
+fn validate_status(new: &Part<'_>, _: &Value) {
+    let phase = new.text("status.phase");
+    let (right, when) = match new.has("metadata.deletionTimestamp") {
+        false => ("Active", "empty"),
+        true => ("Terminating", "not empty"),
     };
-    if phase == right {
-        return Vec::new();
+    if phase != right {
+        // Upstream reports the field by its Go name.
+        let why = format!("may only be '{right}' if `deletionTimestamp` is {when}");
+        new.invalid("status.Phase", phase, &why);
     }
-    let why = format!("may only be '{right}' if `deletionTimestamp` is {when}");
-    // Upstream reports the field by its Go name.
-    vec![field::invalid("status.Phase", phase, &why)]
 }

@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::{condition, join, pairs, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
 
-use crate::checks::Check::{self, By};
-use crate::checks::{address, check_text, quantities};
+use crate::checks::Check::{self, AnyText, By, Each, Is};
+use crate::checks::{address, quantities, Part};
 use crate::columns::or;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, IfPresent, RoundQuantities};
-use crate::path::{at, flag, list, text, texts};
+use crate::path::{at, flag, list, text};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::address::warn_cidrs;
 use crate::warnings::Warnings;
@@ -71,68 +70,58 @@ fn prepare_for_update(node: &mut Value, old: &Value) {
 
 const CHECKS: &[Check] = &[By(taints), By(amounts), By(pod_networks)];
 
-fn amounts(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for part in ["capacity", "allocatable"] {
-        let given = node.at(&["status", part]).and_then(Value::as_object);
-        for (name, shown) in given.into_iter().flat_map(plinth_codec::Map::iter) {
-            let shown = shown.as_str().unwrap_or_default();
-            quantities::amount(name, shown, format_args!("status.{part}.{name}"), errors);
+fn amounts(node: &Part<'_>) {
+    for part in ["status.capacity", "status.allocatable"] {
+        for (name, amount) in node.entries(part) {
+            // Upstream reports the resource as a field.
+            let path = format!("{part}.{name}");
+            quantities::amount(name, &amount.in_place_of(node, &path));
         }
     }
 }
 
 /// Validates `podCIDRs`: at most one of each IP family.
-fn pod_networks(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let networks = texts(node, "spec.podCIDRs");
-    for (i, network) in networks.iter().enumerate() {
-        address::network(network, format_args!("spec.podCIDRs[{i}]"), errors);
-    }
-    let is_6 = |network: &&str| network.contains(':');
-    let one_each = networks.len() == 2 && networks.iter().filter(|network| is_6(network)).count() == 1;
+fn pod_networks(node: &Part<'_>) {
+    const PATH: &str = "spec.podCIDRs";
+    node.check(&[Each(PATH, &[Is("", address::network)])]);
+    let networks = node.texts(PATH);
+    let one_each =
+        networks.len() == 2 && networks.iter().filter(|network| network.contains(':')).count() == 1;
     if networks.len() > 1 && !one_each {
         let why = "may specify no more than one CIDR for each IP family";
-        errors.push(field::invalid("spec.podCIDRs", list(node, "spec.podCIDRs").to_vec(), why));
+        node.invalid(PATH, node.list(PATH).to_vec(), why);
     }
 }
 
 /// Validates the taints; upstream reports their paths below `metadata`.
-fn taints(node: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn taints(node: &Part<'_>) {
     let mut seen = HashSet::new();
-    for (i, taint) in list(node, "spec.taints").iter().enumerate() {
-        let path = format_args!("metadata.taints[{i}]");
-        let key = text(taint, "key");
-        check_text(format_args!("{path}.key"), key, names::qualified_name_errors, errors);
-        let value = text(taint, "value");
-        check_text(format_args!("{path}.value"), value, names::label_value_errors, errors);
-        if !seen.insert((key, text(taint, "effect"))) {
-            let mut error = field::duplicate(path, taint.clone());
+    for taint in node.each_as("spec.taints", "metadata.taints") {
+        taint.check(&[
+            AnyText("key", names::qualified_name_errors),
+            AnyText("value", names::label_value_errors),
+        ]);
+        if !seen.insert((taint.text("key"), taint.text("effect"))) {
+            let mut error = field::duplicate(taint.path(""), taint.shown(""));
             error.message += ": taints must be unique by key and effect pair";
-            errors.push(error);
+            taint.push(error);
         }
-        let effect = text(taint, "effect");
-        let supported = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
-        if effect.is_empty() {
-            errors.push(field::required(format_args!("{path}.effect"), ""));
-        } else if !supported.contains(&effect) {
-            errors.push(field::not_supported(format_args!("{path}.effect"), effect, supported));
-        }
+        taint.required_one_of("effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"], "");
     }
 }
 
 /// `podCIDRs` and `providerID` are immutable once set.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+fn validate_update(new: &Part<'_>, old: &Value) {
     let before = list(old, "spec.podCIDRs");
-    if !before.is_empty() && list(new, "spec.podCIDRs") != before {
+    if !before.is_empty() && new.list("spec.podCIDRs") != before {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        errors.push(field::forbidden("spec.podCIDRs", why));
+        new.forbidden("spec.podCIDRs", why);
     }
     let before = text(old, "spec.providerID");
-    if !before.is_empty() && text(new, "spec.providerID") != before {
+    if !before.is_empty() && new.text("spec.providerID") != before {
         let why = "node updates may not change providerID except from \"\" to valid";
-        errors.push(field::forbidden("spec.providerID", why));
+        new.forbidden("spec.providerID", why);
     }
-    errors
 }
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {

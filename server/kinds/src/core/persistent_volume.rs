@@ -1,28 +1,26 @@
 //! PersistentVolume (`core`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::time::Timestamp;
-use plinth_codec::{names, Map, Value};
+use plinth_codec::{names, Value};
 
 use crate::checks::comparison::{same, take};
+use crate::checks::immutable::immutable_as;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, By, Enum, In, OneOf, Range, Required, Text};
-use crate::checks::{check_text, validate};
-use crate::columns;
-use crate::columns::short_access_modes;
+use crate::checks::Check::{self, Always, By, Enum, In, Is, OneOf, Range, Required, Set, Text};
+use crate::checks::Part;
+use crate::columns::{self, short_access_modes};
 use crate::defaults::DefaultRule::{self, Field, IfPresent, RoundQuantities};
 use crate::defaults::Literal::Str;
-use crate::path::{at, is_empty, list, text};
+use crate::path::{at, list, text};
 use crate::pod_template::defaults::{
     AZURE_DISK_DEFAULTS, HOST_PATH_DEFAULTS, ISCSI_DEFAULTS, RBD_DEFAULTS, SCALE_IO_DEFAULTS,
 };
 use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::pod_template::volume::{
-    forbid_more, iscsi_name_errors, no_backsteps, AZURE_DISK_CHECKS, HOST_PATH_CHECKS, NFS_CHECKS,
-    SCALE_IO_CHECKS,
+    first_source, forbid_more_sources, iscsi_name_errors, no_backsteps, Source, AZURE_DISK_CHECKS,
+    HOST_PATH_CHECKS, NFS_CHECKS, SCALE_IO_CHECKS,
 };
 use crate::pod_template::warnings::{deprecated_source, DEPRECATED_VOLUMES};
 use crate::strategy::{Strategy, BASE};
@@ -67,16 +65,16 @@ fn prepare_for_create(volume: &mut Value) {
     }
 }
 
-const CHECKS: &[Check] = &[By(|volume, _, errors| {
-    let nothing = Value::object();
-    let spec = at(volume, "spec").unwrap_or(&nothing);
-    validate(SPEC_CHECKS, spec, format_args!("spec."), errors);
-    let has_options = volume.at(&["metadata", "annotations", MOUNT_OPTIONS]).is_some();
-    if has_options && !MOUNTED_WITH_OPTIONS.iter().any(|source| at(spec, source).is_some()) {
-        let why = "may not specify mount options for this volume type";
-        errors.push(field::forbidden(format_args!("metadata.annotations.{MOUNT_OPTIONS}"), why));
-    }
-})];
+const CHECKS: &[Check] = &[
+    Always("spec", SPEC_CHECKS),
+    By(|volume| {
+        let has_options = volume.value().at(&["metadata", "annotations", MOUNT_OPTIONS]).is_some();
+        if has_options && volume.field("spec").count(&MOUNTED_WITH_OPTIONS) == 0 {
+            let why = "may not specify mount options for this volume type";
+            volume.forbidden(format_args!("metadata.annotations.{MOUNT_OPTIONS}"), why);
+        }
+    }),
+];
 
 const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 
@@ -102,7 +100,10 @@ const SPEC_CHECKS: &[Check] = &[
     By(access_modes),
     By(capacity),
     OneOf("persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"]),
-    By(node_affinity),
+    In(
+        "nodeAffinity",
+        &[Set("required", "must specify required node constraints"), In("required", NODE_SELECTOR_CHECKS)],
+    ),
     By(sources),
     Text("storageClassName", names::dns1123_subdomain_errors),
     Enum("volumeMode", &["Block", "Filesystem"]),
@@ -110,15 +111,15 @@ const SPEC_CHECKS: &[Check] = &[
 ];
 
 /// Volume sources in upstream's order: field, field that errors report, checks.
-const SOURCES: &[(&str, &str, &[Check])] = &[
-    ("hostPath", "hostPath", HOST_PATH_CHECKS),
-    ("gcePersistentDisk", "persistentDisk", &[Required("pdName", "")]),
-    ("awsElasticBlockStore", "awsElasticBlockStore", &[Required("volumeID", "")]),
-    ("glusterfs", "glusterfs", &[Required("endpoints", ""), Required("path", "")]),
-    ("flocker", "flocker", &[]),
-    ("nfs", "nfs", NFS_CHECKS),
-    ("rbd", "rbd", &[Required("monitors", ""), Required("image", "")]),
-    (
+const SOURCES: &[Source] = &[
+    Source("hostPath", "hostPath", HOST_PATH_CHECKS),
+    Source("gcePersistentDisk", "persistentDisk", &[Required("pdName", "")]),
+    Source("awsElasticBlockStore", "awsElasticBlockStore", &[Required("volumeID", "")]),
+    Source("glusterfs", "glusterfs", &[Required("endpoints", ""), Required("path", "")]),
+    Source("flocker", "flocker", &[]),
+    Source("nfs", "nfs", NFS_CHECKS),
+    Source("rbd", "rbd", &[Required("monitors", ""), Required("image", "")]),
+    Source(
         "quobyte",
         "quobyte",
         &[
@@ -126,37 +127,33 @@ const SOURCES: &[(&str, &str, &[Check])] = &[
             Required("volume", ""),
         ],
     ),
-    ("cephfs", "cephfs", &[Required("monitors", "")]),
-    (
+    Source("cephfs", "cephfs", &[Required("monitors", "")]),
+    Source(
         "iscsi",
         "iscsi",
         &[Required("targetPortal", ""), Check::RequiredText("iqn", iscsi_name_errors), Range("lun", 0, 255)],
     ),
-    ("cinder", "cinder", &[Required("volumeID", "")]),
-    ("fc", "fc", &[]),
-    ("flexVolume", "flexVolume", &[Required("driver", "")]),
-    ("azureFile", "azureFile", &[Required("secretName", ""), Required("shareName", "")]),
-    ("vsphereVolume", "vsphereVolume", &[Required("volumePath", "")]),
-    ("photonPersistentDisk", "photonPersistentDisk", &[Required("pdID", "")]),
-    ("portworxVolume", "portworxVolume", &[Required("volumeID", "")]),
-    ("azureDisk", "azureDisk", AZURE_DISK_CHECKS),
-    ("scaleIO", "scaleIO", SCALE_IO_CHECKS),
-    (
-        "local",
-        "local",
-        &[Required("path", ""), By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f))],
-    ),
-    ("storageos", "storageos", &[Check::RequiredText("volumeName", names::dns1123_label_errors)]),
-    ("csi", "csi", CSI_CHECKS),
+    Source("cinder", "cinder", &[Required("volumeID", "")]),
+    Source("fc", "fc", &[]),
+    Source("flexVolume", "flexVolume", &[Required("driver", "")]),
+    Source("azureFile", "azureFile", &[Required("secretName", ""), Required("shareName", "")]),
+    Source("vsphereVolume", "vsphereVolume", &[Required("volumePath", "")]),
+    Source("photonPersistentDisk", "photonPersistentDisk", &[Required("pdID", "")]),
+    Source("portworxVolume", "portworxVolume", &[Required("volumeID", "")]),
+    Source("azureDisk", "azureDisk", AZURE_DISK_CHECKS),
+    Source("scaleIO", "scaleIO", SCALE_IO_CHECKS),
+    Source("local", "local", &[Required("path", ""), Is("path", no_backsteps)]),
+    Source("storageos", "storageos", &[Check::RequiredText("volumeName", names::dns1123_label_errors)]),
+    Source("csi", "csi", CSI_CHECKS),
 ];
 
 /// Whether a member of the spec is a volume source.
 fn is_source(key: &str) -> bool {
-    SOURCES.iter().any(|(known, ..)| *known == key)
+    SOURCES.iter().any(|source| source.0 == key)
 }
 
 const CSI_CHECKS: &[Check] = &[
-    By(|csi, path, errors| csi_driver_name(text(csi, "driver"), format_args!("{path}driver"), errors)),
+    Is("driver", csi_driver_name),
     Required("volumeHandle", ""),
     In("controllerPublishSecretRef", SECRET_CHECKS),
     In("controllerExpandSecretRef", SECRET_CHECKS),
@@ -169,81 +166,52 @@ const SECRET_CHECKS: &[Check] = &[
     Check::RequiredText("namespace", names::dns1123_label_errors),
 ];
 
-fn capacity(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let here = format_args!("{path}capacity");
-    let capacity = at(volume, "capacity").filter(|c| !is_empty(Some(c)));
-    if capacity.is_none() {
-        errors.push(field::required(here, ""));
+fn capacity(volume: &Part<'_>) {
+    volume.check(&[Required("capacity", "")]);
+    let names: Vec<&str> = volume.members("capacity").map(|(name, _)| name).collect();
+    if names != ["storage"] {
+        let capacity = volume.at("capacity").filter(|_| !names.is_empty()).cloned();
+        volume.not_supported("capacity", capacity.unwrap_or_default(), &["storage"]);
     }
-    if capacity.is_none_or(|c| c.get("storage").is_none() || c.as_object().is_some_and(|m| m.len() > 1)) {
-        let shown = capacity.cloned().unwrap_or_default();
-        errors.push(field::not_supported(here, shown, &["storage"]));
-    }
-    for (name, shown) in capacity.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        let (here, shown) = (format_args!("{here}[{name}]"), shown.as_str().unwrap_or_default());
+    for (_, given) in volume.entries("capacity") {
+        let shown = given.text("");
         let Ok(amount) = Quantity::parse(shown) else { continue };
         if amount.sign() < 0 {
-            errors.push(field::invalid(here, amount.value(0), "must be a valid resource quantity"));
+            given.invalid("", amount.value(0), "must be a valid resource quantity");
         }
         if amount.sign() <= 0 {
-            errors.push(field::invalid(here, shown, "must be greater than zero"));
+            given.invalid("", shown, "must be greater than zero");
         }
     }
 }
 
-fn node_affinity(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(affinity) = at(volume, "nodeAffinity") else { return };
-    let here = format_args!("{path}nodeAffinity.required");
-    match at(affinity, "required") {
-        None => errors.push(field::required(here, "must specify required node constraints")),
-        Some(required) => validate(NODE_SELECTOR_CHECKS, required, format_args!("{here}."), errors),
+fn sources(volume: &Part<'_>) {
+    match first_source(volume, SOURCES) {
+        None => volume.required("", "must specify a volume type"),
+        Some("local") => volume.check(&[Set("nodeAffinity", "Local volume requires node affinity")]),
+        Some(_) => {}
     }
-}
-
-fn sources(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let mut named = 0;
-    for (key, shown, checks) in SOURCES {
-        let Some(source) = at(volume, key) else { continue };
-        named += 1;
-        if named > 1 {
-            forbid_more(path, key, "may not specify more than 1 volume type", errors);
-            continue;
-        }
-        validate(checks, source, format_args!("{path}{shown}."), errors);
-        if *key == "local" && at(volume, "nodeAffinity").is_none() {
-            let why = "Local volume requires node affinity";
-            errors.push(field::required(format_args!("{path}nodeAffinity"), why));
-        }
-    }
-    if named == 0 {
-        errors.push(field::required(ParentPath(path), "must specify a volume type"));
-    }
-    let is_root = text(volume, "hostPath.path").trim_end_matches('/').is_empty();
-    if at(volume, "hostPath.path").is_some_and(|p| !is_empty(Some(p)))
-        && is_root
-        && text(volume, "persistentVolumeReclaimPolicy") == "Recycle"
+    forbid_more_sources(volume, SOURCES);
+    let host_path = volume.text("hostPath.path");
+    if !host_path.is_empty()
+        && host_path.trim_end_matches('/').is_empty()
+        && volume.text("persistentVolumeReclaimPolicy") == "Recycle"
     {
         let why = "may not be 'recycle' for a hostPath mount of '/'";
-        errors.push(field::forbidden(format_args!("{path}persistentVolumeReclaimPolicy"), why));
+        volume.forbidden("persistentVolumeReclaimPolicy", why);
     }
 }
 
-fn attributes_class(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(class) = at(volume, "volumeAttributesClassName").and_then(Value::as_str) else { return };
-    let here = format_args!("{path}volumeAttributesClassName");
-    match class {
-        "" => errors.push(field::required(here, "an empty string is disallowed")),
-        class => check_text(here, class, names::dns1123_subdomain_errors, errors),
-    }
-    if at(volume, "csi").is_none() {
-        let why = "has to be specified when using volumeAttributesClassName";
-        errors.push(field::required(format_args!("{path}csi"), why));
+fn attributes_class(volume: &Part<'_>) {
+    const KEY: &str = "volumeAttributesClassName";
+    if volume.has(KEY) {
+        volume.required_text(KEY, "an empty string is disallowed", names::dns1123_subdomain_errors);
+        volume.check(&[Set("csi", "has to be specified when using volumeAttributesClassName")]);
     }
 }
 
 /// Source and volume mode are immutable, and so is the node affinity once set.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+fn validate_update(new: &Part<'_>, old: &Value) {
     let source = |volume: &Value| {
         let mut source = volume.get("spec").cloned().unwrap_or_default();
         if let Some(object) = source.as_object_mut() {
@@ -251,24 +219,21 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         }
         source
     };
-    let (mut now, before) = (source(new), source(old));
+    let (mut now, before) = (source(new.value()), source(old));
     if at(&before, "csi").is_some() && at(&before, "csi.controllerExpandSecretRef").is_none() {
         take(&mut now, &before, &["csi", "controllerExpandSecretRef"]);
     }
     if !same(Some(&now), Some(&before)) {
         let why = "spec.persistentvolumesource is immutable after creation\n";
-        errors.push(field::forbidden("spec.persistentvolumesource", why));
+        new.forbidden("spec.persistentvolumesource", why);
     }
-    if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
-        let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
-        errors.push(field::invalid("volumeMode", shown, "field is immutable"));
-    }
-    let affinity = |volume| at(volume, "spec.nodeAffinity");
-    if affinity(old).is_some() && !same(affinity(new), affinity(old)) {
+    immutable_as("spec.volumeMode", "volumeMode", new, old);
+    const AFFINITY: &str = "spec.nodeAffinity";
+    let before = at(old, AFFINITY);
+    if before.is_some() && !same(new.at(AFFINITY), before) {
         let why = "field is immutable, except for updating from beta label to GA";
-        errors.push(field::invalid("nodeAffinity", affinity(new).cloned().unwrap_or_default(), why));
+        new.invalid("nodeAffinity", new.shown(AFFINITY), why);
     }
-    errors
 }
 
 /// Sets the phase and its transition time.

@@ -1,21 +1,20 @@
 //! PersistentVolumeClaim (`core`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::table::{Cell, Column, Now};
-use plinth_codec::{Map, Value};
+use plinth_codec::Value;
 
 use crate::checks::comparison::{same, take};
-use crate::checks::Check::{self, By};
-use crate::columns;
-use crate::columns::{or, short_access_modes};
+use crate::checks::immutable::immutable_as;
+use crate::checks::Check::{self, Always, By};
+use crate::checks::Part;
+use crate::columns::{self, or, short_access_modes};
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Str;
 use crate::path::{at, list, text};
 use crate::strategy::{Strategy, BASE};
 use crate::volume_claim::{
-    validate_spec, warn_spec, CLAIM_SPEC_DEFAULTS, CLASS_ANNOTATION, CLASS_ANNOTATION_WARNING,
+    warn_spec, CLAIM_SPEC_DEFAULTS, CLASS_ANNOTATION, CLASS_ANNOTATION_WARNING, SPEC_CHECKS,
 };
 use crate::warnings::{annotation, Warnings};
 
@@ -78,47 +77,37 @@ fn agree_on_source(claim: &mut Value, old: Option<&Value>) {
     }
 }
 
-const CHECKS: &[Check] = &[By(|claim, _, errors| {
-    let nothing = Value::object();
-    validate_spec(at(claim, "spec").unwrap_or(&nothing), format_args!("spec."), errors);
-})];
+const CHECKS: &[Check] = &[Always("spec", SPEC_CHECKS)];
 
 const IMMUTABLE_SPEC: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n";
 
 /// `volumeName` can be set once; on a bound claim the storage request and the attributes class can change.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const SIZE: &str = "spec.resources.requests.storage";
-    let mut errors = Vec::new();
-    let mut munged = new.clone();
+    let mut munged = new.value().clone();
     if text(old, "spec.volumeName").is_empty() {
         take(&mut munged, old, &["spec", "volumeName"]);
     }
-    let bound = text(new, "status.phase") == "Bound";
-    if bound {
+    if new.text("status.phase") == "Bound" {
         take(&mut munged, old, &["spec", "resources", "requests", "storage"]);
         take(&mut munged, old, &["spec", "volumeAttributesClassName"]);
     }
     if !same(munged.get("spec"), old.get("spec")) {
-        errors.push(field::forbidden("spec", IMMUTABLE_SPEC));
+        new.forbidden("spec", IMMUTABLE_SPEC);
     }
     let amount = |claim: &Value, path: &str| Quantity::parse(text(claim, path)).unwrap_or(Quantity::ZERO);
-    if amount(new, SIZE) < amount(old, SIZE) && amount(new, SIZE) <= amount(old, "status.capacity.storage") {
-        errors.push(field::forbidden(SIZE, "field can not be less than status.capacity"));
+    let size = amount(new.value(), SIZE);
+    if size < amount(old, SIZE) && size <= amount(old, "status.capacity.storage") {
+        new.forbidden(SIZE, "field can not be less than status.capacity");
     }
-    if at(new, "spec.volumeMode") != at(old, "spec.volumeMode") {
-        let shown = at(new, "spec.volumeMode").cloned().unwrap_or_default();
-        errors.push(field::invalid("volumeMode", shown, "field is immutable"));
-    }
-    errors
+    immutable_as("spec.volumeMode", "volumeMode", new, old);
 }
 
-const STATUS_CHECKS: &[Check] = &[By(|claim, _, errors| {
-    let given = at(claim, "status.capacity").and_then(Value::as_object);
-    for (name, amount) in given.into_iter().flat_map(Map::iter) {
-        let amount = amount.as_str().and_then(|amount| Quantity::parse(amount).ok());
-        if let Some(amount) = amount.filter(|amount| amount.sign() < 0) {
-            let path = format_args!("status.capacity[{name}]");
-            errors.push(field::invalid(path, amount.value(0), "must be a valid resource quantity"));
+const STATUS_CHECKS: &[Check] = &[By(|claim| {
+    for (_, given) in claim.entries("status.capacity") {
+        let amount = Quantity::parse(given.text("")).ok().filter(|amount| amount.sign() < 0);
+        if let Some(amount) = amount {
+            given.invalid("", amount.value(0), "must be a valid resource quantity");
         }
     }
 })];

@@ -3,11 +3,9 @@
 use plinth_codec::table::Column;
 use plinth_codec::Value;
 
-use crate::checks::validate;
-use crate::checks::Check::{self, By};
+use crate::checks::Check::{self, Always};
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure};
-use crate::path::at;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
 use crate::pod_template::TEMPLATE_CHECKS;
@@ -26,10 +24,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const DEFAULTS: &[DefaultRule] = &[Ensure("template", TEMPLATE_DEFAULTS)];
 
-const CHECKS: &[Check] = &[By(|object, _, errors| {
-    let nothing = Value::object();
-    validate(TEMPLATE_CHECKS, at(object, "template").unwrap_or(&nothing), format_args!("template."), errors);
-})];
+const CHECKS: &[Check] = &[Always("template", TEMPLATE_CHECKS)];
 
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut found = Warnings::default();

@@ -1,18 +1,18 @@
 //! ReplicationController (`core`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
-use plinth_codec::{Map, Value};
+use plinth_codec::Map;
 
-use crate::checks::Check::{self, AtLeast, By};
+use crate::checks::Check::{self, AtLeast, By, Required, Set};
+use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Int;
 use crate::defaults::{self, is_empty_map};
-use crate::path::at;
-use crate::pod_template::controller::{restarts_always, template, REPLICAS_STATUS_CHECKS};
+use crate::pod_template::controller::{
+    labels_do_not_match, restarts_always, template, REPLICAS_STATUS_CHECKS,
+};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings;
 use crate::strategy::{Generation, Strategy, BASE};
@@ -52,27 +52,18 @@ fn default_labels(object: &mut Map) {
 const CHECKS: &[Check] =
     &[AtLeast("spec.replicas", 0), AtLeast("spec.minReadySeconds", 0), By(plain_selector)];
 
-fn plain_selector(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let selector = at(object, "spec.selector").and_then(Value::as_object).filter(|s| !s.is_empty());
-    if selector.is_none() {
-        errors.push(field::required("spec.selector", ""));
-    }
-    if at(object, "spec.template").is_none() {
-        errors.push(field::required("spec.template", ""));
+fn plain_selector(object: &Part<'_>) {
+    object.check(&[Required("spec.selector", ""), Set("spec.template", "")]);
+    if !object.has("spec.template") {
         return;
     }
-    let labels = at(object, "spec.template.metadata.labels");
-    let label = |key: &str| labels.and_then(|l| l.get(key));
-    if selector.is_some_and(|selector| selector.iter().any(|(key, value)| label(key) != Some(value))) {
-        let why = "`selector` does not match template `labels`";
-        errors.push(field::invalid(
-            "spec.template.metadata.labels",
-            labels.cloned().unwrap_or_default(),
-            why,
-        ));
+    const LABELS: &str = "spec.template.metadata.labels";
+    let label = |key: &str| object.at(LABELS).and_then(|labels| labels.get(key));
+    if object.members("spec.selector").any(|(key, value)| label(key) != Some(value)) {
+        labels_do_not_match(object, LABELS);
     }
-    template(object, errors);
-    restarts_always(object, errors);
+    template(object);
+    restarts_always(object);
 }
 
 const COLUMNS: &[Column] = &[

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::table::{pairs, Cell, Column, Now};
-use plinth_codec::{Map, Value};
+use plinth_codec::Value;
 
-use crate::checks::quantities;
+use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, By};
+use crate::checks::{quantities, Part};
 use crate::defaults::DefaultRule::{self, RoundQuantities};
-use crate::path::{at, list, text, texts};
+use crate::path::{at, texts};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::Warnings;
 
@@ -29,13 +28,10 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 const DEFAULTS: &[DefaultRule] =
     &[RoundQuantities("spec.hard"), RoundQuantities("status.hard"), RoundQuantities("status.used")];
 
-const CHECKS: &[Check] =
-    &[By(|quota, _, errors| hard(quota, "spec.hard", errors)), By(scopes), By(scope_selector)];
+const CHECKS: &[Check] = &[By(|quota| hard(quota, "spec.hard")), By(scopes), By(scope_selector)];
 
-const STATUS_CHECKS: &[Check] = &[
-    By(|quota, _, errors| hard(quota, "status.hard", errors)),
-    By(|quota, _, errors| hard(quota, "status.used", errors)),
-];
+const STATUS_CHECKS: &[Check] =
+    &[By(|quota| hard(quota, "status.hard")), By(|quota| hard(quota, "status.used"))];
 
 const SCOPES: &[&str] = &[
     "Terminating",
@@ -66,15 +62,13 @@ fn is_of_quotas(name: &str) -> bool {
     quantities::is_standard(name) && name != "storage"
 }
 
-fn hard(quota: &Value, path: &str, errors: &mut Vec<Cause>) {
-    for (name, shown) in at(quota, path).and_then(Value::as_object).into_iter().flat_map(Map::iter) {
-        let here = format_args!("{path}[{name}]");
-        quantities::resource_name(name, here, errors);
+fn hard(quota: &Part<'_>, path: &str) {
+    for (name, amount) in quota.entries(path) {
+        quantities::resource_name(name, &amount);
         if !name.contains('/') && !is_of_quotas(name) {
-            let why = "must be a standard resource for quota";
-            errors.push(field::invalid(here, name.clone(), why));
+            amount.invalid("", name, "must be a standard resource for quota");
         }
-        quantities::amount(name, shown.as_str().unwrap_or_default(), here, errors);
+        quantities::amount(name, &amount);
     }
 }
 
@@ -96,9 +90,8 @@ fn applies(scope: &str, resource: &str) -> bool {
 }
 
 /// How many of the limited resources the scope does not apply to.
-fn misapplied(quota: &Value, scope: &str) -> usize {
-    let hard = at(quota, "spec.hard").and_then(Value::as_object);
-    let named = hard.into_iter().flat_map(Map::iter).map(|(name, _)| name.as_str());
+fn misapplied(quota: &Part<'_>, scope: &str) -> usize {
+    let named = quota.members("spec.hard").map(|(name, _)| name);
     named.filter(|name| is_of_quotas(name) && !applies(scope, name)).count()
 }
 
@@ -107,10 +100,10 @@ fn conflicting(scopes: &[&str]) -> usize {
     pairs.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope))).count()
 }
 
-fn scopes(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn scopes(quota: &Part<'_>) {
     const PATH: &str = "spec.scopes";
-    let given = texts(quota, PATH);
-    let mut refuse = |why: &str| errors.push(field::invalid(PATH, list(quota, PATH).to_vec(), why));
+    let given = quota.texts(PATH);
+    let refuse = |why: &str| quota.invalid(PATH, quota.list(PATH).to_vec(), why);
     for scope in &given {
         if !SCOPES.contains(scope) {
             refuse("unsupported scope");
@@ -124,19 +117,20 @@ fn scopes(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn scope_selector(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn scope_selector(quota: &Part<'_>) {
     const PATH: &str = "spec.scopeSelector.matchExpressions";
     let mut named = Vec::new();
-    for wanted in list(quota, PATH) {
-        let (scope, operator) = (text(wanted, "scopeName"), text(wanted, "operator"));
-        let values = list(wanted, "values");
+    for wanted in quota.each(PATH) {
+        let (scope, operator) = (wanted.text("scopeName"), wanted.text("operator"));
+        let values = wanted.list("values");
         // Upstream omits the index in these paths.
+        let indexless = wanted.without_index();
         if !SCOPES.contains(&scope) {
-            errors.push(field::invalid(format_args!("{PATH}.scopeName"), scope, "unsupported scope"));
+            indexless.invalid("scopeName", scope, "unsupported scope");
         }
         for _ in 0..misapplied(quota, scope) {
-            let shown = at(quota, "spec.scopeSelector").cloned().unwrap_or_default();
-            errors.push(field::invalid(PATH, shown, "unsupported scope applied to resource"));
+            let shown = quota.shown("spec.scopeSelector");
+            indexless.invalid("", shown, "unsupported scope applied to resource");
         }
         let needs_no_value = matches!(
             scope,
@@ -144,41 +138,33 @@ fn scope_selector(quota: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
         );
         if needs_no_value && operator != "Exists" {
             let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
-            errors.push(field::invalid(format_args!("{PATH}.operator"), operator, why));
+            indexless.invalid("operator", operator, why);
         }
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
-                errors.push(field::required(format_args!("{PATH}.values"), why));
+                indexless.required("values", why);
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
-                errors.push(field::invalid(format_args!("{PATH}.values"), values.to_vec(), why));
+                indexless.invalid("values", values.to_vec(), why);
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => {
-                errors.push(field::invalid(
-                    format_args!("{PATH}.operator"),
-                    other,
-                    "not a valid selector operator",
-                ));
-            }
+            other => indexless.invalid("operator", other, "not a valid selector operator"),
         }
         named.push(scope);
     }
     for _ in 0..conflicting(&named) {
-        errors.push(field::invalid(PATH, list(quota, "spec.scopes").to_vec(), "conflicting scopes"));
+        quota.invalid(PATH, quota.list("spec.scopes").to_vec(), "conflicting scopes");
     }
 }
 
 /// The scopes are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const PATH: &str = "spec.scopes";
-    let set =
-        |quota: &Value| -> BTreeSet<String> { texts(quota, PATH).iter().map(|s| (*s).to_owned()).collect() };
-    match set(new) == set(old) {
-        true => Vec::new(),
-        false => vec![field::invalid(PATH, list(new, PATH).to_vec(), "field is immutable")],
+    let set = |scopes: Vec<&str>| -> BTreeSet<String> { scopes.into_iter().map(str::to_owned).collect() };
+    if set(new.texts(PATH)) != set(texts(old, PATH)) {
+        new.invalid(PATH, new.list(PATH).to_vec(), IMMUTABLE);
     }
 }
 

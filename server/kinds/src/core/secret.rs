@@ -1,7 +1,5 @@
 //! Secret (`core`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::pem::{self, Block};
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
@@ -11,6 +9,7 @@ use plinth_pki::jwt::keys;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::checks::Check::{self, By};
+use crate::checks::Part;
 use crate::core::config_data;
 use crate::defaults::DefaultRule::{self, Computed, Field};
 use crate::defaults::Literal::Str;
@@ -57,30 +56,29 @@ const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/tls", &["tls.crt", "tls.key"]),
 ];
 
-fn secret(secret: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let kind = text(secret, "type");
-    let data = |key: &str| secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str);
+fn secret(secret: &Part<'_>) {
+    let kind = secret.text("type");
+    let data = |key: &str| secret.at("data").and_then(|data| data.get(key)).and_then(Value::as_str);
     for key in REQUIRED_KEYS.iter().filter(|(of, _)| *of == kind).flat_map(|(_, keys)| keys.iter()) {
         let path = format_args!("data[{key}]");
         let Some(encoded) = data(key) else {
-            errors.push(field::required(path, ""));
+            secret.required(path, "");
             continue;
         };
         if key.starts_with(".docker") {
             let decoded = plinth_codec::base64_text::decode(encoded).unwrap_or_default();
             if let Err(error) = plinth_codec::json::parse(&decoded) {
-                let why = error.to_string();
-                errors.push(field::invalid(path, "<secret contents redacted>", &why));
+                secret.invalid(path, "<secret contents redacted>", &error.to_string());
             }
         }
     }
-    let account = secret.at(&["metadata", "annotations", "kubernetes.io/service-account.name"]);
+    let account = secret.value().at(&["metadata", "annotations", "kubernetes.io/service-account.name"]);
     if kind == "kubernetes.io/service-account-token" && is_empty(account) {
-        errors.push(field::required("metadata.annotations[kubernetes.io/service-account.name]", ""));
+        secret.required("metadata.annotations[kubernetes.io/service-account.name]", "");
     }
     if kind == "kubernetes.io/basic-auth" && data("username").is_none() && data("password").is_none() {
-        errors.push(field::required("data[username]", ""));
-        errors.push(field::required("data[password]", ""));
+        secret.required("data[username]", "");
+        secret.required("data[password]", "");
     }
 }
 

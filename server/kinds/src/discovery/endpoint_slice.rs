@@ -3,18 +3,16 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::PROTOCOL_CHECKS;
-use crate::checks::Check::{self, By, OptionalText, RequiredOneOf, Text};
-use crate::checks::{address, check_text, validate};
+use crate::checks::Check::{self, By, OptionalText, Required, RequiredOneOf, Text};
+use crate::checks::{address, Part};
 use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::{OptionalStr, Str};
-use crate::path::{at, list, text, texts};
+use crate::path::{at, list, text};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::address::warn_ips;
 use crate::warnings::{is_made_by, Warnings};
@@ -35,107 +33,82 @@ const DEFAULTS: &[DefaultRule] =
 const CHECKS: &[Check] = &[RequiredOneOf("addressType", &["FQDN", "IPv4", "IPv6"]), By(endpoints), By(ports)];
 
 /// Validates an address of the slice's `addressType`.
-fn endpoint_address(kind: &str, given: &str, list_path: FieldPath<'_>, i: usize, errors: &mut Vec<Cause>) {
-    let here = format_args!("{list_path}[{i}]");
-    if kind == "FQDN" {
-        match given {
-            "" => errors.push(field::required(here, "")),
-            given => {
-                let before = errors.len();
-                check_text(here, given, names::dns1123_subdomain_errors, errors);
-                if errors.len() == before && given.split('.').count() < 2 {
-                    let why = "should be a domain with at least two segments separated by dots";
-                    errors.push(field::invalid(here, given, why));
-                }
-            }
-        }
-        return;
-    }
-    if !matches!(kind, "IPv4" | "IPv6") {
-        return;
-    }
-    let before = errors.len();
-    // IPv6 addresses have always been required to be canonical here.
+fn endpoint_address(address: &Part<'_>, kind: &str) {
+    let (given, before) = (address.text(""), address.errors());
     match kind {
-        "IPv6" => drop(address::canonical(given, here, errors)),
-        _ => address::legacy(given, here, errors),
+        "FQDN" => {
+            address.required_text("", "", names::dns1123_subdomain_errors);
+            if address.errors() == before && given.split('.').count() < 2 {
+                address.invalid("", given, "should be a domain with at least two segments separated by dots");
+            }
+            return;
+        }
+        // IPv6 addresses have always been required to be canonical here.
+        "IPv6" => address.apply("", address::canonical),
+        "IPv4" => address.apply("", address::legacy),
+        _ => return,
     }
-    if errors.len() != before {
+    if address.errors() != before {
         return;
     }
     // Upstream reports the path of the list when the family is wrong.
     match (kind, address::sloppy(given).is_some_and(|ip| ip.is_ipv4())) {
-        ("IPv4", false) => errors.push(field::invalid(list_path, given, "must be an IPv4 address")),
-        ("IPv6", true) => errors.push(field::invalid(list_path, given, "must be an IPv6 address")),
+        ("IPv4", false) => address.without_index().invalid("", given, "must be an IPv4 address"),
+        ("IPv6", true) => address.without_index().invalid("", given, "must be an IPv6 address"),
         _ => {}
     }
-    address::endpoint_range(given, here, errors);
+    address.apply("", address::endpoint_range);
 }
 
-fn endpoints(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn endpoints(slice: &Part<'_>) {
     const MAX_ENDPOINTS: usize = 1000;
     const MAX_ADDRESSES: usize = 100;
-    const MAX_HINTS: usize = 8;
-    let all = list(slice, "endpoints");
-    if all.len() > MAX_ENDPOINTS {
-        errors.push(field::too_many("endpoints", all.len(), MAX_ENDPOINTS));
+    if !slice.at_most_items("endpoints", MAX_ENDPOINTS) {
         return;
     }
-    for (i, endpoint) in all.iter().enumerate() {
-        let path = format_args!("endpoints[{i}].");
-        let (addresses, here) = (texts(endpoint, "addresses"), format_args!("{path}addresses"));
-        if addresses.is_empty() {
-            errors.push(field::required(here, "must contain at least 1 address"));
+    for endpoint in slice.each("endpoints") {
+        endpoint.check(&[Required("addresses", "must contain at least 1 address")]);
+        endpoint.at_most_items("addresses", MAX_ADDRESSES);
+        for address in endpoint.each("addresses") {
+            endpoint_address(&address, slice.text("addressType"));
         }
-        if addresses.len() > MAX_ADDRESSES {
-            errors.push(field::too_many(here, addresses.len(), MAX_ADDRESSES));
-        }
-        for (j, given) in addresses.iter().enumerate() {
-            endpoint_address(text(slice, "addressType"), given, here, j, errors);
-        }
-        let host_names = &[
+        endpoint.check(&[
             OptionalText("nodeName", names::dns1123_subdomain_errors),
             OptionalText("hostname", names::dns1123_label_errors),
-        ];
-        validate(host_names, endpoint, path, errors);
-        type Rule = fn(&str) -> Vec<String>;
-        let hints: [(&str, Rule); 2] =
-            [("forZones", names::label_value_errors), ("forNodes", names::dns1123_subdomain_errors)];
-        for (part, name_rule) in hints {
-            let (named, here) =
-                (list(endpoint, &format!("hints.{part}")), format_args!("{path}hints.{part}"));
-            if named.len() > MAX_HINTS {
-                errors.push(field::too_many(here, named.len(), MAX_HINTS));
-                continue;
-            }
-            let mut seen = HashSet::new();
-            for (j, hint) in named.iter().enumerate() {
-                let (name, here) = (text(hint, "name"), format_args!("{here}[{j}].name"));
-                if !seen.insert(name) {
-                    errors.push(field::duplicate(here, name));
-                } else {
-                    check_text(here, name, name_rule, errors);
-                }
-            }
-        }
+        ]);
+        hints(&endpoint, "hints.forZones", names::label_value_errors);
+        hints(&endpoint, "hints.forNodes", names::dns1123_subdomain_errors);
     }
 }
 
-fn ports(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX: usize = 20_000;
-    let ports = list(slice, "ports");
-    if ports.len() > MAX {
-        errors.push(field::too_many("ports", ports.len(), MAX));
+fn hints(endpoint: &Part<'_>, key: &str, rule: fn(&str) -> Vec<String>) {
+    const MAX_HINTS: usize = 8;
+    if !endpoint.at_most_items(key, MAX_HINTS) {
         return;
     }
     let mut seen = HashSet::new();
-    for (i, port) in ports.iter().enumerate() {
-        let (name, path) = (text(port, "name"), format_args!("ports[{i}]."));
-        validate(&[Text("name", names::dns1123_label_errors)], port, path, errors);
-        if !seen.insert(name) {
-            errors.push(field::duplicate(format_args!("{path}name"), name));
+    for hint in endpoint.each(key) {
+        let name = hint.text("name");
+        match seen.insert(name) {
+            true => hint.check_text("name", name, rule),
+            false => hint.duplicate("name", name),
         }
-        validate(PROTOCOL_CHECKS, port, path, errors);
+    }
+}
+
+fn ports(slice: &Part<'_>) {
+    const MAX: usize = 20_000;
+    if !slice.at_most_items("ports", MAX) {
+        return;
+    }
+    let mut seen = HashSet::new();
+    for port in slice.each("ports") {
+        let name = port.text("name");
+        port.check(&[Text("name", names::dns1123_label_errors)]);
+        if !seen.insert(name) {
+            port.duplicate("name", name);
+        }
+        port.check(PROTOCOL_CHECKS);
     }
 }
 

@@ -1,13 +1,12 @@
 //! Event (`events.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::Value;
 
-use crate::checks::immutable::immutable;
+use crate::checks::immutable::{immutable, immutable_as};
+use crate::checks::Check::Required;
+use crate::checks::Part;
 use crate::core::event::{common, EventFields};
-use crate::path::{at, text};
 use crate::strategy::{Conversion, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -27,22 +26,18 @@ const FIELDS: EventFields =
     EventFields { about: "regarding", controller: "reportingController", note: "note" };
 
 /// Errors of a new event: fields of the deprecated form must not be set.
-fn validate(event: &Value) -> Vec<Cause> {
-    let mut errors = common(event, &FIELDS);
-    if let Some(series) = at(event, "series") {
-        if at(series, "count").and_then(Value::as_int).unwrap_or(0) < 2 {
-            errors.push(field::invalid("series.count", "", "should be at least 2"));
+fn validate(event: &Part<'_>) {
+    common(event, &FIELDS);
+    if let Some(series) = event.get("series") {
+        if series.number("count") < 2 {
+            series.invalid("count", "", "should be at least 2");
         }
-        if text(series, "lastObservedTime").is_empty() {
-            errors.push(field::required("series.lastObservedTime", ""));
-        }
+        series.check(&[Required("lastObservedTime", "")]);
     }
-    if text(event, "eventTime").is_empty() {
-        errors.push(field::required("eventTime", ""));
-    }
-    let kind = text(event, "type");
+    event.check(&[Required("eventTime", "")]);
+    let kind = event.text("type");
     if !matches!(kind, "Normal" | "Warning") {
-        errors.push(field::invalid("type", "", &format!("has invalid value: {kind}")));
+        event.invalid("type", "", &format!("has invalid value: {kind}"));
     }
     let old = [
         ("deprecatedFirstTimestamp", "firstTimestamp"),
@@ -51,30 +46,23 @@ fn validate(event: &Value) -> Vec<Cause> {
         ("deprecatedSource.component", "source"),
         ("deprecatedSource.host", "source"),
     ];
-    let is_set = |key: &str| match at(event, key) {
+    let is_set = |key: &str| match event.at(key) {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Int(number)) => *number != 0,
         other => other.is_some(),
     };
     for (_, shown) in old.iter().filter(|(key, _)| is_set(key)) {
-        errors.push(field::invalid(*shown, "", "needs to be unset"));
+        event.invalid(shown, "", "needs to be unset");
     }
-    errors
 }
 
 /// Errors of an update: only the series can change.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const FIXED: &[&str] =
         &["reason", "type", "eventTime", "action", "related", "reportingController", "reportingInstance"];
-    let mut errors = Vec::new();
-    immutable(FIXED, new, old, &mut errors);
-    for (key, shown) in [("regarding", "involvedObject"), ("note", "message")] {
-        if at(new, key) != at(old, key) {
-            let value = at(new, key).cloned().unwrap_or_default();
-            errors.push(field::invalid(shown, value, "field is immutable"));
-        }
-    }
-    errors
+    immutable(FIXED, new, old);
+    immutable_as("regarding", "involvedObject", new, old);
+    immutable_as("note", "message", new, old);
 }
 
 /// Stored under the names of core/v1, which is the stored form.
@@ -131,6 +119,7 @@ fn rename(object: &mut Value, from: &str, to: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::ErrorList;
     use crate::core::event;
     use plinth_codec::{json, tree};
 
@@ -138,7 +127,7 @@ mod tests {
 
     #[test]
     fn events_and_their_errors() {
-        type Rule = fn(&Value) -> Vec<Cause>;
+        type Rule = fn(&Part<'_>);
         // rule, event, paths of the errors
         let rows: [(Rule, &str, &[&str]); 7] = [
             (event::validate, r#"{"metadata":{"namespace":"n"},"involvedObject":{"namespace":"n"}}"#, &[]),
@@ -166,7 +155,7 @@ mod tests {
             ),
         ];
         for (rule, event, paths) in rows {
-            let errors = rule(&json::parse(event.as_bytes()).unwrap());
+            let errors = ErrorList::of(&json::parse(event.as_bytes()).unwrap(), rule);
             let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, paths, "{event}");
         }
@@ -177,9 +166,10 @@ mod tests {
         let old = json::parse(WHOLE.as_bytes()).unwrap();
         let mut new = old.clone();
         new.object_at_mut(&["series"]).unwrap().insert("count", 2);
-        assert_eq!(validate_update(&new, &old), []);
+        let errors = |new: &Value| ErrorList::of(new, |new| validate_update(new, &old));
+        assert_eq!(errors(&new), []);
         new.as_object_mut().unwrap().insert("note", "other");
-        assert_eq!(validate_update(&new, &old).len(), 1);
+        assert_eq!(errors(&new).len(), 1);
     }
 
     #[test]

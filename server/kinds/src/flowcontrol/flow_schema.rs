@@ -1,14 +1,11 @@
 //! FlowSchema (`flowcontrol.apiserver.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_codec::names;
 use plinth_codec::table::Column;
-use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, Each, Required, RequiredText};
-use crate::checks::{check_text, validate};
+use crate::checks::Check::{self, By, Each, Required, Text};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Ensure, NonZero};
-use crate::path::{at, int, list, text, texts};
 use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -32,201 +29,144 @@ const VERBS: &[&str] =
 const RULE: &[Check] = &[
     Required("subjects", "subjects must contain at least one value"),
     Each("subjects", &[By(subject)]),
-    By(|rule, path, errors| {
-        if list(rule, "resourceRules").is_empty() && list(rule, "nonResourceRules").is_empty() {
-            let why = "at least one of resourceRules and nonResourceRules has to be non-empty";
-            errors.push(field::required(ParentPath(path), why));
+    By(|rule| {
+        if rule.is_empty("resourceRules") && rule.is_empty("nonResourceRules") {
+            rule.required("", "at least one of resourceRules and nonResourceRules has to be non-empty");
         }
     }),
-    Each(
-        "resourceRules",
-        &[
-            By(verbs),
-            By(|r, p, f| {
-                wildcard(
-                    r,
-                    "apiGroups",
-                    "resource rules must supply at least one api group",
-                    "api groups",
-                    p,
-                    f,
-                )
-            }),
-            By(|r, p, f| {
-                wildcard(
-                    r,
-                    "resources",
-                    "resource rules must supply at least one resource",
-                    "resources",
-                    p,
-                    f,
-                )
-            }),
-            By(namespaces),
-        ],
-    ),
+    Each("resourceRules", RESOURCE_RULE),
     Each("nonResourceRules", &[By(verbs), By(urls)]),
 ];
 
-fn precedence(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+const RESOURCE_RULE: &[Check] = &[
+    By(verbs),
+    Required("apiGroups", "resource rules must supply at least one api group"),
+    By(|rule| wildcard(rule, "apiGroups", "api groups")),
+    Required("resources", "resource rules must supply at least one resource"),
+    By(|rule| wildcard(rule, "resources", "resources")),
+    By(namespaces),
+];
+
+fn precedence(schema: &Part<'_>) {
     const PATH: &str = "spec.matchingPrecedence";
     const MAX: i64 = 10_000;
-    let precedence = int(schema, PATH).unwrap_or(0);
-    let mut refuse = |why: &str| errors.push(field::invalid(PATH, precedence, why));
+    let precedence = schema.number(PATH);
+    let refuse = |why: &str| schema.invalid(PATH, precedence, why);
     if precedence <= 0 {
         refuse("must be a positive value");
     }
     if precedence > MAX {
         refuse(&format!("must not be greater than {MAX}"));
     }
-    if precedence == 1 && text(schema, "metadata.name") != "exempt" {
+    if precedence == 1 && schema.text("metadata.name") != "exempt" {
         refuse("only the schema named 'exempt' may have matchingPrecedence 1");
     }
 }
 
-fn distinguisher(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn distinguisher(schema: &Part<'_>) {
     const KINDS: &[&str] = &["ByNamespace", "ByUser"];
-    let Some(method) = at(schema, "spec.distinguisherMethod") else { return };
-    let kind = text(method, "type");
-    if !KINDS.contains(&kind) {
+    let kind = schema.text("spec.distinguisherMethod.type");
+    if schema.has("spec.distinguisherMethod") && !KINDS.contains(&kind) {
         // Upstream reports the struct with its Go field names.
         let shown = plinth_codec::tree!({ "Type": kind });
-        errors.push(field::not_supported("spec.distinguisherMethod.type", shown, KINDS));
+        schema.not_supported("spec.distinguisherMethod.type", shown, KINDS);
     }
 }
 
-fn level(schema: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn level(schema: &Part<'_>) {
     const PATH: &str = "spec.priorityLevelConfiguration.name";
-    match text(schema, PATH) {
-        "" => errors.push(field::required(PATH, "must reference a priority level")),
-        name => check_text(format_args!("{PATH}"), name, names::dns1123_subdomain_errors, errors),
-    }
+    schema.required_text(PATH, "must reference a priority level", names::dns1123_subdomain_errors);
 }
 
-fn subject(subject: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn subject(subject: &Part<'_>) {
     // Kind, its field, and upstream's order of the fields that it forbids.
     const KINDS: [(&str, &str, [&str; 2]); 3] = [
         ("ServiceAccount", "serviceAccount", ["user", "group"]),
         ("User", "user", ["serviceAccount", "group"]),
         ("Group", "group", ["serviceAccount", "user"]),
     ];
-    let given = text(subject, "kind");
+    let given = subject.text("kind");
     let Some((kind, key, others)) = KINDS.iter().find(|(kind, ..)| *kind == given) else {
-        let supported = &["Group", "ServiceAccount", "User"];
-        errors.push(field::not_supported(format_args!("{path}kind"), given, supported));
-        return;
+        return subject.not_supported("kind", given, &["Group", "ServiceAccount", "User"]);
     };
-    match at(subject, key) {
-        None => {
-            let why = format!("{key} is required when subject kind is '{kind}'");
-            errors.push(field::required(format_args!("{path}{key}"), &why));
-        }
+    match subject.get(key) {
+        None => subject.required(key, &format!("{key} is required when subject kind is '{kind}'")),
         Some(part) => {
-            let here = format_args!("{path}{key}.");
-            match (*kind, text(part, "name")) {
-                (_, "") => errors.push(field::required(format_args!("{here}name"), "")),
-                ("ServiceAccount", name) if name != "*" => {
-                    check_text(format_args!("{here}name"), name, names::dns1123_subdomain_errors, errors);
-                }
-                _ => {}
-            }
+            part.check(&[Required("name", "")]);
             if *kind == "ServiceAccount" {
-                match text(part, "namespace") {
-                    "" => {
-                        let why = "must specify namespace for service account";
-                        errors.push(field::required(format_args!("{here}namespace"), why));
-                    }
-                    _ => validate(
-                        &[RequiredText("namespace", names::dns1123_label_errors)],
-                        part,
-                        here,
-                        errors,
-                    ),
+                if part.text("name") != "*" {
+                    part.check(&[Text("name", names::dns1123_subdomain_errors)]);
                 }
+                let why = "must specify namespace for service account";
+                part.required_text("namespace", why, names::dns1123_label_errors);
             }
         }
     }
-    for other in others.iter().filter(|other| at(subject, other).is_some()) {
+    for other in others.iter().filter(|other| subject.has(other)) {
         let of = KINDS.iter().find(|(_, key, _)| key == other).map_or("", |(kind, ..)| kind);
-        let why = format!("{other} is forbidden when subject kind is not '{of}'");
-        errors.push(field::forbidden(format_args!("{path}{other}"), &why));
+        subject.forbidden(other, &format!("{other} is forbidden when subject kind is not '{of}'"));
     }
 }
 
-/// Validates a list: not empty, and `*` only as the single element.
-fn wildcard(
-    rule: &Value,
-    key: &str,
-    needed: &str,
-    others: &str,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    let given = texts(rule, key);
-    if given.is_empty() {
-        errors.push(field::required(format_args!("{path}{key}"), needed));
-    } else if given.len() > 1 && given.contains(&"*") {
+/// `*` may only be the single element of a list.
+fn wildcard(rule: &Part<'_>, key: &str, others: &str) {
+    let given = rule.texts(key);
+    if given.len() > 1 && given.contains(&"*") {
         let why = format!("if '*' is present, must not specify other {others}");
-        errors.push(field::invalid(format_args!("{path}{key}"), list(rule, key).to_vec(), &why));
+        rule.invalid(key, rule.list(key).to_vec(), &why);
     }
 }
 
-fn verbs(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    wildcard(rule, "verbs", "verbs must contain at least one value", "verbs", path, errors);
-    let given = texts(rule, "verbs");
+fn verbs(rule: &Part<'_>) {
+    rule.check(&[Required("verbs", "verbs must contain at least one value")]);
+    wildcard(rule, "verbs", "verbs");
+    let given = rule.texts("verbs");
     if !given.contains(&"*") && !given.iter().all(|verb| VERBS.contains(verb)) {
-        errors.push(field::not_supported(format_args!("{path}verbs"), list(rule, "verbs").to_vec(), VERBS));
+        rule.not_supported("verbs", rule.list("verbs").to_vec(), VERBS);
     }
 }
 
-fn namespaces(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (given, here) = (texts(rule, "namespaces"), format_args!("{path}namespaces"));
-    if given.is_empty() {
-        if at(rule, "clusterScope").and_then(Value::as_bool) != Some(true) {
-            let why = "resource rules that are not cluster scoped must supply at least one namespace";
-            errors.push(field::required(here, why));
-        }
-        return;
+fn namespaces(rule: &Part<'_>) {
+    let given = rule.texts("namespaces");
+    if given.is_empty() && !rule.is_true("clusterScope") {
+        let why = "resource rules that are not cluster scoped must supply at least one namespace";
+        rule.required("namespaces", why);
     }
+    wildcard(rule, "namespaces", "namespaces");
     if given.contains(&"*") {
-        if given.len() > 1 {
-            let why = "if '*' is present, must not specify other namespaces";
-            errors.push(field::invalid(here, list(rule, "namespaces").to_vec(), why));
-        }
         return;
     }
-    for (i, name) in given.iter().enumerate() {
-        for why in names::dns1123_label_errors(name) {
+    for name in rule.each("namespaces") {
+        for why in names::dns1123_label_errors(name.text("")) {
             let why = format!("each member of this list must be '*' or a DNS-1123 label; {why}");
-            errors.push(field::invalid(format_args!("{here}[{i}]"), *name, &why));
+            name.invalid("", name.text(""), &why);
         }
     }
 }
 
-fn urls(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let key = "nonResourceURLs";
-    let needed = "nonResourceURLs must contain at least one value";
-    wildcard(rule, key, needed, "non-resource URLs", path, errors);
-    let given = texts(rule, key);
-    if given.contains(&"*") {
+fn urls(rule: &Part<'_>) {
+    const KEY: &str = "nonResourceURLs";
+    rule.check(&[Required(KEY, "nonResourceURLs must contain at least one value")]);
+    wildcard(rule, KEY, "non-resource URLs");
+    if rule.texts(KEY).contains(&"*") {
         return;
     }
-    for (i, url) in given.iter().enumerate() {
-        let why = match url {
-            &"" => "must not be empty",
-            &"/" => continue,
-            url if !url.starts_with('/') => "must start with slash",
-            url if url.contains(' ') => "must not contain white-space",
-            url if url.contains("//") => "must not contain double slash",
-            url => match url.find('*') {
-                Some(at) if at + 1 != url.len() => "wildcard can only do suffix matching",
-                Some(at) if !url[..at].ends_with('/') => {
+    for url in rule.each(KEY) {
+        let why = match url.text("") {
+            "" => "must not be empty",
+            "/" => continue,
+            text if !text.starts_with('/') => "must start with slash",
+            text if text.contains(' ') => "must not contain white-space",
+            text if text.contains("//") => "must not contain double slash",
+            text => match text.find('*') {
+                Some(at) if at + 1 != text.len() => "wildcard can only do suffix matching",
+                Some(at) if !text[..at].ends_with('/') => {
                     "wildcard '*' must be preceded by a slash and be the last character"
                 }
                 _ => continue,
             },
         };
-        errors.push(field::invalid(format_args!("{path}{key}[{i}]"), *url, why));
+        url.invalid("", url.text(""), why);
     }
 }
 

@@ -1,15 +1,11 @@
 //! PriorityLevelConfiguration (`flowcontrol.apiserver.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::Column;
-use plinth_codec::Value;
 
-use crate::checks::validate;
-use crate::checks::Check::{self, By, MustBe};
+use crate::checks::Check::{self, By, In, MustBe, Required};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, IfPresent, NonZero};
 use crate::defaults::Literal::Int;
-use crate::path::{at, int, is_empty, text};
 use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -39,77 +35,57 @@ const DEFAULTS: &[DefaultRule] = &[
 
 const CHECKS: &[Check] = &[MustBe("spec.type", &["Exempt", "Limited"]), By(kind)];
 
-fn kind(level: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (limited, exempt) = (at(level, "spec.limited"), at(level, "spec.exempt"));
-    match text(level, "spec.type") {
+fn kind(level: &Part<'_>) {
+    match level.text("spec.type") {
         "Exempt" => {
-            if limited.is_some() {
-                errors.push(field::forbidden("spec.limited", "must be nil if the type is not Limited"));
-            }
-            if let Some(exempt) = exempt {
-                shares(exempt, format_args!("spec.exempt."), errors);
-            }
+            level.forbid_each(&["spec.limited"], "must be nil if the type is not Limited");
+            level.check(&[In("spec.exempt", SHARES)]);
         }
         "Limited" => {
-            if exempt.is_some() {
-                errors.push(field::forbidden("spec.exempt", "must be nil if the type is Limited"));
-            }
-            match limited.filter(|limited| !is_empty(Some(limited))) {
-                None => {
-                    errors.push(field::required("spec.limited", "must not be empty when type is Limited"));
-                }
-                Some(limited) => bounds(limited, errors),
+            level.forbid_each(&["spec.exempt"], "must be nil if the type is Limited");
+            level.check(&[Required("spec.limited", "must not be empty when type is Limited")]);
+            if !level.is_empty("spec.limited") {
+                bounds(&level.field("spec.limited"));
             }
         }
         _ => {}
     }
 }
 
-fn shares(holder: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if let Some(shares) = int(holder, "nominalConcurrencyShares").filter(|shares| *shares < 0) {
-        let why = "must be a non-negative integer";
-        errors.push(field::invalid(format_args!("{path}nominalConcurrencyShares"), shares, why));
-    }
-    validate(&[Check::Range("lendablePercent", 0, 100)], holder, path, errors);
-}
+const SHARES: &[Check] = &[
+    By(|holder| {
+        let shares = holder.number("nominalConcurrencyShares");
+        if shares < 0 {
+            holder.invalid("nominalConcurrencyShares", shares, "must be a non-negative integer");
+        }
+    }),
+    Check::Range("lendablePercent", 0, 100),
+];
 
-fn bounds(limited: &Value, errors: &mut Vec<Cause>) {
-    shares(limited, format_args!("spec.limited."), errors);
-    if let Some(percent) = int(limited, "borrowingLimitPercent").filter(|percent| *percent < 0) {
-        let why = "if specified, must be a non-negative integer";
-        errors.push(field::invalid("spec.limited.borrowingLimitPercent", percent, why));
+fn bounds(limited: &Part<'_>) {
+    limited.check(SHARES);
+    let percent = limited.number("borrowingLimitPercent");
+    if percent < 0 {
+        limited.invalid("borrowingLimitPercent", percent, "if specified, must be a non-negative integer");
     }
-    const PATH: &str = "spec.limited.limitResponse";
-    let queuing = at(limited, "limitResponse.queuing");
-    match text(limited, "limitResponse.type") {
-        "Reject" => {
-            if queuing.is_some() {
-                let why = "must be nil if limited.limitResponse.type is not Limited";
-                errors.push(field::forbidden(format_args!("{PATH}.queuing"), why));
-            }
+    let response = limited.field("limitResponse");
+    match (response.text("type"), response.get("queuing")) {
+        ("Reject", _) => {
+            response.forbid_each(&["queuing"], "must be nil if limited.limitResponse.type is not Limited");
         }
-        "Queue" => match queuing {
-            None => {
-                let why = "must not be empty if limited.limitResponse.type is Limited";
-                errors.push(field::required(format_args!("{PATH}.queuing"), why));
-            }
-            Some(queuing) => queues(queuing, errors),
-        },
-        other => {
-            errors.push(field::not_supported(format_args!("{PATH}.type"), other, &["Queue", "Reject"]));
+        ("Queue", None) => {
+            response.required("queuing", "must not be empty if limited.limitResponse.type is Limited");
         }
+        ("Queue", Some(queuing)) => queues(&queuing),
+        _ => response.one_of("type", &["Queue", "Reject"]),
     }
 }
 
-fn queues(queuing: &Value, errors: &mut Vec<Cause>) {
-    const PATH: &str = "spec.limited.limitResponse.queuing";
+fn queues(queuing: &Part<'_>) {
     const MAX: i64 = 10_000_000;
     const MAX_BITS: u32 = 60;
-    let number = |key: &str| int(queuing, key).unwrap_or(0);
-    let (queues, hand, length) = (number("queues"), number("handSize"), number("queueLengthLimit"));
-    let mut refuse = |key: &str, value: i64, why: String| {
-        errors.push(field::invalid(format_args!("{PATH}.{key}"), value, &why));
-    };
+    let [queues, hand, length] = ["queues", "handSize", "queueLengthLimit"].map(|key| queuing.number(key));
+    let refuse = |key: &str, value: i64, why: String| queuing.invalid(key, value, &why);
     if length <= 0 {
         refuse("queueLengthLimit", length, "must be positive".into());
     }

@@ -1,17 +1,16 @@
 //! Ingress (`networking.k8s.io`).
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{count, join, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::ports::{is_port, port_name_errors, PORT};
-use crate::checks::Check::{self, By, Each, In, OptionalText, RequiredText, Text};
-use crate::checks::{address, check_text, validate};
+use crate::checks::ports::{must_be_port, port_name_errors};
+use crate::checks::Check::{self, By, Each, In, Is, OptionalText, Required, RequiredText, Text};
+use crate::checks::{address, Part};
 use crate::columns::with_more;
-use crate::load_balancer_status;
-use crate::load_balancer_status::balancer_addresses;
-use crate::path::{at, int, list, text, texts};
+use crate::load_balancer_status::{self, balancer_addresses};
+use crate::path::{at, list, text};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::annotation;
 
@@ -27,17 +26,35 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 };
 
 const CHECKS: &[Check] = &[
-    Each("spec.tls", &[By(tls_hosts), Text("secretName", names::dns1123_subdomain_errors)]),
-    By(has_backend_or_rules),
+    Each(
+        "spec.tls",
+        &[Each("hosts", &[Is("", host_rule)]), Text("secretName", names::dns1123_subdomain_errors)],
+    ),
+    By(|ingress| {
+        if !ingress.has("spec.defaultBackend") && ingress.list("spec.rules").is_empty() {
+            ingress.invalid("spec", Value::Null, "either `defaultBackend` or `rules` must be specified");
+        }
+    }),
     In("spec.defaultBackend", &[By(backend)]),
-    Each("spec.rules", &[By(host), By(paths)]),
+    Each("spec.rules", &[By(host), In("http", &[Required("paths", ""), Each("paths", PATH)])]),
     OptionalText("spec.ingressClassName", names::dns1123_subdomain_errors),
+];
+
+const PATH: &[Check] = &[
+    By(path),
+    By(|path| {
+        // Upstream skips the backend of a path without a type, and validates an absent one as an empty one.
+        if path.has("pathType") {
+            backend(&path.field("backend"));
+        }
+    }),
 ];
 
 fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     if !host.contains('*') {
-        check_text(path, host, names::dns1123_subdomain_errors, errors);
+        errors
+            .extend(names::dns1123_subdomain_errors(host).iter().map(|why| field::invalid(path, host, why)));
         return;
     }
     let name = host.strip_prefix("*.").unwrap_or_default();
@@ -46,81 +63,38 @@ fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     }
 }
 
-fn tls_hosts(tls: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, host) in texts(tls, "hosts").iter().enumerate() {
-        host_rule(host, format_args!("{path}hosts[{i}]"), errors);
-    }
-}
-
-fn has_backend_or_rules(ingress: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if at(ingress, "spec.defaultBackend").is_none() && list(ingress, "spec.rules").is_empty() {
-        let why = "either `defaultBackend` or `rules` must be specified";
-        errors.push(field::invalid("spec", Value::Null, why));
-    }
-}
-
-fn host(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let host = text(rule, "host");
-    if host.is_empty() {
-        return;
-    }
-    let path = format_args!("{path}host");
+fn host(rule: &Part<'_>) {
+    let host = rule.text("host");
     if address::sloppy(host).is_some() {
-        errors.push(field::invalid(path, host, "must be a DNS name, not an IP address"));
-        return;
-    }
-    host_rule(host, path, errors);
-}
-
-fn paths(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(http) = at(rule, "http") else { return };
-    let path = format_args!("{path}http.paths");
-    if list(http, "paths").is_empty() {
-        errors.push(field::required(path, ""));
-    }
-    for (i, given) in list(http, "paths").iter().enumerate() {
-        let here = format_args!("{path}[{i}].");
-        path_of_rule(given, here, errors);
-        // Upstream skips the backend of a path without a type.
-        if at(given, "pathType").is_none() {
-            continue;
-        }
-        // An absent backend is validated as an empty one.
-        let nothing = Value::object();
-        backend(at(given, "backend").unwrap_or(&nothing), format_args!("{here}backend."), errors);
+        rule.invalid("host", host, "must be a DNS name, not an IP address");
+    } else if !host.is_empty() {
+        rule.apply("host", host_rule);
     }
 }
 
-fn path_of_rule(rule: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn path(rule: &Part<'_>) {
     const WITHIN: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
     const AT_END: [&str; 2] = ["/..", "/."];
-    const KINDS: &[&str] = &["Exact", "ImplementationSpecific", "Prefix"];
-    let (given, here) = (text(rule, "path"), format_args!("{path}path"));
-    let Some(kind) = at(rule, "pathType").and_then(Value::as_str) else {
-        errors.push(field::required(format_args!("{path}pathType"), "pathType must be specified"));
-        return;
-    };
-    match kind {
-        "Exact" | "Prefix" => {
+    let given = rule.text("path");
+    match rule.set_text("pathType") {
+        None => rule.required("pathType", "pathType must be specified"),
+        Some("Exact" | "Prefix") => {
             if !given.starts_with('/') {
-                errors.push(field::invalid(here, given, "must be an absolute path"));
-            }
-            if given.is_empty() {
-                return;
+                rule.invalid("path", given, "must be an absolute path");
             }
             for wrong in WITHIN.into_iter().filter(|wrong| given.contains(wrong)) {
-                errors.push(field::invalid(here, given, &format!("must not contain '{wrong}'")));
+                rule.invalid("path", given, &format!("must not contain '{wrong}'"));
             }
             for wrong in AT_END.into_iter().filter(|wrong| given.ends_with(wrong)) {
-                errors.push(field::invalid(here, given, &format!("cannot end with '{wrong}'")));
+                rule.invalid("path", given, &format!("cannot end with '{wrong}'"));
             }
         }
-        "ImplementationSpecific" => {
+        Some("ImplementationSpecific") => {
             if !given.is_empty() && !given.starts_with('/') {
-                errors.push(field::invalid(here, given, "must be an absolute path"));
+                rule.invalid("path", given, "must be an absolute path");
             }
         }
-        other => errors.push(field::not_supported(format_args!("{path}pathType"), other, KINDS)),
+        Some(_) => rule.one_of("pathType", &["Exact", "ImplementationSpecific", "Prefix"]),
     }
 }
 
@@ -131,42 +105,28 @@ pub(crate) const REFERENCE: &[Check] = &[
     RequiredText("name", names::path_segment_errors),
 ];
 
-fn backend(backend: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let parent = ParentPath(path);
-    match (at(backend, "service"), at(backend, "resource")) {
-        (Some(_), Some(_)) => {
-            errors.push(field::invalid(parent, "", "cannot set both resource and service backends"));
-        }
-        (None, None) => {
-            errors.push(field::invalid(parent, "", "resource or service backend is required"));
-        }
-        (Some(service), None) => service_backend(service, parent, path, errors),
-        (None, Some(resource)) => {
-            validate(REFERENCE, resource, format_args!("{path}resource."), errors);
-        }
+fn backend(backend: &Part<'_>) {
+    match backend.count(&["service", "resource"]) {
+        0 => backend.invalid("", "", "resource or service backend is required"),
+        1 => backend.check(&[By(service), In("resource", REFERENCE)]),
+        _ => backend.invalid("", "", "cannot set both resource and service backends"),
     }
 }
 
-fn service_backend(service: &Value, parent: ParentPath<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = RequiredText("name", names::dns1123_label_errors);
-    validate(&[name], service, format_args!("{path}service."), errors);
-    let number = int(service, "port.number").unwrap_or(0);
-    match (number, text(service, "port.name")) {
-        (0, "") => errors.push(field::required(parent, "port name or number is required")),
-        (0, given) => check_text(format_args!("{path}service.port.name"), given, port_name_errors, errors),
-        (_, given) if !given.is_empty() => {
-            errors.push(field::invalid(parent, "", "cannot set both port name & port number"));
-        }
-        (number, _) if !is_port(number) => {
-            errors.push(field::invalid(format_args!("{path}service.port.number"), number, PORT));
-        }
-        _ => {}
+fn service(backend: &Part<'_>) {
+    let Some(service) = backend.get("service") else { return };
+    service.check(&[RequiredText("name", names::dns1123_label_errors)]);
+    match (service.number("port.number"), service.text("port.name")) {
+        (0, "") => backend.required("", "port name or number is required"),
+        (0, name) => service.check_text("port.name", name, port_name_errors),
+        (_, "") => must_be_port(&service, "port.number"),
+        _ => backend.invalid("", "", "cannot set both port name & port number"),
     }
 }
 
 /// Validates the points of `status.loadBalancer.ingress`.
-fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
-    load_balancer_status::validate(new, old, false)
+fn validate_status(new: &Part<'_>, old: &Value) {
+    load_balancer_status::validate(new, old, false);
 }
 
 fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {

@@ -1,13 +1,11 @@
 //! IngressClass (`networking.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::check_text;
 use crate::checks::qualified_names::domain_prefixed_path;
 use crate::checks::Check::{self, By, In};
+use crate::checks::Part;
 use crate::columns::named_default;
 use crate::defaults::DefaultRule::{self, Field, IfPresent};
 use crate::defaults::Literal::OptionalStr;
@@ -27,35 +25,23 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 const DEFAULTS: &[DefaultRule] = &[IfPresent("spec.parameters", &[Field("scope", OptionalStr("Cluster"))])];
 
 const CHECKS: &[Check] = &[
-    By(|class, _, errors| {
+    By(|class| {
         const PATH: &str = "spec.controller";
-        const MAX_LENGTH: usize = 250;
-        let controller = text(class, PATH);
-        if controller.len() > MAX_LENGTH {
-            errors.push(field::too_long(PATH, MAX_LENGTH));
-        }
-        domain_prefixed_path(controller, format_args!("{PATH}"), errors);
+        class.at_most_bytes(PATH, class.text(PATH), 250);
+        class.apply(PATH, domain_prefixed_path);
     }),
     In("spec.parameters", REFERENCE),
     In("spec.parameters", &[By(parameters_scope)]),
 ];
 
-fn parameters_scope(parameters: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (scope, namespace) = (text(parameters, "scope"), at(parameters, "namespace").and_then(Value::as_str));
-    let here = format_args!("{path}namespace");
-    match (scope, namespace) {
-        ("Namespace", None | Some("")) => {
-            errors.push(field::required(here, "`parameters.scope` is set to 'Namespace'"));
+fn parameters_scope(parameters: &Part<'_>) {
+    match parameters.text("scope") {
+        "Namespace" => {
+            let why = "`parameters.scope` is set to 'Namespace'";
+            parameters.required_text("namespace", why, names::dns1123_label_errors);
         }
-        ("Namespace", Some(name)) => check_text(here, name, names::dns1123_label_errors, errors),
-        ("Cluster", Some(_)) => {
-            errors.push(field::forbidden(here, "`parameters.scope` is set to 'Cluster'"));
-        }
-        ("Cluster", None) => {}
-        ("", _) => errors.push(field::required(format_args!("{path}scope"), "")),
-        (other, _) => {
-            errors.push(field::not_supported(format_args!("{path}scope"), other, &["Cluster", "Namespace"]));
-        }
+        "Cluster" => parameters.forbid_each(&["namespace"], "`parameters.scope` is set to 'Cluster'"),
+        _ => parameters.required_one_of("scope", &["Cluster", "Namespace"], ""),
     }
 }
 

@@ -1,11 +1,10 @@
 //! IPAddress (`networking.k8s.io`).
 
-use plinth_api::field;
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, RequiredText, Text};
-use crate::checks::{address, validate};
+use crate::checks::address;
+use crate::checks::Check::{self, By, In, RequiredText, Set, Text};
 use crate::path::{at, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
@@ -17,18 +16,16 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-const CHECKS: &[Check] = &[By(|object, _, errors| {
-    const PATH: &str = "spec.parentRef";
-    // An empty name is reported with the metadata.
-    if !text(object, "metadata.name").is_empty() {
-        address::canonical(text(object, "metadata.name"), format_args!("metadata.name"), errors);
-    }
-    let Some(parent) = at(object, PATH) else {
-        errors.push(field::required(PATH, ""));
-        return;
-    };
-    validate(PARENT, parent, format_args!("{PATH}."), errors);
-})];
+const CHECKS: &[Check] = &[
+    By(|object| {
+        // An empty name is reported with the metadata.
+        if !object.text("metadata.name").is_empty() {
+            object.apply("metadata.name", address::canonical);
+        }
+    }),
+    Set("spec.parentRef", ""),
+    In("spec.parentRef", PARENT),
+];
 
 const PARENT: &[Check] = &[
     Text("group", names::dns1123_subdomain_errors),

@@ -1,17 +1,15 @@
 //! NetworkPolicy (`networking.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
 use plinth_codec::table::Column;
 use plinth_codec::{Map, Value};
 
 use crate::checks::ports::port_or_name;
-use crate::checks::Check::{self, By, Each, OneOf, Port, Selector};
-use crate::checks::{address, validate};
+use crate::checks::Check::{self, By, Each, MustBe, OneOf, Port, Selector};
+use crate::checks::{address, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach};
 use crate::defaults::Literal::{Str, Strs};
-use crate::path::{at, int, list, text, texts};
+use crate::path::{at, list, text};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::address::{warn_cidr, warn_cidrs};
 use crate::warnings::Warnings;
@@ -52,80 +50,64 @@ const PORT_CHECKS: &[Check] = &[OneOf("protocol", &["TCP", "UDP", "SCTP"]), By(p
 
 const PEER_CHECKS: &[Check] = &[Selector("podSelector"), Selector("namespaceSelector"), By(peer)];
 
-fn policy_port(port: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (number, end) = (at(port, "port"), int(port, "endPort"));
-    let here = format_args!("{path}endPort");
-    match number {
-        None => {
-            if let Some(end) = end {
-                let why = "may not be specified when `port` is not specified";
-                errors.push(field::invalid(here, end, why));
-            }
+fn policy_port(port: &Part<'_>) {
+    let refuse = |why: &str| {
+        if let Some(end) = port.int("endPort") {
+            port.invalid("endPort", end, why);
         }
+    };
+    match port.at("port") {
+        None => refuse("may not be specified when `port` is not specified"),
         Some(Value::String(_)) => {
-            port_or_name(number, format_args!("{path}port"), errors);
-            if let Some(end) = end {
-                let why = "may not be specified when `port` is non-numeric";
-                errors.push(field::invalid(here, end, why));
-            }
+            port_or_name(&port.field("port"));
+            refuse("may not be specified when `port` is non-numeric");
         }
         Some(first) => {
-            port_or_name(number, format_args!("{path}port"), errors);
-            let Some(end) = end else { return };
-            if first.as_int().is_some_and(|first| end < first) {
+            port_or_name(&port.field("port"));
+            if port.int("endPort").zip(first.as_int()).is_some_and(|(end, first)| end < first) {
                 // Upstream reports the value of the other field.
-                errors.push(field::invalid(here, first.clone(), "must be greater than or equal to `port`"));
+                port.invalid("endPort", first.clone(), "must be greater than or equal to `port`");
             }
-            validate(&[Port("endPort")], port, path, errors);
+            port.check(&[Port("endPort")]);
         }
     }
 }
 
-fn peer(peer: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let here = ParentPath(path);
-    let parts = ["podSelector", "namespaceSelector", "ipBlock"];
-    let count = parts.iter().filter(|part| at(peer, part).is_some()).count();
-    if let Some(block) = at(peer, "ipBlock") {
-        ip_block(block, format_args!("{path}ipBlock"), errors);
+fn peer(peer: &Part<'_>) {
+    if let Some(block) = peer.get("ipBlock") {
+        ip_block(&block);
     }
-    if count == 0 {
-        errors.push(field::required(here, "must specify a peer"));
-    } else if count > 1 && at(peer, "ipBlock").is_some() {
-        errors.push(field::forbidden(here, "may not specify both ipBlock and another peer"));
+    match peer.count(&["podSelector", "namespaceSelector", "ipBlock"]) {
+        0 => peer.required("", "must specify a peer"),
+        2.. if peer.has("ipBlock") => peer.forbidden("", "may not specify both ipBlock and another peer"),
+        _ => {}
     }
 }
 
-fn ip_block(block: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let network = text(block, "cidr");
+fn ip_block(block: &Part<'_>) {
+    let network = block.text("cidr");
     if network.is_empty() {
-        errors.push(field::required(format_args!("{path}.cidr"), ""));
+        block.required("cidr", "");
         return;
     }
-    let before = errors.len();
-    address::network(network, format_args!("{path}.cidr"), errors);
-    let good = errors.len() == before;
-    for (i, except) in texts(block, "except").iter().enumerate() {
-        let here = format_args!("{path}.except[{i}]");
-        let before = errors.len();
-        address::network(except, here, errors);
-        if good && errors.len() == before && !address::contains(network, except) {
-            errors.push(field::invalid(here, *except, "must be a strict subset of `cidr`"));
+    let is_good = |part: &Part<'_>, key: &str| {
+        let before = part.errors();
+        part.apply(key, address::network);
+        part.errors() == before
+    };
+    let good = is_good(block, "cidr");
+    for except in block.each("except") {
+        if is_good(&except, "") && good && !address::contains(network, except.text("")) {
+            except.invalid("", except.text(""), "must be a strict subset of `cidr`");
         }
     }
 }
 
-fn policy_types(policy: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let types = list(policy, "spec.policyTypes");
-    if types.len() > 2 {
-        let why = "may not specify more than two policyTypes";
-        errors.push(field::invalid("spec.policyTypes", types.to_vec(), why));
-        return;
-    }
-    for (i, given) in texts(policy, "spec.policyTypes").iter().enumerate() {
-        if !matches!(*given, "Ingress" | "Egress") {
-            let here = format_args!("spec.policyTypes[{i}]");
-            errors.push(field::not_supported(here, *given, &["Ingress", "Egress"]));
-        }
+fn policy_types(policy: &Part<'_>) {
+    const PATH: &str = "spec.policyTypes";
+    match policy.list(PATH).len() {
+        ..=2 => policy.check(&[Each(PATH, &[MustBe("", &["Ingress", "Egress"])])]),
+        _ => policy.invalid(PATH, policy.shown(PATH), "may not specify more than two policyTypes"),
     }
 }
 

@@ -1,15 +1,12 @@
 //! RuntimeClass (`node.k8s.io`).
 
-use std::collections::BTreeSet;
-
-use plinth_api::field;
 use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
-use crate::checks::quantities::{self, Kind};
-use crate::checks::Check::{self, By};
-use crate::path::{at, list};
-use crate::pod_template::scheduling;
+use crate::checks::quantities;
+use crate::checks::Check::{self, By, In};
+use crate::path::at;
+use crate::pod_template::scheduling::validate_tolerations;
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::node_labels::deprecated_keys;
 
@@ -25,28 +22,14 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const CHECKS: &[Check] = &[
     Check::RequiredText("handler", names::dns1123_label_errors),
-    By(|class, _, errors| {
-        if let Some(amounts) = at(class, "overhead.podFixed") {
-            let requirements = plinth_codec::tree!({ "limits": amounts.clone() });
-            quantities::requirements(
-                &requirements,
-                Kind::Container,
-                &BTreeSet::new(),
-                format_args!("overhead"),
-                errors,
-            );
-        }
-    }),
+    By(|class| quantities::overhead(class, "overhead.podFixed")),
     Check::Labels("scheduling.nodeSelector"),
-    By(|class, _, errors| {
-        if let Some(scheduling) = at(class, "scheduling") {
-            scheduling::tolerations(scheduling, format_args!("scheduling."), errors);
-            let all = list(scheduling, "tolerations");
-            for (i, toleration) in all.iter().enumerate() {
-                if all.iter().take(i).any(|earlier| earlier == toleration) {
-                    let here = format_args!("scheduling.tolerations[{i}]");
-                    errors.push(field::duplicate(here, toleration.clone()));
-                }
+    In("scheduling", &[By(validate_tolerations)]),
+    By(|class| {
+        let all = class.list("scheduling.tolerations");
+        for (i, toleration) in class.each("scheduling.tolerations").enumerate() {
+            if all.iter().take(i).any(|earlier| earlier == toleration.value()) {
+                toleration.duplicate("", toleration.shown(""));
             }
         }
     }),

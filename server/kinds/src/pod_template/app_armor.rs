@@ -3,14 +3,16 @@
 //!
 //! Upstream: kubernetes `pkg/registry/core/pod/strategy.go` and `pkg/apis/core/validation`.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::{tree, Value};
+
+use crate::checks::Part;
 
 /// Prefix of the annotation; the container's name follows.
 pub(crate) const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+const SPEC_LISTS: [&str; 3] = ["spec.initContainers", "spec.containers", "spec.ephemeralContainers"];
 
 const PROFILE: [&str; 2] = ["securityContext", "appArmorProfile"];
 
@@ -73,58 +75,57 @@ pub(crate) fn fill(pod: &mut Value) {
     }
 }
 
-/// Errors of the annotations of a pod or template: unknown container or invalid profile. `path` is that of
-/// the annotations.
-pub(crate) fn annotation_errors(pod: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let annotations = pod.at(&["metadata", "annotations"]).and_then(Value::as_object);
-    for (key, value) in annotations.into_iter().flat_map(|all| all.iter()) {
+/// Errors of the annotations of a pod or template: unknown container or invalid profile. `annotations` is the
+/// path of the annotations.
+pub(crate) fn annotation_errors(pod: &Part<'_>, annotations: &str) {
+    for (key, value) in pod.members("metadata.annotations") {
         let Some(name) = key.strip_prefix(APP_ARMOR_ANNOTATION) else { continue };
-        let here = format_args!("{path}[{key}]");
-        if !LISTS.iter().flat_map(|list| containers(pod, list)).any(|c| c.str_at(&["name"]) == Some(name)) {
-            errors.push(field::invalid(here, name, "container not found"));
+        let here = format_args!("{annotations}[{key}]");
+        let mut named = LISTS.iter().flat_map(|list| containers(pod.value(), list));
+        if !named.any(|container| container.str_at(&["name"]) == Some(name)) {
+            pod.invalid(here, name, "container not found");
         }
         let value = value.as_str().unwrap_or_default();
         if !matches!(value, "" | "runtime/default" | "unconfined") && !value.starts_with("localhost/") {
-            errors.push(field::invalid(here, value, &format!("invalid AppArmor profile name: {value:?}")));
+            pod.invalid(here, value, &format!("invalid AppArmor profile name: {value:?}"));
         }
     }
 }
 
-/// Errors of a new pod: annotations that differ from the field.
-pub(crate) fn errors(pod: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    if !is_annotated(pod) || is_for_windows(pod) {
-        return errors;
+/// Validates a new pod: annotations must agree with the field.
+pub(crate) fn validate_create(pod: &Part<'_>) {
+    if !is_annotated(pod.value()) || is_for_windows(pod.value()) {
+        return;
     }
-    let of_pod = pod.at(&["spec"]).and_then(|spec| spec.at(&PROFILE));
-    for list in LISTS {
-        for (i, container) in containers(pod, list).iter().enumerate() {
-            let profile = container.at(&PROFILE).filter(|field| !field.is_null()).or(of_pod);
-            let Some((profile, shown)) = profile.zip(annotation(pod, container)) else { continue };
-            let here = format_args!("spec.{list}[{i}].securityContext.appArmorProfile");
-            let kind = profile.str_at(&["type"]).unwrap_or_default();
-            let agrees = match kind {
-                "Unconfined" => shown == "unconfined",
-                "RuntimeDefault" => shown == "runtime/default",
-                "Localhost" => shown.starts_with("localhost/"),
-                _ => true,
-            };
-            let file = profile.str_at(&["localhostProfile"]);
-            if !agrees {
-                let why = "apparmor type in annotation and field must match";
-                errors.push(field::forbidden(format_args!("{here}.type"), why));
-            } else if kind == "Localhost" && shown.strip_prefix("localhost/") != file {
-                let why = "apparmor profile in annotation and field must match";
-                errors.push(field::forbidden(format_args!("{here}.localhostProfile"), why));
-            }
+    let of_pod = pod.at("spec").and_then(|spec| spec.at(&PROFILE));
+    for container in SPEC_LISTS.into_iter().flat_map(|list| pod.each(list)) {
+        let profile = container.value().at(&PROFILE).filter(|field| !field.is_null()).or(of_pod);
+        let Some((profile, shown)) = profile.zip(annotation(pod.value(), container.value())) else {
+            continue;
+        };
+        let kind = profile.str_at(&["type"]).unwrap_or_default();
+        let agrees = match kind {
+            "Unconfined" => shown == "unconfined",
+            "RuntimeDefault" => shown == "runtime/default",
+            "Localhost" => shown.starts_with("localhost/"),
+            _ => true,
+        };
+        if !agrees {
+            let why = "apparmor type in annotation and field must match";
+            container.forbidden("securityContext.appArmorProfile.type", why);
+        } else if kind == "Localhost"
+            && shown.strip_prefix("localhost/") != profile.str_at(&["localhostProfile"])
+        {
+            let why = "apparmor profile in annotation and field must match";
+            container.forbidden("securityContext.appArmorProfile.localhostProfile", why);
         }
     }
-    errors
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::ErrorList;
     use plinth_codec::json;
 
     fn pod(annotation: &str, of_pod: &str, of_container: &str) -> Value {
@@ -173,8 +174,10 @@ mod tests {
         ];
         for (annotation, of_container, fields) in rows {
             let pod = pod(annotation, "{}", of_container);
-            let mut found = errors(&pod);
-            annotation_errors(&pod, format_args!("metadata.annotations"), &mut found);
+            let found = ErrorList::of(&pod, |pod| {
+                validate_create(pod);
+                annotation_errors(pod, "metadata.annotations");
+            });
             let found: Vec<&str> = found.iter().map(|error| error.field.as_str()).collect();
             assert_eq!(found, fields, "{annotation}");
         }

@@ -2,24 +2,23 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Value};
 
-use crate::checks::Check::{self, AtLeast, By};
-use crate::checks::{selector_errors, validate};
-use crate::path::{at, int, list, text};
+use crate::checks::Check::{self, Always, AtLeast, By, OneOf};
+use crate::checks::{selector_errors, Part};
+use crate::path::{at, int, list};
 use crate::pod_template::TEMPLATE_CHECKS;
 
-pub(crate) fn template(object: &Value, errors: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    let template = at(object, "spec.template").unwrap_or(&nothing);
-    let claims = object.at(&["spec", "volumeClaimTemplates"]).and_then(Value::as_array).unwrap_or_default();
-    match claims {
-        [] => validate(TEMPLATE_CHECKS, template, format_args!("spec.template."), errors),
+pub(crate) fn template(object: &Part<'_>) {
+    match object.list("spec.volumeClaimTemplates") {
+        [] => object.check(&[Always("spec.template", TEMPLATE_CHECKS)]),
         claims => {
-            validate(TEMPLATE_CHECKS, &with_claims(template, claims), format_args!("spec.template."), errors)
+            let template = object.at("spec.template").cloned().unwrap_or_else(Value::object);
+            object.with_value(&with_claims(&template, claims), "spec.template", |template| {
+                template.check(TEMPLATE_CHECKS);
+            });
         }
     }
 }
@@ -44,68 +43,66 @@ fn with_claims(template: &Value, claims: &[Value]) -> Value {
 }
 
 /// Validates that the selector is set, not empty, and matches the labels of the template.
-pub(crate) fn selector(object: &Value, kind: &str, errors: &mut Vec<Cause>) {
-    let given = at(object, "spec.selector");
+pub(crate) fn selector(object: &Part<'_>, kind: &str) {
+    let given = object.at("spec.selector");
     let selects_nothing =
         given.is_none_or(|s| at(s, "matchLabels").is_none() && list(s, "matchExpressions").is_empty());
-    match given {
+    match object.get("spec.selector") {
         // Upstream does not require it of DaemonSets.
         None if kind == "daemonset" => {}
-        None => errors.push(field::required("spec.selector", "")),
+        None => object.required("spec.selector", ""),
         Some(selector) => {
-            selector_errors(selector, format_args!("spec.selector"), errors);
+            selector_errors(&selector);
             if selects_nothing {
-                let why = format!("empty selector is invalid for {kind}");
-                errors.push(field::invalid("spec.selector", tree!({}), &why));
+                selector.invalid("", tree!({}), &format!("empty selector is invalid for {kind}"));
             }
         }
     }
-    let labels = at(object, "spec.template.metadata.labels");
+    let labels = object.at("spec.template.metadata.labels");
     let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
     let Ok(parsed) = LabelSelector::from_object(given) else {
-        let shown = given.cloned().unwrap_or_default();
         match kind {
             "daemonset" => {}
             "statefulset" => {
-                let mut error = field::invalid("spec.selector", shown, "");
+                let mut error = field::invalid("spec.selector", object.shown("spec.selector"), "");
                 error.message.truncate(error.message.trim_end_matches([':', ' ']).len());
-                errors.push(error);
+                object.push(error);
             }
-            _ => errors.push(field::invalid("spec.selector", shown, "invalid label selector")),
+            _ => object.invalid("spec.selector", object.shown("spec.selector"), "invalid label selector"),
         }
         return;
     };
     if given.is_none() || (!selects_nothing && !parsed.matches(label)) {
-        let why = "`selector` does not match template `labels`";
-        let shown = labels.cloned().unwrap_or_default();
-        errors.push(field::invalid("spec.template.metadata.labels", shown, why));
+        labels_do_not_match(object, "spec.template.metadata.labels");
     }
 }
 
+/// Reports that the selector does not match the template's labels.
+pub(crate) fn labels_do_not_match(part: &Part<'_>, labels: &str) {
+    part.invalid(labels, part.shown(labels), "`selector` does not match template `labels`");
+}
+
 /// Validates that pods of the template always restart and have no deadline.
-pub(crate) fn restarts_always(object: &Value, errors: &mut Vec<Cause>) {
-    let policy = text(object, "spec.template.spec.restartPolicy");
-    if !matches!(policy, "" | "Always") {
-        errors.push(field::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
-    }
-    if int(object, "spec.template.spec.activeDeadlineSeconds").is_some() {
-        let what = match text(object, "kind") {
+pub(crate) fn restarts_always(object: &Part<'_>) {
+    object.check(&[OneOf("spec.template.spec.restartPolicy", &["Always"])]);
+    if object.int("spec.template.spec.activeDeadlineSeconds").is_some() {
+        let what = match object.text("kind") {
             "" => "this kind",
             kind => kind,
         };
         let why = format!("activeDeadlineSeconds in {what} is not Supported");
-        errors.push(field::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
+        object.forbidden("spec.template.spec.activeDeadlineSeconds", &why);
     }
 }
 
-pub(crate) fn template_always(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn template_always(object: &Part<'_>) {
     // Upstream skips the template when the selector is malformed.
-    let reads = LabelSelector::from_object(at(object, "spec.selector")).is_ok();
-    if !reads && matches!(text(object, "kind"), "Deployment" | "ReplicaSet") {
+    let reads = LabelSelector::from_object(object.at("spec.selector")).is_ok();
+    if !reads && matches!(object.text("kind"), "Deployment" | "ReplicaSet") {
         return;
     }
-    template(object, errors);
-    restarts_always(object, errors);
+    template(object);
+    restarts_always(object);
 }
 
 /// Status checks of ReplicaSet and ReplicationController.
@@ -116,31 +113,28 @@ pub(crate) const REPLICAS_STATUS_CHECKS: &[Check] = &[
     AtLeast("status.availableReplicas", 0),
     AtLeast("status.observedGeneration", 0),
     AtLeast("status.terminatingReplicas", 0),
-    By(|o, _, f| {
-        replica_counts(o, &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"], "readyReplicas", f)
+    By(|object| {
+        const PARTS: &[&str] = &["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+        replica_counts(object, PARTS, "readyReplicas");
     }),
 ];
 
 /// Validates that no count exceeds `replicas`, nor `availableReplicas` exceeds `readyReplicas`.
-pub(crate) fn replica_counts(object: &Value, parts: &[&str], ready: &str, errors: &mut Vec<Cause>) {
-    let count = |key: &str| int(object, &format!("status.{key}")).unwrap_or(0);
-    for part in parts.iter().filter(|part| count(part) > count("replicas")) {
-        let why = "cannot be greater than status.replicas";
-        errors.push(field::invalid(format_args!("status.{part}"), count(part), why));
+pub(crate) fn replica_counts(object: &Part<'_>, parts: &[&str], ready: &str) {
+    let status = object.field("status");
+    for part in parts.iter().filter(|part| status.number(part) > status.number("replicas")) {
+        status.invalid(part, status.number(part), "cannot be greater than status.replicas");
     }
-    if count("availableReplicas") > count("readyReplicas") {
-        let why = format!("cannot be greater than {ready}");
-        errors.push(field::invalid("status.availableReplicas", count("availableReplicas"), &why));
+    let available = status.number("availableReplicas");
+    if available > status.number("readyReplicas") {
+        status.invalid("availableReplicas", available, &format!("cannot be greater than {ready}"));
     }
 }
 
 /// Errors of an update of the status: `collisionCount` cannot decrease.
-pub(crate) fn collision_count(new: &Value, old: &Value) -> Vec<Cause> {
+pub(crate) fn collision_count(new: &Part<'_>, old: &Value) {
     const PATH: &str = "status.collisionCount";
-    match (int(new, PATH), int(old, PATH)) {
-        (now, Some(before)) if now.is_none_or(|now| now < before) => {
-            vec![field::invalid(PATH, now.unwrap_or(0), "cannot be decremented")]
-        }
-        _ => Vec::new(),
+    if int(old, PATH).is_some_and(|before| new.int(PATH).is_none_or(|now| now < before)) {
+        new.invalid(PATH, new.number(PATH), "cannot be decremented");
     }
 }

@@ -1,16 +1,23 @@
 //! Validation of environment variables and their sources.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
-use plinth_codec::{names, Map, Value};
+use plinth_codec::names;
 
-use crate::checks::Check::{self, By, Required, RequiredText, Text};
-use crate::checks::{check_text, validate};
-use crate::path::{at, int, text};
+use crate::checks::Check::{self, AnyText, By, In, Is, Required, RequiredText, Text};
+use crate::checks::Part;
 use crate::pod_template::volume::no_backsteps;
 
 /// Checks of one variable.
 pub(crate) const VARIABLE: &[Check] = &[RequiredText("name", variable_errors), By(value_from)];
+
+const KEY_REFERENCE: &[Check] =
+    &[AnyText("name", names::dns1123_subdomain_errors), RequiredText("key", config_key_errors)];
+
+const FILE_KEY_REFERENCE: &[Check] = &[
+    RequiredText("key", variable_errors),
+    RequiredText("volumeName", names::dns1123_label_errors),
+    Required("path", ""),
+    Is("path", no_backsteps),
+];
 
 /// Fields of a pod that a variable can refer to.
 const FIELDS: &[&str] = &[
@@ -81,45 +88,30 @@ fn variable_errors(name: &str) -> Vec<String> {
     }
 }
 
-fn value_from(variable: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(source) = at(variable, "valueFrom") else { return };
-    let here = format_args!("{path}valueFrom");
-    if let Some(of_field) = at(source, "fieldRef") {
-        field_ref(of_field, FIELDS, format_args!("{here}.fieldRef."), errors);
+fn value_from(variable: &Part<'_>) {
+    let Some(source) = variable.get("valueFrom") else { return };
+    if let Some(of_field) = source.get("fieldRef") {
+        field_ref(&of_field, FIELDS);
     }
-    if let Some(of_resource) = at(source, "resourceFieldRef") {
-        resource_ref(of_resource, false, format_args!("{here}.resourceFieldRef."), errors);
+    if let Some(of_resource) = source.get("resourceFieldRef") {
+        resource_ref(&of_resource, false);
     }
-    for part in ["configMapKeyRef", "secretKeyRef"] {
-        if let Some(key) = at(source, part) {
-            let path = format_args!("{here}.{part}.");
-            check_text(
-                format_args!("{path}name"),
-                text(key, "name"),
-                names::dns1123_subdomain_errors,
-                errors,
-            );
-            validate(&[RequiredText("key", config_key_errors)], key, path, errors);
+    for (part, checks) in [
+        ("configMapKeyRef", KEY_REFERENCE),
+        ("secretKeyRef", KEY_REFERENCE),
+        ("fileKeyRef", FILE_KEY_REFERENCE),
+    ] {
+        if let Some(reference) = source.get(part) {
+            reference.check(checks);
         }
     }
-    if let Some(file) = at(source, "fileKeyRef") {
-        let path = format_args!("{here}.fileKeyRef.");
-        let checks = &[
-            RequiredText("key", variable_errors),
-            RequiredText("volumeName", names::dns1123_label_errors),
-            Required("path", ""),
-        ];
-        validate(checks, file, path, errors);
-        no_backsteps(text(file, "path"), format_args!("{path}path"), errors);
-    }
-    let count = source.as_object().into_iter().flat_map(Map::iter).filter(|(_, v)| !v.is_null()).count();
-    let why = match count {
+    let why = match source.members("").filter(|(_, value)| !value.is_null()).count() {
         0 => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        _ if !text(variable, "value").is_empty() => "may not be specified when `value` is not empty",
+        _ if !variable.text("value").is_empty() => "may not be specified when `value` is not empty",
         1 => return,
         _ => "may not have more than one field specified at a time",
     };
-    errors.push(field::invalid(here, "", why));
+    source.invalid("", "", why);
 }
 
 /// Splits `metadata.labels['a']` into path and subscript.
@@ -128,15 +120,11 @@ fn subscripted(path: &str) -> Option<(&str, &str)> {
     rest.split_once("['").filter(|(before, _)| !before.is_empty())
 }
 
-/// Validates `fieldRef`; `path` ends in a dot.
-pub(crate) fn field_ref(given: &Value, allowed: &[&str], path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (version, name) = (text(given, "apiVersion"), text(given, "fieldPath"));
-    let here = format_args!("{path}fieldPath");
-    if version.is_empty() {
-        errors.push(field::required(format_args!("{path}apiVersion"), ""));
-    }
+/// Validates `fieldRef`.
+pub(crate) fn field_ref(reference: &Part<'_>, allowed: &[&str]) {
+    let (version, name) = (reference.text("apiVersion"), reference.text("fieldPath"));
+    reference.check(&[Required("apiVersion", ""), Required("fieldPath", "")]);
     if name.is_empty() {
-        errors.push(field::required(here, ""));
         return;
     }
     let subscript = subscripted(name);
@@ -148,46 +136,40 @@ pub(crate) fn field_ref(given: &Value, allowed: &[&str], path: FieldPath<'_>, er
         None => Some(format!("field label not supported: {name}")),
     };
     if let Some(why) = wrong {
-        errors.push(field::invalid(here, name, &format!("error converting fieldPath: {why}")));
+        reference.invalid("fieldPath", name, &format!("error converting fieldPath: {why}"));
         return;
     }
     let name = if name == "spec.host" { "spec.nodeName" } else { name };
-    let reference = ParentPath(path);
     match subscript {
         Some(("metadata.annotations", key)) => {
-            check_text(
-                format_args!("{reference}"),
-                &key.to_lowercase(),
-                names::qualified_name_errors,
-                errors,
-            );
+            reference.check_text("", &key.to_lowercase(), names::qualified_name_errors);
         }
-        Some((_, key)) => check_text(format_args!("{reference}"), key, names::qualified_name_errors, errors),
-        None if !allowed.contains(&name) => errors.push(field::not_supported(here, name, allowed)),
+        Some((_, key)) => reference.check_text("", key, names::qualified_name_errors),
+        None if !allowed.contains(&name) => reference.not_supported("fieldPath", name, allowed),
         None => {}
     }
 }
 
 /// Validates `resourceFieldRef`; in a volume it must have `containerName`.
-pub(crate) fn resource_ref(given: &Value, in_volume: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = text(given, "resource");
+pub(crate) fn resource_ref(reference: &Part<'_>, in_volume: bool) {
+    let name = reference.text("resource");
     let huge = name.starts_with("requests.hugepages-") || name.starts_with("limits.hugepages-");
-    if in_volume && text(given, "containerName").is_empty() {
-        errors.push(field::required(format_args!("{path}containerName"), ""));
+    if in_volume && reference.text("containerName").is_empty() {
+        reference.required("containerName", "");
     } else if name.is_empty() {
-        errors.push(field::required(format_args!("{path}resource"), ""));
+        reference.required("resource", "");
     } else if !RESOURCES.contains(&name) && !huge {
-        errors.push(field::not_supported(format_args!("{path}resource"), name, RESOURCES));
+        reference.not_supported("resource", name, RESOURCES);
     }
-    divisor(given, name, huge, path, errors);
+    divisor(reference, name, huge);
 }
 
-fn divisor(given: &Value, name: &str, huge: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn divisor(reference: &Part<'_>, name: &str, huge: bool) {
     const SIZES: &[&str] =
         &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
-    let divisor = match at(given, "divisor") {
-        Some(Value::String(text)) => text.to_string(),
-        _ => int(given, "divisor").unwrap_or(0).to_string(),
+    let divisor = match reference.set_text("divisor") {
+        Some(text) => text.to_owned(),
+        None => reference.number("divisor").to_string(),
     };
     let (what, allowed) = match name {
         "limits.cpu" | "requests.cpu" => ("cpu", &["1m", "1"][..]),
@@ -204,24 +186,18 @@ fn divisor(given: &Value, name: &str, huge: bool, path: FieldPath<'_>, errors: &
         _ => allowed.join(", "),
     };
     let why = format!("only divisor's values {values} are supported with the {what} resource");
-    errors.push(field::invalid(format_args!("{path}divisor"), name, &why));
+    reference.invalid("divisor", name, &why);
 }
 
-/// Validates `envFrom`; `path` is that of the list.
-pub(crate) fn env_from(source: &Value, path: FieldPath<'_>, index: usize, errors: &mut Vec<Cause>) {
-    validate(&[Text("prefix", variable_errors)], source, format_args!("{path}[{index}]."), errors);
-    let mut count = 0;
-    for part in ["configMapRef", "secretRef"] {
-        if let Some(named) = at(source, part) {
-            count += 1;
-            let path = format_args!("{path}[{index}].{part}.");
-            validate(&[RequiredText("name", names::dns1123_subdomain_errors)], named, path, errors);
-        }
-    }
+/// Checks of one element of `envFrom`.
+pub(crate) const ENV_FROM: &[Check] = &[
+    Text("prefix", variable_errors),
+    In("configMapRef", &[RequiredText("name", names::dns1123_subdomain_errors)]),
+    In("secretRef", &[RequiredText("name", names::dns1123_subdomain_errors)]),
     // Upstream reports the path of the list.
-    match count {
-        0 => errors.push(field::invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")),
+    By(|source| match source.count(&["configMapRef", "secretRef"]) {
+        0 => source.without_index().invalid("", "", "must specify one of: `configMapRef` or `secretRef`"),
         1 => {}
-        _ => errors.push(field::invalid(path, "", "may not have more than one field specified at a time")),
-    }
-}
+        _ => source.without_index().invalid("", "", "may not have more than one field specified at a time"),
+    }),
+];

@@ -1,14 +1,9 @@
 //! Validation of probes and lifecycle handlers.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
-use plinth_codec::Value;
-
-use crate::checks::ports::{is_port, port_or_name, PORT};
+use crate::checks::ports::{must_be_port, port_or_name};
 use crate::checks::Check::{self, AtLeast, By, MustBe, Required};
-use crate::checks::{check_text, validate};
-use crate::path::{at, int, list, text};
-use crate::pod_template::volume::forbid_more;
+use crate::checks::Part;
+use crate::path::text;
 use crate::pod_template::PodContext;
 
 const ONE_HANDLER: &str = "may not specify more than 1 handler type";
@@ -23,11 +18,11 @@ const COUNTS: &[Check] = &[
 
 const HTTP_GET: &[Check] = &[
     Required("path", ""),
-    By(|action, path, errors| port_or_name(at(action, "port"), format_args!("{path}port"), errors)),
+    By(|action| port_or_name(&action.field("port"))),
     MustBe("scheme", &["HTTP", "HTTPS"]),
-    By(|action, path, errors| {
-        for header in list(action, "httpHeaders") {
-            check_text(format_args!("{path}httpHeaders"), text(header, "name"), header_errors, errors);
+    By(|action| {
+        for header in action.list("httpHeaders") {
+            action.check_text("httpHeaders", text(header, "name"), header_errors);
         }
     }),
 ];
@@ -39,81 +34,53 @@ fn header_errors(name: &str) -> Vec<String> {
     }
 }
 
-/// Validates that there is exactly one handler, and validates it; `path` ends in a dot.
-fn handler(
-    of: &Value,
-    kinds: &[&str],
-    context: &PodContext<'_>,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    let mut count = 0;
-    for kind in kinds {
-        let Some(action) = at(of, kind) else { continue };
-        count += 1;
-        if count > 1 {
-            forbid_more(path, kind, ONE_HANDLER, errors);
-            continue;
-        }
-        let here = format_args!("{path}{kind}.");
-        match *kind {
-            "exec" => validate(&[Required("command", "")], action, here, errors),
-            "httpGet" => validate(HTTP_GET, action, here, errors),
-            "tcpSocket" => port_or_name(at(action, "port"), format_args!("{here}port"), errors),
-            "grpc" => {
-                let port = int(action, "port").unwrap_or(0);
-                if !is_port(port) {
-                    errors.push(field::invalid(format_args!("{here}port"), port, PORT));
-                }
-            }
-            _ => {
-                let seconds = int(action, "seconds").unwrap_or(0);
-                if let Some(most) = context.grace.filter(|most| !(0..=*most).contains(&seconds)) {
-                    let why =
-                        format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
-                    errors.push(field::invalid(format_args!("{path}{kind}"), seconds, &why));
-                }
+/// Validates that there is exactly one handler, and validates it.
+fn handler(of: &Part<'_>, kinds: &[&str], context: &PodContext<'_>) {
+    let mut given = kinds.iter().filter_map(|kind| Some((*kind, of.get(kind)?)));
+    let Some((kind, action)) = given.next() else {
+        of.required("", "must specify a handler type");
+        return;
+    };
+    match kind {
+        "exec" => action.check(&[Required("command", "")]),
+        "httpGet" => action.check(HTTP_GET),
+        "tcpSocket" => port_or_name(&action.field("port")),
+        "grpc" => must_be_port(&action, "port"),
+        _ => {
+            let seconds = action.number("seconds");
+            if let Some(most) = context.grace.filter(|most| !(0..=*most).contains(&seconds)) {
+                let why =
+                    format!("must be non-negative and less than terminationGracePeriodSeconds ({most})");
+                action.invalid("", seconds, &why);
             }
         }
     }
-    if count == 0 {
-        errors.push(field::required(ParentPath(path), "must specify a handler type"));
-    }
+    given.for_each(|(kind, _)| of.forbidden(kind, ONE_HANDLER));
 }
 
 /// Validates probes and lifecycle hooks. Upstream drops `stopSignal`, whose feature gate is off.
-pub(crate) fn handlers(
-    container: &Value,
-    context: &PodContext<'_>,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    lifecycle(container, context, path, errors);
-    for part in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = at(container, part) else { continue };
-        let path = format_args!("{path}{part}.");
-        handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], context, path, errors);
-        validate(COUNTS, probe, path, errors);
-        let grace = int(probe, "terminationGracePeriodSeconds");
-        let here = format_args!("{path}terminationGracePeriodSeconds");
-        if let Some(grace) = grace.filter(|grace| *grace <= 0) {
-            errors.push(field::invalid(here, grace, "must be greater than 0"));
-        }
-        if part == "readinessProbe" {
-            if let Some(grace) = grace {
-                errors.push(field::invalid(here, grace, "must not be set for readinessProbes"));
-            }
-        } else if let Some(successes) = int(probe, "successThreshold").filter(|n| *n != 1) {
-            errors.push(field::invalid(format_args!("{path}successThreshold"), successes, "must be 1"));
+pub(crate) fn handlers(container: &Part<'_>, context: &PodContext<'_>) {
+    for hook in ["lifecycle.postStart", "lifecycle.preStop"] {
+        if let Some(action) = container.get(hook) {
+            handler(&action, &["exec", "httpGet", "tcpSocket", "sleep"], context);
         }
     }
-}
-
-fn lifecycle(container: &Value, context: &PodContext<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for hook in ["postStart", "preStop"] {
-        if let Some(action) = at(container, "lifecycle").and_then(|l| at(l, hook)) {
-            let path = format_args!("{path}lifecycle.{hook}.");
-            handler(action, &["exec", "httpGet", "tcpSocket", "sleep"], context, path, errors);
+    for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = container.get(kind) else { continue };
+        handler(&probe, &["exec", "httpGet", "tcpSocket", "grpc"], context);
+        probe.check(COUNTS);
+        let grace = probe.int("terminationGracePeriodSeconds");
+        if let Some(grace) = grace.filter(|grace| *grace <= 0) {
+            probe.invalid("terminationGracePeriodSeconds", grace, "must be greater than 0");
+        }
+        match (kind, grace, probe.int("successThreshold")) {
+            ("readinessProbe", Some(grace), _) => {
+                probe.invalid("terminationGracePeriodSeconds", grace, "must not be set for readinessProbes");
+            }
+            ("livenessProbe" | "startupProbe", _, Some(count)) if count != 1 => {
+                probe.invalid("successThreshold", count, "must be 1");
+            }
+            _ => {}
         }
     }
 }

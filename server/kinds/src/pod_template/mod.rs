@@ -15,21 +15,32 @@ pub(crate) mod warnings;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::metadata;
 use plinth_codec::{names, Value};
 
-use crate::checks::quantities::{self, Kind};
-use crate::checks::Check::{self, By, Each, In, OneOf, Range, Text};
-use crate::checks::{address, check_text, validate};
-use crate::path::{at, int, is_empty, list, text, texts};
+use crate::checks::Check::{self, AnyText, By, Each, In, Is, OneOf, Range, Text};
+use crate::checks::{address, quantities, Part};
+use crate::path::{at, int, list, text};
 use crate::pod_template::scheduling::AFFINITY_CHECKS;
 use crate::pod_template::security::POD_CHECKS;
 
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
 /// Checks of a pod template. Upstream omits `metadata` in the paths of its labels and annotations.
-pub(crate) const TEMPLATE_CHECKS: &[Check] = &[By(template)];
+pub(crate) const TEMPLATE_CHECKS: &[Check] = &[By(|template| {
+    template.append("labels", |path, errors| {
+        errors.extend(metadata::label_errors(template.at("metadata.labels"), path));
+    });
+    template.append("annotations", |path, errors| {
+        errors.extend(metadata::annotation_errors(template.at("metadata.annotations"), path));
+    });
+    annotations(template, "annotations");
+    validate_spec(&template.field("spec"), "");
+    if !template.list("spec.ephemeralContainers").is_empty() {
+        let why = "ephemeral containers not allowed in pod template";
+        template.forbidden("spec.ephemeralContainers", why);
+    }
+})];
 
 /// What containers are validated against.
 pub(crate) struct PodContext<'a> {
@@ -74,57 +85,39 @@ impl<'a> PodContext<'a> {
     }
 }
 
-fn template(template: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    errors.extend(plinth_api::metadata::label_errors(
-        at(template, "metadata.labels"),
-        format_args!("{path}labels"),
-    ));
-    let here = format_args!("{path}annotations");
-    errors.extend(plinth_api::metadata::annotation_errors(at(template, "metadata.annotations"), here));
-    annotations(template, here, errors);
-    let spec = template.get("spec").unwrap_or(&nothing);
-    validate_spec(spec, "", format_args!("{path}spec."), errors);
-    if !list(spec, "ephemeralContainers").is_empty() {
-        let why = "ephemeral containers not allowed in pod template";
-        errors.push(field::forbidden(format_args!("{path}spec.ephemeralContainers"), why));
-    }
-}
-
 const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 
-pub(crate) fn annotations(object: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+/// Validates the annotations of a pod or template; errors report `key` as their path.
+pub(crate) fn annotations(object: &Part<'_>, key: &str) {
     const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
-    let given = object.at(&["metadata", "annotations"]);
+    let given = object.at("metadata.annotations");
     if let Some(value) = given.and_then(|a| a.get(MIRROR_ANNOTATION)).and_then(Value::as_str) {
-        if text(object, "spec.nodeName").is_empty() {
+        if object.text("spec.nodeName").is_empty() {
             let why = "must set spec.nodeName if mirror pod annotation is set";
-            errors.push(field::invalid(format_args!("{path}[{MIRROR_ANNOTATION}]"), value, why));
+            object.invalid(format_args!("{key}[{MIRROR_ANNOTATION}]"), value, why);
         }
     }
     if let Some(cost) = given.and_then(|a| a.get(COST)).and_then(Value::as_str) {
         // Upstream accepts no plus sign and no leading zeros.
         let plain = cost == "0" || !cost.trim_start_matches('-').starts_with('0') && !cost.starts_with('+');
         if !plain || cost.parse::<i32>().is_err() {
-            errors.push(field::invalid(format_args!("{path}[{COST}]"), cost, "must be a 32bit integer"));
+            object.invalid(format_args!("{key}[{COST}]"), cost, "must be a 32bit integer");
         }
     }
-    for (key, value) in given.and_then(Value::as_object).into_iter().flat_map(|all| all.iter()) {
+    for (name, value) in object.members("metadata.annotations") {
         let value = value.as_str().unwrap_or_default();
-        if key == SECCOMP || key.starts_with(SECCOMP_OF_CONTAINER) {
+        if name == SECCOMP || name.starts_with(SECCOMP_OF_CONTAINER) {
+            let path = format_args!("{key}.{name}");
             match value.strip_prefix("localhost/") {
-                Some(file) => volume::local_path(file, format_args!("{path}.{key}"), errors),
+                Some(file) => object.apply_to(path, file, volume::local_path),
                 None if ["runtime/default", "docker/default", "unconfined"].contains(&value) => {}
-                None => {
-                    let why = "must be a valid seccomp profile";
-                    errors.push(field::invalid(format_args!("{path}.{key}"), value, why));
-                }
+                None => object.invalid(path, value, "must be a valid seccomp profile"),
             }
         }
     }
-    app_armor::annotation_errors(object, path, errors);
+    app_armor::annotation_errors(object, key);
 }
 
 /// Checks of a spec that run after those of volumes and containers.
@@ -136,7 +129,7 @@ const SPEC_CHECKS: &[Check] = &[
     By(security::host_namespaces),
     In("affinity", AFFINITY_CHECKS),
     By(dns_config),
-    By(readiness_gates),
+    Each("readinessGates", &[AnyText("conditionType", names::qualified_name_errors)]),
     By(scheduling_gates),
     By(scheduling::spread_constraints),
     By(hostname_override),
@@ -145,218 +138,154 @@ const SPEC_CHECKS: &[Check] = &[
     Range("activeDeadlineSeconds", 1, i32::MAX as i64),
     Text("hostname", names::dns1123_label_errors),
     Text("subdomain", names::dns1123_label_errors),
-    By(scheduling::tolerations),
+    By(scheduling::validate_tolerations),
     Each(
         "hostAliases",
-        &[By(|a, p, f| address::legacy(text(a, "ip"), format_args!("{p}ip"), f)), By(host_names)],
+        &[Is("ip", address::legacy), Each("hostnames", &[AnyText("", names::dns1123_subdomain_errors)])],
     ),
     Text("priorityClassName", names::dns1123_subdomain_errors),
     Text("runtimeClassName", names::dns1123_subdomain_errors),
-    By(preemption_policy),
-    By(overhead),
+    By(|spec| {
+        if spec.has("preemptionPolicy") {
+            spec.check(&[Check::RequiredOneOf("preemptionPolicy", &["PreemptLowerPriority", "Never"])]);
+        }
+    }),
+    By(|spec| quantities::overhead(spec, "overhead")),
     By(operating_system),
 ];
 
-pub(crate) fn validate_spec(spec: &Value, name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let context = PodContext::of(spec, volume::volumes(spec, name, path, errors));
-    container::resource_claims(spec, path, errors);
-    container::containers(spec, &context, path, errors);
-    container::init_containers(spec, &context, path, errors);
-    container::pod_resources(spec, &context, path, errors);
-    validate(SPEC_CHECKS, spec, path, errors);
+pub(crate) fn validate_spec(spec: &Part<'_>, name: &str) {
+    let context = PodContext::of(spec.value(), volume::volumes(spec, name));
+    container::resource_claims(spec);
+    container::containers(spec, &context);
+    container::init_containers(spec, &context);
+    container::pod_resources(spec, &context);
+    spec.check(SPEC_CHECKS);
 }
 
-/// Validates an ephemeral container where it is like others.
-pub(crate) fn ephemeral(
-    container: &Value,
-    context: &PodContext<'_>,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    container::common(container, context, path, errors);
-}
-
-fn dns_config(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn dns_config(spec: &Part<'_>) {
     const MAX_SERVERS: usize = 3;
     const MAX_PATHS: usize = 32;
     const MAX_SEARCH_LENGTH: usize = 2048;
-    let (config, here) = (at(spec, "dnsConfig"), format_args!("{path}dnsConfig"));
-    if text(spec, "dnsPolicy") == "None" {
-        if config.is_none() {
-            let why = "must provide `dnsConfig` when `dnsPolicy` is None";
-            errors.push(field::required(here, why));
+    let config = spec.field("dnsConfig");
+    if spec.text("dnsPolicy") == "None" {
+        if !spec.has("dnsConfig") {
+            spec.required("dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None");
             return;
         }
-        if config.is_some_and(|config| list(config, "nameservers").is_empty()) {
+        if config.list("nameservers").is_empty() {
             let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
-            errors.push(field::required(format_args!("{here}.nameservers"), why));
+            config.required("nameservers", why);
             return;
         }
     }
-    let Some(config) = config else { return };
-    let (servers, searches) = (texts(config, "nameservers"), texts(config, "searches"));
-    let mut refuse = |key: &str, why: String| {
-        errors.push(field::invalid(format_args!("{here}.{key}"), list(config, key).to_vec(), &why));
-    };
-    if servers.len() > MAX_SERVERS {
+    let refuse = |key: &str, why: String| config.invalid(key, config.list(key).to_vec(), &why);
+    if config.list("nameservers").len() > MAX_SERVERS {
         refuse("nameservers", format!("must not have more than {MAX_SERVERS} nameservers"));
     }
-    if searches.len() > MAX_PATHS {
+    if config.list("searches").len() > MAX_PATHS {
         refuse("searches", format!("must not have more than {MAX_PATHS} search paths"));
     }
-    if searches.join(" ").len() > MAX_SEARCH_LENGTH {
+    if config.texts("searches").join(" ").len() > MAX_SEARCH_LENGTH {
         let why = format!(
             "must not have more than {MAX_SEARCH_LENGTH} characters (including spaces) in the search list"
         );
         refuse("searches", why);
     }
-    for (i, server) in servers.iter().enumerate() {
-        address::legacy(server, format_args!("{here}.nameservers[{i}]"), errors);
+    config.check(&[Each("nameservers", &[Is("", address::legacy)])]);
+    for search in config.each("searches").filter(|search| search.text("") != ".") {
+        let name = search.text("");
+        search.check_text("", name.strip_suffix('.').unwrap_or(name), names::underscored_subdomain_errors);
     }
-    for (i, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
-        let search = search.strip_suffix('.').unwrap_or(search);
-        check_text(format_args!("{here}.searches[{i}]"), search, names::underscored_subdomain_errors, errors);
-    }
-    for (i, option) in list(config, "options").iter().enumerate() {
-        if text(option, "name").is_empty() {
-            errors.push(field::required(format_args!("{here}.options[{i}]"), "must not be empty"));
-        }
+    for option in config.each("options").filter(|option| option.text("name").is_empty()) {
+        option.required("", "must not be empty");
     }
 }
 
-fn readiness_gates(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
-        let here = format_args!("{path}readinessGates[{i}].conditionType");
-        check_text(here, text(gate, "conditionType"), names::qualified_name_errors, errors);
-    }
-}
-
-fn scheduling_gates(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn scheduling_gates(spec: &Part<'_>) {
     let mut seen = HashSet::new();
-    for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
-        let (name, here) = (text(gate, "name"), format_args!("{path}schedulingGates[{i}]"));
-        check_text(here, name, names::qualified_name_errors, errors);
+    for gate in spec.each("schedulingGates") {
+        let name = gate.text("name");
+        gate.check_text("", name, names::qualified_name_errors);
         if !seen.insert(name) {
-            errors.push(field::duplicate(here, name));
+            gate.duplicate("", name);
         }
     }
 }
 
-fn hostname_override(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX_LENGTH: usize = 64;
-    let Some(name) = at(spec, "hostnameOverride").and_then(Value::as_str) else { return };
-    let here = format_args!("{path}hostnameOverride");
-    for key in ["setHostnameAsFQDN", "hostNetwork"] {
-        if at(spec, key).and_then(Value::as_bool) == Some(true) {
-            errors.push(field::forbidden(here, &format!("may not be specified when {key} is true")));
-        }
+fn hostname_override(spec: &Part<'_>) {
+    let Some(name) = spec.set_text("hostnameOverride") else { return };
+    for key in ["setHostnameAsFQDN", "hostNetwork"].into_iter().filter(|key| spec.is_true(key)) {
+        spec.forbidden("hostnameOverride", &format!("may not be specified when {key} is true"));
     }
-    if name.len() > MAX_LENGTH {
-        errors.push(field::too_long(here, MAX_LENGTH));
-    }
-    check_text(here, name, names::dns1123_subdomain_errors, errors);
+    spec.at_most_bytes("hostnameOverride", name, 64);
+    spec.check_text("hostnameOverride", name, names::dns1123_subdomain_errors);
 }
 
-fn host_names(alias: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, name) in texts(alias, "hostnames").iter().enumerate() {
-        check_text(format_args!("{path}hostnames[{i}]"), name, names::dns1123_subdomain_errors, errors);
-    }
-}
-
-fn preemption_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if at(spec, "preemptionPolicy").is_some() {
-        let policies = &["PreemptLowerPriority", "Never"];
-        validate(&[Check::RequiredOneOf("preemptionPolicy", policies)], spec, path, errors);
-    }
-}
-
-fn overhead(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if let Some(overhead) = at(spec, "overhead") {
-        let requirements = plinth_codec::tree!({ "limits": overhead.clone() });
-        let (kind, here) = (Kind::Container, format_args!("{path}overhead"));
-        quantities::requirements(&requirements, kind, &BTreeSet::new(), here, errors);
-    }
-}
-
-fn operating_system(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(os) = at(spec, "os") else { return };
-    match text(os, "name") {
-        "" => errors.push(field::required(format_args!("{path}os.name"), "")),
-        "linux" => {
-            let why = "windows options cannot be set for a linux pod";
-            if at(spec, "securityContext.windowsOptions").is_some() {
-                errors.push(field::forbidden(format_args!("{path}securityContext.windowsOptions"), why));
-            }
-            for part in ["initContainers", "containers"] {
-                for (i, container) in list(spec, part).iter().enumerate() {
-                    if at(container, "securityContext.windowsOptions").is_some() {
-                        let here = format_args!("{path}{part}[{i}].securityContext.windowsOptions");
-                        errors.push(field::forbidden(here, why));
-                    }
-                }
+fn operating_system(spec: &Part<'_>) {
+    const WHY: &str = "windows options cannot be set for a linux pod";
+    match spec.set_text("os.name") {
+        _ if !spec.has("os") => {}
+        None | Some("") => spec.required("os.name", ""),
+        Some("linux") => {
+            spec.forbid_each(&["securityContext.windowsOptions"], WHY);
+            for container in ["initContainers", "containers"].into_iter().flat_map(|part| spec.each(part)) {
+                container.forbid_each(&["securityContext.windowsOptions"], WHY);
             }
         }
-        "windows" => not_on_windows(spec, path, errors),
-        other => errors.push(field::not_supported(format_args!("{path}os"), other, &["linux", "windows"])),
+        Some("windows") => not_on_windows(spec),
+        Some(other) => spec.not_supported("os", other, &["linux", "windows"]),
     }
 }
 
 /// Reports fields that are forbidden in a pod for Windows.
-fn not_on_windows(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn not_on_windows(spec: &Part<'_>) {
     const WHY: &str = "cannot be set for a windows pod";
-    const OF_POD: &[&str] = &[
-        "appArmorProfile",
-        "seLinuxOptions",
-        "hostUsers",
-        "hostPID",
-        "hostIPC",
-        "seccompProfile",
-        "fsGroup",
-        "fsGroupChangePolicy",
-        "sysctls",
-        "shareProcessNamespace",
-        "runAsUser",
-        "runAsGroup",
-        "supplementalGroups",
-        "supplementalGroupsPolicy",
-        "seLinuxChangePolicy",
-    ];
     const OF_CONTAINER: &[&str] = &[
-        "appArmorProfile",
-        "seLinuxOptions",
-        "seccompProfile",
-        "capabilities",
-        "readOnlyRootFilesystem",
-        "privileged",
-        "allowPrivilegeEscalation",
-        "procMount",
-        "runAsUser",
-        "runAsGroup",
+        "securityContext.appArmorProfile",
+        "securityContext.seLinuxOptions",
+        "securityContext.seccompProfile",
+        "securityContext.capabilities",
+        "securityContext.readOnlyRootFilesystem",
+        "securityContext.privileged",
+        "securityContext.allowPrivilegeEscalation",
+        "securityContext.procMount",
+        "securityContext.runAsUser",
+        "securityContext.runAsGroup",
     ];
-    let is_set = |holder: Option<&Value>, key: &str| match holder.and_then(|holder| at(holder, key)) {
-        Some(Value::Bool(flag)) => *flag || !key.starts_with("host"),
-        other => !is_empty(other),
+    let forbid_filled = |part: &Part<'_>, keys: &[&str]| {
+        keys.iter().filter(|key| !part.is_empty(key)).for_each(|key| part.forbidden(key, WHY));
     };
-    for key in OF_POD {
-        let of_spec = matches!(*key, "hostUsers" | "hostPID" | "hostIPC" | "shareProcessNamespace");
-        let holder = if of_spec { Some(spec) } else { at(spec, "securityContext") };
-        let set = match *key {
-            "hostUsers" => at(spec, key).is_some(),
-            _ => is_set(holder, key),
-        };
-        if set {
-            let under =
-                if matches!(*key, "hostUsers" | "hostPID" | "hostIPC") { "" } else { "securityContext." };
-            errors.push(field::forbidden(format_args!("{path}{under}{key}"), WHY));
-        }
+    forbid_filled(spec, &["securityContext.appArmorProfile", "securityContext.seLinuxOptions"]);
+    spec.forbid_each(&["hostUsers"], WHY);
+    for key in ["hostPID", "hostIPC"].into_iter().filter(|key| spec.is_true(key)) {
+        spec.forbidden(key, WHY);
     }
-    for part in ["initContainers", "containers"] {
-        for (i, container) in list(spec, part).iter().enumerate() {
-            let context = at(container, "securityContext");
-            for key in OF_CONTAINER.iter().filter(|key| is_set(context, key)) {
-                errors.push(field::forbidden(format_args!("{path}{part}[{i}].securityContext.{key}"), WHY));
-            }
-        }
+    forbid_filled(
+        spec,
+        &[
+            "securityContext.seccompProfile",
+            "securityContext.fsGroup",
+            "securityContext.fsGroupChangePolicy",
+            "securityContext.sysctls",
+        ],
+    );
+    if spec.has("shareProcessNamespace") {
+        // Upstream reports it as a member of the security context.
+        spec.forbidden("securityContext.shareProcessNamespace", WHY);
+    }
+    forbid_filled(
+        spec,
+        &[
+            "securityContext.runAsUser",
+            "securityContext.runAsGroup",
+            "securityContext.supplementalGroups",
+            "securityContext.supplementalGroupsPolicy",
+            "securityContext.seLinuxChangePolicy",
+        ],
+    );
+    for container in ["initContainers", "containers"].into_iter().flat_map(|part| spec.each(part)) {
+        forbid_filled(&container, OF_CONTAINER);
     }
 }
 

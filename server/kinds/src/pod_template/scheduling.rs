@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
-use plinth_codec::{names, Map, Value};
+use plinth_api::field::{FieldPath, ParentPath};
+use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, Each, Enum, In, MustBe, Selector};
-use crate::checks::{check_text, validate};
-use crate::path::{at, int, list, text, texts};
+use crate::checks::Check::{self, Always, AnyText, By, Each, Enum, In, MustBe, OneOf, Required, Selector};
+use crate::checks::Part;
+use crate::path::text;
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -20,7 +20,7 @@ pub(crate) const AFFINITY_CHECKS: &[Check] = &[
             In("requiredDuringSchedulingIgnoredDuringExecution", NODE_SELECTOR_CHECKS),
             Each(
                 "preferredDuringSchedulingIgnoredDuringExecution",
-                &[By(weight), In("preference", &[By(|t, p, f| node_term(t, false, p, f))])],
+                &[By(weight), In("preference", &[By(|term| node_term(term, false))])],
             ),
         ],
     ),
@@ -32,244 +32,183 @@ const POD_AFFINITY_CHECKS: &[Check] = &[
     Each("requiredDuringSchedulingIgnoredDuringExecution", POD_TERM_CHECKS),
     Each(
         "preferredDuringSchedulingIgnoredDuringExecution",
-        &[
-            By(weight),
-            By(|weighted, path, errors| {
-                let nothing = Value::object();
-                let term = at(weighted, "podAffinityTerm").unwrap_or(&nothing);
-                validate(POD_TERM_CHECKS, term, format_args!("{path}podAffinityTerm."), errors);
-            }),
-        ],
+        &[By(weight), Always("podAffinityTerm", POD_TERM_CHECKS)],
     ),
 ];
 
 /// Checks of a node selector.
 pub(crate) const NODE_SELECTOR_CHECKS: &[Check] = &[
-    Check::Required("nodeSelectorTerms", "must have at least one node selector term"),
-    Each("nodeSelectorTerms", &[By(|t, p, f| node_term(t, true, p, f))]),
+    Required("nodeSelectorTerms", "must have at least one node selector term"),
+    Each("nodeSelectorTerms", &[By(|term| node_term(term, true))]),
 ];
 
 const POD_TERM_CHECKS: &[Check] = &[
     Selector("labelSelector"),
     Selector("namespaceSelector"),
-    By(namespaces),
+    By(|term| {
+        for name in term.texts("namespaces") {
+            term.check_text("namespace", name, names::dns1123_label_errors);
+        }
+    }),
     By(label_keys),
-    By(topology_key),
+    Required("topologyKey", "can not be empty"),
+    AnyText("topologyKey", names::qualified_name_errors),
 ];
 
-fn weight(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let weight = int(term, "weight").unwrap_or(0);
+fn weight(term: &Part<'_>) {
+    let weight = term.number("weight");
     if !(1..=100).contains(&weight) {
-        errors.push(field::invalid(format_args!("{path}weight"), weight, "must be in the range 1-100"));
+        term.invalid("weight", weight, "must be in the range 1-100");
     }
 }
 
-fn node_term(term: &Value, check_values: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, wanted) in list(term, "matchExpressions").iter().enumerate() {
-        requirement(wanted, check_values, format_args!("{path}matchExpressions[{i}]."), errors);
+fn node_term(term: &Part<'_>, check_values: bool) {
+    for wanted in term.each("matchExpressions") {
+        requirement(&wanted, check_values);
     }
-    for (i, wanted) in list(term, "matchFields").iter().enumerate() {
-        let path = format_args!("{path}matchFields[{i}].");
-        let values = texts(wanted, "values");
-        match text(wanted, "operator") {
-            "In" | "NotIn" if values.len() != 1 => {
+    for wanted in term.each("matchFields") {
+        match wanted.text("operator") {
+            "In" | "NotIn" if wanted.list("values").len() != 1 => {
                 let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-                errors.push(field::required(format_args!("{path}values"), why));
+                wanted.required("values", why);
             }
             "In" | "NotIn" => {}
-            other => bad_operator(other, path, errors),
+            other => wanted.invalid("operator", other, "not a valid selector operator"),
         }
-        match text(wanted, "key") {
+        match wanted.text("key") {
             "metadata.name" => {
-                for (j, value) in values.iter().enumerate() {
-                    check_text(
-                        format_args!("{path}values[{j}]"),
-                        value,
-                        names::dns1123_subdomain_errors,
-                        errors,
-                    );
-                }
+                wanted.check(&[Each("values", &[AnyText("", names::dns1123_subdomain_errors)])]);
             }
-            other => {
-                errors.push(field::invalid(
-                    format_args!("{path}key"),
-                    other,
-                    "not a valid field selector key",
-                ));
-            }
+            other => wanted.invalid("key", other, "not a valid field selector key"),
         }
     }
 }
 
-fn bad_operator(operator: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    errors.push(field::invalid(format_args!("{path}operator"), operator, "not a valid selector operator"));
-}
-
-fn requirement(wanted: &Value, check_values: bool, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let values = texts(wanted, "values");
-    let here = format_args!("{path}values");
-    match (text(wanted, "operator"), values.len()) {
+fn requirement(wanted: &Part<'_>, check_values: bool) {
+    match (wanted.text("operator"), wanted.list("values").len()) {
         ("In" | "NotIn", 0) => {
-            let why = "must be specified when `operator` is 'In' or 'NotIn'";
-            errors.push(field::required(here, why));
+            wanted.required("values", "must be specified when `operator` is 'In' or 'NotIn'");
         }
         ("Exists" | "DoesNotExist", 1..) => {
-            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            errors.push(field::forbidden(here, why));
+            wanted.forbidden("values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
         }
         ("Gt" | "Lt", count) if count != 1 => {
-            let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
-            errors.push(field::required(here, why));
+            wanted.required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'");
         }
         ("In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt", _) => {}
-        (other, _) => bad_operator(other, path, errors),
+        (other, _) => wanted.invalid("operator", other, "not a valid selector operator"),
     }
-    check_text(format_args!("{path}key"), text(wanted, "key"), names::qualified_name_errors, errors);
-    for (i, value) in values.iter().enumerate().filter(|_| check_values) {
-        check_text(format_args!("{here}[{i}]"), value, names::label_value_errors, errors);
-    }
-}
-
-fn namespaces(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for name in texts(term, "namespaces") {
-        check_text(format_args!("{path}namespace"), name, names::dns1123_label_errors, errors);
+    wanted.check(&[AnyText("key", names::qualified_name_errors)]);
+    if check_values {
+        wanted.check(&[Each("values", &[AnyText("", names::label_value_errors)])]);
     }
 }
 
-fn topology_key(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (key, here) = (text(term, "topologyKey"), format_args!("{path}topologyKey"));
-    if key.is_empty() {
-        errors.push(field::required(here, "can not be empty"));
-    }
-    check_text(here, key, names::qualified_name_errors, errors);
-}
-
-fn label_keys(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let selector = at(term, "labelSelector");
-    let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
+fn label_keys(term: &Part<'_>) {
+    let mismatched: HashSet<&str> = term.texts("mismatchLabelKeys").into_iter().collect();
     for part in ["matchLabelKeys", "mismatchLabelKeys"] {
-        let keys = texts(term, part);
-        if !keys.is_empty() && selector.is_none() {
-            let why = "must not be specified when labelSelector is not set";
-            errors.push(field::forbidden(format_args!("{path}{part}"), why));
-            continue;
-        }
-        for (i, key) in keys.iter().enumerate() {
-            check_text(format_args!("{path}{part}[{i}]"), key, names::qualified_name_errors, errors);
+        if !term.list(part).is_empty() && !term.has("labelSelector") {
+            term.forbidden(part, "must not be specified when labelSelector is not set");
+        } else {
+            term.check(&[Each(part, &[AnyText("", names::qualified_name_errors)])]);
         }
     }
-    keys_in_selector(term, path, errors);
-    for (i, key) in texts(term, "matchLabelKeys").iter().enumerate() {
-        if mismatched.contains(key) {
-            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            errors.push(field::invalid(format_args!("{path}matchLabelKeys[{i}]"), *key, why));
-        }
+    keys_in_selector(term);
+    for key in term.each("matchLabelKeys").filter(|key| mismatched.contains(key.text(""))) {
+        key.invalid("", key.text(""), "exists in both matchLabelKeys and mismatchLabelKeys");
     }
 }
 
 /// A key of `matchLabelKeys` is merged into the selector when a pod is created, once; further requirements
 /// for it are an error. The path is upstream's: that of the term followed by the key's index.
-fn keys_in_selector(term: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn keys_in_selector(term: &Part<'_>) {
     let keys: HashMap<&str, usize> =
-        texts(term, "matchLabelKeys").into_iter().enumerate().map(|(i, key)| (key, i)).collect();
+        term.texts("matchLabelKeys").into_iter().enumerate().map(|(i, key)| (key, i)).collect();
     if keys.is_empty() {
         return;
     }
-    let labels = at(term, "labelSelector.matchLabels").and_then(Value::as_object);
-    let mut selected: HashSet<&str> =
-        labels.into_iter().flat_map(Map::iter).map(|(key, _)| key.as_str()).collect();
-    for expression in list(term, "labelSelector.matchExpressions") {
+    let mut selected: HashSet<&str> = term.members("labelSelector.matchLabels").map(|(key, _)| key).collect();
+    for expression in term.list("labelSelector.matchExpressions") {
         let key = text(expression, "key");
         if let (false, Some(i)) = (selected.insert(key), keys.get(key)) {
-            let here = format_args!("{}[{i}]", ParentPath(path));
-            errors.push(field::invalid(here, key, "exists in both matchLabelKeys and labelSelector"));
+            let why = "exists in both matchLabelKeys and labelSelector";
+            term.invalid(format_args!("[{i}]"), key, why);
         }
     }
 }
 
 /// Validates `topologySpreadConstraints`.
-pub(crate) fn spread_constraints<'a>(spec: &'a Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+pub(crate) fn spread_constraints(spec: &Part<'_>) {
     const POLICIES: &[&str] = &["Honor", "Ignore"];
-    let all = list(spec, "topologySpreadConstraints");
-    let kind =
-        |constraint: &'a Value| (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
-    let last: HashMap<(&str, &str), usize> =
-        all.iter().enumerate().map(|(i, constraint)| (kind(constraint), i)).collect();
-    for (i, constraint) in all.iter().enumerate() {
-        let path = format_args!("{path}topologySpreadConstraints[{i}].");
-        let (key, action) = kind(constraint);
-        validate(
-            &[
-                Check::Positive("maxSkew"),
-                Check::Required("topologyKey", "can not be empty"),
-                MustBe("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
-            ],
-            constraint,
-            path,
-            errors,
-        );
+    fn kind(constraint: &Value) -> (&str, &str) {
+        (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"))
+    }
+    let all = spec.list("topologySpreadConstraints").iter().enumerate();
+    let last: HashMap<(&str, &str), usize> = all.map(|(i, constraint)| (kind(constraint), i)).collect();
+    for (i, constraint) in spec.each("topologySpreadConstraints").enumerate() {
+        let (key, action) = kind(constraint.value());
+        constraint.check(&[
+            Check::Positive("maxSkew"),
+            Required("topologyKey", "can not be empty"),
+            MustBe("whenUnsatisfiable", &["DoNotSchedule", "ScheduleAnyway"]),
+        ]);
         if last.get(&(key, action)) != Some(&i) {
-            let here = format_args!("{path}{{topologyKey, whenUnsatisfiable}}");
-            errors.push(field::duplicate(here, format!("{{{key}, {action}}}")));
+            constraint.duplicate("{topologyKey, whenUnsatisfiable}", format!("{{{key}, {action}}}"));
         }
-        if let Some(domains) = int(constraint, "minDomains") {
-            validate(&[Check::Positive("minDomains")], constraint, path, errors);
+        if let Some(domains) = constraint.int("minDomains") {
+            constraint.check(&[Check::Positive("minDomains")]);
             if action != "DoNotSchedule" {
                 let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
-                errors.push(field::invalid(format_args!("{path}minDomains"), domains, &why));
+                constraint.invalid("minDomains", domains, &why);
             }
         }
-        validate(
-            &[
-                Enum("nodeAffinityPolicy", POLICIES),
-                Enum("nodeTaintsPolicy", POLICIES),
-                By(label_keys),
-                Selector("labelSelector"),
-            ],
-            constraint,
-            path,
-            errors,
-        );
+        constraint.check(&[
+            Enum("nodeAffinityPolicy", POLICIES),
+            Enum("nodeTaintsPolicy", POLICIES),
+            By(label_keys),
+            Selector("labelSelector"),
+        ]);
     }
 }
 
-/// Validates `tolerations`, of a pod or a RuntimeClass; `path` ends in a dot.
+/// Appends the errors of the `tolerations` of a holder; `path` ends in a dot.
 pub fn tolerations(holder: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, toleration) in list(holder, "tolerations").iter().enumerate() {
-        let path = format_args!("{path}tolerations[{i}].");
-        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
-        let (operator, effect) = (text(toleration, "operator"), text(toleration, "effect"));
-        let here = format_args!("{path}operator");
+    Part::within(holder, &ParentPath(path).to_string(), errors, validate_tolerations);
+}
+
+/// Validates the `tolerations` of a pod or a RuntimeClass.
+pub(crate) fn validate_tolerations(holder: &Part<'_>) {
+    for toleration in holder.each("tolerations") {
+        let (key, value) = (toleration.text("key"), toleration.text("value"));
+        let (operator, effect) = (toleration.text("operator"), toleration.text("effect"));
         if !key.is_empty() {
-            check_text(format_args!("{path}key"), key, names::qualified_name_errors, errors);
+            toleration.check_text("key", key, names::qualified_name_errors);
         } else if operator != "Exists" {
             let why =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            errors.push(field::invalid(here, operator, why));
+            toleration.invalid("operator", operator, why);
         }
-        if at(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
-            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            errors.push(field::invalid(format_args!("{path}effect"), effect, why));
+        if toleration.has("tolerationSeconds") && effect != "NoExecute" {
+            toleration.invalid(
+                "effect",
+                effect,
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            );
         }
         match operator {
             "Equal" | "" => {
                 let bad = names::label_value_errors(value);
                 if !bad.is_empty() {
-                    errors.push(field::invalid(here, value, &bad.join(";")));
+                    toleration.invalid("operator", value, &bad.join(";"));
                 }
             }
             "Exists" if !value.is_empty() => {
-                errors.push(field::invalid(here, value, "value must be empty when `operator` is 'Exists'"));
+                toleration.invalid("operator", value, "value must be empty when `operator` is 'Exists'");
             }
             "Exists" => {}
-            "Lt" | "Gt" => {
-                let supported = &["Equal", "Exists", "Lt", "Gt"];
-                errors.push(field::not_supported(here, operator, supported));
-            }
-            _ => errors.push(field::not_supported(here, operator, &["Equal", "Exists"])),
+            "Lt" | "Gt" => toleration.not_supported("operator", operator, &["Equal", "Exists", "Lt", "Gt"]),
+            _ => toleration.not_supported("operator", operator, &["Equal", "Exists"]),
         }
-        if !effect.is_empty() && !EFFECTS.contains(&effect) {
-            errors.push(field::not_supported(format_args!("{path}effect"), effect, EFFECTS));
-        }
+        toleration.check(&[OneOf("effect", EFFECTS)]);
     }
 }

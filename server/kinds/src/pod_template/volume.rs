@@ -3,45 +3,30 @@
 use std::collections::{HashMap, HashSet};
 
 use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath, ParentPath};
+use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, By, Each, Enum, MustBe, Range, Required, RequiredText};
-use crate::checks::{check_text, validate};
-use crate::path::{at, int, list, text};
+use crate::checks::Check::{
+    self, Always, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set,
+};
+use crate::checks::Part;
+use crate::path::{at, text};
 use crate::pod_template::container::PULL_POLICIES;
 use crate::pod_template::env;
 use crate::volume_claim;
 
-/// Reports a second member of a union; `path` ends in a dot.
-pub(crate) fn forbid_more(path: FieldPath<'_>, key: &str, why: &str, errors: &mut Vec<Cause>) {
-    // Upstream reports two of the volume sources by other names.
-    let shown = match key {
-        "cephfs" => "cephFS",
-        "downwardAPI" => "downwarAPI",
-        key => key,
-    };
-    errors.push(field::forbidden(format_args!("{path}{shown}"), why));
-}
-
 /// Message for a path that leads out of its volume.
 const BACKSTEPS: &str = "must not contain '..'";
 
-const MORE: &str = "may not specify more than 1 volume type";
-
 /// A volume source: its field, the field that upstream reports for errors in it, and its checks.
-struct Source(&'static str, &'static str, &'static [Check]);
+pub(crate) struct Source(pub(crate) &'static str, pub(crate) &'static str, pub(crate) &'static [Check]);
 
 /// Volume sources of pods, in the order of upstream's validation.
 const SOURCES: &[Source] = &[
     Source("emptyDir", "emptyDir", &[]),
     Source("hostPath", "hostPath", HOST_PATH_CHECKS),
-    Source(
-        "gitRepo",
-        "gitRepo",
-        &[Required("repository", ""), By(|v, p, f| descending(v, p, "directory", f))],
-    ),
+    Source("gitRepo", "gitRepo", &[Required("repository", ""), Is("directory", local_path)]),
     Source("gcePersistentDisk", "persistentDisk", &[Required("pdName", ""), PARTITION]),
     Source("awsElasticBlockStore", "awsElasticBlockStore", &[Required("volumeID", ""), PARTITION]),
     Source("secret", "secret", &[Required("secretName", ""), MODE, Each("items", KEY_TO_PATH)]),
@@ -51,7 +36,7 @@ const SOURCES: &[Source] = &[
     Source("flocker", "flocker", &[By(flocker)]),
     Source("persistentVolumeClaim", "persistentVolumeClaim", &[Required("claimName", "")]),
     Source("rbd", "rbd", &[Required("monitors", ""), Required("image", "")]),
-    Source("cinder", "cinder", &[Required("volumeID", ""), By(secret_name)]),
+    Source("cinder", "cinder", &[Required("volumeID", ""), SECRET_NAME]),
     Source("cephfs", "cephfs", &[Required("monitors", "")]),
     Source("quobyte", "quobyte", &[By(quobyte), Required("volume", "")]),
     Source("downwardAPI", "downwardAPI", &[MODE, By(downward)]),
@@ -66,27 +51,25 @@ const SOURCES: &[Source] = &[
     Source("storageos", "storageos", STORAGE_OS_CHECKS),
     Source("projected", "projected", &[MODE, By(projections)]),
     Source("scaleIO", "scaleIO", SCALE_IO_CHECKS),
-    Source("csi", "csi", &[By(csi_driver), By(csi_secret)]),
+    Source("csi", "csi", &[Is("driver", csi_driver_name), By(csi_secret)]),
     Source("ephemeral", "ephemeral", &[By(ephemeral)]),
     Source("image", "image", &[Required("reference", ""), MustBe("pullPolicy", PULL_POLICIES)]),
 ];
 
-const PARTITION: Check = By(|source, path, errors| {
-    if let Some(number) = int(source, "partition").filter(|n| !(0..=255).contains(n)) {
-        errors.push(field::invalid(
-            format_args!("{path}partition"),
-            number,
-            "must be between 1 and 255, inclusive",
-        ));
+const PARTITION: Check = By(|source| {
+    if let Some(number) = source.int("partition").filter(|n| !(0..=255).contains(n)) {
+        source.invalid("partition", number, "must be between 1 and 255, inclusive");
     }
 });
 
-const MODE: Check = By(|source, path, errors| mode(source, path, "defaultMode", errors));
+const MODE: Check = By(|source| mode(source, "defaultMode"));
+
+const SECRET_NAME: Check = In("secretRef", &[Required("name", "")]);
 
 /// Checks of `hostPath`.
 pub(crate) const HOST_PATH_CHECKS: &[Check] = &[
     Required("path", ""),
-    By(|v, p, f| no_backsteps(text(v, "path"), format_args!("{p}path"), f)),
+    Is("path", no_backsteps),
     Enum(
         "type",
         &[
@@ -103,10 +86,18 @@ pub(crate) const HOST_PATH_CHECKS: &[Check] = &[
 ];
 
 /// Checks of `nfs`.
-pub(crate) const NFS_CHECKS: &[Check] = &[Required("server", ""), Required("path", ""), By(absolute)];
+pub(crate) const NFS_CHECKS: &[Check] = &[
+    Required("server", ""),
+    Required("path", ""),
+    By(|source| {
+        if !source.text("path").starts_with('/') {
+            source.invalid("path", source.text("path"), "must be an absolute path");
+        }
+    }),
+];
 
 const KEY_TO_PATH: &[Check] =
-    &[Required("key", ""), Required("path", ""), By(key_path), By(|v, p, f| mode(v, p, "mode", f))];
+    &[Required("key", ""), Required("path", ""), Is("path", file_path), By(|item| mode(item, "mode"))];
 
 /// Checks of `azureDisk`.
 pub(crate) const AZURE_DISK_CHECKS: &[Check] = &[
@@ -120,7 +111,7 @@ pub(crate) const AZURE_DISK_CHECKS: &[Check] = &[
 const STORAGE_OS_CHECKS: &[Check] = &[
     RequiredText("volumeName", names::dns1123_label_errors),
     Check::Text("volumeNamespace", names::dns1123_label_errors),
-    By(secret_name),
+    SECRET_NAME,
 ];
 
 /// Checks of `scaleIO`.
@@ -129,84 +120,86 @@ pub(crate) const SCALE_IO_CHECKS: &[Check] =
 
 /// Validates the volumes of a pod and returns the valid ones by name. `pod` is the pod's name, empty if it
 /// has none yet.
-pub(crate) fn volumes<'a>(
-    spec: &'a Value,
-    pod: &str,
-    path: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) -> HashMap<&'a str, &'a Value> {
-    let all = list(spec, "volumes");
-    let made: HashSet<String> = all
+pub(crate) fn volumes<'a>(spec: &Part<'a>, pod: &str) -> HashMap<&'a str, &'a Value> {
+    let of_ephemeral: HashSet<String> = spec
+        .list("volumes")
         .iter()
         .filter(|v| !pod.is_empty() && at(v, "ephemeral").is_some())
         .map(|v| format!("{pod}-{}", text(v, "name")))
         .collect();
     let mut good: HashMap<&str, &Value> = HashMap::new();
-    for (i, volume) in all.iter().enumerate() {
-        let here = format_args!("{path}volumes[{i}].");
-        let (name, mut found) = (text(volume, "name"), Vec::new());
-        sources(volume, here, &mut found);
-        if !pod.is_empty() && !name.is_empty() && at(volume, "ephemeral.volumeClaimTemplate").is_some() {
+    for (volume, value) in spec.each("volumes").zip(spec.list("volumes")) {
+        let (name, before) = (text(value, "name"), volume.errors());
+        sources(&volume);
+        if !pod.is_empty() && !name.is_empty() && volume.has("ephemeral.volumeClaimTemplate") {
             let claim = format!("{pod}-{name}");
             for why in names::dns1123_subdomain_errors(&claim) {
-                let why = format!("PVC name \"{claim}\": {why}");
-                found.push(field::invalid(format_args!("{here}name"), name, &why));
+                volume.invalid("name", name, &format!("PVC name \"{claim}\": {why}"));
             }
         }
-        validate(&[RequiredText("name", names::dns1123_label_errors)], volume, here, &mut found);
+        volume.check(&[RequiredText("name", names::dns1123_label_errors)]);
         if good.contains_key(name) {
-            found.push(field::duplicate(format_args!("{here}name"), name));
+            volume.duplicate("name", name);
         }
-        if found.is_empty() {
-            good.insert(name, volume);
+        if volume.errors() == before {
+            good.insert(name, value);
         }
-        errors.append(&mut found);
-        let claim = text(volume, "persistentVolumeClaim.claimName");
-        if made.contains(claim) {
+        let claim = volume.text("persistentVolumeClaim.claimName");
+        if of_ephemeral.contains(claim) {
             let why = "must not reference a PVC that gets created for an ephemeral volume";
-            errors.push(field::invalid(format_args!("{here}persistentVolumeClaim.claimName"), claim, why));
+            volume.invalid("persistentVolumeClaim.claimName", claim, why);
         }
     }
     good
 }
 
-fn sources(volume: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let mut named = 0;
-    for Source(key, shown, checks) in SOURCES {
-        let Some(source) = at(volume, key) else { continue };
-        named += 1;
-        if named > 1 {
-            forbid_more(path, key, MORE, errors);
-            continue;
-        }
-        validate(checks, source, format_args!("{path}{shown}."), errors);
+fn sources(volume: &Part<'_>) {
+    let first = first_source(volume, SOURCES);
+    forbid_more_sources(volume, SOURCES);
+    if volume.text("emptyDir.sizeLimit").starts_with('-') {
+        volume.forbidden("emptyDir.sizeLimit", "SizeLimit field must be a valid resource quantity");
     }
-    let limit = text(volume, "emptyDir.sizeLimit");
-    if limit.starts_with('-') {
-        let why = "SizeLimit field must be a valid resource quantity";
-        errors.push(field::forbidden(format_args!("{path}emptyDir.sizeLimit"), why));
-    }
-    if named == 0 {
-        errors.push(field::required(ParentPath(path), "must specify a volume type"));
+    if first.is_none() {
+        volume.required("", "must specify a volume type");
     }
 }
 
-fn mode(source: &Value, path: FieldPath<'_>, key: &str, errors: &mut Vec<Cause>) {
-    if let Some(mode) = int(source, key).filter(|mode| !(0..=0o777).contains(mode)) {
-        let why = "must be a number between 0 and 0777 (octal), both inclusive";
-        errors.push(field::invalid(format_args!("{path}{key}"), mode, why));
+/// Validates the first source of a volume and returns its field.
+pub(crate) fn first_source(volume: &Part<'_>, sources: &[Source]) -> Option<&'static str> {
+    let Source(key, shown, checks) = sources.iter().find(|source| volume.has(source.0))?;
+    volume.field_as(key, shown).check(checks);
+    Some(key)
+}
+
+/// Reports all sources of a volume but the first one.
+pub(crate) fn forbid_more_sources(volume: &Part<'_>, sources: &[Source]) {
+    for Source(key, ..) in sources.iter().filter(|source| volume.has(source.0)).skip(1) {
+        // Upstream reports two of them by other names.
+        let shown = match *key {
+            "cephfs" => "cephFS",
+            "downwardAPI" => "downwarAPI",
+            key => key,
+        };
+        volume.forbidden(shown, "may not specify more than 1 volume type");
     }
+}
+
+fn mode(source: &Part<'_>, key: &str) {
+    if let Some(mode) = source.int(key).filter(|mode| !(0..=0o777).contains(mode)) {
+        source.invalid(key, mode, "must be a number between 0 and 0777 (octal), both inclusive");
+    }
+}
+
+/// Whether a path leads upwards.
+pub(crate) fn has_backsteps(given: &str) -> bool {
+    given.split('/').any(|part| part == "..")
 }
 
 /// Reports a path that contains `..`.
 pub(crate) fn no_backsteps(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if given.split('/').any(|part| part == "..") {
+    if has_backsteps(given) {
         errors.push(field::invalid(path, given, BACKSTEPS));
     }
-}
-
-fn descending(source: &Value, path: FieldPath<'_>, key: &str, errors: &mut Vec<Cause>) {
-    local_path(text(source, key), format_args!("{path}{key}"), errors);
 }
 
 /// Validates a relative path without `..`.
@@ -222,17 +215,6 @@ fn file_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     local_path(given, path, errors);
     if given.starts_with("..") && !given.starts_with("../") {
         errors.push(field::invalid(path, given, "must not start with '..'"));
-    }
-}
-
-fn key_path(item: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    file_path(text(item, "path"), format_args!("{path}path"), errors);
-}
-
-fn absolute(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let given = text(source, "path");
-    if !given.starts_with('/') {
-        errors.push(field::invalid(format_args!("{path}path"), given, "must be an absolute path"));
     }
 }
 
@@ -252,222 +234,168 @@ pub(crate) fn iscsi_name_errors(name: &str) -> Vec<String> {
     }
 }
 
-fn iscsi(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    validate(&[RequiredText("iqn", iscsi_name_errors)], source, path, errors);
-    let authenticates = |key: &str| at(source, key).and_then(Value::as_bool) == Some(true);
-    if (authenticates("chapAuthDiscovery") || authenticates("chapAuthSession"))
-        && at(source, "secretRef").is_none()
-    {
-        errors.push(field::required(format_args!("{path}secretRef"), ""));
+fn iscsi(source: &Part<'_>) {
+    source.check(&[RequiredText("iqn", iscsi_name_errors)]);
+    if ["chapAuthDiscovery", "chapAuthSession"].iter().any(|key| source.is_true(key)) {
+        source.check(&[Set("secretRef", "")]);
     }
-    let initiator = text(source, "initiatorName");
+    let initiator = source.text("initiatorName");
     if !initiator.is_empty() {
-        check_text(format_args!("{path}initiatorname"), initiator, iscsi_name_errors, errors);
+        source.check_text("initiatorname", initiator, iscsi_name_errors);
     }
 }
 
-fn flocker(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (name, uuid, here) = (text(source, "datasetName"), text(source, "datasetUUID"), ParentPath(path));
+fn flocker(source: &Part<'_>) {
+    let (name, uuid) = (source.text("datasetName"), source.text("datasetUUID"));
     if name.is_empty() && uuid.is_empty() {
-        errors.push(field::required(here, "one of datasetName and datasetUUID is required"));
+        source.required("", "one of datasetName and datasetUUID is required");
     }
     if !name.is_empty() && !uuid.is_empty() {
-        let why = "datasetName and datasetUUID can not be specified simultaneously";
-        errors.push(field::invalid(here, "resource", why));
+        source.invalid("", "resource", "datasetName and datasetUUID can not be specified simultaneously");
     }
     if name.contains('/') {
-        errors.push(field::invalid(format_args!("{path}datasetName"), name, "must not contain '/'"));
+        source.invalid("datasetName", name, "must not contain '/'");
     }
 }
 
-fn secret_name(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if at(source, "secretRef").is_some() && text(source, "secretRef.name").is_empty() {
-        errors.push(field::required(format_args!("{path}secretRef.name"), ""));
-    }
-}
-
-fn quobyte(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn quobyte(source: &Part<'_>) {
     const WHY: &str = "must be a host:port pair or multiple pairs separated by commas";
-    let registry = text(source, "registry");
+    let registry = source.text("registry");
     if registry.is_empty() {
-        errors.push(field::required(format_args!("{path}registry"), WHY));
-    } else if text(source, "tenant").len() >= 65 {
-        let why = "must be a UUID and may not exceed a length of 64 characters";
-        errors.push(field::required(format_args!("{path}tenant"), why));
+        source.required("registry", WHY);
+    } else if source.text("tenant").len() >= 65 {
+        source.required("tenant", "must be a UUID and may not exceed a length of 64 characters");
     } else {
         for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
-            errors.push(field::invalid(format_args!("{path}registry"), registry, WHY));
+            source.invalid("registry", registry, WHY);
         }
     }
 }
 
-fn downward(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for file in list(source, "items") {
+fn downward(source: &Part<'_>) {
+    for file in source.list("items") {
         // Upstream reports the path of the volume source instead of the item.
-        downward_file(file, path, errors);
+        source.with_value(file, "", downward_file);
     }
 }
 
-fn downward_file(file: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn downward_file(file: &Part<'_>) {
     const FIELDS: &[&str] =
         &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
-    let here = ParentPath(path);
-    validate(&[Required("path", ""), By(key_path)], file, path, errors);
-    match (at(file, "fieldRef"), at(file, "resourceFieldRef")) {
+    file.check(&[Required("path", ""), Is("path", file_path)]);
+    match (file.get("fieldRef"), file.get("resourceFieldRef")) {
         (Some(of_field), other) => {
-            env::field_ref(of_field, FIELDS, format_args!("{path}fieldRef."), errors);
+            env::field_ref(&of_field, FIELDS);
             if other.is_some() {
                 let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.push(field::invalid(here, "resource", why));
+                file.invalid("", "resource", why);
             }
         }
-        (None, Some(of_resource)) => {
-            env::resource_ref(of_resource, true, format_args!("{path}resourceFieldRef."), errors);
-        }
-        (None, None) => {
-            errors.push(field::required(here, "one of fieldRef and resourceFieldRef is required"));
-        }
+        (None, Some(of_resource)) => env::resource_ref(&of_resource, true),
+        (None, None) => file.required("", "one of fieldRef and resourceFieldRef is required"),
     }
-    mode(file, path, "mode", errors);
+    mode(file, "mode");
 }
 
-fn fibre_channel(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (names, ids) = (list(source, "targetWWNs"), list(source, "wwids"));
-    let here = format_args!("{path}targetWWNs");
-    match (names.is_empty(), ids.is_empty()) {
+fn fibre_channel(source: &Part<'_>) {
+    match (source.is_empty("targetWWNs"), source.is_empty("wwids")) {
         (true, true) => {
-            errors.push(field::required(here, "must specify either targetWWNs or wwids, but not both"));
+            source.required("targetWWNs", "must specify either targetWWNs or wwids, but not both");
         }
         (false, false) => {
             let why = "targetWWNs and wwids can not be specified simultaneously";
-            errors.push(field::invalid(here, names.to_vec(), why));
+            source.invalid("targetWWNs", source.shown("targetWWNs"), why);
         }
         _ => {}
     }
-    if names.is_empty() {
-        return;
-    }
-    match int(source, "lun") {
-        None => {
-            errors.push(field::required(
-                format_args!("{path}lun"),
-                "lun is required if targetWWNs is specified",
-            ));
-        }
-        Some(_) => validate(&[Range("lun", 0, 255)], source, path, errors),
+    if !source.is_empty("targetWWNs") {
+        source.check(&[Set("lun", "lun is required if targetWWNs is specified"), Range("lun", 0, 255)]);
     }
 }
 
-fn flex_options(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (key, _) in
-        at(source, "options").and_then(Value::as_object).into_iter().flat_map(plinth_codec::Map::iter)
-    {
+fn flex_options(source: &Part<'_>) {
+    for (key, option) in source.entries("options") {
         let namespace = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
         if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
-            let why = "kubernetes.io and k8s.io namespaces are reserved";
-            errors.push(field::invalid(format_args!("{path}options[{key}]"), key.clone(), why));
+            option.invalid("", key, "kubernetes.io and k8s.io namespaces are reserved");
         }
     }
 }
 
-fn azure_uri(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn azure_uri(source: &Part<'_>) {
     const MANAGED: &str =
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
-    let Some(kind) = at(source, "kind").and_then(Value::as_str) else { return };
+    let Some(kind) = source.set_text("kind") else { return };
     let (start, form) = match kind {
         "Managed" => ("/subscriptions/", MANAGED),
         _ => ("https://", BLOB),
     };
-    let uri = text(source, "diskURI");
+    let uri = source.text("diskURI");
     if !uri.starts_with(start) {
-        errors.push(field::not_supported(format_args!("{path}diskURI"), uri, &[form]));
+        source.not_supported("diskURI", uri, &[form]);
     }
 }
 
 /// Validates the sources of a projected volume. Upstream drops sources whose feature gates are off
 /// (`clusterTrustBundle`, `podCertificate`).
-fn projections(projected: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (mut paths, here) = (HashSet::new(), ParentPath(path));
-    for (i, source) in list(projected, "sources").iter().enumerate() {
-        let at_source = format_args!("{path}sources[{i}]");
-        let mut count = 0;
-        for part in ["secret", "configMap"] {
-            let Some(named) = at(source, part) else { continue };
-            count += 1;
-            let path = format_args!("{at_source}.{part}.");
-            validate(&[Required("name", ""), Each("items", KEY_TO_PATH)], named, path, errors);
-            for item in list(named, "items") {
-                once(&mut paths, text(item, "path"), text(named, "name"), format_args!("{here}"), errors);
-            }
+fn projections(projected: &Part<'_>) {
+    let mut paths = HashSet::new();
+    // Reports paths that more than one source writes.
+    let mut once = |path: &str, shown: &str| {
+        if !path.is_empty() && !paths.insert(path.to_owned()) {
+            projected.invalid("", shown, "conflicting duplicate paths");
         }
-        if let Some(part) = at(source, "downwardAPI") {
-            count += 1;
-            for file in list(part, "items") {
-                downward_file(file, format_args!("{at_source}.downwardAPI."), errors);
-                once(&mut paths, text(file, "path"), text(file, "path"), format_args!("{here}"), errors);
-            }
+    };
+    for source in projected.each("sources") {
+        for named in ["secret", "configMap"].into_iter().filter_map(|part| source.get(part)) {
+            named.check(&[Required("name", ""), Each("items", KEY_TO_PATH)]);
+            named.list("items").iter().for_each(|item| once(text(item, "path"), named.text("name")));
         }
-        if let Some(token) = at(source, "serviceAccountToken") {
-            count += 1;
-            account_token(token, path, format_args!("{at_source}.serviceAccountToken"), errors);
+        for file in source.list("downwardAPI.items") {
+            source.with_value(file, "downwardAPI", downward_file);
+            once(text(file, "path"), text(file, "path"));
         }
-        if count > 1 {
-            errors.push(field::forbidden(at_source, "may not specify more than 1 volume type per source"));
+        if let Some(token) = source.get("serviceAccountToken") {
+            account_token(&token, projected);
+        }
+        if source.count(&["secret", "configMap", "downwardAPI", "serviceAccountToken"]) > 1 {
+            source.forbidden("", "may not specify more than 1 volume type per source");
         }
     }
 }
 
-/// Reports paths that more than one source of a projected volume writes.
-fn once<'a>(
-    paths: &mut HashSet<&'a str>,
-    path: &'a str,
-    shown: &str,
-    here: FieldPath<'_>,
-    errors: &mut Vec<Cause>,
-) {
-    if !path.is_empty() && !paths.insert(path) {
-        errors.push(field::invalid(here, shown, "conflicting duplicate paths"));
-    }
-}
-
-fn account_token(token: &Value, volume: FieldPath<'_>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let seconds = int(token, "expirationSeconds").unwrap_or(0);
-    let here = format_args!("{path}.expirationSeconds");
-    if seconds < 600 {
-        errors.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
-    } else if seconds > 1 << 32 {
-        errors.push(field::invalid(here, seconds, "may not specify a duration larger than 2^32 seconds"));
-    }
+fn account_token(token: &Part<'_>, volume: &Part<'_>) {
+    token_duration(token, token.number("expirationSeconds"));
     // Upstream reports the path of the volume instead of the source.
-    let here = format_args!("{volume}path");
-    match text(token, "path") {
-        "" => errors.push(field::required(here, "")),
-        given => file_path(given, here, errors),
+    match token.text("path") {
+        "" => volume.required("path", ""),
+        given => volume.apply_to("path", given, file_path),
     }
 }
 
-/// Validates a CSI driver name: a DNS subdomain of at most 63 bytes, case-insensitive.
-fn csi_driver(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    csi_driver_name(text(source, "driver"), format_args!("{path}driver"), errors);
+/// Validates `expirationSeconds` of a token.
+pub(crate) fn token_duration(request: &Part<'_>, seconds: i64) {
+    let why = match seconds {
+        ..600 => "may not specify a duration less than 10 minutes",
+        600..=0x1_0000_0000 => return,
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    request.invalid("expirationSeconds", seconds, why);
 }
 
-fn csi_secret(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(secret) = at(source, "nodePublishSecretRef") else { return };
-    match text(secret, "name") {
-        "" => errors.push(field::required(format_args!("{path}nodePublishSecretRef.name"), "")),
+fn csi_secret(source: &Part<'_>) {
+    let Some(secret) = source.get("nodePublishSecretRef") else { return };
+    match secret.text("name") {
+        "" => secret.required("name", ""),
         // Upstream omits the reference in the path.
-        name => check_text(format_args!("{path}name"), name, names::dns1123_subdomain_errors, errors),
+        name => source.check_text("name", name, names::dns1123_subdomain_errors),
     }
 }
 
-fn ephemeral(source: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match at(source, "volumeClaimTemplate") {
-        None => errors.push(field::required(format_args!("{path}volumeClaimTemplate"), "")),
-        Some(template) => {
-            let nothing = Value::object();
-            let spec = at(template, "spec").unwrap_or(&nothing);
-            volume_claim::validate_spec(spec, format_args!("{path}volumeClaimTemplate.spec."), errors);
-        }
+fn ephemeral(source: &Part<'_>) {
+    match source.get("volumeClaimTemplate") {
+        None => source.required("volumeClaimTemplate", ""),
+        Some(template) => template.check(&[Always("spec", volume_claim::SPEC_CHECKS)]),
     }
 }

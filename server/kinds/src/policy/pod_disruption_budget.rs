@@ -1,13 +1,11 @@
 //! PodDisruptionBudget (`policy`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::table::Column;
-use plinth_codec::Value;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent};
 use crate::checks::Check::{self, AtLeast, By, Enum, Selector};
-use crate::path::at;
+use crate::checks::Part;
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings;
 
@@ -27,26 +25,24 @@ const CHECKS: &[Check] = &[
     Enum("spec.unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"]),
 ];
 
-fn budget(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let (least, most) = (at(object, "spec.minAvailable"), at(object, "spec.maxUnavailable"));
-    if let (Some(least), Some(most)) = (least, most) {
+fn budget(object: &Part<'_>) {
+    const KEYS: [&str; 2] = ["spec.minAvailable", "spec.maxUnavailable"];
+    if object.count(&KEYS) == 2 {
         // Upstream reports the struct with its Go field names.
-        let member = |key: &str| field::shown(at(object, &format!("spec.{key}")).unwrap_or(&Value::Null));
+        let member = |key: &str| field::shown(&object.shown(key));
         let shown = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
-            field::shown(least),
-            member("selector"),
-            field::shown(most),
-            member("unhealthyPodEvictionPolicy")
+            member("spec.minAvailable"),
+            member("spec.selector"),
+            member("spec.maxUnavailable"),
+            member("spec.unhealthyPodEvictionPolicy")
         );
         let why = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(field::invalid_shown("spec", &shown, why));
+        object.push(field::invalid_shown("spec", &shown, why));
     }
-    for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
-        if let Some(value) = value {
-            int_or_percent(value, format_args!("{path}"), errors);
-            at_most_100_percent(value, format_args!("{path}"), errors);
-        }
+    for key in KEYS {
+        int_or_percent(object, key);
+        at_most_100_percent(object, key);
     }
 }
 

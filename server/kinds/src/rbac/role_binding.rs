@@ -1,11 +1,10 @@
 //! RoleBinding and ClusterRoleBinding (`rbac.authorization.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::checks::Check::{self, By, Each, RequiredText};
+use crate::checks::Check::{self, By, Each, MustBe, Required, RequiredText, Text};
+use crate::checks::Part;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach};
 use crate::defaults::Literal::Str;
@@ -45,66 +44,47 @@ fn default_subject(subject: &mut Map) {
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 const CHECKS: &[Check] = &[
-    By(|binding, _, errors| role_ref(binding, &["Role", "ClusterRole"], errors)),
+    MustBe("roleRef.apiGroup", &[GROUP]),
+    MustBe("roleRef.kind", &["Role", "ClusterRole"]),
     RequiredText("roleRef.name", names::path_segment_errors),
-    Each("subjects", &[By(|s, path, errors| subject(s, path, true, errors))]),
+    Each("subjects", &[By(|subject| validate_subject(subject, true))]),
 ];
 
 const CLUSTER_CHECKS: &[Check] = &[
-    By(|binding, _, errors| role_ref(binding, &["ClusterRole"], errors)),
+    MustBe("roleRef.apiGroup", &[GROUP]),
+    MustBe("roleRef.kind", &["ClusterRole"]),
     RequiredText("roleRef.name", names::path_segment_errors),
-    Each("subjects", &[By(|s, path, errors| subject(s, path, false, errors))]),
+    Each("subjects", &[By(|subject| validate_subject(subject, false))]),
 ];
 
-fn role_ref(binding: &Value, kinds: &[&str], errors: &mut Vec<Cause>) {
-    let group = text(binding, "roleRef.apiGroup");
-    if group != GROUP {
-        errors.push(field::not_supported("roleRef.apiGroup", group, &[GROUP]));
-    }
-    let kind = text(binding, "roleRef.kind");
-    if !kinds.contains(&kind) {
-        errors.push(field::not_supported("roleRef.kind", kind, kinds));
-    }
-}
-
-fn subject(subject: &Value, path: FieldPath<'_>, namespaced: bool, errors: &mut Vec<Cause>) {
-    let (name, group) = (text(subject, "name"), text(subject, "apiGroup"));
-    if name.is_empty() {
-        errors.push(field::required(format_args!("{path}name"), ""));
-    }
-    let wanted_group = match text(subject, "kind") {
+fn validate_subject(subject: &Part<'_>, namespaced: bool) {
+    subject.check(&[Required("name", "")]);
+    let group = match subject.text("kind") {
         "ServiceAccount" => {
-            let bad = if name.is_empty() { Vec::new() } else { names::dns1123_subdomain_errors(name) };
-            errors.extend(bad.iter().map(|why| field::invalid(format_args!("{path}name"), name, why)));
+            subject.check(&[Text("name", names::dns1123_subdomain_errors)]);
             ""
         }
         "User" | "Group" => GROUP,
-        other => {
-            let supported = &["ServiceAccount", "User", "Group"];
-            errors.push(field::not_supported(format_args!("{path}kind"), other, supported));
-            return;
-        }
+        _ => return subject.one_of("kind", &["ServiceAccount", "User", "Group"]),
     };
-    if group != wanted_group {
-        errors.push(field::not_supported(format_args!("{path}apiGroup"), group, &[wanted_group]));
-    }
-    if wanted_group.is_empty() && !namespaced && text(subject, "namespace").is_empty() {
-        errors.push(field::required(format_args!("{path}namespace"), ""));
+    subject.one_of("apiGroup", &[group]);
+    if group.is_empty() && !namespaced {
+        subject.check(&[Required("namespace", "")]);
     }
 }
 
 /// `roleRef` is immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    if at(new, "roleRef") == at(old, "roleRef") {
-        return Vec::new();
+fn validate_update(new: &Part<'_>, old: &Value) {
+    if new.at("roleRef") == at(old, "roleRef") {
+        return;
     }
     // Upstream reports the struct with its Go field names.
     let shown = tree!({
-        "APIGroup": text(new, "roleRef.apiGroup"),
-        "Kind": text(new, "roleRef.kind"),
-        "Name": text(new, "roleRef.name"),
+        "APIGroup": new.text("roleRef.apiGroup"),
+        "Kind": new.text("roleRef.kind"),
+        "Name": new.text("roleRef.name"),
     });
-    vec![field::invalid("roleRef", shown, "cannot change roleRef")]
+    new.invalid("roleRef", shown, "cannot change roleRef");
 }
 
 const COLUMNS: &[Column] = &[

@@ -2,9 +2,8 @@
 
 use plinth_codec::table::Column;
 
-use crate::checks::Check::{self, By};
-use crate::path::list;
-use crate::resource::device::{opaque_config, selectors};
+use crate::checks::Check::{self, By, Each};
+use crate::resource::device::{opaque_config, SELECTOR};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -15,11 +14,4 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-const CHECKS: &[Check] = &[
-    By(|class, _, errors| selectors(class, "spec.selectors", format_args!("spec.selectors"), errors)),
-    By(|class, _, errors| {
-        for (i, config) in list(class, "spec.config").iter().enumerate() {
-            opaque_config(config, format_args!("spec.config[{i}]"), errors);
-        }
-    }),
-];
+const CHECKS: &[Check] = &[Each("spec.selectors", SELECTOR), Each("spec.config", &[By(opaque_config)])];

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::table::{count, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
 
-use crate::checks::Check::{self, By, Each, OneOf, RequiredOneOf, RequiredText};
-use crate::checks::{check_text, validate};
+use crate::checks::immutable::IMMUTABLE;
+use crate::checks::Check::{
+    self, AnyText, By, Each, In, OneOf, Positive, Required, RequiredOneOf, RequiredText, Text,
+};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
-use crate::path::{at, int, list, text, texts};
-use crate::resource::device::{attribute_name, opaque_config, selectors};
+use crate::path::{at, list, text};
+use crate::resource::device::{attribute_name, opaque_config, SELECTOR};
 use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -72,27 +74,20 @@ fn set_or_remove(status: &mut Map, member: &str, list: Vec<Value>) {
     }
 }
 
-const CREATE_CHECKS: &[Check] = &[By(|claim, _, errors| claim_spec(claim, format_args!("spec."), errors))];
+const CREATE_CHECKS: &[Check] = &[By(|claim| claim_devices(&claim.field("spec.devices")))];
 
 /// Errors of an update of the status: an allocation can be removed but not changed, and only allocated
 /// devices can be reserved or reported (kubernetes `pkg/apis/resource/validation`,
 /// `validateResourceClaimStatusUpdate`).
-fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
-    let allocation = |claim| at(claim, "status.allocation").filter(|value| !value.is_null());
-    let mut errors = Vec::new();
-    let reserved = list(new, "status.reservedFor");
-    if reserved.len() > MAX_CONSUMERS {
-        errors.push(field::too_many("status.reservedFor", reserved.len(), MAX_CONSUMERS));
-    }
+fn validate_status(new: &Part<'_>, old: &Value) {
+    const RESERVED: &str = "status.reservedFor";
+    const ALLOCATION: &str = "status.allocation";
+    new.at_most_items(RESERVED, MAX_CONSUMERS);
     let mut uids = HashSet::new();
-    for (i, consumer) in reserved.iter().enumerate() {
-        for member in ["resource", "name", "uid"] {
-            if text(consumer, member).is_empty() {
-                errors.push(field::required(format_args!("status.reservedFor[{i}].{member}"), ""));
-            }
-        }
-        if !uids.insert(text(consumer, "uid")) {
-            errors.push(field::duplicate(format_args!("status.reservedFor[{i}]"), text(consumer, "uid")));
+    for consumer in new.each(RESERVED) {
+        consumer.check(&[Required("resource", ""), Required("name", ""), Required("uid", "")]);
+        if !uids.insert(consumer.text("uid")) {
+            consumer.duplicate("", consumer.text("uid"));
         }
     }
     let device = |value: &Value| -> String {
@@ -100,152 +95,117 @@ fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
     };
     let allocated: HashSet<String> =
-        list(new, "status.allocation.devices.results").iter().map(device).collect();
+        new.list("status.allocation.devices.results").iter().map(device).collect();
     let mut reported = HashSet::new();
-    for (i, value) in list(new, "status.devices").iter().enumerate() {
-        let here = format_args!("status.devices[{i}]").to_string();
-        let device = device(value);
+    for part in new.each("status.devices") {
+        let device = device(part.value());
         if !allocated.contains(&device) {
-            errors.push(field::invalid_shown(&here, &device, "must be an allocated device in the claim"));
+            let why = "must be an allocated device in the claim";
+            part.push(field::invalid_shown(part.path(""), &device, why));
         }
         if reported.contains(&device) {
-            errors.push(field::duplicate_shown(&here, &device));
+            part.push(field::duplicate_shown(part.path(""), &device));
         }
         reported.insert(device);
     }
-    let forbid = |why| field::forbidden("status.reservedFor", why);
-    let is_new = |consumer: &Value| !list(old, "status.reservedFor").contains(consumer);
-    if !reserved.is_empty() && allocation(new).is_none() {
-        errors.push(forbid("may not be specified when `allocated` is not set"));
-    } else if !text(new, "metadata.deletionTimestamp").is_empty() && reserved.iter().any(is_new) {
-        errors.push(forbid(
-            "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
-        ));
+    let reserved = new.list(RESERVED);
+    let is_new = |consumer: &Value| !list(old, RESERVED).contains(consumer);
+    if !reserved.is_empty() && !new.has(ALLOCATION) {
+        new.forbidden(RESERVED, "may not be specified when `allocated` is not set");
+    } else if !new.text("metadata.deletionTimestamp").is_empty() && reserved.iter().any(is_new) {
+        let why = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set";
+        new.forbidden(RESERVED, why);
     }
-    if let (Some(new), Some(old)) = (allocation(new), allocation(old)) {
-        if new != old {
-            errors.push(field::invalid("status.allocation", new.clone(), "field is immutable"));
+    if let (Some(now), Some(before)) = (new.at(ALLOCATION), at(old, ALLOCATION)) {
+        if now != before {
+            new.invalid(ALLOCATION, now.clone(), IMMUTABLE);
         }
     }
-    errors
 }
 
 const MAX_CONSUMERS: usize = 256;
-
-const MODES: &[&str] = &["All", "ExactCount"];
 
 const MAX_REQUESTS: usize = 32;
 
 const MAX_ALTERNATIVES: usize = 8;
 
-/// Validates the spec of a claim; `path` ends in a dot.
-pub(crate) fn claim_spec(claim: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let requests = list(claim, "spec.devices.requests");
-    let here = format_args!("{path}devices.requests");
-    if requests.len() > MAX_REQUESTS {
-        errors.push(field::too_many(here, requests.len(), MAX_REQUESTS));
-    }
+/// Validates `devices` of the spec of a claim.
+pub(crate) fn claim_devices(devices: &Part<'_>) {
+    const ATTRIBUTES: [&str; 2] = ["matchAttribute", "distinctAttribute"];
+    devices.at_most_items("requests", MAX_REQUESTS);
     let mut known: HashSet<String> = HashSet::new();
-    for (i, wanted) in requests.iter().enumerate() {
-        request(wanted, format_args!("{here}[{i}]"), &mut known, errors);
+    for wanted in devices.each("requests") {
+        request(&wanted, &mut known);
     }
-    for (i, constraint) in list(claim, "spec.devices.constraints").iter().enumerate() {
-        let here = format_args!("{path}devices.constraints[{i}]");
-        named_requests(constraint, &known, here, errors);
-        let keys = ["matchAttribute", "distinctAttribute"];
+    for constraint in devices.each("constraints") {
+        named_requests(&constraint, &known);
         // Upstream has the same message for none and for several.
         const WHY: &str = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
-        match keys.iter().filter(|key| at(constraint, key).is_some()).count() {
-            0 => errors.push(field::required(here, WHY)),
+        match constraint.count(&ATTRIBUTES) {
+            0 => constraint.required("", WHY),
             1 => {}
-            _ => errors.push(field::invalid(here, constraint.clone(), WHY)),
+            _ => constraint.invalid("", constraint.shown(""), WHY),
         }
-        for key in keys {
-            if let Some(name) = at(constraint, key).and_then(Value::as_str) {
-                attribute_name(name, true, format_args!("{here}.{key}"), errors);
-            }
+        for attribute in ATTRIBUTES.into_iter().filter_map(|key| constraint.get(key)) {
+            attribute_name(attribute.text(""), true, &attribute);
         }
     }
-    for (i, config) in list(claim, "spec.devices.config").iter().enumerate() {
-        let here = format_args!("{path}devices.config[{i}]");
-        named_requests(config, &known, here, errors);
-        opaque_config(config, here, errors);
+    for config in devices.each("config") {
+        named_requests(&config, &known);
+        opaque_config(&config);
     }
 }
 
-fn request(wanted: &Value, path: FieldPath<'_>, known: &mut HashSet<String>, errors: &mut Vec<Cause>) {
-    let name = text(wanted, "name");
-    check_text(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
+fn request(wanted: &Part<'_>, known: &mut HashSet<String>) {
+    const WHY: &str = "exactly one of `exactly` or `firstAvailable` is required";
+    let name = wanted.text("name");
+    wanted.check(&[AnyText("name", names::dns1123_label_errors)]);
     if !known.insert(name.to_owned()) {
-        errors.push(field::duplicate(path, name));
+        wanted.duplicate("", name);
     }
-    let alternatives = list(wanted, "firstAvailable");
-    match (at(wanted, "exactly"), alternatives.is_empty()) {
-        (None, true) => {
-            let why = "exactly one of `exactly` or `firstAvailable` is required";
-            errors.push(field::required(path, why));
-        }
-        (Some(_), false) => {
-            let why = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
-            errors.push(field::invalid(path, Value::Null, why));
-        }
+    match (wanted.has("exactly"), wanted.is_empty("firstAvailable")) {
+        (false, true) => wanted.required("", WHY),
+        (true, false) => wanted.invalid("", Value::Null, &format!("{WHY}, but multiple fields are set")),
         _ => {}
     }
-    if let Some(exactly) = at(wanted, "exactly") {
-        one_request(exactly, format_args!("{path}.exactly"), errors);
-    }
-    if alternatives.len() > MAX_ALTERNATIVES {
-        let here = format_args!("{path}.firstAvailable");
-        errors.push(field::too_many(here, alternatives.len(), MAX_ALTERNATIVES));
-    }
-    for (j, alternative) in alternatives.iter().enumerate() {
-        let here = format_args!("{path}.firstAvailable[{j}]");
-        let inner = text(alternative, "name");
-        check_text(format_args!("{here}.name"), inner, names::dns1123_label_errors, errors);
+    wanted.check(&[In("exactly", ONE_REQUEST)]);
+    wanted.at_most_items("firstAvailable", MAX_ALTERNATIVES);
+    for alternative in wanted.each("firstAvailable") {
+        let inner = alternative.text("name");
+        alternative.check(&[AnyText("name", names::dns1123_label_errors)]);
         if !known.insert(format!("{name}/{inner}")) {
-            errors.push(field::duplicate(here, inner));
+            alternative.duplicate("", inner);
         }
-        one_request(alternative, here, errors);
+        alternative.check(ONE_REQUEST);
     }
 }
 
-fn one_request(wanted: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    validate(
-        &[RequiredText("deviceClassName", names::dns1123_subdomain_errors)],
-        wanted,
-        format_args!("{path}."),
-        errors,
-    );
-    selectors(wanted, "selectors", format_args!("{path}.selectors"), errors);
-    validate(&[Each("tolerations", TOLERATION)], wanted, format_args!("{path}."), errors);
-    let count = int(wanted, "count").unwrap_or(0);
-    let here = format_args!("{path}.count");
-    match text(wanted, "allocationMode") {
-        "All" if count != 0 => {
-            let why = "must not be specified when allocationMode is 'All'";
-            errors.push(field::invalid(here, count, why));
+const ONE_REQUEST: &[Check] = &[
+    RequiredText("deviceClassName", names::dns1123_subdomain_errors),
+    Each("selectors", SELECTOR),
+    Each("tolerations", TOLERATION),
+    By(|wanted| {
+        let count = wanted.number("count");
+        match wanted.text("allocationMode") {
+            "All" if count != 0 => {
+                wanted.invalid("count", count, "must not be specified when allocationMode is 'All'");
+            }
+            "ExactCount" => wanted.check(&[Positive("count")]),
+            _ => wanted.one_of("allocationMode", &["All", "ExactCount"]),
         }
-        "ExactCount" if count <= 0 => {
-            errors.push(field::invalid(here, count, "must be greater than zero"));
-        }
-        "All" | "ExactCount" => {}
-        other => errors.push(field::not_supported(format_args!("{path}.allocationMode"), other, MODES)),
-    }
-}
+    }),
+];
 
 /// Checks of a toleration of device taints.
 const TOLERATION: &[Check] = &[
-    By(|toleration, path, errors| {
-        let (key, value) = (text(toleration, "key"), text(toleration, "value"));
-        if !key.is_empty() {
-            check_text(format_args!("{path}key"), key, names::qualified_name_errors, errors);
-        }
-        let here = format_args!("{path}value");
-        match text(toleration, "operator") {
+    Text("key", names::qualified_name_errors),
+    By(|toleration| {
+        let value = toleration.text("value");
+        match toleration.text("operator") {
             "Exists" if !value.is_empty() => {
-                errors.push(field::invalid(here, value, "must be empty for operator `Exists`"));
+                toleration.invalid("value", value, "must be empty for operator `Exists`");
             }
-            "Equal" => check_text(here, value, names::label_value_errors, errors),
+            "Equal" => toleration.check_text("value", value, names::label_value_errors),
             _ => {}
         }
     }),
@@ -253,19 +213,19 @@ const TOLERATION: &[Check] = &[
     OneOf("effect", &["NoExecute", "NoSchedule", "None"]),
 ];
 
-fn named_requests(holder: &Value, known: &HashSet<String>, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn named_requests(holder: &Part<'_>, known: &HashSet<String>) {
     let mut seen = HashSet::new();
-    for (i, name) in texts(holder, "requests").iter().enumerate() {
-        let here = format_args!("{path}.requests[{i}]");
+    for request in holder.each("requests") {
+        let name = request.text("");
         for part in name.splitn(2, '/') {
-            check_text(here, part, names::dns1123_label_errors, errors);
+            request.check_text("", part, names::dns1123_label_errors);
         }
-        if !known.contains(*name) {
+        if !known.contains(name) {
             let why = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'";
-            errors.push(field::invalid(here, *name, why));
+            request.invalid("", name, why);
         }
-        if !seen.insert(*name) {
-            errors.push(field::duplicate(here, *name));
+        if !seen.insert(name) {
+            request.duplicate("", name);
         }
     }
 }

@@ -2,16 +2,14 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
-use plinth_codec::{names, Map, Value};
+use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, By, Each, Positive};
-use crate::checks::{check_text, validate};
-use crate::path::{at, int, list, text};
+use crate::checks::Check::{self, AnyText, By, Each, Is, Positive, Text};
+use crate::checks::Part;
+use crate::path::text;
 use crate::resource::device::attribute_name;
 use crate::strategy::{Generation, Strategy, BASE};
 
@@ -28,102 +26,74 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 const CHECKS: &[Check] = &[
     By(node_selection),
-    By(|slice, _, errors| csi_driver_name(text(slice, "spec.driver"), format_args!("spec.driver"), errors)),
+    Is("spec.driver", csi_driver_name),
     By(pool),
-    Each(
-        "spec.devices",
-        &[
-            By(|d, p, f| {
-                check_text(format_args!("{p}name"), text(d, "name"), names::dns1123_label_errors, f)
-            }),
-            By(attributes),
-        ],
-    ),
-    By(|slice, _, errors| {
+    Each("spec.devices", &[AnyText("name", names::dns1123_label_errors), By(attributes)]),
+    By(|slice| {
         let mut seen = HashSet::new();
-        for (i, device) in list(slice, "spec.devices").iter().enumerate() {
-            let name = text(device, "name");
-            if !seen.insert(name) {
-                errors.push(field::duplicate(format_args!("spec.devices[{i}]"), name));
+        for device in slice.each("spec.devices") {
+            if !seen.insert(device.text("name")) {
+                device.duplicate("", device.text("name"));
             }
         }
     }),
 ];
 
-fn node_selection(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = at(slice, "spec.nodeName").and_then(Value::as_str);
-    let flag = |key: &str| at(slice, key).and_then(Value::as_bool) == Some(true);
-    if let Some(name) = name {
-        if name.is_empty() {
-            let why = "must be either unset or set to a non-empty string";
-            errors.push(field::invalid("spec.nodeName", name, why));
-        } else {
-            check_text(format_args!("spec.nodeName"), name, names::dns1123_subdomain_errors, errors);
-        }
-    }
-    let given = [
-        name.is_some_and(|name| !name.is_empty()),
-        at(slice, "spec.nodeSelector").is_some(),
-        flag("spec.allNodes"),
-        flag("spec.perDeviceNodeSelection"),
-    ];
+fn node_selection(slice: &Part<'_>) {
     const WHY: &str =
         "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match slice.set_text("spec.nodeName") {
+        Some("") => {
+            slice.invalid("spec.nodeName", "", "must be either unset or set to a non-empty string");
+        }
+        _ => slice.check(&[Text("spec.nodeName", names::dns1123_subdomain_errors)]),
+    }
+    let given = [
+        !slice.text("spec.nodeName").is_empty(),
+        slice.has("spec.nodeSelector"),
+        slice.is_true("spec.allNodes"),
+        slice.is_true("spec.perDeviceNodeSelection"),
+    ];
     match given.iter().filter(|set| **set).count() {
-        0 => errors.push(field::required("spec", WHY)),
+        0 => slice.required("spec", WHY),
         1 => {}
-        _ => {
-            let why = format!("{WHY}, but multiple fields are set");
-            errors.push(field::invalid("spec", Value::Null, &why));
-        }
+        _ => slice.invalid("spec", Value::Null, &format!("{WHY}, but multiple fields are set")),
     }
 }
 
-fn pool(slice: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX_LENGTH: usize = 253;
+fn pool(slice: &Part<'_>) {
     const PATH: &str = "spec.pool.name";
-    let name = text(slice, PATH);
-    if name.is_empty() {
-        errors.push(field::required(PATH, ""));
-    } else {
-        if name.len() > MAX_LENGTH {
-            errors.push(field::too_long(PATH, MAX_LENGTH));
-        }
-        for part in name.split('/') {
-            check_text(format_args!("{PATH}"), part, names::dns1123_subdomain_errors, errors);
+    match slice.text(PATH) {
+        "" => slice.required(PATH, ""),
+        name => {
+            slice.at_most_bytes(PATH, name, 253);
+            for part in name.split('/') {
+                slice.check_text(PATH, part, names::dns1123_subdomain_errors);
+            }
         }
     }
-    validate(&[Positive("spec.pool.resourceSliceCount")], slice, format_args!(""), errors);
-    if let Some(generation) = int(slice, "spec.pool.generation").filter(|generation| *generation < 0) {
-        errors.push(field::invalid(
-            "spec.pool.generation",
-            generation,
-            "must be greater than or equal to zero",
-        ));
+    slice.check(&[Positive("spec.pool.resourceSliceCount")]);
+    let generation = slice.number("spec.pool.generation");
+    if generation < 0 {
+        slice.invalid("spec.pool.generation", generation, "must be greater than or equal to zero");
     }
 }
 
-fn attributes(device: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn attributes(device: &Part<'_>) {
     const MAX_LENGTH: usize = 64;
     const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
     const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
-    let all = at(device, "attributes").and_then(Value::as_object);
-    for (name, attribute) in all.into_iter().flat_map(Map::iter) {
-        let here = format_args!("{path}attributes[{name}]");
-        attribute_name(name, false, here, errors);
-        let values = ["int", "bool", "string", "version"];
-        if values.iter().filter(|key| at(attribute, key).is_some()).count() != 1 {
-            errors.push(field::invalid(here, attribute.clone(), "exactly one value must be specified"));
+    for (name, attribute) in device.entries("attributes") {
+        attribute_name(name, false, &attribute);
+        if attribute.count(&["int", "bool", "string", "version"]) != 1 {
+            attribute.invalid("", attribute.shown(""), "exactly one value must be specified");
         }
         for key in ["string", "version"] {
-            let given = at(attribute, key).and_then(Value::as_str).unwrap_or_default();
-            if given.len() > MAX_LENGTH {
-                errors.push(field::too_long(format_args!("{here}.{key}"), MAX_LENGTH));
-            }
+            attribute.at_most_bytes(key, attribute.text(key), MAX_LENGTH);
         }
-        if let Some(version) = at(attribute, "version").and_then(Value::as_str) {
+        if let Some(version) = attribute.set_text("version") {
             if !plinth_codec::regexp::is_match(PATTERN, version) {
-                errors.push(field::invalid(format_args!("{here}.version"), version, SEMVER));
+                attribute.invalid("version", version, SEMVER);
             }
         }
     }

@@ -1,15 +1,14 @@
 //! PriorityClass (`scheduling.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
 use crate::checks::Check::{self, By, OneOf};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::Str;
-use crate::path::{at, text};
+use crate::path::at;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -38,29 +37,26 @@ const MAX_PRIORITY: i64 = 1_000_000_000;
 const SYSTEM_PRIORITIES: [(&str, i64); 2] =
     [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
-fn priority(class: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let name = text(class, "metadata.name");
-    let value = at(class, "value").and_then(Value::as_int).unwrap_or(0);
+fn priority(class: &Part<'_>) {
+    let (name, value) = (class.text("metadata.name"), class.number("value"));
     if name.starts_with("system-") {
         let known = SYSTEM_PRIORITIES.iter().find(|(known, _)| *known == name);
         if known.is_none_or(|(_, expected)| *expected != value) {
             let why = format!("priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a known system priority class");
-            errors.push(field::forbidden("metadata.name", &why));
+            class.forbidden("metadata.name", &why);
         }
     } else if value > MAX_PRIORITY {
         let why = format!("maximum allowed value of a user defined priority is {MAX_PRIORITY}");
-        errors.push(field::forbidden("value", &why));
+        class.forbidden("value", &why);
     }
 }
 
 /// The value and the preemption policy are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    if at(new, "value") != at(old, "value") {
-        errors.push(field::forbidden("value", "may not be changed in an update."));
+fn validate_update(new: &Part<'_>, old: &Value) {
+    if new.at("value") != at(old, "value") {
+        new.forbidden("value", "may not be changed in an update.");
     }
-    immutable(&["preemptionPolicy"], new, old, &mut errors);
-    errors
+    immutable(&["preemptionPolicy"], new, old);
 }
 
 const COLUMNS: &[Column] = &[

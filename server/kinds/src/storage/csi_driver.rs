@@ -2,15 +2,16 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::Value;
 
+use crate::checks::immutable::immutable_as;
 use crate::checks::Check::{self, By, Enum};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::{Bool, Str, Strs};
-use crate::path::{at, int, list, text, texts};
+use crate::path::{at, list, text};
+use crate::pod_template::volume::token_duration;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -36,60 +37,38 @@ const DEFAULTS: &[DefaultRule] = &[
 ];
 
 const CHECKS: &[Check] = &[
-    By(|driver, _, errors| {
-        const MODES: &[&str] = &["Persistent", "Ephemeral"];
-        for mode in texts(driver, "spec.volumeLifecycleModes") {
-            if !MODES.contains(&mode) {
-                errors.push(field::not_supported("spec.volumeLifecycleModes", mode, MODES));
-            }
+    By(|driver| {
+        for mode in driver.each("spec.volumeLifecycleModes") {
+            mode.without_index().one_of("", &["Persistent", "Ephemeral"]);
         }
     }),
     Enum("spec.fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
     By(token_requests),
-    By(|driver, _, errors| {
+    By(|driver| {
         const PATH: &str = "spec.nodeAllocatableUpdatePeriodSeconds";
-        if let Some(seconds) = int(driver, PATH).filter(|seconds| *seconds < 10) {
-            errors.push(field::invalid(PATH, seconds, "must be greater than or equal to 10 seconds"));
+        if let Some(seconds) = driver.int(PATH).filter(|seconds| *seconds < 10) {
+            driver.invalid(PATH, seconds, "must be greater than or equal to 10 seconds");
         }
     }),
 ];
 
-fn token_requests(driver: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn token_requests(driver: &Part<'_>) {
     let mut seen = HashSet::new();
-    for (i, request) in list(driver, "spec.tokenRequests").iter().enumerate() {
-        let path = format_args!("spec.tokenRequests[{i}]");
-        let audience = text(request, "audience");
+    for request in driver.each("spec.tokenRequests") {
+        let audience = request.text("audience");
         if !seen.insert(audience) {
-            errors.push(field::duplicate(format_args!("{path}.audience"), audience));
-            continue;
-        }
-        let here = format_args!("{path}.expirationSeconds");
-        match int(request, "expirationSeconds") {
-            Some(seconds) if seconds < 600 => {
-                errors.push(field::invalid(here, seconds, "may not specify a duration less than 10 minutes"));
-            }
-            Some(seconds) if seconds > 1 << 32 => {
-                let why = "may not specify a duration larger than 2^32 seconds";
-                errors.push(field::invalid(here, seconds, why));
-            }
-            _ => {}
+            request.duplicate("audience", audience);
+        } else if let Some(seconds) = request.int("expirationSeconds") {
+            token_duration(&request, seconds);
         }
     }
 }
 
 /// Fields that determine how volumes are attached are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    const ROWS: [(&str, &str); 2] = [
-        // Upstream misspells the first path.
-        ("spec.attachRequired", "spec.attachedRequired"),
-        ("spec.volumeLifecycleModes", "spec.volumeLifecycleModes"),
-    ];
-    let changed = ROWS.iter().filter(|(path, _)| at(new, path) != at(old, path));
-    changed
-        .map(|(path, shown)| {
-            field::invalid(*shown, at(new, path).cloned().unwrap_or_default(), "field is immutable")
-        })
-        .collect()
+fn validate_update(new: &Part<'_>, old: &Value) {
+    // Upstream misspells the first path.
+    immutable_as("spec.attachRequired", "spec.attachedRequired", new, old);
+    immutable_as("spec.volumeLifecycleModes", "spec.volumeLifecycleModes", new, old);
 }
 
 /// Warnings about service account tokens that may be logged by the driver.

@@ -2,14 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
+use crate::checks::immutable::IMMUTABLE;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, By};
-use crate::checks::{check_text, validate};
+use crate::checks::Check::{self, By, Is, Required};
+use crate::checks::Part;
 use crate::path::{list, text, texts};
 use crate::strategy::{Strategy, BASE};
 
@@ -22,54 +21,42 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-const CHECKS: &[Check] = &[By(|node, _, errors| {
+const CHECKS: &[Check] = &[By(|node| {
     let mut seen = HashSet::new();
-    for (i, driver) in list(node, "spec.drivers").iter().enumerate() {
-        let path = format_args!("spec.drivers[{i}]");
-        let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
-        csi_driver_name(name, format_args!("{path}.name"), errors);
-        match id.len() {
-            0 => errors.push(field::required(format_args!("{path}.nodeID"), "")),
-            257.. => errors.push(field::invalid(
-                format_args!("{path}.nodeID"),
-                id,
-                "must be 256 characters or less",
-            )),
-            _ => {}
+    for driver in node.each("spec.drivers") {
+        let (name, id) = (driver.text("name"), driver.text("nodeID"));
+        driver.check(&[Is("name", csi_driver_name), Required("nodeID", "")]);
+        if id.len() > 256 {
+            driver.invalid("nodeID", id, "must be 256 characters or less");
         }
-        validate(&[Check::AtLeast("allocatable.count", 0)], driver, format_args!("{path}."), errors);
+        driver.check(&[Check::AtLeast("allocatable.count", 0)]);
         if !seen.insert(name) {
-            errors.push(field::duplicate(format_args!("{path}.name"), name));
+            driver.duplicate("name", name);
         }
         let mut keys = HashSet::new();
-        for key in texts(driver, "topologyKeys") {
+        for key in driver.texts("topologyKeys") {
             // Upstream reports the driver once for each of its keys.
             if key.is_empty() {
-                errors.push(field::required(path, ""));
+                driver.required("", "");
             }
             if !keys.insert(key) {
-                errors.push(field::duplicate(path, key));
+                driver.duplicate("", key);
             }
-            check_text(path, key, names::qualified_name_errors, errors);
+            driver.check_text("", key, names::qualified_name_errors);
         }
     }
 })];
 
 /// Drivers can be added and removed; an existing one is immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const PATH: &str = "spec.drivers";
-    let mut errors = Vec::new();
-    let named: HashMap<&str, &Value> = list(new, PATH).iter().map(|now| (text(now, "name"), now)).collect();
+    let named: HashMap<&str, &Value> = new.list(PATH).iter().map(|now| (text(now, "name"), now)).collect();
     for before in list(old, PATH) {
-        let now = named.get(text(before, "name")).copied();
-        let changed = now.is_some_and(|now| {
-            text(now, "nodeID") != text(before, "nodeID")
-                || texts(now, "topologyKeys") != texts(before, "topologyKeys")
-        });
-        if changed {
-            let shown = now.cloned().unwrap_or_default();
-            errors.push(field::invalid(PATH, shown, "field is immutable"));
+        let Some(now) = named.get(text(before, "name")) else { continue };
+        if text(now, "nodeID") != text(before, "nodeID")
+            || texts(now, "topologyKeys") != texts(before, "topologyKeys")
+        {
+            new.invalid(PATH, (*now).clone(), IMMUTABLE);
         }
     }
-    errors
 }

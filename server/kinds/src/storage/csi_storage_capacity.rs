@@ -1,12 +1,10 @@
 //! CSIStorageCapacity (`storage.k8s.io`).
 
-use plinth_api::field;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use crate::checks::check_text;
-use crate::checks::Check::{self, By};
-use crate::path::{at, list, text};
+use crate::checks::Check::{self, AnyText, By};
+use crate::path::{at, list};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::node_labels::{deprecated_keys, warn_expressions};
 use crate::warnings::Warnings;
@@ -20,19 +18,12 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 };
 
 const CHECKS: &[Check] = &[
-    By(|capacity, _, errors| {
-        check_text(
-            format_args!("storageClassName"),
-            text(capacity, "storageClassName"),
-            names::dns1123_subdomain_errors,
-            errors,
-        );
-    }),
+    AnyText("storageClassName", names::dns1123_subdomain_errors),
     Check::Selector("nodeTopology"),
-    By(|capacity, _, errors| {
-        let shown = text(capacity, "capacity");
+    By(|capacity| {
+        let shown = capacity.text("capacity");
         if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
-            errors.push(field::invalid("capacity", shown, "must be greater than or equal to 0"));
+            capacity.invalid("capacity", shown, "must be greater than or equal to 0");
         }
     }),
 ];

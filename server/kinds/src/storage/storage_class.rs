@@ -2,17 +2,15 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::check_text;
-use crate::checks::Check::{self, By, OneOf};
+use crate::checks::Check::{self, By, OneOf, Required};
+use crate::checks::Part;
 use crate::columns::named_default;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::OptionalStr;
-use crate::path::{list, text, texts};
+use crate::path::{list, text};
 use crate::storage::class::{parameters, provisioner};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::node_labels::deprecated_label;
@@ -32,42 +30,37 @@ const DEFAULTS: &[DefaultRule] =
     &[Field("reclaimPolicy", OptionalStr("Delete")), Field("volumeBindingMode", OptionalStr("Immediate"))];
 
 const CHECKS: &[Check] = &[
-    By(|class, _, errors| provisioner(text(class, "provisioner"), format_args!("provisioner"), errors)),
-    By(|class, _, errors| parameters(class, "parameters", true, errors)),
+    By(|class| provisioner(class, "provisioner")),
+    By(|class| parameters(class, true)),
     OneOf("reclaimPolicy", &["Delete", "Retain"]),
     Check::Enum("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"]),
     By(topologies),
 ];
 
-fn topologies(class: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let all = list(class, "allowedTopologies");
-    let mut seen: HashSet<Vec<(&str, Vec<&str>)>> = HashSet::new();
-    for (i, term) in all.iter().enumerate() {
-        let path = format_args!("allowedTopologies[{i}].matchLabelExpressions");
-        let mut keys: Vec<(&str, Vec<&str>)> = Vec::new();
+fn topologies(class: &Part<'_>) {
+    let mut seen: HashSet<Vec<(String, Vec<String>)>> = HashSet::new();
+    for term in class.each("allowedTopologies") {
+        let mut keys: Vec<(String, Vec<String>)> = Vec::new();
         let mut keys_seen = HashSet::new();
-        for (j, wanted) in list(term, "matchLabelExpressions").iter().enumerate() {
-            let (key, mut values) = (text(wanted, "key"), texts(wanted, "values"));
-            let here = format_args!("{path}[{j}]");
-            if values.is_empty() {
-                errors.push(field::required(format_args!("{here}.values"), ""));
-            }
+        for wanted in term.each("matchLabelExpressions") {
+            wanted.check(&[Required("values", "")]);
             let mut once = HashSet::new();
-            for (k, value) in values.iter().enumerate().filter(|(_, value)| !once.insert(**value)) {
-                errors.push(field::duplicate(format_args!("{here}.values[{k}]"), *value));
+            for value in wanted.each("values").filter(|value| !once.insert(value.text("").to_owned())) {
+                value.duplicate("", value.text(""));
             }
-            check_text(format_args!("{here}.key"), key, names::qualified_name_errors, errors);
-            if !keys_seen.insert(key) {
-                errors.push(field::duplicate(format_args!("{here}.key"), key));
+            let key = wanted.text("key");
+            wanted.check_text("key", key, names::qualified_name_errors);
+            if !keys_seen.insert(key.to_owned()) {
+                wanted.duplicate("key", key);
             }
+            let mut values: Vec<String> = once.into_iter().collect();
             values.sort_unstable();
-            values.dedup();
-            keys.push((key, values));
+            keys.push((key.to_owned(), values));
         }
         keys.sort_unstable();
         // Upstream reports a term without expressions as a duplicate.
         if keys.is_empty() || !seen.insert(keys) {
-            errors.push(field::duplicate(path, ""));
+            term.duplicate("matchLabelExpressions", "");
         }
     }
 }

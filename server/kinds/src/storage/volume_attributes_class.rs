@@ -1,12 +1,11 @@
 //! VolumeAttributesClass (`storage.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::table::Column;
 use plinth_codec::Value;
 
 use crate::checks::Check::{self, By};
-use crate::path::{at, text};
+use crate::checks::Part;
+use crate::path::at;
 use crate::storage::class::{parameters, provisioner};
 use crate::strategy::{Strategy, BASE};
 
@@ -18,13 +17,12 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-const CHECKS: &[Check] = &[
-    By(|class, _, errors| provisioner(text(class, "driverName"), format_args!("driverName"), errors)),
-    By(|class, _, errors| parameters(class, "parameters", false, errors)),
-];
+const CHECKS: &[Check] =
+    &[By(|class| provisioner(class, "driverName")), By(|class| parameters(class, false))];
 
 /// Driver and parameters are immutable.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let changed = ["driverName", "parameters"].into_iter().filter(|key| at(new, key) != at(old, key));
-    changed.map(|key| field::forbidden(key, &format!("updates to {key} are forbidden."))).collect()
+fn validate_update(new: &Part<'_>, old: &Value) {
+    for key in ["driverName", "parameters"].into_iter().filter(|key| new.at(key) != at(old, key)) {
+        new.forbidden(key, &format!("updates to {key} are forbidden."));
+    }
 }

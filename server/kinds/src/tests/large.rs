@@ -162,7 +162,7 @@ fn changes_of_large_objects() {
     other.object_at_mut(&["spec"]).unwrap().insert("activeDeadlineSeconds", 5);
     let pods = crate::of("", "pods");
     assert_eq!(pods.update_errors(&other, &pod), []);
-    assert_eq!((pods.subresource("ephemeralcontainers").unwrap().validate)(&pod, &pod), []);
+    assert_eq!(pods.subresource("ephemeralcontainers").unwrap().errors(&pod, &pod), []);
     let node = parse(&format!(r#"{{"spec":{{"drivers":[{drivers}]}}}}"#));
     assert_eq!(crate::of("storage.k8s.io", "csinodes").update_errors(&node, &node), []);
     let mut request = parse(&format!(r#"{{"status":{{"conditions":[{conditions}]}}}}"#));

@@ -6,6 +6,7 @@ mod defaults;
 mod large;
 mod policies;
 mod rbac;
+mod recording;
 mod rules;
 mod selectors;
 mod statuses;

@@ -4,7 +4,7 @@ use plinth_api::api_error::Cause;
 use plinth_codec::{json, Value};
 
 use super::{parse, strategy, Resource};
-use crate::checks::validate;
+use crate::checks::ErrorList;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const POLICIES: Resource = (GROUP, "validatingadmissionpolicies");
@@ -80,9 +80,7 @@ fn policies_by_table() {
     ];
     for (spec, expected) in rows {
         let policy = policy(&spec);
-        let mut errors = Vec::new();
-        validate(strategy(POLICIES).checks, &policy, format_args!(""), &mut errors);
-        errors.extend((strategy(POLICIES).validate_create)(&policy));
+        let errors = strategy(POLICIES).create_errors(&policy);
         assert_eq!(path_and_reason(&errors), expected, "{spec}\n{errors:?}");
     }
 }
@@ -143,16 +141,13 @@ fn mutating_policies_by_table() {
     ];
     for (spec, expected) in rows {
         let policy = parse(&format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#));
-        let mut errors = Vec::new();
-        validate(strategy(MUTATING_POLICIES).checks, &policy, format_args!(""), &mut errors);
-        errors.extend((strategy(MUTATING_POLICIES).validate_create)(&policy));
+        let errors = strategy(MUTATING_POLICIES).create_errors(&policy);
         assert_eq!(path_and_reason(&errors), expected, "{spec}\n{errors:?}");
     }
     let binding = parse(
         r#"{"spec":{"policyName":"p","matchResources":{"matchPolicy":"Exact","namespaceSelector":{},"objectSelector":{},"resourceRules":[{"operations":["DELETE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["pods"]}]}}}"#,
     );
-    let mut errors = Vec::new();
-    validate(strategy(MUTATING_BINDINGS).checks, &binding, format_args!(""), &mut errors);
+    let errors = strategy(MUTATING_BINDINGS).errors(&binding);
     assert_eq!(path_and_reason(&errors), [("spec.matchResources.resourceRules.operations", "NotSupported")]);
 }
 
@@ -194,8 +189,7 @@ fn bindings_by_table() {
     ];
     for (spec, expected) in rows {
         let binding = parse(&format!(r#"{{"spec":{{{spec}}}}}"#));
-        let mut errors = Vec::new();
-        validate(strategy(BINDINGS).checks, &binding, format_args!(""), &mut errors);
+        let errors = strategy(BINDINGS).errors(&binding);
         assert_eq!(path_and_reason(&errors), expected, "{spec}");
     }
 }
@@ -207,15 +201,13 @@ fn unchanged_conditions_are_not_compiled_again() {
             r#"{{"webhooks":[{{"timeoutSeconds":{timeout},"matchConditions":[{{"name":"a","expression":"{expression}"}}]}}]}}"#
         ))
     };
+    let create = |object: &Value| ErrorList::of(object, strategy(WEBHOOKS).validate_create);
     let path = [("webhooks[0].matchConditions[0].expression", "Invalid")];
-    assert_eq!(path_and_reason(&(strategy(WEBHOOKS).validate_create)(&hooks("request.name == 'x'", 1))), []);
-    assert_eq!(path_and_reason(&(strategy(WEBHOOKS).validate_create)(&hooks("nope", 1))), path);
+    assert_eq!(path_and_reason(&create(&hooks("request.name == 'x'", 1))), []);
+    assert_eq!(path_and_reason(&create(&hooks("nope", 1))), path);
+    assert_eq!(path_and_reason(&strategy(WEBHOOKS).update_errors(&hooks("nope", 2), &hooks("nope", 1))), []);
     assert_eq!(
-        path_and_reason(&(strategy(WEBHOOKS).validate_update)(&hooks("nope", 2), &hooks("nope", 1))),
-        []
-    );
-    assert_eq!(
-        path_and_reason(&(strategy(WEBHOOKS).validate_update)(&hooks("nope", 1), &hooks("true", 1))),
+        path_and_reason(&strategy(WEBHOOKS).update_errors(&hooks("nope", 1), &hooks("true", 1))),
         path
     );
 }

@@ -214,7 +214,7 @@ struct Base<'a> {
 }
 
 /// The value at a path of keys and indexes.
-fn place<'v>(object: &'v mut Value, way: &[&str]) -> Option<&'v mut Value> {
+pub(super) fn place<'v>(object: &'v mut Value, way: &[&str]) -> Option<&'v mut Value> {
     way.iter().filter(|step| !step.is_empty()).try_fold(object, |value, step| match step.parse::<usize>() {
         Ok(index) => value.as_array_mut()?.get_mut(index),
         Err(_) => value.get_mut(step),

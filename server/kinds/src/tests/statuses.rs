@@ -4,6 +4,7 @@ use super::{
     parse, strategy, Resource, AUTOSCALERS, CLAIMS, DAEMON_SETS, DEPLOYMENTS, DISRUPTION_BUDGETS, INGRESSES,
     JOBS, PODS, REPLICA_SETS, SERVICES, STATEFUL_SETS, VOLUMES,
 };
+use crate::checks::ErrorList;
 use crate::path::text;
 
 #[test]
@@ -43,13 +44,8 @@ fn replica_counts_are_consistent() {
         ),
     ];
     for (resource, status, paths) in rows {
-        let mut errors = Vec::new();
-        crate::checks::validate(
-            strategy(*resource).status_checks,
-            &parse(&format!(r#"{{"status":{status}}}"#)),
-            format_args!(""),
-            &mut errors,
-        );
+        let object = parse(&format!(r#"{{"status":{status}}}"#));
+        let errors = ErrorList::of(&object, |object| object.check(strategy(*resource).status_checks));
         let found: Vec<&str> = errors.iter().map(|f| f.field.strip_prefix("status.").unwrap()).collect();
         assert_eq!(found, *paths, "{status}");
     }
@@ -172,7 +168,8 @@ fn updates_of_the_status() {
         ),
     ];
     for (resource, old, new, paths) in rows {
-        let errors = (strategy(*resource).validate_status)(&parse(new), &parse(old));
+        let errors =
+            ErrorList::of(&parse(new), |new| (strategy(*resource).validate_status)(new, &parse(old)));
         let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(found, *paths, "{old} -> {new}");
     }

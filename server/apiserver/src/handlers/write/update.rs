@@ -180,7 +180,7 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
     errors.extend(twice.clone());
     let mut own = twice;
     own.extend(match strategy.subresource(&cx.info.subresource) {
-        Some(subresource) => [strategy.errors(new), (subresource.validate)(new, old)].concat(),
+        Some(subresource) => [strategy.errors(new), subresource.errors(new, old)].concat(),
         // The rest of the object is as it was, with errors that it may have had before.
         None if cx.info.subresource == "status" => strategy.status_errors(new, old),
         None => [strategy.changed_errors(new, old), strategy.update_errors(new, old)].concat(),
@@ -188,7 +188,7 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
     cx.kind_handler.check_permissions(Write { cx, new, old: Some(old) }, &mut own).await?;
     errors.append(&mut own);
     errors.extend(custom_errors(cx, new, Some(old)).await?);
-    errors.extend((strategy.subresource_errors)(&cx.info.subresource, new, old));
+    errors.extend(strategy.subresource_errors(&cx.info.subresource, new, old));
     refuse_errors(cx, new, errors)?;
     warn(cx, new, Some(old));
     Ok(())

@@ -4,8 +4,7 @@ mod columns;
 mod indexes;
 pub(crate) mod status;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{LabelSelector, Selectable, SelectableField};
 use plinth_codec::{names, tree, Map, Value};
@@ -13,14 +12,15 @@ use plinth_codec::{names, tree, Map, Value};
 use crate::batch::job::indexes::count_indexes;
 use crate::batch::job::status::uncounted_pods;
 use crate::checks::comparison::{same, take};
-use crate::checks::immutable::immutable;
+use crate::checks::immutable::{immutable, IMMUTABLE};
 use crate::checks::qualified_names::domain_prefixed_path;
-use crate::checks::Check::{self, AtLeast, By, Enum, In, Selector};
-use crate::checks::{self, validate};
+use crate::checks::Check::{self, Always, AnyText, AtLeast, By, Enum, In, Required, Selector, Set};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach};
 use crate::defaults::Literal::{Bool, Str};
 use crate::defaults::{self, is_empty_map};
 use crate::path::{at, int, int_or_zero, list, text};
+use crate::pod_template::controller::labels_do_not_match;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
 use crate::pod_template::TEMPLATE_CHECKS;
@@ -157,32 +157,25 @@ pub(crate) const SPEC_CHECKS: &[Check] = &[
     By(template),
 ];
 
-fn managed_by(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX_LENGTH: usize = 63;
-    if int(spec, "maxFailedIndexes").is_some() && int(spec, "backoffLimitPerIndex").is_none() {
-        let why = "when maxFailedIndexes is specified";
-        errors.push(field::required(format_args!("{path}backoffLimitPerIndex"), why));
+fn managed_by(spec: &Part<'_>) {
+    if spec.has("maxFailedIndexes") {
+        spec.check(&[Set("backoffLimitPerIndex", "when maxFailedIndexes is specified")]);
     }
-    let Some(name) = at(spec, "managedBy").and_then(Value::as_str) else { return };
-    let here = format_args!("{path}managedBy");
-    domain_prefixed_path(name, here, errors);
-    if name.len() > MAX_LENGTH {
-        errors.push(field::too_long(here, MAX_LENGTH));
+    if let Some(name) = spec.set_text("managedBy") {
+        spec.apply("managedBy", domain_prefixed_path);
+        spec.at_most_bytes("managedBy", name, 63);
     }
 }
 
-fn indexed(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let completions = int(spec, "completions");
-    let (parallelism, failed) = (int(spec, "parallelism"), int(spec, "maxFailedIndexes"));
-    let mut refuse = |key: &str, value: i64, why: String| {
-        errors.push(field::invalid(format_args!("{path}{key}"), value, &why));
-    };
-    if text(spec, "completionMode") != "Indexed" {
+fn indexed(spec: &Part<'_>) {
+    let mode = spec.text("completionMode");
+    let completions = spec.int("completions");
+    let (parallelism, failed) = (spec.int("parallelism"), spec.int("maxFailedIndexes"));
+    let refuse = |key: &str, value: i64, why: String| spec.invalid(key, value, &why);
+    if mode != "Indexed" {
         for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-            if let Some(value) =
-                int(spec, key).filter(|_| matches!(text(spec, "completionMode"), "" | "NonIndexed"))
-            {
-                refuse(key, value, "requires indexed completion mode".into());
+            if let Some(value) = spec.int(key).filter(|_| matches!(mode, "" | "NonIndexed")) {
+                spec.invalid(key, value, "requires indexed completion mode");
             }
         }
         return;
@@ -200,7 +193,7 @@ fn indexed(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         refuse("maxFailedIndexes", failed, format!("must be less than or equal to {MAX_INDEXED}"));
     }
     let many = completions.is_some_and(|count| count > MANY_COMPLETIONS);
-    if many && int(spec, "backoffLimitPerIndex").is_some() {
+    if many && spec.has("backoffLimitPerIndex") {
         for (key, value) in [("parallelism", parallelism), ("maxFailedIndexes", failed)] {
             if let Some(value) = value.filter(|value| *value > MAX_PARALLEL_OF_MANY) {
                 let why = format!("must be less than or equal to {MAX_PARALLEL_OF_MANY} when completions are above {MANY_COMPLETIONS} and used with backoff limit per index");
@@ -209,212 +202,159 @@ fn indexed(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         }
         if failed.is_none() {
             let why = format!("must be specified when completions is above {MANY_COMPLETIONS}");
-            errors.push(field::required(format_args!("{path}maxFailedIndexes"), &why));
+            spec.required("maxFailedIndexes", &why);
         }
     }
-    if completions.is_none() {
-        errors.push(field::required(format_args!("{path}completions"), "when completion mode is Indexed"));
-    }
+    spec.check(&[Set("completions", "when completion mode is Indexed")]);
 }
 
 /// Validates a required enum with upstream's messages.
-fn chosen(holder: &Value, key: &str, supported: &[&str], path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    match text(holder, key) {
-        "" => {
-            let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-            let why = format!("valid values: [{}]", quoted.join(" "));
-            errors.push(field::required(format_args!("{path}{key}"), &why));
+fn chosen(holder: &Part<'_>, key: &str, supported: &[&str]) {
+    let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+    holder.required_one_of(key, supported, &format!("valid values: [{}]", quoted.join(" ")));
+}
+
+fn failure_policy(spec: &Part<'_>) {
+    spec.at_most_items("podFailurePolicy.rules", MAX_RULES);
+    for rule in spec.each("podFailurePolicy.rules") {
+        chosen(&rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"]);
+        if rule.text("action") == "FailIndex" && !spec.has("backoffLimitPerIndex") {
+            rule.invalid("action", "FailIndex", "requires the backoffLimitPerIndex to be set");
         }
-        given if !supported.contains(&given) => {
-            errors.push(field::not_supported(format_args!("{path}{key}"), given, supported));
+        let codes = rule.get("onExitCodes");
+        if let Some(codes) = &codes {
+            exit_codes(codes, spec);
         }
-        _ => {}
+        rule.at_most_items("onPodConditions", MAX_RULES);
+        for pattern in rule.each("onPodConditions") {
+            pattern.check(&[AnyText("type", names::qualified_name_errors)]);
+            chosen(&pattern, "status", &["False", "True", "Unknown"]);
+        }
+        match (codes.is_some(), !rule.is_empty("onPodConditions")) {
+            (true, true) => {
+                without_value(&rule, "", "specifying both OnExitCodes and OnPodConditions is not supported");
+            }
+            (false, false) => {
+                without_value(&rule, "", "specifying one of OnExitCodes and OnPodConditions is required");
+            }
+            _ => {}
+        }
     }
 }
 
-fn failure_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let Some(policy) = at(spec, "podFailurePolicy") else { return };
-    let rules = list(policy, "rules");
-    let path = format_args!("{path}podFailurePolicy.rules");
-    if rules.len() > MAX_RULES {
-        errors.push(field::too_many(path, rules.len(), MAX_RULES));
-    }
-    for (i, rule) in rules.iter().enumerate() {
-        let here = format_args!("{path}[{i}]");
-        chosen(rule, "action", &["Count", "FailIndex", "FailJob", "Ignore"], format_args!("{here}."), errors);
-        if text(rule, "action") == "FailIndex" && int(spec, "backoffLimitPerIndex").is_none() {
-            let why = "requires the backoffLimitPerIndex to be set";
-            errors.push(field::invalid(format_args!("{here}.action"), "FailIndex", why));
-        }
-        let (codes, conditions) = (at(rule, "onExitCodes"), list(rule, "onPodConditions"));
-        if let Some(codes) = codes {
-            exit_codes(codes, spec, format_args!("{here}.onExitCodes."), errors);
-        }
-        if conditions.len() > MAX_RULES {
-            errors.push(field::too_many(format_args!("{here}.onPodConditions"), conditions.len(), MAX_RULES));
-        }
-        for (j, pattern) in conditions.iter().enumerate() {
-            let here = format_args!("{here}.onPodConditions[{j}].");
-            checks::check_text(
-                format_args!("{here}type"),
-                text(pattern, "type"),
-                names::qualified_name_errors,
-                errors,
-            );
-            chosen(pattern, "status", &["False", "True", "Unknown"], here, errors);
-        }
-        let why = match (codes.is_some(), !conditions.is_empty()) {
-            (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
-            (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
-            _ => continue,
-        };
-        let mut error = field::invalid(here, Value::Null, "");
-        error.message = format!("Invalid value: {why}");
-        errors.push(error);
-    }
+/// Reports an invalid value that the message does not show.
+pub(crate) fn without_value(part: &Part<'_>, key: &str, why: &str) {
+    let mut error = field::invalid(part.path(key), Value::Null, "");
+    error.message = format!("Invalid value: {why}");
+    part.push(error);
 }
 
-fn exit_codes(codes: &Value, spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX: usize = 255;
-    chosen(codes, "operator", &["In", "NotIn"], path, errors);
-    if let Some(name) = at(codes, "containerName").and_then(Value::as_str) {
-        let parts = ["containers", "initContainers"];
-        let containers = parts.iter().flat_map(|part| list(spec, &format!("template.spec.{part}")));
-        if !containers.into_iter().any(|container| text(container, "name") == name) {
+fn exit_codes(codes: &Part<'_>, spec: &Part<'_>) {
+    chosen(codes, "operator", &["In", "NotIn"]);
+    if let Some(name) = codes.set_text("containerName") {
+        let parts = ["template.spec.containers", "template.spec.initContainers"];
+        if !parts.iter().flat_map(|part| spec.list(part)).any(|container| text(container, "name") == name) {
             let why = "must be one of the container or initContainer names in the pod template";
-            errors.push(field::invalid(format_args!("{path}containerName"), name, why));
+            codes.invalid("containerName", name, why);
         }
     }
-    let here = format_args!("{path}values");
-    let values: Vec<i64> = list(codes, "values").iter().filter_map(Value::as_int).collect();
+    let values: Vec<i64> = codes.list("values").iter().filter_map(Value::as_int).collect();
     if values.is_empty() {
-        let shown = at(codes, "values").cloned().unwrap_or_default();
-        errors.push(field::invalid(here, shown, "at least one value is required"));
-    } else if values.len() > MAX {
-        errors.push(field::too_many(here, values.len(), MAX));
+        codes.invalid("values", codes.shown("values"), "at least one value is required");
     }
-    for (j, value) in values.iter().enumerate() {
-        let here = format_args!("{here}[{j}]");
-        if *value == 0 && text(codes, "operator") == "In" {
-            errors.push(field::invalid(here, 0, "must not be 0 for the In operator"));
+    codes.at_most_items("values", 255);
+    for (j, value) in codes.each("values").enumerate() {
+        let code = value.number("");
+        if code == 0 && codes.text("operator") == "In" {
+            value.invalid("", 0, "must not be 0 for the In operator");
         }
-        if values.iter().take(j).any(|earlier| earlier == value) {
-            errors.push(field::duplicate(here, *value));
+        if values.iter().take(j).any(|earlier| *earlier == code) {
+            value.duplicate("", code);
         }
     }
     if !values.is_sorted() {
-        errors.push(field::invalid(here, list(codes, "values").to_vec(), "must be ordered"));
+        codes.invalid("values", codes.list("values").to_vec(), "must be ordered");
     }
 }
 
-fn success_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const MAX_INDEXES: usize = 64 * 1024;
-    let Some(policy) = at(spec, "successPolicy") else { return };
-    let path = format_args!("{path}successPolicy");
-    if text(spec, "completionMode") != "Indexed" {
-        errors.push(field::invalid(path, policy.clone(), "requires indexed completion mode"));
+fn success_policy(spec: &Part<'_>) {
+    let Some(policy) = spec.get("successPolicy") else { return };
+    if spec.text("completionMode") != "Indexed" {
+        policy.invalid("", policy.shown(""), "requires indexed completion mode");
         return;
     }
-    let (rules, path) = (list(policy, "rules"), format_args!("{path}.rules"));
-    if rules.is_empty() {
-        let why = "at least one rules must be specified when the successPolicy is specified";
-        errors.push(field::required(path, why));
-    }
-    if rules.len() > MAX_RULES {
-        errors.push(field::too_many(path, rules.len(), MAX_RULES));
-    }
-    let completions = int(spec, "completions").unwrap_or(0);
-    for (i, rule) in rules.iter().enumerate() {
-        let here = format_args!("{path}[{i}]");
-        let (count, indexes) =
-            (int(rule, "succeededCount"), at(rule, "succeededIndexes").and_then(Value::as_str));
-        if count.is_none() && indexes.is_none() {
-            let why = "at least one of succeededCount or succeededIndexes must be specified";
-            errors.push(field::required(here, why));
-        }
-        let mut named = None;
-        if let Some(indexes) = indexes {
-            if indexes.len() > MAX_INDEXES {
-                errors.push(field::too_long(format_args!("{here}.succeededIndexes"), MAX_INDEXES));
-            }
-            match count_indexes(indexes, completions) {
-                // Upstream counts malformed indexes as none.
-                Err(why) => {
-                    let why = format!("error parsing succeededIndexes: {why}");
-                    errors.push(field::invalid(format_args!("{here}.succeededIndexes"), indexes, &why));
-                    named = Some(0);
-                }
-                Ok(count) => named = Some(count),
-            }
-        }
-        let Some(count) = count else { continue };
-        let mut refuse = |why: String| {
-            errors.push(field::invalid(format_args!("{here}.succeededCount"), count, &why));
-        };
-        if count < 0 {
-            refuse("must be greater than or equal to 0".into());
-        }
-        if count > completions {
-            refuse(format!(
-                "must be less than or equal to {completions} (the number of specified completions)"
-            ));
-        }
-        if let Some(named) = named.filter(|named| count > *named) {
-            refuse(format!("must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"));
-        }
+    policy.check(&[Required(
+        "rules",
+        "at least one rules must be specified when the successPolicy is specified",
+    )]);
+    policy.at_most_items("rules", MAX_RULES);
+    for rule in policy.each("rules") {
+        success_rule(&rule, spec.number("completions"));
     }
 }
 
-fn replacement_policy(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let supported: &[&str] = match at(spec, "podFailurePolicy") {
-        Some(_) => &["Failed"],
-        None => &["Failed", "TerminatingOrFailed"],
-    };
-    if let Some(given) = at(spec, "podReplacementPolicy").and_then(Value::as_str) {
-        if !supported.contains(&given) {
-            errors.push(field::not_supported(format_args!("{path}podReplacementPolicy"), given, supported));
-        }
+fn success_rule(rule: &Part<'_>, completions: i64) {
+    if rule.count(&["succeededCount", "succeededIndexes"]) == 0 {
+        let why = "at least one of succeededCount or succeededIndexes must be specified";
+        rule.required("", why);
+    }
+    let named = rule.set_text("succeededIndexes").map(|indexes| {
+        rule.at_most_bytes("succeededIndexes", indexes, 64 * 1024);
+        count_indexes(indexes, completions).unwrap_or_else(|why| {
+            rule.invalid("succeededIndexes", indexes, &format!("error parsing succeededIndexes: {why}"));
+            // Upstream counts malformed indexes as none.
+            0
+        })
+    });
+    let Some(count) = rule.int("succeededCount") else { return };
+    let refuse = |why: String| rule.invalid("succeededCount", count, &why);
+    if count < 0 {
+        refuse("must be greater than or equal to 0".into());
+    }
+    if count > completions {
+        refuse(format!("must be less than or equal to {completions} (the number of specified completions)"));
+    }
+    if let Some(named) = named.filter(|named| count > *named) {
+        refuse(format!("must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"));
     }
 }
 
-fn template(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    let template = at(spec, "template").unwrap_or(&nothing);
-    validate(TEMPLATE_CHECKS, template, format_args!("{path}template."), errors);
-    let here = format_args!("{path}template.spec.restartPolicy");
-    match text(template, "spec.restartPolicy") {
-        "Always" | "" => errors.push(field::required(here, "valid values: \"OnFailure\", \"Never\"")),
-        "Never" => {}
-        "OnFailure" if at(spec, "podFailurePolicy").is_some() => {
-            let why = "only \"Never\" is supported when podFailurePolicy is specified";
-            errors.push(field::invalid(here, "OnFailure", why));
+fn replacement_policy(spec: &Part<'_>) {
+    spec.check(match spec.has("podFailurePolicy") {
+        true => &[Enum("podReplacementPolicy", &["Failed"])],
+        false => &[Enum("podReplacementPolicy", &["Failed", "TerminatingOrFailed"])],
+    });
+}
+
+fn template(spec: &Part<'_>) {
+    const PATH: &str = "template.spec.restartPolicy";
+    spec.check(&[Always("template", TEMPLATE_CHECKS)]);
+    match spec.text(PATH) {
+        "Always" | "" => spec.required(PATH, "valid values: \"OnFailure\", \"Never\""),
+        "OnFailure" if spec.has("podFailurePolicy") => {
+            spec.invalid(PATH, "OnFailure", "only \"Never\" is supported when podFailurePolicy is specified");
         }
-        "OnFailure" => {}
-        other => errors.push(field::not_supported(here, other, &["OnFailure", "Never"])),
+        _ => spec.one_of(PATH, &["OnFailure", "Never"]),
     }
 }
 
-fn selector(spec: &Value, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let given = at(spec, "selector");
-    if given.is_none() {
-        errors.push(field::required(format_args!("{path}selector"), ""));
-    }
-    validate(&[Selector("selector")], spec, path, errors);
-    let labels = at(spec, "template.metadata.labels");
-    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+fn selector(spec: &Part<'_>) {
+    const LABELS: &str = "template.metadata.labels";
+    spec.check(&[Set("selector", ""), Selector("selector")]);
+    let given = spec.at("selector");
+    let label = |key: &str| spec.at(LABELS).and_then(|l| l.get(key)).and_then(Value::as_str);
     if LabelSelector::from_object(given).is_ok_and(|selector| given.is_none() || !selector.matches(label)) {
-        let why = "`selector` does not match template `labels`";
-        let shown = labels.cloned().unwrap_or_default();
-        errors.push(field::invalid(format_args!("{path}template.metadata.labels"), shown, why));
+        labels_do_not_match(spec, LABELS);
     }
 }
 
 /// Validates that generated labels and selector are those that the server generates.
-fn generated(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let manual = at(job, "spec.manualSelector").and_then(Value::as_bool) == Some(true);
-    let Some(selector) = at(job, "spec.selector").filter(|_| !manual) else { return };
-    let (uid, name) = (text(job, "metadata.uid"), text(job, "metadata.name"));
-    let labels = job.at(&["spec", "template", "metadata", "labels"]);
+fn generated(job: &Part<'_>) {
+    let Some(selector) = job.at("spec.selector").filter(|_| !job.is_true("spec.manualSelector")) else {
+        return;
+    };
+    let (uid, name) = (job.text("metadata.uid"), job.text("metadata.name"));
+    let labels = job.at("spec.template.metadata.labels");
     let expected = [
         ("controller-uid", uid),
         ("job-name", name),
@@ -423,37 +363,36 @@ fn generated(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
     ];
     for (key, value) in expected {
         let here = format_args!("spec.template.metadata.labels[{key}]");
+        let why = format!("must be '{value}'");
         match labels.and_then(|l| l.get(key)).and_then(Value::as_str) {
-            None => errors.push(field::required(here, &format!("must be '{value}'"))),
-            Some(given) if given != value => {
-                errors.push(field::invalid(here, given, &format!("must be '{value}'")));
-            }
+            None => job.required(here, &why),
+            Some(given) if given != value => job.invalid(here, given, &why),
             Some(_) => {}
         }
     }
     let label = |key: &str| expected.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
     if LabelSelector::from_object(Some(selector)).is_ok_and(|selector| !selector.matches(label)) {
-        errors.push(field::invalid("spec.selector", selector.clone(), "`selector` not auto-generated"));
+        job.invalid("spec.selector", selector.clone(), "`selector` not auto-generated");
     }
 }
 
 /// The name of the last pod of an indexed Job must be a valid host name.
-fn pod_names(job: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let completions = int(job, "spec.completions").unwrap_or(0);
-    if text(job, "spec.completionMode") != "Indexed" || completions <= 0 {
+fn pod_names(job: &Part<'_>) {
+    let completions = job.number("spec.completions");
+    if job.text("spec.completionMode") != "Indexed" || completions <= 0 {
         return;
     }
-    let name = text(job, "metadata.name");
+    let name = job.text("metadata.name");
     let host = format!("{name}-{}", completions - 1);
     if !names::dns1123_label_errors(&host).is_empty() {
         let why = format!("will not able to create pod with invalid DNS label: {host}");
-        errors.push(field::invalid("metadata.name", name, &why));
+        job.invalid("metadata.name", name, &why);
     }
 }
 
 /// The template is immutable, except for scheduling directives of a suspended Job that never started. An
 /// indexed Job can change `completions` together with `parallelism`.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+fn validate_update(new: &Part<'_>, old: &Value) {
     const FIXED: &[&str] = &[
         "spec.completionMode",
         "spec.podFailurePolicy",
@@ -461,23 +400,21 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         "spec.managedBy",
         "spec.successPolicy",
     ];
-    let mut errors = Vec::new();
-    let count = |job: &Value, key: &str| at(job, &format!("spec.{key}")).and_then(Value::as_int);
-    let completions = count(new, "completions");
-    if completions != count(old, "completions") {
-        let indexed = text(new, "spec.completionMode") == "Indexed";
+    const COMPLETIONS: &str = "spec.completions";
+    let (completions, before) = (new.int(COMPLETIONS), int(old, COMPLETIONS));
+    if completions != before {
+        let indexed = new.text("spec.completionMode") == "Indexed";
         let shown = completions.map_or(Value::Null, Value::from);
-        if !indexed || completions.is_none() || count(old, "completions").is_none() {
-            errors.push(field::invalid("spec.completions", shown, "field is immutable"));
-        } else if completions != count(new, "parallelism") {
-            let why = "can only be modified in tandem with spec.parallelism";
-            errors.push(field::invalid("spec.completions", shown, why));
+        if !indexed || completions.is_none() || before.is_none() {
+            new.invalid(COMPLETIONS, shown, IMMUTABLE);
+        } else if completions != new.int("spec.parallelism") {
+            new.invalid(COMPLETIONS, shown, "can only be modified in tandem with spec.parallelism");
         }
     }
-    immutable(&["spec.selector"], new, old, &mut errors);
-    let suspended = |job: &Value| at(job, "spec.suspend").and_then(Value::as_bool) == Some(true);
-    let mut template = new.clone();
-    if suspended(old) && at(old, "status.startTime").is_none() {
+    immutable(&["spec.selector"], new, old);
+    let mut template = new.value().clone();
+    if at(old, "spec.suspend").and_then(Value::as_bool) == Some(true) && at(old, "status.startTime").is_none()
+    {
         const DIRECTIVES: [&[&str]; 6] = [
             &["spec", "template", "metadata", "annotations"],
             &["spec", "template", "metadata", "labels"],
@@ -500,11 +437,9 @@ fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
         }
     }
     if !same(at(&template, "spec.template"), at(old, "spec.template")) {
-        let shown = at(new, "spec.template").cloned().unwrap_or_default();
-        errors.push(field::invalid("spec.template", shown, "field is immutable"));
+        new.invalid("spec.template", new.shown("spec.template"), IMMUTABLE);
     }
-    immutable(FIXED, new, old, &mut errors);
-    errors
+    immutable(FIXED, new, old);
 }
 
 const STATUS_CHECKS: &[Check] = &[

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::Value;
 
+use crate::checks::Part;
 use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
-use crate::pod_template::{self, PodContext};
+use crate::pod_template::container;
+use crate::pod_template::PodContext;
 
 pub(crate) fn prepare(new: &mut Value, old: &Value) {
     let mut kept = old_with_write(new, old);
@@ -20,16 +20,14 @@ pub(crate) fn prepare(new: &mut Value, old: &Value) {
     *new = kept;
 }
 
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
+pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
     const PATH: &str = "spec.ephemeralContainers";
     if is_static(old) {
-        return vec![field::forbidden("", "static pods do not support ephemeral containers")];
+        new.forbidden("", "static pods do not support ephemeral containers");
+        return;
     }
-    let mut errors = Vec::new();
-    let now: HashMap<&str, &Value> = list_at(new, &["spec", "ephemeralContainers"])
-        .iter()
-        .map(|container| (name(container), container))
-        .collect();
+    let now: HashMap<&str, &Value> =
+        new.list(PATH).iter().map(|container| (name(container), container)).collect();
     for before in list_at(old, &["spec", "ephemeralContainers"]) {
         let verb = match now.get(name(before)) {
             None => "removed",
@@ -37,13 +35,12 @@ pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
             Some(_) => continue,
         };
         let why = format!("existing ephemeral containers {:?} may not be {verb}\n", name(before));
-        errors.push(field::forbidden(PATH, &why));
+        new.forbidden(PATH, &why);
     }
-    errors
 }
 
 /// Errors of ephemeral containers (kubernetes `pkg/apis/core/validation`, `validateEphemeralContainers`).
-pub(crate) fn validate(pod: &Value) -> Vec<Cause> {
+pub(crate) fn validate(pod: &Part<'_>) {
     const FORBIDDEN: [&str; 7] = [
         "ports",
         "livenessProbe",
@@ -54,36 +51,30 @@ pub(crate) fn validate(pod: &Value) -> Vec<Cause> {
         "restartPolicy",
     ];
     const WHY: &str = "cannot be set for an Ephemeral Container";
-    let mut errors = Vec::new();
-    let others: HashSet<&str> = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|part| list_at(pod, &["spec", part]))
+    let others: HashSet<&str> = ["spec.containers", "spec.initContainers"]
+        .into_iter()
+        .flat_map(|part| pod.list(part))
         .map(name)
         .collect();
     let mut seen = others.clone();
-    let Some(context) = PodContext::of_running(pod) else { return errors };
-    for (i, container) in list_at(pod, &["spec", "ephemeralContainers"]).iter().enumerate() {
-        let path = format!("spec.ephemeralContainers[{i}]");
-        pod_template::ephemeral(container, &context, format_args!("{path}."), &mut errors);
-        if !seen.insert(name(container)) {
-            errors.push(field::duplicate(format!("{path}.name"), name(container)));
+    let Some(context) = PodContext::of_running(pod.value()) else { return };
+    for container in pod.each("spec.ephemeralContainers") {
+        container::common(&container, &context);
+        let name = container.text("name");
+        if !seen.insert(name) {
+            container.duplicate("name", name);
         }
-        let target = container.str_at(&["targetContainerName"]).filter(|target| !target.is_empty());
-        if let Some(target) = target.filter(|target| !others.contains(*target)) {
-            errors.push(field::not_found(format!("{path}.targetContainerName"), target));
+        let target = container.text("targetContainerName");
+        if !target.is_empty() && !others.contains(target) {
+            container.not_found("targetContainerName", target);
         }
-        let is_set = |key: &str| match container.get(key) {
-            Some(Value::Object(map)) => !map.is_empty(),
-            Some(Value::Array(list_at)) => !list_at.is_empty(),
-            other => other.is_some_and(|v| !v.is_null()),
-        };
-        let set = FORBIDDEN.iter().filter(|key| is_set(key));
-        errors.extend(set.map(|key| field::forbidden(format!("{path}.{key}"), WHY)));
-        for (j, mount) in list_at(container, &["volumeMounts"]).iter().enumerate() {
-            let set = ["subPath", "subPathExpr"].into_iter();
-            let set = set.filter(|key| mount.str_at(&[key]).is_some_and(|path| !path.is_empty()));
-            errors.extend(set.map(|key| field::forbidden(format!("{path}.volumeMounts[{j}].{key}"), WHY)));
+        // An empty text counts as set.
+        let is_set = |key: &&str| container.set_text(key) == Some("") || !container.is_empty(key);
+        FORBIDDEN.into_iter().filter(is_set).for_each(|key| container.forbidden(key, WHY));
+        for mount in container.each("volumeMounts") {
+            for key in ["subPath", "subPathExpr"].into_iter().filter(|key| !mount.text(key).is_empty()) {
+                mount.forbidden(key, WHY);
+            }
         }
     }
-    errors
 }

@@ -9,19 +9,17 @@ pub(crate) mod status;
 pub(crate) mod subresources;
 pub(crate) mod update;
 
-use plinth_api::api_error::Cause;
 use plinth_api::conditions;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{tree, Map, Value};
 
 use crate::checks::Check::{self, By};
+use crate::checks::Part;
 use crate::core::pod::qos::quality_of_service;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, IfPresent};
 use crate::defaults::Literal::Bool;
-use crate::path::{at, list, text};
 use crate::pod_template::defaults::SPEC_DEFAULTS;
 use crate::pod_template::warnings::{warn_app_armor_of_pod, warn_pod};
 use crate::pod_template::{annotations, app_armor, container, validate_spec};
@@ -112,38 +110,30 @@ fn prepare_for_create(pod: &mut Value) {
 
 const CHECKS: &[Check] = &[By(validate_pod)];
 
-fn validate_pod(object: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let nothing = Value::object();
-    let spec = object.get("spec").unwrap_or(&nothing);
-    annotations(object, format_args!("metadata.annotations"), errors);
-    validate_spec(spec, text(object, "metadata.name"), format_args!("spec."), errors);
-    if text(spec, "serviceAccountName").is_empty() {
-        for (i, volume) in list(spec, "volumes").iter().enumerate() {
-            let path = format_args!("spec.volumes[{i}].projected");
-            for (j, source) in list(volume, "projected.sources").iter().enumerate() {
-                if at(source, "serviceAccountToken").is_some() {
-                    let here = format_args!("{path}.sources[{j}].serviceAccountToken");
-                    let why = "must not be specified when serviceAccountName is not set";
-                    errors.push(field::forbidden(here, why));
-                }
+fn validate_pod(pod: &Part<'_>) {
+    let spec = pod.field("spec");
+    annotations(pod, "metadata.annotations");
+    validate_spec(&spec, pod.text("metadata.name"));
+    if spec.text("serviceAccountName").is_empty() {
+        for volume in spec.each("volumes") {
+            for source in volume.each("projected.sources") {
+                let why = "must not be specified when serviceAccountName is not set";
+                source.forbid_each(&["serviceAccountToken"], why);
             }
         }
     }
-    container::images(spec, format_args!("spec."), errors);
+    container::images(&spec);
 }
 
 /// Errors of new pods only.
-fn validate_create(pod: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    if !list(pod, "spec.ephemeralContainers").is_empty() {
-        errors.push(field::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+fn validate_create(pod: &Part<'_>) {
+    if !pod.list("spec.ephemeralContainers").is_empty() {
+        pod.forbidden("spec.ephemeralContainers", "cannot be set on create");
     }
-    if !text(pod, "spec.nodeName").is_empty() && !list(pod, "spec.schedulingGates").is_empty() {
-        let why = "cannot be set until all schedulingGates have been cleared";
-        errors.push(field::forbidden("spec.nodeName", why));
+    if !pod.text("spec.nodeName").is_empty() && !pod.list("spec.schedulingGates").is_empty() {
+        pod.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared");
     }
-    errors.extend(app_armor::errors(pod));
-    errors
+    app_armor::validate_create(pod);
 }
 
 /// `pods/ephemeralcontainers` and `pods/resize`.
@@ -200,6 +190,7 @@ const SELECTABLE: Selectable = Selectable::new(&[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::ErrorList;
     use crate::core::pod::subresources::list_at;
     use plinth_codec::json;
 
@@ -211,7 +202,7 @@ mod tests {
         let face = SUBRESOURCES.iter().find(|f| f.name == face).unwrap();
         let (mut new, old) = (parse(new), parse(old));
         (face.prepare)(&mut new, &old);
-        let errors = (face.validate)(&new, &old);
+        let errors = face.errors(&new, &old);
         (new, errors.into_iter().map(|error| error.field).collect())
     }
 
@@ -358,7 +349,7 @@ mod tests {
         let pod = parse(
             r#"{"spec":{"containers":[{"name":"a"}],"ephemeralContainers":[{"name":"a","image":"x"},{"name":"e","image":"x","targetContainerName":"z","ports":[{"containerPort":80}],"resources":{}}]}}"#,
         );
-        let errors = ephemeral_containers::validate(&pod);
+        let errors = ErrorList::of(&pod, ephemeral_containers::validate);
         let found: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
         assert_eq!(
             found,

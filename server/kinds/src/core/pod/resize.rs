@@ -1,13 +1,13 @@
 //! The subresource `pods/resize`.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 use smol_str::SmolStr;
 
+use crate::checks::Part;
 use crate::core::pod::qos::quality_of_service;
 use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
+use crate::path::list;
 
 /// Resets everything but pod-level resources and the resources and resize policies of containers.
 pub(crate) fn prepare(new: &mut Value, old: &Value) {
@@ -47,48 +47,49 @@ const IMMUTABLE: &str = "only cpu and memory resources are mutable";
 
 /// Errors of a resize after [`prepare`], when only resources and resize policies can differ (kubernetes
 /// `pkg/apis/core/validation`, `ValidatePodResize`).
-pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
+pub(crate) fn validate(pod: &Part<'_>, old: &Value) {
     if is_static(old) {
-        return vec![field::forbidden("", "static pods cannot be resized")];
+        pod.forbidden("", "static pods cannot be resized");
+        return;
     }
     if old.str_at(&["spec", "os", "name"]) == Some("windows") {
-        return vec![field::forbidden("", "windows pods cannot be resized")];
+        pod.forbidden("", "windows pods cannot be resized");
+        return;
     }
-    let mut errors = Vec::new();
+    let new = pod.value();
     let class = quality_of_service(old);
     if quality_of_service(new) != class {
-        errors.push(field::invalid("spec", class, "Pod QOS Class may not change as a result of resizing"));
+        pod.invalid("spec", class, "Pod QOS Class may not change as a result of resizing");
     }
     let running = list_at(old, &["status", "containerStatuses"]);
     let running =
         running.iter().find(|status| status.at(&["state", "running"]).is_some_and(|r| !r.is_null()));
     if running.is_some_and(|status| status.get("resources").is_none_or(Value::is_null)) {
-        errors.push(field::forbidden("spec", "Pod running on node without support for resize"));
+        pod.forbidden("spec", "Pod running on node without support for resize");
     }
     let [now, before] = [new, old].map(|pod| pod.at(&["spec", "resources"]).filter(|r| !r.is_null()));
     let has_amounts =
         |resources: &&Value| amounts(resources, "requests").chain(amounts(resources, "limits")).count() > 0;
     match now.iter().chain(&before).any(has_amounts) {
-        true => pod_resources_errors(now, before, &mut errors),
-        false if now != before => errors.push(field::forbidden("spec", IMMUTABLE)),
+        true => pod_resources(pod, now, before),
+        false if now != before => pod.forbidden("spec", IMMUTABLE),
         false => {}
     }
     if !list_at(old, &["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
-        let why = "pods with node allocatable resource claims cannot be resized";
-        errors.push(field::forbidden("spec", why));
+        pod.forbidden("spec", "pods with node allocatable resource claims cannot be resized");
     }
-    let order = order_errors(new, old);
-    if !order.is_empty() {
-        errors.extend(order);
-        return errors;
+    let before_order = pod.errors();
+    order(pod, old);
+    if pod.errors() > before_order {
+        return;
     }
-    let pairs = |part: &str| list_at(new, &["spec", part]).iter().zip(list_at(old, &["spec", part]));
-    for part in ["initContainers", "containers"] {
-        for (i, (now, before)) in pairs(part).enumerate() {
+    let pairs = |part: &'static str| pod.each(part).zip(list(old, part));
+    for part in ["spec.initContainers", "spec.containers"] {
+        for (now, before) in pairs(part) {
             for amounts in ["requests", "limits"] {
-                if is_removed(now.get("resources"), before.get("resources"), amounts) {
+                if is_removed(now.at("resources"), before.get("resources"), amounts) {
                     let why = format!("resource {amounts} cannot be removed");
-                    errors.push(field::forbidden(format!("spec.{part}[{i}].resources.{amounts}"), &why));
+                    now.forbidden(format_args!("resources.{amounts}"), &why);
                 }
             }
         }
@@ -98,60 +99,56 @@ pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
         let others = |container: &Value| container.get("resources").map(fixed_resources).unwrap_or_default();
         others(now) == others(before) && policy(now) == policy(before)
     };
-    let changed = pairs("containers").filter(|(now, before)| !is_fixed(now, before));
-    errors.extend(changed.map(|_| field::forbidden("spec", IMMUTABLE)));
-    for (i, (now, before)) in pairs("initContainers").enumerate() {
-        let path = || format!("spec.initContainers[{i}]");
-        if !is_fixed(now, before) {
-            let why = "only cpu and memory resources for init or sidecar containers are mutable";
-            errors.push(field::forbidden(path(), why));
+    for _ in pairs("spec.containers").filter(|(now, before)| !is_fixed(now.value(), before)) {
+        pod.forbidden("spec", IMMUTABLE);
+    }
+    for (now, before) in pairs("spec.initContainers") {
+        if !is_fixed(now.value(), before) {
+            now.forbidden("", "only cpu and memory resources for init or sidecar containers are mutable");
         }
-        let is_sidecar = now.str_at(&["restartPolicy"]) == Some("Always");
-        let restarts = |policy: &&Value| policy.str_at(&["restartPolicy"]) == Some("RestartContainer");
-        if now != before && !is_sidecar {
-            let why =
-                "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
-            let policies = policy(now);
-            errors.extend(policies.iter().filter(restarts).map(|_| field::forbidden(path(), why)));
+        if now.value() != before && now.text("restartPolicy") != "Always" {
+            let restarts = |policy: &Part<'_>| policy.text("restartPolicy") == "RestartContainer";
+            for _ in now.each("resizePolicy").filter(restarts) {
+                let why =
+                    "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+                now.forbidden("", why);
+            }
         }
     }
-    errors
 }
 
-/// Errors of pod-level resources (`validatePodLevelResourcesResize`).
-fn pod_resources_errors(new: Option<&Value>, old: Option<&Value>, errors: &mut Vec<Cause>) {
+/// Pod-level resources (`validatePodLevelResourcesResize`).
+fn pod_resources(pod: &Part<'_>, new: Option<&Value>, old: Option<&Value>) {
     if old.is_some() && new.is_none() {
-        errors.push(field::forbidden("spec.resources", "pod-level resources cannot be removed"));
+        pod.forbidden("spec.resources", "pod-level resources cannot be removed");
         return;
     }
     for amounts in ["requests", "limits"] {
         if is_removed(new, old, amounts) {
             let why = format!("pod-level resource {amounts} cannot be removed");
-            errors.push(field::forbidden(format!("spec.resources.{amounts}"), &why));
+            pod.forbidden(format_args!("spec.resources.{amounts}"), &why);
         }
     }
     let fixed = |resources: Option<&Value>| resources.map(fixed_resources).unwrap_or_default();
     if fixed(new) != fixed(old) {
-        errors.push(field::forbidden("spec", "only cpu and memory resources are mutable at pod-level"));
+        pod.forbidden("spec", "only cpu and memory resources are mutable at pod-level");
     }
 }
 
-/// Errors of containers that were added, removed or reordered.
-fn order_errors(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
+/// Reports containers that were added, removed or reordered.
+fn order(pod: &Part<'_>, old: &Value) {
+    let spec = pod.field("spec");
     for part in ["containers", "initContainers"] {
-        let (now, before) = (list_at(new, &["spec", part]), list_at(old, &["spec", part]));
-        let path = format!("spec.{part}");
-        if now.len() != before.len() {
-            errors.push(field::forbidden(path, &format!("{part} may not be added or removed on resize")));
+        let before = list_at(old, &["spec", part]);
+        if spec.list(part).len() != before.len() {
+            spec.forbidden(part, &format!("{part} may not be added or removed on resize"));
             continue;
         }
         let why = format!("{part} may not be renamed or reordered on resize");
-        let renamed =
-            now.iter().zip(before).enumerate().filter(|(_, (now, before))| name(now) != name(before));
-        errors.extend(renamed.map(|(i, _)| field::forbidden(format!("{path}[{i}].name"), &why)));
+        for (now, _) in spec.each(part).zip(before).filter(|(now, before)| now.text("name") != name(before)) {
+            now.forbidden("name", &why);
+        }
     }
-    errors
 }
 
 fn amounts<'a>(resources: &'a Value, part: &str) -> impl Iterator<Item = (&'a SmolStr, &'a Value)> {

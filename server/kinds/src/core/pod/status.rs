@@ -3,67 +3,59 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::immutable::IMMUTABLE;
-use crate::checks::Check::{self, By};
-use crate::checks::{address, check_text};
+use crate::checks::Check::{self, By, Each};
+use crate::checks::{address, Part};
 use crate::path::{at, int, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
 
-pub(crate) const CHECKS: &[Check] = &[By(conditions)];
+pub(crate) const CHECKS: &[Check] = &[Each("status.conditions", &[By(condition)])];
 
-fn conditions(pod: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, condition) in list(pod, "status.conditions").iter().enumerate() {
-        let (kind, here) = (text(condition, "type"), format_args!("status.conditions[{i}]"));
-        if let Some(generation) = int(condition, "observedGeneration").filter(|generation| *generation < 0) {
-            let why = "must be a non-negative integer";
-            errors.push(field::invalid(format_args!("{here}.observedGeneration"), generation, why));
-        }
-        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
-            check_text(format_args!("{here}.Type"), kind, names::qualified_name_errors, errors);
-        }
+fn condition(condition: &Part<'_>) {
+    not_negative(condition, "observedGeneration");
+    let kind = condition.text("type");
+    if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+        condition.check_text("Type", kind, names::qualified_name_errors);
+    }
+}
+
+fn not_negative(part: &Part<'_>, key: &str) {
+    if let Some(number) = part.int(key).filter(|number| *number < 0) {
+        part.invalid(key, number, "must be a non-negative integer");
     }
 }
 
 /// Errors of an update of the status: the QoS class is immutable, and terminated containers stay so unless
 /// the restart policy allows a restart.
-pub(crate) fn validate(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    let nominated = text(new, "status.nominatedNodeName");
-    if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
-        const PATH: &str = "status.nominatedNodeName";
-        check_text(format_args!("{PATH}"), nominated, names::dns1123_subdomain_errors, &mut errors);
+pub(crate) fn validate(new: &Part<'_>, old: &Value) {
+    const NOMINATED: &str = "status.nominatedNodeName";
+    let nominated = new.text(NOMINATED);
+    if !nominated.is_empty() && nominated != text(old, NOMINATED) {
+        new.check_text(NOMINATED, nominated, names::dns1123_subdomain_errors);
         if !text(old, "spec.nodeName").is_empty() {
-            let why = "may not be set on pods that are already bound to a node";
-            errors.push(field::forbidden(PATH, why));
+            new.forbidden(NOMINATED, "may not be set on pods that are already bound to a node");
         }
     }
-    if let Some(generation) = int(new, "status.observedGeneration").filter(|generation| *generation < 0) {
-        errors.push(field::invalid(
-            "status.observedGeneration",
-            generation,
-            "must be a non-negative integer",
-        ));
-    }
-    let class = text(new, "status.qosClass");
+    not_negative(new, "status.observedGeneration");
+    let class = new.text("status.qosClass");
     if class != text(old, "status.qosClass") {
-        errors.push(field::invalid("status.qosClass", class, IMMUTABLE));
+        new.invalid("status.qosClass", class, IMMUTABLE);
     }
-    ended_containers(new, old, &mut errors);
-    addresses(new, old, "podIPs", &mut errors);
-    let host = list(new, "status.hostIPs").first().map(|first| text(first, "ip"));
-    if let Some(first) = host.filter(|first| *first != text(new, "status.hostIP")) {
-        errors.push(field::invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"));
+    ended_containers(new, old);
+    addresses(new, old, "status.podIPs");
+    if let Some(first) = new.each("status.hostIPs").next() {
+        let ip = first.text("ip");
+        if ip != new.text("status.hostIP") {
+            first.invalid("ip", ip, "must be equal to `hostIP`");
+        }
     }
-    addresses(new, old, "hostIPs", &mut errors);
-    errors
+    addresses(new, old, "status.hostIPs");
 }
 
-fn ended_containers(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
+fn ended_containers(new: &Part<'_>, old: &Value) {
     // Containers with their own restart policy or rules may restart regardless of the pod's policy.
     let has_rules = |container: &Value| {
         at(container, "restartPolicy").is_some() || !list(container, "restartPolicyRules").is_empty()
@@ -73,32 +65,30 @@ fn ended_containers(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
         return;
     }
     let now: HashMap<&str, &Value> =
-        list(new, "status.containerStatuses").iter().map(|status| (text(status, "name"), status)).collect();
+        new.list("status.containerStatuses").iter().map(|status| (text(status, "name"), status)).collect();
     for (i, before) in list(old, "status.containerStatuses").iter().enumerate() {
         let Some(ended) = at(before, "state.terminated") else { continue };
         let failed = int(ended, "exitCode").unwrap_or(0) != 0;
         let runs = |status: &&Value| at(status, "state.terminated").is_none();
         if now.get(text(before, "name")).is_some_and(runs) && !(failed && policy == "OnFailure") {
-            let path = format_args!("status.containerStatuses[{i}].state");
-            errors.push(field::forbidden(path, "may not be transitioned to non-terminated state"));
+            let why = "may not be transitioned to non-terminated state";
+            new.forbidden(format_args!("status.containerStatuses[{i}].state"), why);
         }
     }
 }
 
 /// New addresses must be valid, and there may be one of each family.
-fn addresses(new: &Value, old: &Value, part: &str, errors: &mut Vec<Cause>) {
-    let path = format!("status.{part}");
-    let before: BTreeSet<&str> = list(old, &path).iter().map(|entry| text(entry, "ip")).collect();
-    let now: Vec<&str> = list(new, &path).iter().map(|entry| text(entry, "ip")).collect();
-    for (i, ip) in now.iter().enumerate().filter(|(_, ip)| !before.contains(*ip)) {
-        address::legacy(ip, format_args!("{path}[{i}]"), errors);
+fn addresses(new: &Part<'_>, old: &Value, key: &str) {
+    let before: BTreeSet<&str> = list(old, key).iter().map(|entry| text(entry, "ip")).collect();
+    let now: Vec<&str> = new.list(key).iter().map(|entry| text(entry, "ip")).collect();
+    for entry in new.each(key).filter(|entry| !before.contains(entry.text("ip"))) {
+        entry.apply_to("", entry.text("ip"), address::legacy);
     }
     if now.len() > 1 {
         let families: BTreeSet<bool> =
             now.iter().filter_map(|ip| address::sloppy(ip)).map(|ip| matches!(ip, IpAddr::V4(_))).collect();
         if families.len() != 2 || now.len() > 2 {
-            let why = "may specify no more than one IP for each IP family";
-            errors.push(field::invalid(&path, at(new, &path).cloned().unwrap_or_default(), why));
+            new.invalid(key, new.shown(key), "may specify no more than one IP for each IP family");
         }
     }
 }

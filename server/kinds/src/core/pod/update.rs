@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
 use plinth_codec::{Map, Value};
 
 use crate::checks::comparison::{same, take};
-use crate::path::{at, list, text};
+use crate::checks::Check::{Each, Required};
+use crate::checks::Part;
+use crate::path::{at, int, list, text};
 use crate::pod_template::app_armor::APP_ARMOR_ANNOTATION;
 use crate::pod_template::MIRROR_ANNOTATION;
 
@@ -47,44 +47,33 @@ fn same_lists_but(new: &Value, old: &Value, may: &dyn Fn(&str, &Value, &Value) -
 
 /// Images, an earlier deadline, more tolerations and fewer scheduling gates are allowed, and while there are
 /// gates, narrower node selection.
-pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let mut errors = Vec::new();
-    for part in ["containers", "initContainers"] {
-        let path = format!("spec.{part}");
-        if list(new, &path).len() != list(old, &path).len() {
-            errors.push(field::forbidden(path, "pod updates may not add or remove containers"));
-            return errors;
+pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
+    for part in ["spec.containers", "spec.initContainers"] {
+        if new.list(part).len() != list(old, part).len() {
+            new.forbidden(part, "pod updates may not add or remove containers");
+            return;
         }
-        for (i, container) in list(new, &path).iter().enumerate() {
-            if text(container, "image").is_empty() {
-                errors.push(field::required(format_args!("{path}[{i}].image"), ""));
-            }
-        }
+        new.check(&[Each(part, &[Required("image", "")])]);
     }
-    fixed_annotations(new, old, &mut errors);
+    fixed_annotations(new, old);
     // Fast path: most updates leave the spec unchanged or change images only, which is allowed.
-    if differ_in_images(new, old, &|_| true) {
-        return errors;
+    if differ_in_images(new.value(), old, &|_| true) || deadline(new, old) {
+        return;
     }
-    if deadline(new, old, &mut errors) {
-        return errors;
-    }
-    tolerations(list(new, "spec.tolerations"), list(old, "spec.tolerations"), &mut errors);
+    tolerations(new, old);
     let before: HashSet<&str> =
         list(old, "spec.schedulingGates").iter().map(|gate| text(gate, "name")).collect();
-    let gates = list(new, "spec.schedulingGates").iter().map(|gate| text(gate, "name"));
-    for (i, gate) in gates.enumerate().filter(|(_, gate)| !before.contains(gate)) {
-        let why = format!("only deletion is allowed, but found new scheduling gate '{gate}'");
-        errors.push(field::forbidden(format_args!("spec.schedulingGates[{i}].name"), &why));
+    for gate in new.each("spec.schedulingGates").filter(|gate| !before.contains(gate.text("name"))) {
+        let why = format!("only deletion is allowed, but found new scheduling gate '{}'", gate.text("name"));
+        gate.forbidden("name", &why);
     }
-    if !same(Some(&allowed(new, old, !before.is_empty(), &mut errors)), old.get("spec")) {
-        errors.push(field::forbidden("spec", IMMUTABLE_SPEC));
+    if !same(Some(&allowed(new, old, !before.is_empty())), old.get("spec")) {
+        new.forbidden("spec", IMMUTABLE_SPEC);
     }
-    errors
 }
 
 /// Annotations that are immutable after creation.
-fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
+fn fixed_annotations(pod: &Part<'_>, old: &Value) {
     const FIXED: [(fn(&str) -> bool, &str); 2] = [
         (|key| key.starts_with(APP_ARMOR_ANNOTATION), "AppArmor annotations"),
         (|key| key == MIRROR_ANNOTATION, "mirror pod annotation"),
@@ -92,12 +81,10 @@ fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     fn of(object: &Value) -> Option<&Map> {
         object.at(&["metadata", "annotations"]).and_then(Value::as_object)
     }
-    let (new, old) = (of(new), of(old));
+    let (new, old) = (of(pod.value()), of(old));
     let value_of = |annotations: Option<&Map>, key: &str| annotations.and_then(|all| all.get(key)).cloned();
     let fixed = |key: &str| FIXED.into_iter().find(|(is_it, _)| is_it(key)).map(|(_, what)| what);
-    let mut refuse = |key: &str, why: String| {
-        errors.push(field::forbidden(format!("metadata.annotations[{key}]"), &why));
-    };
+    let refuse = |key: &str, why: String| pod.forbidden(format_args!("metadata.annotations[{key}]"), &why);
     for (key, value) in old.into_iter().flat_map(Map::iter) {
         let Some(what) = fixed(key) else { continue };
         if value_of(new, key).as_ref() != Some(value) {
@@ -112,11 +99,11 @@ fn fixed_annotations(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
     }
 }
 
-/// The old spec with all fields that may change taken from the new one.
-fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Value {
+/// The new spec with all fields that may change taken from the old one.
+fn allowed(new: &Part<'_>, old: &Value, gated: bool) -> Value {
     // Only the spec is cloned: managedFields are as large again.
     let mut munged = Value::object();
-    if let (Some(munged), Some(spec)) = (munged.as_object_mut(), new.get("spec")) {
+    if let (Some(munged), Some(spec)) = (munged.as_object_mut(), new.at("spec")) {
         munged.insert("spec", spec.clone());
     }
     for part in ["containers", "initContainers"] {
@@ -128,21 +115,19 @@ fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Va
     for key in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         take(&mut munged, old, &["spec", key]);
     }
-    let grace = |pod: &Value| at(pod, "spec.terminationGracePeriodSeconds").and_then(Value::as_int);
-    if grace(old).is_some_and(|seconds| seconds < 0) && grace(new) == Some(1) {
+    const GRACE: &str = "spec.terminationGracePeriodSeconds";
+    if int(old, GRACE).is_some_and(|seconds| seconds < 0) && new.int(GRACE) == Some(1) {
         take(&mut munged, old, &["spec", "terminationGracePeriodSeconds"]);
     }
     if gated {
-        let selector = |pod: &Value| {
-            at(pod, "spec.nodeSelector").and_then(Value::as_object).cloned().unwrap_or_default()
-        };
-        let (now, before) = (selector(new), selector(old));
-        if before.iter().any(|(key, value)| now.get(key) != Some(value)) {
+        const SELECTOR: &str = "spec.nodeSelector";
+        let now = new.at(SELECTOR).and_then(Value::as_object);
+        let mut before = at(old, SELECTOR).and_then(Value::as_object).into_iter().flat_map(Map::iter);
+        if before.any(|(key, value)| now.and_then(|now| now.get(key)) != Some(value)) {
             let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
-            let shown = at(new, "spec.nodeSelector").cloned().unwrap_or_default();
-            errors.push(field::invalid("spec.nodeSelector", shown, why));
+            new.invalid(SELECTOR, new.shown(SELECTOR), why);
         }
-        node_affinity(new, old, errors);
+        node_affinity(new, old);
         take(&mut munged, old, &["spec", "nodeSelector"]);
         take(&mut munged, old, &["spec", "affinity", "nodeAffinity"]);
     }
@@ -150,64 +135,51 @@ fn allowed(new: &Value, old: &Value, gated: bool, errors: &mut Vec<Cause>) -> Va
 }
 
 /// Node affinity of a gated pod can only become more restrictive.
-fn node_affinity(new: &Value, old: &Value, errors: &mut Vec<Cause>) {
+fn node_affinity(new: &Part<'_>, old: &Value) {
     const PATH: &str =
         "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
-    let (now, before) = (list(new, PATH), list(old, PATH));
-    if !before.is_empty() && now.len() != before.len() {
+    let before = list(old, PATH);
+    if !before.is_empty() && new.list(PATH).len() != before.len() {
         let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        let shown = at(new, PATH).cloned().unwrap_or_default();
-        errors.push(field::invalid(PATH, shown, why));
+        new.invalid(PATH, new.shown(PATH), why);
         return;
     }
     let only_adds = |now: &Value, before: &Value| {
-        let part = |term: &Value, key: &str| list(term, key).to_vec();
         let keys = ["matchExpressions", "matchFields"];
-        let was_empty = keys.iter().all(|key| part(before, key).is_empty());
-        let is_empty = keys.iter().all(|key| part(now, key).is_empty());
-        let kept = |key: &&str| part(now, key).starts_with(&part(before, key));
-        (!was_empty || is_empty) && keys.iter().all(kept)
+        let was_empty = keys.iter().all(|key| list(before, key).is_empty());
+        let is_empty = keys.iter().all(|key| list(now, key).is_empty());
+        (!was_empty || is_empty) && keys.iter().all(|key| list(now, key).starts_with(list(before, key)))
     };
-    for (i, (now, _)) in
-        now.iter().zip(before).enumerate().filter(|(_, (now, before))| !only_adds(now, before))
-    {
-        let why = "only additions are allowed (no mutations or deletions)";
-        errors.push(field::invalid(format_args!("{PATH}[{i}]"), now.clone(), why));
+    for (now, _) in new.each(PATH).zip(before).filter(|(now, before)| !only_adds(now.value(), before)) {
+        now.invalid("", now.shown(""), "only additions are allowed (no mutations or deletions)");
     }
 }
 
 /// A deadline can be set or shortened; returns whether validation ends here.
-fn deadline(new: &Value, old: &Value, errors: &mut Vec<Cause>) -> bool {
+fn deadline(new: &Part<'_>, old: &Value) -> bool {
     const PATH: &str = "spec.activeDeadlineSeconds";
-    let seconds = |pod: &Value| at(pod, PATH).and_then(Value::as_int);
-    match (seconds(new), seconds(old)) {
+    let (value, why, ends) = match (new.int(PATH), int(old, PATH)) {
         (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
-            errors.push(field::invalid(PATH, now, "must be between 0 and 2147483647, inclusive"));
-            true
+            (now.into(), "must be between 0 and 2147483647, inclusive", true)
         }
         (Some(now), Some(before)) if before < now => {
-            errors.push(field::invalid(PATH, now, "must be less than or equal to previous value"));
-            true
+            (now.into(), "must be less than or equal to previous value", true)
         }
-        (None, Some(_)) => {
-            errors.push(field::invalid(
-                PATH,
-                Value::Null,
-                "must not update from a positive integer to nil value",
-            ));
-            false
-        }
-        _ => false,
-    }
+        (None, Some(_)) => (Value::Null, "must not update from a positive integer to nil value", false),
+        _ => return false,
+    };
+    new.invalid(PATH, value, why);
+    ends
 }
 
 /// Tolerations can be added; existing ones can only change `tolerationSeconds`.
-fn tolerations<'a>(new: &'a [Value], old: &'a [Value], errors: &mut Vec<Cause>) {
-    let without_seconds =
-        |toleration: &'a Value| ["key", "operator", "value", "effect"].map(|key| text(toleration, key));
-    let kept: HashSet<[&str; 4]> = new.iter().map(without_seconds).collect();
-    if old.iter().any(|before| !kept.contains(&without_seconds(before))) {
+fn tolerations(new: &Part<'_>, old: &Value) {
+    fn without_seconds(toleration: &Value) -> [&str; 4] {
+        ["key", "operator", "value", "effect"].map(|key| text(toleration, key))
+    }
+    let kept: HashSet<[&str; 4]> = new.list("spec.tolerations").iter().map(without_seconds).collect();
+    if list(old, "spec.tolerations").iter().any(|before| !kept.contains(&without_seconds(before))) {
         let why = "existing toleration can not be modified except its tolerationSeconds";
-        errors.push(field::forbidden("spec.tolerations", why));
+        new.forbidden("spec.tolerations", why);
     }
 }

@@ -11,7 +11,7 @@ use plinth_api::api_error::Cause;
 use plinth_api::field;
 use plinth_codec::{Map, Value};
 
-use crate::checks::address;
+use crate::checks::{address, ErrorList, Part};
 use crate::core::service::ip_families::validate_families;
 
 /// `clusterIP` of a headless Service.
@@ -242,8 +242,10 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
     if !ip.is_empty() && (!has_list || (stale && old_ip != Some(ip.as_str()))) {
         spec.insert("clusterIPs", vec![Value::from(ip)]);
     }
-    let mut errors = malformed(service, old);
-    validate_families(service, format_args!(""), &mut errors);
+    let errors = ErrorList::of(service, |service| {
+        malformed(service, old);
+        validate_families(service);
+    });
     if !errors.is_empty() {
         return errors;
     }
@@ -252,12 +254,11 @@ pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) 
 
 /// Errors of the requested cluster IPs; those of the old Service are accepted (kubernetes
 /// `ValidateServiceClusterIPsRelatedFields`).
-fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
+fn malformed(service: &Part<'_>, old: Option<&Value>) {
     const PATH: &str = "spec.clusterIPs";
     const MAX: usize = 2;
-    let (first, all) = (text(service, "clusterIP"), texts(service, "clusterIPs"));
-    let mut errors = Vec::new();
-    let mut refuse = |why: &str| errors.push(field::invalid(PATH, cluster_ips(service), why));
+    let (first, all) = (service.text("spec.clusterIP"), service.texts(PATH));
+    let refuse = |why: &str| service.invalid(PATH, cluster_ips(service.value()), why);
     match all.first() {
         Some(_) if first.is_empty() => refuse("must be empty when `clusterIP` is not specified"),
         Some(same) if *same != first => refuse("first value must match `clusterIP`"),
@@ -268,21 +269,21 @@ fn malformed(service: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     if all.len() > MAX {
         refuse(&format!("may only hold up to {MAX} values"));
-        return errors;
+        return;
     }
     let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
-    let before_errors = errors.len();
-    for (i, ip) in all.iter().enumerate().filter(|(i, ip)| (*i > 0 || **ip != NONE) && !before.contains(ip)) {
-        address::legacy(ip, format_args!("{PATH}[{i}]"), &mut errors);
-    }
-    if errors.len() == before_errors && all.len() > 1 && all.first() != Some(&NONE) {
-        let families: HashSet<&str> = addresses(service).into_iter().map(family).collect();
-        if families.len() < all.len() {
-            let why = "may specify no more than one IP for each IP family";
-            errors.push(field::invalid(PATH, cluster_ips(service), why));
+    let before_errors = service.errors();
+    for (i, ip) in service.each(PATH).enumerate() {
+        if (i > 0 || ip.text("") != NONE) && !before.contains(&ip.text("")) {
+            ip.apply("", address::legacy);
         }
     }
-    errors
+    if service.errors() == before_errors && all.len() > 1 && all.first() != Some(&NONE) {
+        let families: HashSet<&str> = addresses(service.value()).into_iter().map(family).collect();
+        if families.len() < all.len() {
+            refuse("may specify no more than one IP for each IP family");
+        }
+    }
 }
 
 /// Whether the Service is reachable from outside the cluster.

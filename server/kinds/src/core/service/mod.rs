@@ -6,20 +6,19 @@ mod ip_families;
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::field;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{names, Map, Value};
 
 use crate::checks::immutable::IMMUTABLE;
-use crate::checks::ports::{is_port, port_or_name, PORT, PROTOCOLS};
-use crate::checks::Check::{self, By, Enum, OneOf, OptionalText, RequiredOneOf};
-use crate::checks::{address, check_text, validate};
+use crate::checks::ports::{must_be_port, port_or_name, PROTOCOLS};
+use crate::checks::Check::{self, By, Each, Enum, Is, OneOf, OptionalText, Required, RequiredOneOf};
+use crate::checks::{address, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, ForEach, When};
 use crate::defaults::Literal::{Bool, EmptyObject, Int, Str};
-use crate::load_balancer_status;
-use crate::path::{at, int, list, text, texts};
+use crate::load_balancer_status::{self, POINTS};
+use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 use crate::warnings::address::{warn_cidrs, warn_ip, warn_ips};
 use crate::warnings::{annotation, Warnings};
@@ -118,7 +117,7 @@ const CHECKS: &[Check] = &[
     OneOf("spec.sessionAffinity", &["ClientIP", "None"]),
     By(session_affinity),
     By(ip_families::validate_families),
-    By(external_ips),
+    Each("spec.externalIPs", &[Is("", address::endpoint)]),
     OneOf("spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]),
     By(external_name),
     By(node_ports),
@@ -129,226 +128,179 @@ const CHECKS: &[Check] = &[
     Enum("spec.trafficDistribution", &["PreferClose", "PreferSameZone", "PreferSameNode"]),
 ];
 
-fn has_ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let headless = text(service, "spec.clusterIP") == "None";
-    let external = text(service, "spec.type") == "ExternalName";
-    if list(service, "spec.ports").is_empty() && !headless && !external {
-        errors.push(field::required("spec.ports", ""));
+fn has_ports(service: &Part<'_>) {
+    if service.text("spec.clusterIP") != "None" && service.text("spec.type") != "ExternalName" {
+        service.check(&[Required("spec.ports", "")]);
     }
 }
 
-fn ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    let all = list(service, "spec.ports");
+fn ports(service: &Part<'_>) {
+    let count = service.list("spec.ports").len();
     let mut names_seen = HashSet::new();
-    for (i, port) in all.iter().enumerate() {
-        let path = format_args!("spec.ports[{i}]");
-        let name = text(port, "name");
-        if name.is_empty() {
-            if all.len() > 1 {
-                errors.push(field::required(format_args!("{path}.name"), ""));
-            }
-        } else {
-            check_text(format_args!("{path}.name"), name, names::dns1123_label_errors, errors);
-            if !names_seen.insert(name) {
-                errors.push(field::duplicate(format_args!("{path}.name"), name));
+    for port in service.each("spec.ports") {
+        match port.text("name") {
+            "" if count > 1 => port.required("name", ""),
+            "" => {}
+            name => {
+                port.check_text("name", name, names::dns1123_label_errors);
+                if !names_seen.insert(name) {
+                    port.duplicate("name", name);
+                }
             }
         }
-        let number = at(port, "port").and_then(Value::as_int).unwrap_or(0);
-        if !is_port(number) {
-            errors.push(field::invalid(format_args!("{path}.port"), number, PORT));
-        }
-        validate(&[RequiredOneOf("protocol", PROTOCOLS)], port, format_args!("{path}."), errors);
-        port_or_name(at(port, "targetPort"), format_args!("{path}.targetPort"), errors);
-        let app_protocol = OptionalText("appProtocol", names::qualified_name_errors);
-        validate(&[app_protocol], port, format_args!("{path}."), errors);
+        must_be_port(&port, "port");
+        port.check(&[RequiredOneOf("protocol", PROTOCOLS)]);
+        port_or_name(&port.field("targetPort"));
+        port.check(&[OptionalText("appProtocol", names::qualified_name_errors)]);
     }
     let mut seen = HashSet::new();
-    for (i, port) in all.iter().enumerate() {
-        if !seen.insert((at(port, "port").and_then(Value::as_int), text(port, "protocol"))) {
+    for port in service.each("spec.ports") {
+        if !seen.insert((port.int("port"), port.text("protocol"))) {
             // Upstream reports the key that it compares: a port with number and protocol only.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{:?},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
-                text(port, "protocol"),
-                at(port, "port").and_then(Value::as_int).unwrap_or(0)
+                port.text("protocol"),
+                port.number("port")
             );
-            errors.push(field::duplicate_shown(format_args!("spec.ports[{i}]"), &shown));
+            port.push(field::duplicate_shown(port.path(""), &shown));
         }
     }
 }
 
-fn external_name(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if text(service, "spec.type") != "ExternalName" {
-        return;
-    }
-    let name = text(service, "spec.externalName").trim_end_matches('.');
-    if name.is_empty() {
-        errors.push(field::required("spec.externalName", ""));
-    } else {
-        check_text(format_args!("spec.externalName"), name, names::dns1123_subdomain_errors, errors);
+fn external_name(service: &Part<'_>) {
+    const PATH: &str = "spec.externalName";
+    if is(service, "ExternalName") {
+        match service.text(PATH).trim_end_matches('.') {
+            "" => service.required(PATH, ""),
+            name => service.check_text(PATH, name, names::dns1123_subdomain_errors),
+        }
     }
 }
 
-fn is(service: &Value, kind: &str) -> bool {
-    text(service, "spec.type") == kind
+fn is(service: &Part<'_>, kind: &str) -> bool {
+    service.text("spec.type") == kind
 }
 
-fn session_affinity(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn session_affinity(service: &Part<'_>) {
     const PATH: &str = "spec.sessionAffinityConfig";
+    const SECONDS: &str = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
     const MAX_LENGTH: i64 = 86_400;
-    const NEEDED: &str = "when session affinity type is ClientIP";
-    let config = at(service, PATH);
-    match text(service, "spec.sessionAffinity") {
-        "None" if config.is_some() => {
-            errors.push(field::forbidden(PATH, "must not be set when session affinity is None"));
-        }
+    match service.text("spec.sessionAffinity") {
+        "None" => service.forbid_each(&[PATH], "must not be set when session affinity is None"),
         "ClientIP" => {
-            if config.is_none() {
-                errors.push(field::required(PATH, NEEDED));
-                return;
-            }
-            let here = "spec.sessionAffinityConfig.clientIP";
-            if at(service, here).is_none() {
-                errors.push(field::required(here, NEEDED));
-                return;
-            }
-            let here = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
-            match int(service, here) {
-                None => errors.push(field::required(here, NEEDED)),
-                Some(seconds) if !(1..=MAX_LENGTH).contains(&seconds) => {
-                    let why = format!("must be greater than 0 and less than {MAX_LENGTH}");
-                    errors.push(field::invalid(here, seconds, &why));
-                }
-                Some(_) => {}
+            let needed = [PATH, "spec.sessionAffinityConfig.clientIP", SECONDS];
+            if let Some(missing) = needed.into_iter().find(|path| !service.has(path)) {
+                service.required(missing, "when session affinity type is ClientIP");
+            } else if !(1..=MAX_LENGTH).contains(&service.number(SECONDS)) {
+                let why = format!("must be greater than 0 and less than {MAX_LENGTH}");
+                service.invalid(SECONDS, service.number(SECONDS), &why);
             }
         }
         _ => {}
     }
 }
 
-fn external_ips(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    for (i, ip) in texts(service, "spec.externalIPs").iter().enumerate() {
-        address::endpoint(ip, format_args!("spec.externalIPs[{i}]"), errors);
-    }
-}
-
-fn node_ports(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn node_ports(service: &Part<'_>) {
     let mut seen = HashSet::new();
-    for (i, port) in list(service, "spec.ports").iter().enumerate() {
-        let Some(number) = int(port, "nodePort").filter(|number| *number != 0) else { continue };
-        let here = format_args!("spec.ports[{i}].nodePort");
+    for port in service.each("spec.ports").filter(|port| port.number("nodePort") != 0) {
+        let number = port.number("nodePort");
         if is(service, "ClusterIP") {
-            let why = "may not be used when `type` is 'ClusterIP'";
-            errors.push(field::forbidden(here, why));
+            port.forbidden("nodePort", "may not be used when `type` is 'ClusterIP'");
         }
-        let key = (text(port, "protocol"), number);
-        if !seen.insert(key) {
-            errors.push(field::duplicate(here, number));
+        if !seen.insert((port.text("protocol"), number)) {
+            port.duplicate("nodePort", number);
         }
     }
 }
 
 /// Upstream reports the field by its Go name.
-fn source_ranges(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn source_ranges(service: &Part<'_>) {
     const PATH: &str = "spec.LoadBalancerSourceRanges";
-    const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
     const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-    let ranges = texts(service, "spec.loadBalancerSourceRanges");
     let balanced = is(service, "LoadBalancer");
-    if !ranges.is_empty() {
+    if !service.is_empty("spec.loadBalancerSourceRanges") {
         if !balanced {
-            errors.push(field::forbidden(PATH, WHY));
+            service.forbidden(PATH, ONLY_BALANCED);
         }
-        for (i, range) in ranges.iter().enumerate() {
-            address::network(range.trim(), format_args!("{PATH}[{i}]"), errors);
+        for range in service.each_as("spec.loadBalancerSourceRanges", PATH) {
+            range.apply_to("", range.text("").trim(), address::network);
         }
         return;
     }
-    let annotation = service.str_at(&["metadata", "annotations", ANNOTATION]);
+    let annotation = service.value().str_at(&["metadata", "annotations", ANNOTATION]);
     let Some(annotation) = annotation else { return };
     let here = format_args!("metadata.annotations[{ANNOTATION}]");
     if !balanced {
-        errors.push(field::forbidden(here, WHY));
+        service.forbidden(here, ONLY_BALANCED);
     }
     for range in annotation.split(',').map(str::trim).filter(|_| !annotation.trim().is_empty()) {
-        address::network(range, here, errors);
+        service.apply_to(here, range, address::network);
     }
 }
 
-fn load_balancer(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    const WHY: &str = "may only be used when `type` is 'LoadBalancer'";
-    let balanced = is(service, "LoadBalancer");
-    if at(service, "spec.allocateLoadBalancerNodePorts").is_some() && !balanced {
-        errors.push(field::forbidden("spec.allocateLoadBalancerNodePorts", WHY));
-    }
-    match at(service, "spec.loadBalancerClass").and_then(Value::as_str) {
-        Some(class) if balanced => {
-            check_text(format_args!("spec.loadBalancerClass"), class, names::qualified_name_errors, errors);
-        }
-        Some(_) => errors.push(field::forbidden("spec.loadBalancerClass", WHY)),
-        None => {}
+const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
+
+fn load_balancer(service: &Part<'_>) {
+    if is(service, "LoadBalancer") {
+        service.check(&[OptionalText("spec.loadBalancerClass", names::qualified_name_errors)]);
+    } else {
+        service.forbid_each(&["spec.allocateLoadBalancerNodePorts", "spec.loadBalancerClass"], ONLY_BALANCED);
     }
 }
 
 /// Whether the Service is reachable from outside the cluster.
-fn is_external(service: &Value) -> bool {
+fn is_external(service: &Part<'_>) -> bool {
     is(service, "LoadBalancer")
         || is(service, "NodePort")
-        || is(service, "ClusterIP") && !list(service, "spec.externalIPs").is_empty()
+        || is(service, "ClusterIP") && !service.list("spec.externalIPs").is_empty()
 }
 
-fn external_traffic(service: &Value, _: FieldPath<'_>, errors: &mut Vec<Cause>) {
+fn external_traffic(service: &Part<'_>) {
     const PATH: &str = "spec.externalTrafficPolicy";
     const HEALTH: &str = "spec.healthCheckNodePort";
-    let policy = text(service, PATH);
+    let policy = service.text(PATH);
     match (is_external(service), policy) {
         (false, "") => {}
-        (false, given) => {
-            errors.push(field::invalid(PATH, given, "may only be set for externally-accessible services"));
-        }
-        (true, _) => validate(&[OneOf(PATH, &["Cluster", "Local"])], service, format_args!(""), errors),
+        (false, given) => service.invalid(PATH, given, "may only be set for externally-accessible services"),
+        (true, _) => service.check(&[OneOf(PATH, &["Cluster", "Local"])]),
     }
-    let port = int(service, HEALTH).unwrap_or(0);
-    let checked = is(service, "LoadBalancer") && policy == "Local";
-    if port != 0 && !checked {
+    let port = service.number(HEALTH);
+    if port != 0 && !(is(service, "LoadBalancer") && policy == "Local") {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        errors.push(field::invalid(HEALTH, port, why));
-    } else if port != 0 && !is_port(port) {
-        errors.push(field::invalid(HEALTH, port, PORT));
+        service.invalid(HEALTH, port, why);
+    } else if port != 0 {
+        must_be_port(service, HEALTH);
     }
 }
 
 /// The primary cluster IP is immutable while the type has one.
-fn validate_update(new: &Value, old: &Value) -> Vec<Cause> {
-    let ip = |service: &Value| at(service, "spec.clusterIP").and_then(Value::as_str).map(str::to_owned);
-    let external = |service: &Value| text(service, "spec.type") == "ExternalName";
-    let mut errors = Vec::new();
-    let balanced = |service: &Value| text(service, "spec.type") == "LoadBalancer";
-    let (now, before) = (at(new, "spec.loadBalancerClass"), at(old, "spec.loadBalancerClass"));
-    if balanced(new) && balanced(old) && now != before {
-        let shown = now.cloned().unwrap_or_default();
-        errors.push(field::invalid("spec.loadBalancerClass", shown, "may not change once set"));
+fn validate_update(new: &Part<'_>, old: &Value) {
+    const CLASS: &str = "spec.loadBalancerClass";
+    const HEALTH: &str = "spec.healthCheckNodePort";
+    let both = |wanted: fn(&Value) -> bool| wanted(new.value()) && wanted(old);
+    if both(|service| text(service, "spec.type") == "LoadBalancer") {
+        if new.at(CLASS) != at(old, CLASS) {
+            new.invalid(CLASS, new.shown(CLASS), "may not change once set");
+        }
+        if both(|service| text(service, "spec.externalTrafficPolicy") == "Local")
+            && new.at(HEALTH) != at(old, HEALTH)
+        {
+            new.forbidden(HEALTH, IMMUTABLE);
+        }
     }
-    let checked =
-        |service: &Value| balanced(service) && text(service, "spec.externalTrafficPolicy") == "Local";
-    let health = "spec.healthCheckNodePort";
-    if checked(new) && checked(old) && at(new, health) != at(old, health) {
-        errors.push(field::forbidden(health, IMMUTABLE));
+    let has_address = both(|service| text(service, "spec.type") != "ExternalName");
+    let before = at(old, "spec.clusterIP").and_then(Value::as_str);
+    if has_address && before.is_some() && new.set_text("spec.clusterIP") != before {
+        new.invalid("spec.clusterIPs[0]", new.shown("spec.clusterIPs"), "may not change once set");
     }
-    let (Some(before), false, false) = (ip(old), external(new), external(old)) else { return errors };
-    if ip(new).as_deref() != Some(before.as_str()) {
-        let shown = at(new, "spec.clusterIPs").cloned().unwrap_or_default();
-        errors.push(field::invalid("spec.clusterIPs[0]", shown, "may not change once set"));
-    }
-    errors
 }
 
 /// Validates `status.loadBalancer`, which only the type `LoadBalancer` can have.
-fn validate_status(new: &Value, old: &Value) -> Vec<Cause> {
-    const PATH: &str = "status.loadBalancer.ingress";
-    if text(new, "spec.type") != "LoadBalancer" && !list(new, PATH).is_empty() {
-        return vec![field::forbidden(PATH, "may only be used when `spec.type` is 'LoadBalancer'")];
+fn validate_status(new: &Part<'_>, old: &Value) {
+    match is(new, "LoadBalancer") || new.list(POINTS).is_empty() {
+        true => load_balancer_status::validate(new, old, true),
+        false => new.forbidden(POINTS, "may only be used when `spec.type` is 'LoadBalancer'"),
     }
-    load_balancer_status::validate(new, old, true)
 }
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
