@@ -115,22 +115,6 @@ pub(crate) fn begins_with(text: &[u8], prefix: &[u8]) -> bool {
     }
 }
 
-/// Number of bytes before the first quote or backslash.
-#[inline]
-pub(crate) fn quote_or_backslash(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(chunk) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-        let block = Block::load(chunk);
-        let stops = block.equal(b'"') | block.equal(b'\\');
-        if stops != 0 {
-            return at + stops.trailing_zeros() as usize;
-        }
-        at += 16;
-    }
-    let tail = bytes.get(at..).unwrap_or_default();
-    at + tail.iter().position(|b| matches!(b, b'"' | b'\\')).unwrap_or(tail.len())
-}
-
 /// State carried from one block of sixty-four bytes to the next.
 #[derive(Default)]
 struct Strings {
@@ -180,7 +164,7 @@ fn parity(mut bits: u64) -> u64 {
 /// The length of the object or list at the start of the text, brackets included; `None` when it does not end.
 /// Brackets are counted, not paired, and strings are not checked: for text that was validated when it was
 /// written.
-pub(crate) fn container_len(text: &[u8]) -> Option<usize> {
+pub fn container_len(text: &[u8]) -> Option<usize> {
     let mut strings = Strings::default();
     let mut open = 0u32;
     let mut at = 0;
@@ -239,7 +223,6 @@ mod tests {
                 let mut text = vec![b'a'; 40];
                 text[place] = stop;
                 assert_eq!(plain_prefix(&text), place);
-                assert_eq!(quote_or_backslash(&text), if stop < 0x20 { 40 } else { place });
                 text[place / 2] = 0xc3;
                 assert_eq!(plain_prefix(&text), if place / 2 == place { 40 } else { place });
             }

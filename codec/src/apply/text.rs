@@ -2,6 +2,7 @@
 
 use smol_str::SmolStr;
 
+use crate::blocks::plain_prefix;
 use crate::json;
 use crate::Value;
 
@@ -9,7 +10,7 @@ use crate::Value;
 pub(super) fn parse(text: &str) -> Option<Value> {
     // Fast path for a string without escapes.
     if let Some(inner) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
-        if !inner.bytes().any(|b| b == b'"' || b == b'\\' || b < 0x20) {
+        if plain_prefix(inner.as_bytes()) == inner.len() {
             return Some(inner.into());
         }
     }

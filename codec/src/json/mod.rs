@@ -9,6 +9,7 @@
 //! | [`conform_changed`] | a partly changed tree | the same |
 //! | [`write()`], [`write_pretty`], [`write_untyped`] | a tree | bytes |
 //! | [`Indenter`] | compact bytes, in pieces | indented bytes |
+//! | [`container_len`] | stored bytes | where an object or a list ends |
 //!
 //! Decoding does in one pass what upstream does by decoding into Go structs and encoding those again: types
 //! are checked (with Go's messages), unknown fields dropped, nulls and zero values of omitted fields removed,
@@ -30,6 +31,7 @@
 //! assert_eq!(out, br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"data":{"k":""}}"#);
 //! ```
 
+mod cursor;
 mod go_type;
 mod number;
 mod peek;
@@ -39,12 +41,15 @@ mod text;
 mod typed;
 mod writer;
 
+pub use crate::blocks::container_len;
+pub(crate) use cursor::{push_lossy, unescape, Cursor, RawString};
 pub(crate) use go_type::go_type;
 pub use peek::{check_type, peek_type, TypeMeta};
-pub(crate) use source::{Source, Token};
-pub(crate) use text::Reader;
+pub(crate) use source::{Number, Source, Token};
+pub(crate) use text::{plain_number, Reader};
 pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
+pub(crate) use writer::{write_integer, write_minimal_string, write_plain};
 
 use crate::error::{DecodeError, StrictError};
 use crate::value::Value;

@@ -121,9 +121,23 @@ fn write_members<'v>(
     out.push(b'}');
 }
 
-fn write_integer(n: i64, out: &mut Vec<u8>) {
-    // Writing to a vector cannot fail.
-    drop(write!(out, "{n}"));
+/// Writes an integer.
+pub(crate) fn write_integer(n: i64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = n.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if n < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 /// Writes a double as Go does: the shortest digits that read back equal, with an exponent below 1e-6 and from
@@ -145,53 +159,104 @@ pub fn write_number(n: f64, out: &mut Vec<u8>) {
 /// Writes a string in quotes, escaped as Go's encoder does: control characters, and also `<`, `>`, `&`,
 /// U+2028 and U+2029, so that the text can be embedded in HTML.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
+    if !write_plain(text.as_bytes(), out) {
+        write_escaped(text, &GO_ESCAPES, out);
+    }
+}
+
+/// As [`write_string`], and escapes only what JSON requires.
+pub(crate) fn write_minimal_string(text: &str, out: &mut Vec<u8>) {
+    if !write_plain(text.as_bytes(), out) {
+        write_escaped(text, &REQUIRED_ESCAPES, out);
+    }
+}
+
+/// Writes text in quotes if nothing in it has to be escaped; returns whether it did.
+#[inline]
+pub(crate) fn write_plain(bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    let plain = is_plain(bytes);
+    if plain {
+        out.reserve(bytes.len() + 3);
+        out.push(b'"');
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+    }
+    plain
+}
+
+fn write_escaped(text: &str, escapes: &[u8; 256], out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     out.push(b'"');
     let mut plain = 0;
     for (i, &byte) in bytes.iter().enumerate() {
-        if !ESCAPED[usize::from(byte)] {
-            continue;
-        }
-        if byte == 0xe2 && !matches!(bytes.get(i..i + 3), Some([_, 0x80, 0xa8 | 0xa9])) {
-            continue;
-        }
-        out.extend_from_slice(&bytes[plain..i]);
-        plain = i + 1;
-        match byte {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\x08' => out.extend_from_slice(b"\\b"),
-            b'\x0c' => out.extend_from_slice(b"\\f"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            0xe2 => {
-                out.extend_from_slice(if bytes[i + 2] == 0xa8 { b"\\u2028" } else { b"\\u2029" });
-                plain = i + 3;
+        let (escape, len) = match escapes[usize::from(byte)] {
+            0 => continue,
+            LINE_SEPARATOR => match bytes.get(i + 1..i + 3) {
+                Some([0x80, last @ (0xa8 | 0xa9)]) => (0x2028 + u32::from(last - 0xa8), 3),
+                _ => continue,
+            },
+            b'u' => (u32::from(byte), 1),
+            letter => {
+                out.extend_from_slice(&bytes[plain..i]);
+                out.extend_from_slice(&[b'\\', letter]);
+                plain = i + 1;
+                continue;
             }
-            byte => drop(write!(out, "\\u{byte:04x}")),
-        }
+        };
+        out.extend_from_slice(&bytes[plain..i]);
+        // Writing to a vector cannot fail.
+        drop(write!(out, "\\u{escape:04x}"));
+        plain = i + len;
     }
     out.extend_from_slice(&bytes[plain..]);
     out.push(b'"');
 }
 
-/// Bytes that are escaped, or may begin an escaped character.
-const ESCAPED: [bool; 256] = {
-    let mut table = [false; 256];
+/// The escape of a byte that begins U+2028 and U+2029, and other characters that have none.
+const LINE_SEPARATOR: u8 = 0xe2;
+
+/// By byte what follows the backslash: a letter, `u` for the character's number; 0 for bytes without escape.
+const GO_ESCAPES: [u8; 256] = escapes(b"\x08b\x0cf<u>u&u\xe2\xe2");
+const REQUIRED_ESCAPES: [u8; 256] = escapes(b"");
+
+const fn escapes(more: &[u8]) -> [u8; 256] {
+    let mut table = [0; 256];
     let mut byte = 0;
     while byte < 0x20 {
-        table[byte] = true;
+        table[byte] = b'u';
         byte += 1;
     }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table[b'<' as usize] = true;
-    table[b'>' as usize] = true;
-    table[b'&' as usize] = true;
-    table[0xe2] = true;
+    let (pairs, mut i) = ([b"\"\"\\\\\nn\rr\tt", more], 0);
+    while i < pairs.len() {
+        let mut at = 0;
+        while at < pairs[i].len() {
+            table[pairs[i][at] as usize] = pairs[i][at + 1];
+            at += 2;
+        }
+        i += 1;
+    }
     table
-};
+}
+
+/// Whether text needs no escapes in JSON: ASCII without control characters, quote, backslash, `<`, `>` and
+/// `&`. Eight bytes at a time; two characters that differ in one bit share a test.
+#[inline]
+fn is_plain(bytes: &[u8]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let has_zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
+    let special = |word: u64| {
+        (word & HIGH)
+            | (word.wrapping_sub(ONES * 0x20) & !word & HIGH)
+            | has_zero((word & !(ONES * (b'"' ^ b'&') as u64)) ^ (ONES * (b'"' & b'&') as u64))
+            | has_zero((word & !(ONES * (b'<' ^ b'>') as u64)) ^ (ONES * (b'<' & b'>') as u64))
+            | has_zero(word ^ (ONES * b'\\' as u64))
+    };
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut last = [b'a'; 8];
+    last[..tail.len()].copy_from_slice(tail);
+    words.iter().all(|word| special(u64::from_le_bytes(*word)) == 0) && special(u64::from_le_bytes(last)) == 0
+}
 
 /// Indents compact JSON by two spaces as `json.MarshalIndent` does, piece by piece: a piece may end anywhere.
 #[derive(Clone, Debug, Default)]
@@ -250,5 +315,50 @@ impl Indenter {
     fn new_line(&self, out: &mut Vec<u8>) {
         out.push(b'\n');
         out.resize(out.len() + 2 * self.depth, b' ');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_is_what_needs_no_escape() {
+        for byte in 0..=255u8 {
+            let plain = (0x20..0x80).contains(&byte) && !b"\"\\<>&".contains(&byte);
+            for place in 0..20 {
+                let mut text = [b'x'; 20];
+                text[place] = byte;
+                assert_eq!(is_plain(&text), plain, "{byte} at {place}");
+            }
+        }
+        assert!(is_plain(b""));
+    }
+
+    #[test]
+    fn escapes_are_those_of_go_or_only_what_json_requires() {
+        let text = "a\"\\\u{8}\u{c}\n\r\t\0\u{1f}\u{7f}<>&\u{2027}\u{2028}\u{2029}\u{202a}é\u{2028}";
+        let written = |write: fn(&str, &mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(text, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            written(write_string),
+            "\"a\\\"\\\\\\b\\f\\n\\r\\t\\u0000\\u001f\u{7f}\\u003c\\u003e\\u0026\u{2027}\\u2028\\u2029\u{202a}é\\u2028\""
+        );
+        assert_eq!(
+            written(write_minimal_string),
+            "\"a\\\"\\\\\\u0008\\u000c\\n\\r\\t\\u0000\\u001f\u{7f}<>&\u{2027}\u{2028}\u{2029}\u{202a}é\u{2028}\""
+        );
+    }
+
+    #[test]
+    fn integers_are_written_as_rust_writes_them() {
+        for n in [0, 1, -1, 9, 10, i64::from(i32::MIN), i64::MAX, i64::MIN] {
+            let mut out = Vec::new();
+            write_integer(n, &mut out);
+            assert_eq!(out, n.to_string().as_bytes());
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A streaming JSON writer, so that a document of a megabyte needs no tree of ten.
 
+use crate::json;
 use crate::value::Value;
 
 /// A growing JSON text. Commas and colons are inserted automatically.
@@ -48,7 +49,7 @@ impl JsonWriter {
     /// A key, to be followed by its value: `w.key("type").string("object")`.
     pub(super) fn key(&mut self, key: &str) -> &mut Self {
         self.before_value();
-        self.text(key);
+        json::write_minimal_string(key, &mut self.out);
         self.out.push(b':');
         self.comma = false;
         self
@@ -56,7 +57,7 @@ impl JsonWriter {
 
     pub(super) fn string(&mut self, text: &str) {
         self.before_value();
-        self.text(text);
+        json::write_minimal_string(text, &mut self.out);
         self.comma = true;
     }
 
@@ -96,30 +97,6 @@ impl JsonWriter {
         self.before_value();
         self.out.extend_from_slice(text.as_bytes());
         self.comma = true;
-    }
-
-    fn text(&mut self, text: &str) {
-        self.out.push(b'"');
-        let mut written = 0;
-        for (i, byte) in text.bytes().enumerate() {
-            let escape: &[u8] = match byte {
-                b'"' => b"\\\"",
-                b'\\' => b"\\\\",
-                b'\n' => b"\\n",
-                b'\r' => b"\\r",
-                b'\t' => b"\\t",
-                0..=0x1f => b"",
-                _ => continue,
-            };
-            self.out.extend_from_slice(&text.as_bytes()[written..i]);
-            match escape {
-                b"" => self.out.extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
-                _ => self.out.extend_from_slice(escape),
-            }
-            written = i + 1;
-        }
-        self.out.extend_from_slice(&text.as_bytes()[written..]);
-        self.out.push(b'"');
     }
 }
 

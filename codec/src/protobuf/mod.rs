@@ -21,7 +21,6 @@ mod encode;
 mod envelope;
 mod layout;
 mod leaf;
-mod lexer;
 mod scan;
 mod sink;
 mod tape;
@@ -54,7 +53,7 @@ pub enum EncodeError {
         /// Where, in bytes from the start.
         offset: usize,
         /// What is wrong there.
-        problem: &'static str,
+        problem: Box<str>,
     },
     /// A value is of the wrong JSON type.
     #[error("{path}: expected {expected}, got {found}")]
@@ -85,6 +84,13 @@ pub enum EncodeError {
     /// The type has no protobuf form.
     #[error("the type has no protobuf form")]
     NotAMessage,
+}
+
+impl From<crate::error::DecodeError> for EncodeError {
+    fn from(error: crate::error::DecodeError) -> EncodeError {
+        let offset = if let crate::error::DecodeError::Syntax { offset, .. } = error { offset } else { 0 };
+        EncodeError::Json { offset, problem: error.to_string().into() }
+    }
 }
 
 impl EncodeError {
@@ -188,12 +194,7 @@ pub fn encode(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode::encode_tape(
-        schema.layouts(),
-        &Tape::from_value(value)?,
-        id,
-        ReverseBuffer::with_capacity(4096),
-    )?;
+    let body = message(value, schema, id)?;
     Envelope::write(&gvk.api_version(), &gvk.kind, body.as_slice(), out);
     Ok(())
 }
@@ -205,14 +206,14 @@ pub fn encode_message(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    let body = encode::encode_tape(
-        schema.layouts(),
-        &Tape::from_value(value)?,
-        id,
-        ReverseBuffer::with_capacity(4096),
-    )?;
+    let body = message(value, schema, id)?;
     out.extend_from_slice(body.as_slice());
     Ok(())
+}
+
+fn message(value: &Value, schema: &Schema, id: TypeId) -> Result<ReverseBuffer, EncodeError> {
+    let tape = Tape::from_value(value)?;
+    encode::encode_tape(schema.layouts(), &tape, id, ReverseBuffer::with_capacity(4096))
 }
 
 /// Appends an object with its envelope, straight from stored JSON: one pass over the text, no object tree.

@@ -7,7 +7,7 @@ use base64::Engine;
 use smol_str::SmolStr;
 
 use super::layout::FieldLayout;
-use super::tape::{push_int, Node, Tape};
+use super::tape::{Node, Tape};
 use crate::json;
 use crate::value::{Map, Value};
 
@@ -41,33 +41,10 @@ pub(crate) fn wire_text(bytes: &[u8]) -> Cow<'_, str> {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => {
             let mut text = String::with_capacity(bytes.len() + 8);
-            for chunk in bytes.utf8_chunks() {
-                text.push_str(chunk.valid());
-                text.extend(chunk.invalid().iter().map(|_| '\u{fffd}'));
-            }
+            json::push_lossy(&mut text, bytes);
             Cow::Owned(text)
         }
     }
-}
-
-/// Whether text needs no escapes in JSON: ASCII without control characters, quote, backslash, `<`, `>` and
-/// `&`. Eight bytes at a time; two characters that differ in one bit share a test.
-#[inline]
-fn is_plain(bytes: &[u8]) -> bool {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    let has_zero = |x: u64| x.wrapping_sub(ONES) & !x & HIGH;
-    let special = |word: u64| {
-        (word & HIGH)
-            | (word.wrapping_sub(ONES * 0x20) & !word & HIGH)
-            | has_zero((word & !(ONES * (b'"' ^ b'&') as u64)) ^ (ONES * (b'"' & b'&') as u64))
-            | has_zero((word & !(ONES * (b'<' ^ b'>') as u64)) ^ (ONES * (b'<' & b'>') as u64))
-            | has_zero(word ^ (ONES * b'\\' as u64))
-    };
-    let (words, tail) = bytes.as_chunks::<8>();
-    let mut last = [b'a'; 8];
-    last[..tail.len()].copy_from_slice(tail);
-    words.iter().all(|word| special(u64::from_le_bytes(*word)) == 0) && special(u64::from_le_bytes(last)) == 0
 }
 
 /// Writes compact JSON. A comma follows each value and is removed at the end of a container.
@@ -141,7 +118,7 @@ impl Sink for JsonSink<'_> {
 
     #[inline]
     fn int(&mut self, n: i64) {
-        push_int(self.out, n);
+        json::write_integer(n, self.out);
         self.out.push(b',');
     }
 
@@ -157,15 +134,10 @@ impl Sink for JsonSink<'_> {
 
     #[inline]
     fn wire_string(&mut self, bytes: &[u8]) {
-        if is_plain(bytes) {
-            self.out.reserve(bytes.len() + 3);
-            self.out.push(b'"');
-            self.out.extend_from_slice(bytes);
-            self.out.extend_from_slice(b"\",");
-        } else {
+        if !json::write_plain(bytes, self.out) {
             json::write_string(&wire_text(bytes), self.out);
-            self.out.push(b',');
         }
+        self.out.push(b',');
     }
 
     fn base64(&mut self, bytes: &[u8]) {
@@ -319,23 +291,5 @@ impl Sink for TreeSink {
             }
             is_key = !ends.is_empty() && matches!(self.open.last(), Some((_, Container::Object(_))));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_text_is_what_needs_no_escape() {
-        for byte in 0..=255u8 {
-            let plain = (0x20..0x80).contains(&byte) && !b"\"\\<>&".contains(&byte);
-            for place in 0..20 {
-                let mut text = [b'x'; 20];
-                text[place] = byte;
-                assert_eq!(is_plain(&text), plain, "{byte} at {place}");
-            }
-        }
-        assert!(is_plain(b""));
     }
 }

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::lexer::{hex4, Lexer};
 use super::EncodeError;
+use crate::json::{unescape, write_integer, write_number, write_string, Cursor, Number, RawString, Token};
 use crate::value::{level, Map, Value, MAX_DEPTH as MAX_JSON_DEPTH};
 
 /// One node of a [`Tape`].
@@ -39,7 +39,7 @@ impl<'a> Node<'a> {
     pub fn text(&self) -> Option<Cow<'a, str>> {
         match *self {
             Node::Text(text) => Some(Cow::Borrowed(text)),
-            Node::Escaped(inside) => Some(Cow::Owned(unescape(inside))),
+            Node::Escaped(inside) => Some(Cow::Owned(unescape(inside.as_bytes()))),
             _ => None,
         }
     }
@@ -83,7 +83,7 @@ impl<'a> Tape<'a> {
 
     /// Parses JSON. Validates everything but the uniqueness of keys.
     pub fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
-        parse(Lexer::new(json)?)
+        parse(cursor(json)?)
     }
 
     #[inline]
@@ -116,10 +116,10 @@ impl<'a> Tape<'a> {
                 Node::Null => out.extend_from_slice(b"null"),
                 Node::Bool(true) => out.extend_from_slice(b"true"),
                 Node::Bool(false) => out.extend_from_slice(b"false"),
-                Node::Int(n) => push_int(out, n),
-                Node::Float(x) => crate::json::write_number(x, out),
+                Node::Int(n) => write_integer(n, out),
+                Node::Float(x) => write_number(x, out),
                 Node::Number(text) => out.extend_from_slice(text.as_bytes()),
-                Node::Text(text) => crate::json::write_string(text, out),
+                Node::Text(text) => write_string(text, out),
                 Node::Escaped(inside) => {
                     out.push(b'"');
                     out.extend_from_slice(inside.as_bytes());
@@ -150,25 +150,6 @@ impl<'a> Tape<'a> {
             }
         }
     }
-}
-
-/// Appends a decimal integer.
-pub(crate) fn push_int(out: &mut Vec<u8>, n: i64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    let mut rest = n.unsigned_abs();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    if n < 0 {
-        out.push(b'-');
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Result<(), EncodeError> {
@@ -209,101 +190,79 @@ fn flatten_object<'a>(members: &'a Map, nodes: &mut Vec<Node<'a>>, depth: usize)
     Ok(())
 }
 
-/// Parses a whole text.
-fn parse<'a>(mut lexer: Lexer<'a>) -> Result<Tape<'a>, EncodeError> {
-    let mut nodes: Vec<Node<'a>> = Vec::with_capacity(lexer.text.len() / 10 + 4);
-    let mut open: Vec<u32> = Vec::with_capacity(16);
-    'value: loop {
-        match lexer.peek() {
-            b'{' => {
-                lexer.at += 1;
-                open.push(nodes.len() as u32);
-                nodes.push(Node::Object { end: 0 });
-                if open.len() > MAX_JSON_DEPTH {
-                    return lexer.fail("exceeded max depth");
-                }
-                if lexer.peek() != b'}' {
-                    nodes.push(lexer.key()?);
-                    continue 'value;
-                }
-            }
-            b'[' => {
-                lexer.at += 1;
-                open.push(nodes.len() as u32);
-                nodes.push(Node::Array { end: 0 });
-                if open.len() > MAX_JSON_DEPTH {
-                    return lexer.fail("exceeded max depth");
-                }
-                if lexer.peek() != b']' {
-                    continue 'value;
-                }
-            }
-            _ => nodes.push(lexer.leaf()?),
-        }
-        // A value is complete: close the containers that end here, then continue with the next value.
-        loop {
-            let Some(&container) = open.last() else {
-                return lexer.end().map(|()| Tape { nodes });
-            };
-            let after = nodes.len() as u32;
-            let is_object = matches!(nodes[container as usize], Node::Object { .. });
-            match (lexer.peek(), is_object) {
-                (b',', true) => {
-                    lexer.at += 1;
-                    nodes.push(lexer.key()?);
-                    continue 'value;
-                }
-                (b',', false) => {
-                    lexer.at += 1;
-                    continue 'value;
-                }
-                (b'}', true) => nodes[container as usize] = Node::Object { end: after },
-                (b']', false) => nodes[container as usize] = Node::Array { end: after },
-                _ => return lexer.fail("expected a comma or the end of the container"),
-            }
-            lexer.at += 1;
-            open.pop();
-        }
+/// A cursor at the beginning of stored JSON.
+pub(super) fn cursor(json: &[u8]) -> Result<Cursor<'_>, EncodeError> {
+    let invalid = |offset, problem: &str| EncodeError::Json { offset, problem: problem.into() };
+    let text = std::str::from_utf8(json).map_err(|e| invalid(e.valid_up_to(), "invalid UTF-8"))?;
+    match u32::try_from(text.len()) {
+        Ok(_) => Ok(Cursor::of_text(text)),
+        Err(_) => Err(invalid(u32::MAX as usize, "text too long")),
     }
 }
 
-/// The unescaped text of a JSON string. Half of a surrogate pair becomes U+FFFD, as in Go. The escapes were
-/// checked when the tape was made.
-fn unescape(inside: &str) -> String {
-    let mut text = String::with_capacity(inside.len());
-    let mut rest = inside;
-    while let Some((plain, escape)) = rest.split_once('\\') {
-        text.push_str(plain);
-        let mut length = 1;
-        match escape.as_bytes().first() {
-            Some(b'b') => text.push('\u{8}'),
-            Some(b'f') => text.push('\u{c}'),
-            Some(b'n') => text.push('\n'),
-            Some(b'r') => text.push('\r'),
-            Some(b't') => text.push('\t'),
-            Some(b'u') => {
-                length = 5;
-                let bytes = escape.as_bytes();
-                let first = hex4(bytes.get(1..)).unwrap_or(0xfffd);
-                let second = match bytes.get(5..7) {
-                    Some(b"\\u") => hex4(bytes.get(7..)),
-                    _ => None,
-                };
-                match char::decode_utf16([first].into_iter().chain(second)).next() {
-                    Some(Ok(c)) => {
-                        text.push(c);
-                        length += if c.len_utf16() == 2 { 6 } else { 0 };
-                    }
-                    _ => text.push('\u{fffd}'),
-                }
+/// The node of the next value; the end of a container is not known yet.
+#[inline(always)]
+pub(super) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<Node<'a>, EncodeError> {
+    Ok(match cursor.token(Cursor::raw_string)? {
+        Token::Null => Node::Null,
+        Token::Bool(b) => Node::Bool(b),
+        Token::String(raw) => string(cursor, raw),
+        Token::Array => Node::Array { end: 0 },
+        Token::Object => Node::Object { end: 0 },
+        Token::Number(Number::Int(n)) => Node::Int(n),
+        Token::Number(Number::Float(x)) => Node::Float(x),
+        Token::Number(Number::Text(text)) => match text.parse::<i64>() {
+            // See [`Node::integer`].
+            Ok(n) if n != 0 || !text.starts_with('-') => Node::Int(n),
+            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => Node::Number(text),
+            _ => {
+                return Err(EncodeError::Json { offset: cursor.at(), problem: "number out of range".into() })
             }
-            Some(&other) => text.push(other as char),
-            None => break,
-        }
-        rest = escape.get(length..).unwrap_or_default();
+        },
+    })
+}
+
+#[inline]
+fn string<'a>(cursor: &Cursor<'a>, raw: RawString) -> Node<'a> {
+    let inside = cursor.inside_text(raw);
+    match raw.escaped {
+        true => Node::Escaped(inside),
+        false => Node::Text(inside),
     }
-    text.push_str(rest);
-    text
+}
+
+/// Parses a whole text.
+fn parse<'a>(mut cursor: Cursor<'a>) -> Result<Tape<'a>, EncodeError> {
+    let mut nodes: Vec<Node<'a>> = Vec::with_capacity(cursor.left() / 10 + 4);
+    let mut open: Vec<u32> = Vec::with_capacity(16);
+    loop {
+        let node = begin(&mut cursor)?;
+        let mut first = matches!(node, Node::Array { .. } | Node::Object { .. });
+        if first {
+            open.push(nodes.len() as u32);
+        }
+        nodes.push(node);
+        // Advance to the next value; close the containers that end before it.
+        loop {
+            let Some(&container) = open.last() else {
+                cursor.end()?;
+                return Ok(Tape { nodes });
+            };
+            let is_object = matches!(nodes[container as usize], Node::Object { .. });
+            let more = if is_object { cursor.member(first)? } else { cursor.element(first)? };
+            if more {
+                if is_object {
+                    let key = cursor.raw_key()?;
+                    nodes.push(string(&cursor, key));
+                }
+                break;
+            }
+            let end = nodes.len() as u32;
+            nodes[container as usize] = if is_object { Node::Object { end } } else { Node::Array { end } };
+            open.pop();
+            first = false;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -366,15 +325,6 @@ mod tests {
             assert!(compact(bad).is_err(), "{bad:?}");
         }
         assert!(Tape::from_json(b"\"\xff\"").is_err());
-    }
-
-    #[test]
-    fn escapes_stand_for_their_characters() {
-        assert_eq!(unescape("a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9z"), "a\"\\/\u{8}\u{c}\n\r\t\u{e9}z");
-        assert_eq!(unescape("\\ud83d\\ude00!"), "\u{1f600}!");
-        assert_eq!(unescape("\\ud83d!"), "\u{fffd}!");
-        assert_eq!(unescape("\\ud83d\\u0041"), "\u{fffd}A");
-        assert_eq!(unescape("\\ude00\\ud83d\\ude00"), "\u{fffd}\u{1f600}");
     }
 
     #[test]

@@ -9,11 +9,10 @@ use super::encode::encode_value;
 use super::envelope::ITEMS;
 use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape, Step};
 use super::leaf::mismatch;
-use super::lexer::Lexer;
-use super::tape::{Node, Tape};
+use super::tape::{begin, cursor, Tape};
 use super::wire::{push_varint, varint, ReverseBuffer, WireType};
 use super::{EncodeError, MAX_DEPTH};
-use crate::blocks::begins_with;
+use crate::json::Cursor;
 use crate::schema::TypeId;
 
 /// The member whose object is written to the wire as JSON text (`metav1.FieldsV1`): half of a typical object.
@@ -53,10 +52,10 @@ fn write<'e>(
     run: impl FnOnce(&mut Transcoder<'e, '_>) -> Result<(), EncodeError>,
 ) -> Result<(), EncodeError> {
     let before = out.len();
-    let (lexer, pieces, scratch) = (Lexer::new(json)?, Vec::with_capacity(64), Vec::new());
+    let (cursor, pieces, scratch) = (cursor(json)?, Vec::with_capacity(64), Vec::new());
     let (leaf, revision) = (ReverseBuffer::with_capacity(64), revision.map(str::as_bytes));
-    let mut transcoder = Transcoder { layouts, lexer, out: &mut *out, revision, pieces, scratch, leaf };
-    let done = run(&mut transcoder).and_then(|()| transcoder.lexer.end());
+    let mut transcoder = Transcoder { layouts, cursor, out: &mut *out, revision, pieces, scratch, leaf };
+    let done = run(&mut transcoder).and_then(|()| Ok(transcoder.cursor.end()?));
     if done.is_err() {
         out.truncate(before);
     }
@@ -74,7 +73,7 @@ struct Piece {
 
 struct Transcoder<'e, 'o> {
     layouts: &'e Layouts,
-    lexer: Lexer<'e>,
+    cursor: Cursor<'e>,
     out: &'o mut Vec<u8>,
     /// The `resourceVersion` of the object's metadata if the text has none.
     revision: Option<&'e [u8]>,
@@ -95,13 +94,9 @@ impl<'e> Transcoder<'e, '_> {
     /// The error of the current value.
     #[cold]
     fn mismatch(&mut self, expected: &'static str) -> EncodeError {
-        match self.lexer.peek() {
-            b'{' => mismatch(expected, Node::Object { end: 0 }),
-            b'[' => mismatch(expected, Node::Array { end: 0 }),
-            _ => match self.lexer.leaf() {
-                Ok(found) => mismatch(expected, found),
-                Err(error) => error,
-            },
+        match begin(&mut self.cursor) {
+            Ok(found) => mismatch(expected, found),
+            Err(error) => error,
         }
     }
 
@@ -148,30 +143,15 @@ impl<'e> Transcoder<'e, '_> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Advances to the next member or element of the current container; false at its end.
-    #[inline]
-    fn more(&mut self, first: bool, closing: u8) -> Result<bool, EncodeError> {
-        match self.lexer.peek() {
-            byte if byte == closing => {
-                self.lexer.at += 1;
-                return Ok(false);
-            }
-            b',' if !first => self.lexer.at += 1,
-            _ if first => {}
-            _ => return self.lexer.fail("expected a comma or the end of the container"),
-        }
-        Ok(true)
-    }
-
     /// The body of a message from the current object.
     fn message(&mut self, message: &'e Message, depth: usize) -> Result<(), EncodeError> {
-        if self.lexer.peek() != b'{' {
+        if self.cursor.peek() != Some(b'{') {
             return Err(self.mismatch("object"));
         }
         if depth > MAX_DEPTH {
             return Err(EncodeError::TooDeep);
         }
-        self.lexer.at += 1;
+        self.cursor.open()?;
         let (start, base) = (self.out.len(), self.pieces.len());
         let part = &message.parts[0];
         // An object's own metadata is at depth one; deeper ones belong to templates.
@@ -180,16 +160,16 @@ impl<'e> Transcoder<'e, '_> {
         // The first step that is not written yet, and the previous field plus one.
         let (mut next, mut after) = (0, 0);
         let mut first = true;
-        while self.more(first, b'}')? {
+        while self.cursor.member(first)? {
             first = false;
             let Some(index) = self.field_at_hand(message, after)? else {
-                self.lexer.value()?;
+                self.cursor.skip_value()?;
                 continue;
             };
             after = index + 1;
             let field = &message.fields[index];
             if field.number == 0 || field.shape == Shape::None {
-                self.lexer.value()?;
+                self.cursor.skip_value()?;
                 continue;
             }
             let place = usize::from(field.place);
@@ -213,20 +193,12 @@ impl<'e> Transcoder<'e, '_> {
     /// The field index of the current key; `None` for unknown keys.
     #[inline]
     fn field_at_hand(&mut self, message: &Message, after: usize) -> Result<Option<usize>, EncodeError> {
-        if self.lexer.peek() != b'"' {
-            return self.lexer.fail("expected a key");
-        }
         if let Some(index) = message.successors.expected(after) {
-            let key = message.fields[index].key.as_bytes();
-            if begins_with(&self.lexer.text.as_bytes()[self.lexer.at..], key) {
-                self.lexer.at += key.len();
+            if self.cursor.takes_quoted_key(&message.fields[index].key) {
                 return Ok(Some(index));
             }
         }
-        let found = match self.lexer.key()? {
-            Node::Text(name) => message.field(name),
-            escaped => escaped.text().and_then(|name| message.field(&name)),
-        };
+        let found = message.field(&self.cursor.key()?);
         if let Some(index) = found {
             message.successors.came(index, after);
         }
@@ -285,16 +257,18 @@ impl<'e> Transcoder<'e, '_> {
     }
 
     fn field(&mut self, field: &'e FieldLayout, depth: usize) -> Result<(), EncodeError> {
-        if self.lexer.peek() == b'n' {
-            self.lexer.leaf()?;
+        if self.cursor.peek() == Some(b'n') {
+            self.cursor.literal("null")?;
             self.out.extend_from_slice(&field.zero);
             return Ok(());
         }
         match field.form {
             Form::One
-                if field.shape == Shape::Raw && field.name == RAW_MEMBER && self.lexer.peek() == b'{' =>
+                if field.shape == Shape::Raw
+                    && field.name == RAW_MEMBER
+                    && self.cursor.peek() == Some(b'{') =>
             {
-                let text = self.lexer.container()?;
+                let text = self.skipped()?;
                 let begin = self.open(field.number);
                 self.bytes(1, text.as_bytes());
                 self.close(begin);
@@ -307,6 +281,14 @@ impl<'e> Transcoder<'e, '_> {
         }
     }
 
+    /// Skips a value; returns its text.
+    fn skipped(&mut self) -> Result<&'e str, EncodeError> {
+        self.cursor.peek();
+        let start = self.cursor.at();
+        self.cursor.skip_value()?;
+        Ok(self.cursor.text_since(start).unwrap_or_default())
+    }
+
     fn wrapped(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
         let begin = self.open(number);
         self.list(1, shape, depth)?;
@@ -315,12 +297,12 @@ impl<'e> Transcoder<'e, '_> {
     }
 
     fn list(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
-        if self.lexer.peek() != b'[' {
+        if self.cursor.peek() != Some(b'[') {
             return Err(self.mismatch("array"));
         }
-        self.lexer.at += 1;
+        self.cursor.open()?;
         let mut index = 0;
-        while self.more(index == 0, b']')? {
+        while self.cursor.element(index == 0)? {
             self.element(number, shape, depth).map_err(|e| e.at_index(index))?;
             index += 1;
         }
@@ -329,10 +311,10 @@ impl<'e> Transcoder<'e, '_> {
 
     /// An element of a list or the value of a map entry: `null` is the zero value there.
     fn element(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
-        if self.lexer.peek() != b'n' {
+        if self.cursor.peek() != Some(b'n') {
             return self.value(number, shape, depth);
         }
-        self.lexer.leaf()?;
+        self.cursor.literal("null")?;
         self.leaf.put_zero(number, shape, self.layouts);
         self.take_leaf();
         Ok(())
@@ -346,26 +328,28 @@ impl<'e> Transcoder<'e, '_> {
     }
 
     fn map(&mut self, field: &'e FieldLayout, depth: usize) -> Result<(), EncodeError> {
-        if self.lexer.peek() != b'{' {
+        if self.cursor.peek() != Some(b'{') {
             return Err(self.mismatch("object"));
         }
-        self.lexer.at += 1;
+        self.cursor.open()?;
         let (start, base) = (self.out.len(), self.pieces.len());
         let (mut in_order, mut previous) = (true, None);
         let mut first = true;
-        while self.more(first, b'}')? {
+        while self.cursor.member(first)? {
             first = false;
-            self.lexer.peek();
-            let what = self.lexer.at as u32;
-            let key = self.lexer.key()?;
-            let text = key.text().unwrap_or_default();
+            let what = self.cursor.at() as u32;
+            let text = self.cursor.key()?;
             in_order &= previous.as_ref().is_none_or(|previous| *previous < text);
             let start = self.out.len();
             let begin = self.open(field.number);
             self.bytes(1, text.as_bytes());
-            let is_null = self.lexer.peek() == b'n';
+            let is_null = self.cursor.peek() == Some(b'n');
             let written = match field.form {
-                Form::MapOfWrapped if is_null => self.lexer.leaf().map(|_| self.bytes(2, b"")),
+                Form::MapOfWrapped if is_null => {
+                    self.cursor.literal("null")?;
+                    self.bytes(2, b"");
+                    Ok(())
+                }
                 Form::MapOfWrapped => self.wrapped(2, field.shape, depth),
                 _ => self.element(2, field.shape, depth),
             };
@@ -384,12 +368,9 @@ impl<'e> Transcoder<'e, '_> {
     /// Sorts the entries of a map by key, each key once, the last one.
     #[cold]
     fn sort(&mut self, start: usize, base: usize) {
-        let text = self.lexer.text;
-        let key = |piece: &Piece| {
-            let mut lexer = Lexer { text, at: piece.what as usize };
-            // The key was parsed before, so it is valid.
-            lexer.key().ok().and_then(|key| key.text()).unwrap_or_default()
-        };
+        let cursor = self.cursor;
+        // The keys were parsed before, so they are valid.
+        let key = |piece: &Piece| cursor.moved_to(piece.what as usize).key().unwrap_or_default();
         let mut entries: Vec<_> = self.pieces[base..].iter().map(|piece| (key(piece), *piece)).collect();
         // Stable: of equal keys the last one stays last.
         entries.sort_by(|a, b| a.0.cmp(&b.0));
@@ -408,13 +389,11 @@ impl<'e> Transcoder<'e, '_> {
     fn value(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
         match shape {
             Shape::String => {
-                if self.lexer.peek() != b'"' {
+                if self.cursor.peek() != Some(b'"') {
                     return Err(self.mismatch("string"));
                 }
-                match self.lexer.string()? {
-                    Node::Text(text) => self.bytes(number, text.as_bytes()),
-                    escaped => self.bytes(number, escaped.text().unwrap_or_default().as_bytes()),
-                }
+                let text = self.cursor.string()?;
+                self.bytes(number, text.as_bytes());
             }
             Shape::Message(id) => {
                 let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
@@ -424,16 +403,12 @@ impl<'e> Transcoder<'e, '_> {
             }
             // Rare, and encoded by way of a tree.
             Shape::Raw | Shape::SchemaOr(..) => {
-                let tape = Tape::from_json(self.lexer.value()?.as_bytes())?;
+                let tape = Tape::from_json(self.skipped()?.as_bytes())?;
                 let written = encode_value(self.layouts, &tape, number, shape, depth)?;
                 self.out.extend_from_slice(written.as_slice());
             }
             _ => {
-                let value = match self.lexer.peek() {
-                    b'{' => Node::Object { end: 0 },
-                    b'[' => Node::Array { end: 0 },
-                    _ => self.lexer.leaf()?,
-                };
+                let value = begin(&mut self.cursor)?;
                 self.leaf.put_leaf(number, shape, value)?;
                 self.take_leaf();
             }

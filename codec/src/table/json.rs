@@ -1,29 +1,9 @@
 //! Writing JSON: texts, cells and trees, compact.
 
 use super::cell::Cell;
+pub(super) use crate::json::write_minimal_string as text;
 use crate::Value;
 use std::io::Write;
-
-/// A text with its quotes. Nothing is escaped that need not be.
-pub(super) fn text(text: &str, out: &mut Vec<u8>) {
-    out.push(b'"');
-    let mut rest = text;
-    while let Some(at) = rest.bytes().position(|b| b < b' ' || matches!(b, b'"' | b'\\')) {
-        let (plain, special) = rest.split_at(at);
-        out.extend_from_slice(plain.as_bytes());
-        match special.as_bytes()[0] {
-            b'"' => out.extend_from_slice(b"\\\""),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            control => number(out, format_args!("\\u{control:04x}")),
-        }
-        rest = &special[1..];
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out.push(b'"');
-}
 
 /// Formats into the buffer.
 pub(super) fn number(out: &mut Vec<u8>, arguments: std::fmt::Arguments<'_>) {

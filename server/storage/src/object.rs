@@ -84,30 +84,9 @@ fn header<'a>(
     HeaderFields { version, fields, ..HeaderFields::of_metadata(Some(metadata)) }
 }
 
-/// Length of the metadata object of a canonical body, braces included: up to the brace that closes it,
-/// strings skipped.
+/// Length of the metadata object of a canonical body, braces included.
 fn metadata_len(body: &[u8]) -> Option<usize> {
-    if !body.starts_with(BODY_START) {
-        return None;
-    }
-    let metadata = &body[BODY_START.len() - 1..];
-    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
-    for (at, &byte) in metadata.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' if !in_string => depth += 1,
-            b'}' if !in_string => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at + 1);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+    body.starts_with(BODY_START).then(|| json::container_len(&body[BODY_START.len() - 1..])).flatten()
 }
 
 #[cfg(test)]

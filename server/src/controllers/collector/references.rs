@@ -98,22 +98,10 @@ pub(super) fn pending(stored: &Stored) -> Option<Finalizer> {
 /// The list that follows `start` in canonical JSON, including brackets. `start` is a member name and a
 /// bracket, so it cannot occur inside of a string, whose quotes are escaped, nor in `managedFields`, whose
 /// names begin with `f:`.
-fn list_member<'a>(json: &'a [u8], start: &[u8]) -> &'a [u8] {
-    let Some(at) = memchr::memmem::find(json, start) else { return b"" };
-    let list = json.get(at + start.len() - 1..).unwrap_or_default();
-    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
-    for (at, &byte) in list.iter().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'[' if !in_string => depth += 1,
-            b']' if !in_string && depth == 1 => return list.get(..=at).unwrap_or_default(),
-            b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    b""
+fn list_member<'a>(metadata: &'a [u8], start: &[u8]) -> &'a [u8] {
+    let Some(at) = memchr::memmem::find(metadata, start) else { return b"" };
+    let list = metadata.get(at + start.len() - 1..).unwrap_or_default();
+    json::container_len(list).and_then(|len| list.get(..len)).unwrap_or_default()
 }
 
 #[cfg(test)]
