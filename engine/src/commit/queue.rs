@@ -28,8 +28,8 @@ pub(crate) enum Task {
     Transact(Transaction),
     /// Removes tombstones that no readable revision needs, where they are still the newest version.
     Purge(Vec<(Bytes, Revision)>),
-    /// Sets a number of the store itself, synced.
-    SetNumber(&'static [u8], u64),
+    /// Stores the compaction floor, synced.
+    SetFloor(Revision),
 }
 
 /// A group of at most this many transactions is written by the builder itself when nothing else is in flight:
