@@ -43,7 +43,7 @@
 //! # Modules
 //!
 //! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
-//! submit) and `commit` (queue, builder, syncer). Reads are in `read`, change feeds in `feed`. `compact`
+//! submit) and `commit` (queue, builder, syncer), or in a replica `replica` (proposer, applier). Reads are in `read`, change feeds in `feed`. `compact`
 //! removes history, `maintenance` is the thread that runs it and expires keys. Below them `record`, `log` and
 //! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
 //! format as a whole.
@@ -75,6 +75,7 @@ mod read;
 mod record;
 mod recovery;
 mod repair;
+mod replica;
 mod revision;
 mod stats;
 mod store;
@@ -102,6 +103,10 @@ pub use read::{Entry, InMemory, Range, Snapshot};
 pub use record::Record;
 pub use recovery::DroppedTail;
 pub use repair::{repair, RepairReport};
+pub use replica::barrier::ReadBarrier;
+#[doc(hidden)]
+pub use replica::stepped::Stepper;
+pub use replica::{Replica, ReplicaStatus};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};

@@ -20,6 +20,8 @@
 //! groups in flight (the overlay). Nothing is visible before it is durable: RocksDB makes a synced
 //! write readable after the sync, and the hub's latest revision advances after that. When a group fails,
 //! everything built on top of it fails with it and the builder restarts from the last published revision.
+//!
+//! A replica of a cluster has neither builder nor syncer: see [`crate::replica`].
 
 pub(crate) mod builder;
 pub(crate) mod group;
