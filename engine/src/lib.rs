@@ -77,6 +77,7 @@ mod recovery;
 mod repair;
 mod replica;
 mod revision;
+mod start;
 mod stats;
 mod store;
 mod sync;

@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::replica::applied::Applied;
 use crate::revision::Revision;
+use crate::start::newest_revision;
 use crate::store::Store;
 
 /// The place of an engine in a cluster. See [`crate::Engine::open_replicated`].
@@ -76,7 +77,7 @@ pub(crate) fn open_store(options: &Options, replica: &Replica) -> Result<(Arc<St
         check_journal(replica, &Applied::nothing(replica.cluster))?;
     }
     let store = Arc::new(Store::open(options)?);
-    let latest = crate::engine::newest_revision(&store)?;
+    let latest = newest_revision(&store)?;
     let applied = Applied::read(&store, latest)?;
     let refused = |reason| Error::NotReplica { dir: options.dir.clone(), reason };
     match &applied {
