@@ -235,7 +235,7 @@ impl SimulatedClient {
         let pause = state.pause();
         if !pause.is_zero() {
             drop(state);
-            thread::sleep(pause);
+            thread::park_timeout(pause);
             state = self.journal.0.state.lock();
         }
         state.reachable(self.number)?;
@@ -276,7 +276,7 @@ impl Journal for SimulatedClient {
         }
         let pause = state.pause();
         drop(state);
-        thread::sleep(pause);
+        thread::park_timeout(pause);
         Ok(position)
     }
 
