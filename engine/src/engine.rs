@@ -51,9 +51,10 @@ use crate::transaction::Transaction;
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
 ///
-/// It runs six threads: the builder checks conditions and assigns revisions, the syncer writes and publishes
-/// (in a replica one proposes, one applies and one asks for the end of the journal), one wakes many subscribers, one reads the log for lagging subscribers, one does maintenance (expiry,
-/// retention, sweeping), one watches the data directory.
+/// It runs six threads: the builder checks conditions and assigns revisions, the syncer writes and publishes,
+/// one wakes many subscribers, one reads the log for lagging subscribers, one does maintenance (expiry,
+/// retention, sweeping), one watches the data directory. In a replica, three take the place of the first two:
+/// one proposes, one applies, one asks for the end of the journal.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -304,8 +305,8 @@ impl Engine {
     }
 
     /// Waits until the newest state of this engine is at least as new as everything that was committed before
-    /// the call, on whichever replica. Resolves at once in a single store. While the journal cannot be reached
-    /// it waits; [`Error::Closed`] and [`Error::Poisoned`] as [`Engine::wait_for`].
+    /// the call, on whichever replica. Resolves at once in a single store. While the journal cannot be
+    /// reached it waits; [`Error::Closed`] and [`Error::Poisoned`] as [`Engine::wait_for`].
     pub fn read_barrier(&self) -> ReadBarrier {
         match &self.0.replica {
             None => ReadBarrier::passed(self.current_revision()),

@@ -43,10 +43,10 @@
 //! # Modules
 //!
 //! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
-//! submit) and `commit` (queue, builder, syncer), or in a replica `replica` (proposer, applier). Reads are in `read`, change feeds in `feed`. `compact`
-//! removes history, `maintenance` is the thread that runs it and expires keys. Below them `record`, `log` and
-//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
-//! format as a whole.
+//! submit) and `commit` (queue, builder, syncer), in a replica `replica` (proposer, applier). Reads are in
+//! `read`, change feeds in `feed`. `compact` removes history, `maintenance` is the thread that runs it and
+//! expires keys. Below them `record`, `log` and `layout` define the on-disk format, and `store` opens
+//! RocksDB. `docs/storage-format.md` documents the format as a whole.
 
 mod archive;
 mod block;

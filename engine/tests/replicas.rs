@@ -13,7 +13,7 @@ use plinth_engine::{
     At, Condition, Continuation, Engine, Error, Failure, KeyRange, Options, Replica, Revision, Transaction,
 };
 use plinth_journal::record::{Anchor, Body, ClusterId, Hash, Record, ReplicaId, Session, VERSION};
-use plinth_journal::simulated::{Faults, SimulatedJournal};
+use plinth_journal::simulated::{FailureRates, SimulatedJournal};
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
 const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
@@ -72,7 +72,7 @@ fn counters_of_many_clients_lose_nothing_in_a_bad_network() {
     const ROUNDS: u64 = 15;
     let (journal, dirs) = (SimulatedJournal::new(7), [scratch(), scratch(), scratch()]);
     let engines = [1, 2, 3].map(|id| open(&dirs[usize::from(id) - 1], &journal, id));
-    journal.set_faults(Faults { latency: Duration::from_micros(300), ..Faults::all() });
+    journal.set_failures(FailureRates { latency: Duration::from_micros(300), ..FailureRates::all() });
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let engine = &engines[client % 3];

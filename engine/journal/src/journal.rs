@@ -52,8 +52,8 @@ pub struct Entry {
 ///
 /// Calls block the thread, each for a time that the implementation bounds. What it promises:
 ///
-/// - A record whose append was answered is durable on a majority, keeps its position, and is returned by every
-///   read that reaches it, the same bytes on every replica.
+/// - A record whose append was answered is durable on a majority, keeps its position, and is returned by
+///   every read that reaches it, the same bytes on every replica.
 /// - Positions have no gaps. Where two appends do not overlap, the later one has the higher position.
 /// - It does not promise that a record is stored once: after an unknown outcome it may be there twice.
 pub trait Journal: Send + Sync {

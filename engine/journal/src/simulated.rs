@@ -1,7 +1,7 @@
 //! A journal in memory that fails in every way that a real one may.
 //!
 //! All decisions come from one seed and the order of the calls; time is the number of calls. So a test that
-//! makes its calls from one thread is reproduced by its seed. With [`Faults::latency`] the calls take time as
+//! makes its calls from one thread is reproduced by its seed. With [`FailureRates::latency`] the calls take time as
 //! well, for tests with threads.
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,14 +17,14 @@ use crate::journal::{Entry, Journal, Position, Reader};
 
 /// How often a simulated journal fails: each is the number of calls in a thousand.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
+pub struct FailureRates {
     /// Appends that are refused.
     pub refused: u32,
     /// Appends that are lost on the way, with an unknown outcome.
     pub lost: u32,
     /// Appends that are made, and whose answers are lost.
     pub lost_answers: u32,
-    /// Appends that are made later, after [`Faults::longest_delay`] further calls at most, with an unknown
+    /// Appends that are made later, after [`FailureRates::longest_delay`] further calls at most, with an unknown
     /// outcome.
     pub delayed: u32,
     /// Appends that are answered, and made once more later.
@@ -39,10 +39,10 @@ pub struct Faults {
     pub latency: Duration,
 }
 
-impl Faults {
+impl FailureRates {
     /// Some of each.
-    pub fn all() -> Faults {
-        Faults {
+    pub fn all() -> FailureRates {
+        FailureRates {
             refused: 30,
             lost: 40,
             lost_answers: 40,
@@ -69,7 +69,7 @@ struct State {
     random: u64,
     /// Number of calls so far.
     time: u64,
-    faults: Faults,
+    failures: FailureRates,
     /// Every record ever, those before `oldest` included.
     records: Vec<Bytes>,
     oldest: Position,
@@ -82,12 +82,12 @@ struct State {
 }
 
 impl SimulatedJournal {
-    /// An empty journal without faults.
+    /// An empty journal without failures.
     pub fn new(seed: u64) -> SimulatedJournal {
         let state = State {
             random: seed,
             time: 0,
-            faults: Faults::default(),
+            failures: FailureRates::default(),
             records: Vec::new(),
             oldest: Position::new(1),
             delayed: BTreeMap::new(),
@@ -104,8 +104,8 @@ impl SimulatedJournal {
     }
 
     /// Sets how often it fails from now on.
-    pub fn set_faults(&self, faults: Faults) {
-        self.0.state.lock().faults = faults;
+    pub fn set_failures(&self, failures: FailureRates) {
+        self.0.state.lock().failures = failures;
     }
 
     /// Whether a client can reach the journal.
@@ -118,10 +118,10 @@ impl SimulatedJournal {
         }
     }
 
-    /// Ends all faults and partitions, and makes every delayed append.
+    /// Ends all failures and partitions, and makes every delayed append.
     pub fn heal(&self) {
         let mut state = self.0.state.lock();
-        state.faults = Faults::default();
+        state.failures = FailureRates::default();
         state.unreachable.clear();
         for bytes in std::mem::take(&mut state.delayed).into_values() {
             state.records.push(bytes);
@@ -139,7 +139,7 @@ impl SimulatedJournal {
         self.0.state.lock().records.clone()
     }
 
-    /// Appends without faults.
+    /// Appends without failures.
     pub fn push(&self, record: Bytes) -> Position {
         let mut state = self.0.state.lock();
         state.records.push(record);
@@ -199,7 +199,7 @@ impl State {
     }
 
     fn delay(&mut self, record: Bytes) {
-        let after = 1 + self.next_random() % self.faults.longest_delay.max(1);
+        let after = 1 + self.next_random() % self.failures.longest_delay.max(1);
         let tie = self.next_random();
         self.delayed.insert((self.time + after, tie), record);
     }
@@ -212,7 +212,7 @@ impl State {
     }
 
     fn pause(&mut self) -> Duration {
-        let longest = u64::try_from(self.faults.latency.as_nanos()).unwrap_or(u64::MAX);
+        let longest = u64::try_from(self.failures.latency.as_nanos()).unwrap_or(u64::MAX);
         if longest == 0 {
             return Duration::ZERO;
         }
@@ -254,24 +254,24 @@ impl Journal for SimulatedClient {
         if record.len() > limit {
             return Err(Error::TooLarge { size: record.len(), limit });
         }
-        let faults = state.faults;
-        if state.happens(faults.refused) {
+        let failures = state.failures;
+        if state.happens(failures.refused) {
             return Err(Error::Unavailable { message: "refused".to_owned() });
         }
-        if state.happens(faults.lost) {
+        if state.happens(failures.lost) {
             return Err(unknown("the request was lost"));
         }
-        if state.happens(faults.delayed) {
+        if state.happens(failures.delayed) {
             state.delay(record);
             return Err(unknown("the request is delayed"));
         }
-        if state.happens(faults.repeated) {
+        if state.happens(failures.repeated) {
             state.delay(record.clone());
         }
         state.records.push(record);
         let position = state.end();
         self.journal.0.appended.notify_all();
-        if state.happens(faults.lost_answers) {
+        if state.happens(failures.lost_answers) {
             return Err(unknown("the answer was lost"));
         }
         let pause = state.pause();
@@ -290,8 +290,8 @@ impl Journal for SimulatedClient {
 
     fn end(&self) -> Result<Position> {
         let mut state = self.call()?;
-        let faults = state.faults;
-        if state.happens(faults.failed_reads) {
+        let failures = state.failures;
+        if state.happens(failures.failed_reads) {
             return Err(Error::Unavailable { message: "no quorum".to_owned() });
         }
         Ok(state.end())
@@ -317,11 +317,11 @@ impl Reader for SimulatedReader {
     fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let deadline = Instant::now() + timeout;
         let mut state = self.client.call()?;
-        let faults = state.faults;
-        if state.happens(faults.failed_reads) {
+        let failures = state.failures;
+        if state.happens(failures.failed_reads) {
             return Err(Error::Unavailable { message: "the connection was lost".to_owned() });
         }
-        if state.happens(faults.stale_reads) {
+        if state.happens(failures.stale_reads) {
             return Ok(None);
         }
         loop {
@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn what_was_answered_is_there_and_what_was_refused_is_not() {
         let journal = SimulatedJournal::new(7);
-        journal.set_faults(Faults::all());
+        journal.set_failures(FailureRates::all());
         let client = journal.client(1);
         let outcomes: Vec<_> = (0..2000).map(|n| client.append(Bytes::from(n.to_string()))).collect();
         journal.heal();
@@ -398,7 +398,7 @@ mod tests {
     fn a_seed_decides_everything() {
         let run = || {
             let journal = SimulatedJournal::new(42);
-            journal.set_faults(Faults::all());
+            journal.set_failures(FailureRates::all());
             let clients = [journal.client(1), journal.client(2)];
             let outcomes: Vec<_> =
                 (0..500).map(|n| clients[n % 2].append(Bytes::from(n.to_string())).is_ok()).collect();

@@ -228,8 +228,9 @@ impl CommitQueue {
         }
     }
 
-    /// For the proposer of a replica, which takes the place of the builder: takes queued work of up to `limit`
-    /// bytes, one task at least. When `block`, waits until there is some. None when there will be no more.
+    /// For the proposer of a replica, which takes the place of the builder: takes queued work of up to
+    /// `limit` bytes, one task at least. When `block`, waits until there is some. None when there will be no
+    /// more.
     pub(crate) fn take_batch(&self, limit: usize, block: bool) -> Option<Vec<Work>> {
         let mut state = self.state.lock();
         loop {

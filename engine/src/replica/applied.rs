@@ -1,4 +1,5 @@
-//! What a replica has applied, as it is stored with the state: in the same batch as the changes of each record.
+//! What a replica has applied, as it is stored with the state: in the same batch as the changes of each
+//! record.
 //!
 //! All of it are numbers in the `default` column family, so archives and verification know their form:
 //!

@@ -94,7 +94,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> bool {
     if tickets.is_empty() {
         return true;
     }
-    // Asked after they came, and before the next ones do: those are in the next round.
+    // The end is read after they came and before the next ones do: those are in the next round.
     match journal.end() {
         Ok(end) => shared.confirm(tickets, end),
         Err(error) if error.is_transient() => {

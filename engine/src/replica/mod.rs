@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! callers ── Transaction ──> commit queue ──> proposer ── record ──> journal
-//!                                                                      │ the records of all replicas, in order
+//!                                                                      │ records of all replicas
 //! callers <── answers ── hub <── store <── applier <───────────────────┘
 //! ```
 //!

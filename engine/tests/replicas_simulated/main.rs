@@ -1,4 +1,4 @@
-//! Replicas over a simulated journal, step by step: every step is decided by a seed. A failure names its seed;
+//! Replicas over a simulated journal, step by step, each decided by a seed. A failure names its seed;
 //! `PLINTH_SEED=N` runs that one alone. The long form has 25 seeds times the argument:
 //!
 //!     scripts/campaign replicas 100
@@ -25,7 +25,7 @@ use plinth_engine::{
     At, Condition, Engine, Error, Feed, KeyRange, Proposal, ReadBarrier, Revision, Subscribe, Subscription,
     Transaction,
 };
-use plinth_journal::simulated::{Faults, SimulatedJournal};
+use plinth_journal::simulated::{FailureRates, SimulatedJournal};
 use plinth_journal::{Journal, Position};
 use specification::Specification;
 
@@ -50,7 +50,8 @@ struct Client {
 enum Fact {
     /// A transaction has this revision, and these operations.
     Committed { revision: u64, operations: Vec<(Vec<u8>, Option<Vec<u8>>)>, known: u64 },
-    /// A condition on this key did not hold at some revision of this range, when the key had this mod revision.
+    /// A condition on this key did not hold at some revision of this range, when this was the mod revision of
+    /// the key.
     Conflict { key: Vec<u8>, modified: u64, known: u64, at_most: u64 },
     /// The most recent state had this revision at least, and the key this mod revision in it.
     Read { revision: u64, key: Vec<u8>, modified: u64, known: u64 },
@@ -111,7 +112,7 @@ impl World {
         for node in &mut world.nodes {
             node.open(&world.journal);
         }
-        world.journal.set_faults(Faults::all());
+        world.journal.set_failures(FailureRates::all());
         world
     }
 
@@ -323,7 +324,7 @@ impl World {
         self.watchers[at].follow(&engine, false);
     }
 
-    /// Ends all faults, and lets every replica apply everything.
+    /// Ends all failures, and lets every replica apply everything.
     fn settle(&mut self) {
         self.journal.heal();
         for node in &mut self.nodes {

@@ -30,7 +30,6 @@ impl Clock for FakeClock {
 /// A replica and the directory that it runs in.
 pub struct Node {
     pub id: u16,
-    pub dir: tempfile::TempDir,
     pub clock: Arc<FakeClock>,
     // Dropped before the engine.
     pub stepper: Option<Stepper>,
@@ -38,6 +37,8 @@ pub struct Node {
     pub paused: bool,
     /// What it has reported to be durable, and how much of which log that was.
     pub durable: (Position, Option<(PathBuf, u64)>),
+    /// Dropped after the engine, which leaves the database of a removed directory open.
+    pub dir: tempfile::TempDir,
 }
 
 impl Node {
