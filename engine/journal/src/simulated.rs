@@ -1,8 +1,8 @@
 //! A journal in memory that fails in every way that a real one may.
 //!
 //! All decisions come from one seed and the order of the calls; time is the number of calls. So a test that
-//! makes its calls from one thread is reproduced by its seed. With [`FailureRates::latency`] the calls take time as
-//! well, for tests with threads.
+//! makes its calls from one thread is reproduced by its seed. With [`FailureRates::latency`] the calls take
+//! time as well, for tests with threads.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct FailureRates {
     pub lost: u32,
     /// Appends that are made, and whose answers are lost.
     pub lost_answers: u32,
-    /// Appends that are made later, after [`FailureRates::longest_delay`] further calls at most, with an unknown
-    /// outcome.
+    /// Appends that are made later, after [`FailureRates::longest_delay`] further calls at most, with an
+    /// unknown outcome.
     pub delayed: u32,
     /// Appends that are answered, and made once more later.
     pub repeated: u32,
@@ -391,7 +391,7 @@ mod tests {
             kinds[2] += usize::from(count == 2);
             kinds[3] += usize::from(outcome.is_ok());
         }
-        assert!(kinds.iter().all(|count| *count > 10), "each fault occurs: {kinds:?}");
+        assert!(kinds.iter().all(|count| *count > 10), "each failure occurs: {kinds:?}");
     }
 
     #[test]
