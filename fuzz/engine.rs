@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use plinth_engine::{
     fuzzing, restore, verify, At, Continuation, Engine, KeyRange, Options, Revision, Subscribe, Transaction,
 };
+use plinth_journal::record::Record;
 
 /// The decoders of versions, log entries and the entries of every column family.
 pub fn decode(input: &[u8]) {
@@ -14,6 +15,18 @@ pub fn decode(input: &[u8]) {
     fuzzing::record(key, value);
     fuzzing::log_entry(key.len() as u64, value);
     fuzzing::entry(key, value);
+}
+
+/// Records of a journal: what decodes has one encoding.
+pub fn journal_record(input: &[u8]) {
+    let bytes = bytes::Bytes::copy_from_slice(input);
+    if let Ok(record) = Record::decode(bytes.clone()) {
+        assert_eq!(record.encode(), bytes);
+    }
+    // Without the checksum, so that the fuzzer reaches the decoder.
+    if let Ok(record) = Record::decode_unchecked(bytes) {
+        assert_eq!(record.encode().get(4..), input.get(4..));
+    }
 }
 
 /// A small history with everything: old versions, tombstones, deadlines, a floor.

@@ -30,9 +30,10 @@ use crate::compact::decode_entry;
 use crate::directory::{self, Lock, DATABASE, RESTORING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
-use crate::layout::{self, meta};
+use crate::layout::{self, meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::record;
+use crate::replica::applied;
 use crate::revision::Revision;
 use crate::store::{Family, Pinned, Store};
 
@@ -379,6 +380,9 @@ pub fn prepare_restore(
         for name in [meta::FLOOR, meta::RESERVED] {
             store.put_number(&mut batch, name, revision.get());
         }
+        // With a revision that no journal leads to, it is no replica any more.
+        store.put_number(&mut batch, meta::FORMAT, FORMAT_VERSION.into());
+        applied::remove(&store, &mut batch)?;
     }
     store.db().write_without_wal(batch).map_err(Error::from_write)?;
     let store = Arc::into_inner(store).ok_or(Error::Closed)?;

@@ -73,7 +73,7 @@ impl Compactor {
             return Ok(());
         }
         failpoint!("compact-before-floor");
-        self.commit_task(Task::SetNumber(meta::FLOOR, revision.get()), 0)?;
+        self.commit_task(Task::SetFloor(revision), 0)?;
         failpoint!("compact-after-floor");
         self.floor.raise(revision);
         Ok(())

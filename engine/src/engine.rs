@@ -7,17 +7,18 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocksdb::{ReadOptions, WriteBatch};
+use plinth_journal::Position;
+use rocksdb::WriteBatch;
 
 use crate::archive::{self, ArchiveSummary, Progress};
 use crate::block::block_until;
-use crate::clock::{SystemClock, Timeline};
 use crate::commit::builder::{Builder, Relaxed, Settings};
 use crate::commit::proposal::Proposal;
 use crate::commit::queue::{CommitQueue, Task};
+use crate::commit::state::StateMachine;
 use crate::commit::syncer;
 use crate::commit::writer::Writer;
-use crate::compact::{decode_entry, Compactor};
+use crate::compact::Compactor;
 use crate::directory_watch::DirectoryWatch;
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
@@ -27,25 +28,33 @@ use crate::feed::subscription::{Subscribe, Subscription};
 use crate::feed::wait::WaitFor;
 use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
-use crate::health::{self, Failed, Failure, Warning};
-use crate::layout::{self, meta};
+use crate::health::{self, Failed, Failure};
+use crate::layout::meta;
 use crate::maintenance::{MaintenanceTasks, MaintenanceThread};
 use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::recovery::DroppedTail;
+use crate::replica::applied::Applied;
+use crate::replica::applier::{Applier, Follower};
+use crate::replica::barrier::{self, ReadBarrier};
+use crate::replica::proposer::Proposer;
+use crate::replica::shared::Shared;
+use crate::replica::stepped::Stepper;
+use crate::replica::{self, Replica, ReplicaStatus};
 use crate::revision::{At, Revision};
+use crate::start::{check_and_mark, Start};
 use crate::stats::{self, Metrics, Stats};
-use crate::store::{Family, Store};
+use crate::store::Store;
 use crate::transaction::Transaction;
-use crate::watermark::{self, Watermark};
 
 /// An open store. Cheap to clone; usable from any thread. It is closed with [`Engine::close`] or when
 /// the last clone is dropped.
 ///
 /// It runs six threads: the builder checks conditions and assigns revisions, the syncer writes and publishes,
 /// one wakes many subscribers, one reads the log for lagging subscribers, one does maintenance (expiry,
-/// retention, sweeping), one watches the data directory.
+/// retention, sweeping), one watches the data directory. In a replica, three take the place of the first two:
+/// one proposes, one applies, one asks for the end of the journal.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
@@ -62,6 +71,8 @@ struct Inner {
     limits: Limits,
     writer: Arc<Mutex<Writer>>,
     directory_watch: Arc<DirectoryWatch>,
+    /// Set in a replica.
+    replica: Option<Arc<Shared>>,
     /// Emptied when the engine is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -77,95 +88,102 @@ impl Engine {
     /// read or created. In each case existing files are left in place.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
-        let Start { floor, reserved, latest, time, watermark } = check_and_mark(&store, &options)?;
-        let floor = Arc::new(Floor::new(floor));
-        let hub = Arc::new(Hub::new(latest, options.limits.ring));
-        let queue = Arc::new(CommitQueue::new(options.limits.queue));
-        let metrics = Arc::new(Metrics::default());
-        let maintenance = Arc::new(MaintenanceThread::default());
-        let compactor = Arc::new(Compactor::new(
-            Arc::clone(&store),
-            Arc::clone(&hub),
-            Arc::clone(&queue),
-            Arc::clone(&floor),
-            Arc::clone(&metrics),
-        ));
-        let (feeder, feed) = Feeder::new(LogReader {
-            store: Arc::clone(&store),
-            hub: Arc::clone(&hub),
-            floor: Arc::clone(&floor),
-        });
-        let (wakeup, wake) = Wakeup::new();
-        let writer = Arc::new(Mutex::new(Writer {
-            store: Arc::clone(&store),
-            hub: Arc::clone(&hub),
-            queue: Arc::clone(&queue),
-            wakeup: wakeup.clone(),
-            maintenance: Arc::clone(&maintenance),
-            metrics: Arc::clone(&metrics),
-            relaxed_sync_interval: options.relaxed_sync_interval,
-            unsynced: None,
-            watermark,
-        }));
-        let builder = Builder::new(
-            Arc::clone(&store),
-            Arc::clone(&hub),
-            Arc::clone(&queue),
-            Arc::clone(&writer),
-            Arc::clone(&metrics),
-            Settings {
-                group_limit: options.limits.group,
-                relaxed: Relaxed { prefixes: options.relaxed, reserved },
-                time: Arc::clone(&time),
-            },
-        );
-        let tasks = MaintenanceTasks {
-            store: Arc::clone(&store),
-            queue: Arc::clone(&queue),
-            compactor: Arc::clone(&compactor),
-            metrics: Arc::clone(&metrics),
-            history_retention: options.history_retention,
-            compaction_interval: options.compaction_interval,
-            expire: options.expiry,
-            time,
-            warn: options.warn,
-            skipped: Mutex::default(),
-        };
-        let engine = Engine(Arc::new(Inner {
+        if store.is_replica()? {
+            return Err(Error::Replica { dir: options.dir });
+        }
+        let start = check_and_mark(&store, &options)?;
+        let relaxed = Relaxed { prefixes: options.relaxed.clone(), reserved: start.reserved };
+        let settings = Settings { group_limit: options.limits.group, relaxed, time: Arc::clone(&start.time) };
+        let assembly = Assembly::new(store, options, start);
+        let (store, hub, queue) = assembly.parts();
+        let writer = Arc::clone(&assembly.writer);
+        let metrics = Arc::clone(&assembly.metrics);
+        let builder = Builder::new(store, hub, Arc::clone(&queue), Arc::clone(&writer), metrics, settings);
+        assembly.run(None, |engine| {
+            engine.spawn("plinth-build", move || builder.run())?;
+            engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))
+        })
+    }
+
+    /// Opens a data directory as a replica of a cluster: an engine that appends what callers submit to the
+    /// journal, and applies what all replicas have appended. A transaction is answered when this replica has
+    /// applied it. Reads, feeds and everything else work as in a single store; reads of the newest state see
+    /// what this replica has applied, see [`Engine::read_barrier`].
+    ///
+    /// A journal that cannot be reached does not prevent the start: reads work, and writes wait for it.
+    /// [`Options::relaxed_durability`] has no effect, since the journal decides about durability.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open`], and [`Error::NotReplica`] when the directory holds other data,
+    /// [`Error::Journal`] when the journal does not continue what was applied. Nothing was written then.
+    pub fn open_replicated(options: Options, replica: Replica) -> Result<Engine> {
+        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica)?;
+        let (asker, journal) = (Arc::clone(&shared), Arc::clone(&follower.journal));
+        assembly.run(Some(shared), move |engine| {
+            engine.spawn("plinth-propose", move || proposer.run())?;
+            engine.spawn("plinth-apply", move || follower.run())?;
+            engine.spawn("plinth-confirm", move || while barrier::ask(&asker, &*journal, true) {})
+        })
+    }
+
+    /// Like [`Engine::open_replicated`], with a [`Stepper`] in the place of the threads that propose and
+    /// apply. For simulations.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open_replicated`].
+    #[doc(hidden)]
+    pub fn open_stepped(options: Options, replica: Replica) -> Result<(Engine, Stepper)> {
+        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica)?;
+        let stepper = Stepper { proposer, follower };
+        Ok((assembly.run(Some(shared), |_| Ok(()))?, stepper))
+    }
+
+    fn assemble_replica(
+        options: Options,
+        replica: Replica,
+    ) -> Result<(Assembly, Arc<Shared>, Proposer, Follower)> {
+        let (store, applied) = replica::open_store(&options, &replica)?;
+        let start = check_and_mark(&store, &options)?;
+        let applied = applied.unwrap_or(Applied::nothing(replica.cluster));
+        let (time, latest, group_limit) = (Arc::clone(&start.time), start.latest, options.limits.group);
+        let assembly = Assembly::new(store, options, start);
+        let (store, _, queue) = assembly.parts();
+        let session = applied.sessions.get(&replica.id).map(|(session, _)| *session);
+        let shared = Arc::new(Shared::new(replica.id, applied.anchor, applied.level, session));
+        let applier = Arc::new(Mutex::new(Applier {
+            state: StateMachine::new(Arc::clone(&store), Arc::clone(&assembly.metrics), latest),
             store,
-            hub,
-            queue,
-            floor,
-            feeder,
-            wakeup,
-            maintenance: Arc::clone(&maintenance),
-            compactor,
-            metrics,
-            limits: options.limits,
-            writer: Arc::clone(&writer),
-            directory_watch: Arc::default(),
-            threads: Mutex::default(),
+            floor: Arc::clone(&assembly.floor),
+            maintenance: Arc::clone(&assembly.maintenance),
+            writer: Arc::clone(&assembly.writer),
+            shared: Arc::clone(&shared),
+            hashes: [(applied.anchor.position, applied.anchor.hash)].into(),
+            applied,
         }));
-        engine.register_failure_hook();
-        engine.spawn("plinth-build", move || builder.run())?;
-        let queue = Arc::clone(&engine.0.queue);
-        engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))?;
-        engine.spawn("plinth-feed", feed)?;
-        engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
-        let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
-        engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
-        // Last: it is stopped once all threads that hand it wakers have ended.
-        engine.spawn("plinth-wake", wake)?;
-        Ok(engine)
+        let proposer = Proposer::new(
+            Arc::clone(&shared),
+            queue,
+            Arc::clone(&replica.journal),
+            Arc::clone(&applier),
+            time,
+            (replica.cluster, group_limit),
+        );
+        let (journal, follows) = (replica.journal, Arc::clone(&shared));
+        let follower = Follower { applier, journal, shared: follows, reader: None, suspect: 0 };
+        Ok((assembly, shared, proposer, follower))
     }
 
     /// Makes a failure refuse every proposal, end every feed, and stop maintenance.
     fn register_failure_hook(&self) {
         let inner = &self.0;
         let (queue, hub, maintenance) = (inner.queue.clone(), inner.hub.clone(), inner.maintenance.clone());
+        let replica = inner.replica.clone();
         inner.store.health().on_failure(move |failure| {
             let error = health::refusal(failure);
             queue.poison(&error);
+            if let Some(replica) = &replica {
+                replica.fail(error.clone());
+            }
             hub.end(error);
             maintenance.stop();
         });
@@ -286,6 +304,35 @@ impl Engine {
             .unwrap_or_else(|| Err(Error::Future { requested: revision, current: self.current_revision() }))
     }
 
+    /// Waits until the newest state of this engine is at least as new as everything that was committed before
+    /// the call, on whichever replica. Resolves at once in a single store. While the journal cannot be
+    /// reached it waits; [`Error::Closed`] and [`Error::Poisoned`] as [`Engine::wait_for`].
+    pub fn read_barrier(&self) -> ReadBarrier {
+        match &self.0.replica {
+            None => ReadBarrier::passed(self.current_revision()),
+            Some(replica) => ReadBarrier::new(replica),
+        }
+    }
+
+    /// How far this replica has applied the journal; none for a single store.
+    pub fn replica_status(&self) -> Option<ReplicaStatus> {
+        let replica = self.0.replica.as_ref()?;
+        Some(ReplicaStatus::new(replica.anchor(), replica.level()))
+    }
+
+    /// Makes what was applied durable here, and returns how far that is: this replica needs no record of the
+    /// journal up to there any more, whatever happens to the machine short of losing its disk. None for a
+    /// single store.
+    ///
+    /// # Errors
+    /// The error of the write.
+    pub fn sync_applied(&self) -> Result<Option<Position>> {
+        let Some(replica) = &self.0.replica else { return Ok(None) };
+        let position = replica.anchor().position;
+        self.0.store.sync_log()?;
+        Ok(Some(position))
+    }
+
     /// Compacts history up to `revision`: when this returns, reads below it are refused, also after a crash.
     /// Space is reclaimed in the background, in bounded steps. A no-op for a revision at or below the
     /// compacted one.
@@ -375,6 +422,9 @@ impl Inner {
         let Some(last) = threads.pop() else { return Ok(()) };
         self.maintenance.stop();
         self.queue.close();
+        if let Some(replica) = &self.replica {
+            replica.stop();
+        }
         self.hub.end(Error::Closed);
         self.feeder.stop();
         self.directory_watch.stop();
@@ -407,56 +457,120 @@ impl Drop for Inner {
     }
 }
 
-/// The state of a store that passed the checks of a start.
-struct Start {
-    floor: Revision,
-    /// See [`meta::RESERVED`].
-    reserved: Revision,
-    latest: Revision,
-    time: Arc<Timeline>,
-    watermark: Watermark,
+/// The parts of an engine before its threads run.
+struct Assembly {
+    store: Arc<Store>,
+    hub: Arc<Hub>,
+    queue: Arc<CommitQueue>,
+    floor: Arc<Floor>,
+    metrics: Arc<Metrics>,
+    maintenance: Arc<MaintenanceThread>,
+    compactor: Arc<Compactor>,
+    wakeup: Wakeup,
+    wake: Box<dyn FnOnce() + Send>,
+    writer: Arc<Mutex<Writer>>,
+    tasks: MaintenanceTasks,
+    limits: Limits,
 }
 
-/// Checks that the store holds everything durable, then flushes and writes the watermark.
-fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
-    let floor = store.revision(meta::FLOOR)?;
-    let reserved = store.revision(meta::RESERVED)?;
-    // The floor is taken into account: compaction may have removed every log entry.
-    let (logged, logged_ms) = last_logged(store)?;
-    let latest = logged.max(floor).max(reserved);
-    let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
-    let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
-    let time = Arc::new(Timeline::start(clock, newest_ms));
-    watermark::check(&options.dir, latest)?;
-    let is_marked = store.number(meta::MARKED)?.is_some();
-    if is_marked && watermark::read(&options.dir)?.is_none() {
-        options.warn.warn(&Warning::WatermarkLost { latest });
+impl Assembly {
+    fn new(store: Arc<Store>, options: Options, start: Start) -> Assembly {
+        let Start { floor, latest, time, watermark, .. } = start;
+        let floor = Arc::new(Floor::new(floor));
+        let hub = Arc::new(Hub::new(latest, options.limits.ring));
+        let queue = Arc::new(CommitQueue::new(options.limits.queue));
+        let metrics = Arc::new(Metrics::default());
+        let maintenance = Arc::new(MaintenanceThread::default());
+        let compactor = Arc::new(Compactor::new(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&queue),
+            Arc::clone(&floor),
+            Arc::clone(&metrics),
+        ));
+        let (wakeup, wake) = Wakeup::new();
+        let writer = Arc::new(Mutex::new(Writer {
+            store: Arc::clone(&store),
+            hub: Arc::clone(&hub),
+            queue: Arc::clone(&queue),
+            wakeup: wakeup.clone(),
+            maintenance: Arc::clone(&maintenance),
+            metrics: Arc::clone(&metrics),
+            relaxed_sync_interval: options.relaxed_sync_interval,
+            unsynced: None,
+            watermark,
+        }));
+        let tasks = MaintenanceTasks {
+            store: Arc::clone(&store),
+            queue: Arc::clone(&queue),
+            compactor: Arc::clone(&compactor),
+            metrics: Arc::clone(&metrics),
+            history_retention: options.history_retention,
+            compaction_interval: options.compaction_interval,
+            expire: options.expiry,
+            time,
+            warn: options.warn,
+            skipped: Mutex::default(),
+        };
+        let limits = options.limits;
+        let wake = Box::new(wake);
+        Assembly {
+            store,
+            hub,
+            queue,
+            floor,
+            metrics,
+            maintenance,
+            compactor,
+            wakeup,
+            wake,
+            writer,
+            tasks,
+            limits,
+        }
     }
-    // All checks have passed: from here on the start writes.
-    store.flush()?;
-    let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
-    if !is_marked {
-        let mut batch = WriteBatch::default();
-        store.put_number(&mut batch, meta::MARKED, 1);
-        store.write(batch, false)?;
-    }
-    Ok(Start { floor, reserved, latest, time, watermark })
-}
 
-/// The newest revision in the log, and its time in milliseconds since 1970.
-fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
-    let mut cursor = store.cursor(Family::Log, ReadOptions::default());
-    cursor.seek_to_last();
-    let Some((key, value)) = cursor.item() else {
-        cursor.status()?;
-        return Ok((Revision::ZERO, 0));
-    };
-    let revision = layout::parse_log_key(key).filter(|revision| revision.is_plausible());
-    let revision = revision.ok_or_else(|| Error::Corrupt {
-        key: bytes::Bytes::copy_from_slice(key),
-        revision: Revision::ZERO,
-        reason: "not a log key",
-    })?;
-    // Damage is reported when the entry is read; a start needs only its time.
-    Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
+    /// What the committer needs.
+    fn parts(&self) -> (Arc<Store>, Arc<Hub>, Arc<CommitQueue>) {
+        (Arc::clone(&self.store), Arc::clone(&self.hub), Arc::clone(&self.queue))
+    }
+
+    /// Starts the threads: those of `committer`, then the others.
+    fn run(
+        self,
+        replica: Option<Arc<Shared>>,
+        committer: impl FnOnce(&Engine) -> Result<()>,
+    ) -> Result<Engine> {
+        let (feeder, feed) = Feeder::new(LogReader {
+            store: Arc::clone(&self.store),
+            hub: Arc::clone(&self.hub),
+            floor: Arc::clone(&self.floor),
+        });
+        let (maintenance, tasks) = (Arc::clone(&self.maintenance), self.tasks);
+        let engine = Engine(Arc::new(Inner {
+            store: self.store,
+            hub: self.hub,
+            queue: self.queue,
+            floor: self.floor,
+            feeder,
+            wakeup: self.wakeup,
+            maintenance: self.maintenance,
+            compactor: self.compactor,
+            metrics: self.metrics,
+            limits: self.limits,
+            writer: self.writer,
+            directory_watch: Arc::default(),
+            replica,
+            threads: Mutex::default(),
+        }));
+        engine.register_failure_hook();
+        committer(&engine)?;
+        engine.spawn("plinth-feed", feed)?;
+        engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
+        let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+        engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        // Last: it is stopped once all threads that hand it wakers have ended.
+        engine.spawn("plinth-wake", self.wake)?;
+        Ok(engine)
+    }
 }

@@ -107,6 +107,27 @@ pub enum Error {
         /// Version of this program.
         expected: u32,
     },
+    /// The directory is that of a replica, and follows its journal only.
+    #[error("data directory {} is that of a replica and is opened with its journal only", .dir.display())]
+    Replica {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The directory holds a store that is not of this cluster, and does not follow its journal.
+    #[error("data directory {} is not that of a replica of this cluster: {reason}", .dir.display())]
+    NotReplica {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// The journal failed, or cannot be followed.
+    #[error("{source}")]
+    Journal {
+        /// The journal's error.
+        #[from]
+        source: plinth_journal::Error,
+    },
     /// The engine was closed.
     #[error("the engine is closed")]
     Closed,

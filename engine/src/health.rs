@@ -18,6 +18,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use plinth_journal::record::{Hash, ReplicaId};
+use plinth_journal::Position;
 
 use crate::error::{Error, Result};
 use crate::revision::Revision;
@@ -39,6 +41,35 @@ pub enum Failure {
     Moved {
         /// What was moved or replaced.
         message: String,
+    },
+    /// The journal holds something that this replica cannot apply, or no longer holds what it needs. Nothing
+    /// of it was applied.
+    #[error("the journal cannot be followed: {error}")]
+    Journal {
+        /// The error.
+        error: plinth_journal::Error,
+    },
+    /// This replica and another one have applied the same records with different results. One of them is
+    /// damaged: which one is not known here.
+    #[error(
+        "this replica has diverged from replica {replica}: after position {position} of the journal its hash is \
+         {ours}, theirs is {theirs}"
+    )]
+    Diverged {
+        /// The position after which they were compared.
+        position: Position,
+        /// The replica that proposed the record with the other hash.
+        replica: ReplicaId,
+        /// The hash of this replica.
+        ours: Hash,
+        /// The other one.
+        theirs: Hash,
+    },
+    /// Another process has opened this replica of the cluster.
+    #[error("replica {replica} was opened by another process; each replica needs an id of its own")]
+    Superseded {
+        /// The replica.
+        replica: ReplicaId,
     },
     /// A thread of the engine panicked.
     #[error("thread {thread} panicked: {message}")]

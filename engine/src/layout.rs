@@ -15,6 +15,9 @@ use crate::revision::Revision;
 /// Version of the on-disk format. Raised by any change that an older program would misread.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
+/// Format of the store of a replica: a program that would write to it without the journal must not open it.
+pub(crate) const REPLICA_FORMAT_VERSION: u32 = 2;
+
 pub(crate) const CURRENT: &str = "current";
 pub(crate) const HISTORY: &str = "history";
 pub(crate) const LOG: &str = "log";
@@ -35,6 +38,8 @@ pub(crate) mod meta {
     pub(crate) const TIME: &[u8] = b"time";
     /// Set once the watermark has been written: a store that has this and no watermark has lost it.
     pub(crate) const MARKED: &[u8] = b"marked";
+    /// Begins the names of what a replica has applied, see [`crate::replica::applied`].
+    pub(crate) const REPLICA: &[u8] = b"replica.";
 }
 
 /// Ends the escaped key in a history key. Sorts before every escaped byte.

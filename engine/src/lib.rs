@@ -43,10 +43,10 @@
 //! # Modules
 //!
 //! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
-//! submit) and `commit` (queue, builder, syncer). Reads are in `read`, change feeds in `feed`. `compact`
-//! removes history, `maintenance` is the thread that runs it and expires keys. Below them `record`, `log` and
-//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
-//! format as a whole.
+//! submit) and `commit` (queue, builder, syncer), in a replica `replica` (proposer, applier). Reads are in
+//! `read`, change feeds in `feed`. `compact` removes history, `maintenance` is the thread that runs it and
+//! expires keys. Below them `record`, `log` and `layout` define the on-disk format, and `store` opens
+//! RocksDB. `docs/storage-format.md` documents the format as a whole.
 
 mod archive;
 mod block;
@@ -75,7 +75,9 @@ mod read;
 mod record;
 mod recovery;
 mod repair;
+mod replica;
 mod revision;
+mod start;
 mod stats;
 mod store;
 mod sync;
@@ -102,6 +104,10 @@ pub use read::{Entry, InMemory, Range, Snapshot};
 pub use record::Record;
 pub use recovery::DroppedTail;
 pub use repair::{repair, RepairReport};
+pub use replica::barrier::ReadBarrier;
+#[doc(hidden)]
+pub use replica::stepped::Stepper;
+pub use replica::{Replica, ReplicaStatus};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};

@@ -179,6 +179,11 @@ impl Transaction {
             }
         }
         bound("transaction", self.size(), limits.transaction)?;
+        self.check_unique()
+    }
+
+    /// Refuses a transaction that changes a key twice.
+    pub(crate) fn check_unique(&self) -> Result<()> {
         let unique = match self.operations.as_slice() {
             [] | [_] => true,
             [a, b] => a.key != b.key,

@@ -7,6 +7,7 @@ mod common;
 mod targets;
 
 use common::{scaled, Random};
+use plinth_journal::record::{HEADER_BYTES, VERSION};
 
 fn mutate(random: &mut Random, bytes: &mut Vec<u8>) {
     for _ in 0..1 + random.below(4) {
@@ -60,5 +61,19 @@ fn write_ahead_logs_of_any_bytes_are_looked_through() {
         let mut log: Vec<u8> = (0..length).map(|_| random.next() as u8 % 12).collect();
         mutate(&mut random, &mut log);
         targets::wal(&log);
+    }
+}
+
+#[test]
+fn records_of_any_bytes_are_decoded_or_refused() {
+    let mut random = Random(5);
+    for _ in 0..scaled(50_000) {
+        // A header of version 1, then a body of few different bytes.
+        let mut input = vec![0; HEADER_BYTES];
+        (input[4], input[5], input[24]) = (VERSION, 1 + random.below(3) as u8, 1);
+        input[32] = u8::from(input[5] != 1);
+        input.extend((0..random.below(60)).map(|_| random.next() as u8 % 4));
+        mutate(&mut random, &mut input);
+        targets::journal_record(&input);
     }
 }

@@ -162,7 +162,7 @@ impl Committer {
     }
 
     fn propose(&self) -> Proposal {
-        Proposal::submit(&self.queue, Task::SetNumber(b"n", 1), 1)
+        Proposal::submit(&self.queue, Task::SetFloor(Revision::new(1)), 1)
     }
 
     /// Closes, joins the threads, and compares what was acknowledged with what is on disk.
@@ -213,7 +213,7 @@ fn who_waits_before_a_full_queue_gets_in() {
         let committer = Committer::start(Disk::Works, 1);
         let queue = Arc::clone(&committer.queue);
         let other = loom::thread::spawn(move || {
-            block_on(Proposal::submit(&queue, Task::SetNumber(b"n", 1), 1)).unwrap();
+            block_on(Proposal::submit(&queue, Task::SetFloor(Revision::new(1)), 1)).unwrap();
         });
         block_on(committer.propose()).unwrap();
         other.join().unwrap();
@@ -228,7 +228,7 @@ fn closing_does_what_is_queued_and_refuses_the_rest() {
         let done = Arc::new(Count::new(0));
         let (queue, count) = (Arc::clone(&committer.queue), Arc::clone(&done));
         let other = loom::thread::spawn(move || {
-            match block_on(Proposal::submit(&queue, Task::SetNumber(b"n", 1), 1)) {
+            match block_on(Proposal::submit(&queue, Task::SetFloor(Revision::new(1)), 1)) {
                 Ok(_) => drop(count.fetch_add(1, Ordering::Relaxed)),
                 Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
             }

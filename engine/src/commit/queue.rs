@@ -28,8 +28,8 @@ pub(crate) enum Task {
     Transact(Transaction),
     /// Removes tombstones that no readable revision needs, where they are still the newest version.
     Purge(Vec<(Bytes, Revision)>),
-    /// Sets a number of the store itself, synced.
-    SetNumber(&'static [u8], u64),
+    /// Stores the compaction floor, synced.
+    SetFloor(Revision),
 }
 
 /// A group of at most this many transactions is written by the builder itself when nothing else is in flight:
@@ -226,6 +226,36 @@ impl CommitQueue {
                 }
             }
         }
+    }
+
+    /// For the proposer of a replica, which takes the place of the builder: takes queued work of up to
+    /// `limit` bytes, one task at least. When `block`, waits until there is some. None when there will be no
+    /// more.
+    pub(crate) fn take_batch(&self, limit: usize, block: bool) -> Option<Vec<Work>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.failed.is_some() || (state.refusing.is_some() && state.queue.is_empty()) {
+                return None;
+            }
+            if !state.queue.is_empty() || !block {
+                break;
+            }
+            self.builder.wait(&mut state);
+        }
+        let mut work: Vec<Work> = Vec::new();
+        let mut bytes = 0usize;
+        while let Some(next) = state.queue.front() {
+            bytes = bytes.saturating_add(next.size);
+            if !work.is_empty() && bytes > limit {
+                break;
+            }
+            state.queued_bytes -= next.size;
+            work.extend(state.queue.pop_front());
+        }
+        let blocked = if work.is_empty() { Vec::new() } else { std::mem::take(&mut state.blocked) };
+        drop(state);
+        blocked.into_iter().for_each(Waker::wake);
+        Some(work)
     }
 
     /// For the builder: there will be no more groups.

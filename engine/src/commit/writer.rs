@@ -97,6 +97,25 @@ impl Writer {
         }
     }
 
+    /// Writes a group that is durable in a journal, without a sync, publishes its commits and answers its
+    /// callers. When it cannot be written, its callers wait for what a restart finds in the journal.
+    pub(crate) fn write_applied(&mut self, mut group: Group) -> Result<()> {
+        let batch = std::mem::take(&mut group.batch);
+        let started = Instant::now();
+        self.store.health().disk_wait_begins(started);
+        let written = self.write_batch(batch, false);
+        self.store.health().disk_wait_ends();
+        if let Err(error) = written {
+            self.metrics.failed_groups.add(1);
+            group.fail(&error.clone().into_unknown_outcome());
+            return Err(error);
+        }
+        self.unsynced.get_or_insert(started);
+        self.publish(group);
+        self.catch_up();
+        Ok(())
+    }
+
     fn write_batch(&self, batch: WriteBatch, sync: bool) -> Result<()> {
         if batch.is_empty() {
             return Ok(());

@@ -24,7 +24,7 @@ use crate::directory::{self, Lock, State, DATABASE, RESTORING, VIEWING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
-use crate::layout::{self, meta, FORMAT_VERSION};
+use crate::layout::{self, meta, FORMAT_VERSION, REPLICA_FORMAT_VERSION};
 use crate::options::Options;
 use crate::recovery::{self, DroppedTail};
 use crate::revision::Revision;
@@ -136,6 +136,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether the directory of `options` holds a store.
+    pub(crate) fn exists(options: &Options) -> Result<bool> {
+        Ok(directory::inspect(&options.dir)? != State::Empty)
+    }
+
     /// Opens the database read-only, for verification.
     pub(crate) fn open_read_only(options: &Options) -> Result<Store> {
         let dir = &options.dir;
@@ -189,6 +194,7 @@ impl Store {
     fn check_format(&self) -> Result<()> {
         match self.number(meta::FORMAT)? {
             Some(found) if found == u64::from(FORMAT_VERSION) => Ok(()),
+            Some(found) if found == u64::from(REPLICA_FORMAT_VERSION) => Ok(()),
             // The format is the first record that is written.
             None => Err(Error::Incomplete {
                 dir: self.dir.clone(),
@@ -250,6 +256,11 @@ impl Store {
             _view: None,
             lock,
         })
+    }
+
+    /// Whether it is the store of a replica.
+    pub(crate) fn is_replica(&self) -> Result<bool> {
+        Ok(self.number(meta::FORMAT)? == Some(u64::from(REPLICA_FORMAT_VERSION)))
     }
 
     /// Whether the directory is still at its path, and was not moved away or replaced.

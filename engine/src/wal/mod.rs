@@ -11,15 +11,15 @@
 //! with other records.
 
 mod batch;
-mod crc32c;
 
 use std::borrow::Cow;
+
+use plinth_journal::crc32c;
 
 use crate::revision::Revision;
 
 use self::batch::sequence;
 pub(crate) use self::batch::{entries, operations, revisions, Change};
-use self::crc32c::{crc32c, masked};
 
 const BLOCK: usize = 32 << 10;
 const HEADER: usize = 7;
@@ -100,6 +100,11 @@ impl Assembly {
             (_, Some(_)) => Step::Misplaced,
         }
     }
+}
+
+/// A checksum in its stored form, as in RocksDB's `util/crc32c.h`.
+fn masked(checksum: u32) -> u32 {
+    checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 /// Reads a write-ahead log; `record` is called with each complete record of the sound part.

@@ -1,12 +1,7 @@
-//! The checksum of RocksDB's log records: CRC-32C, masked as in `util/crc32c.h`.
-
-/// A checksum in its stored form.
-pub(super) fn masked(checksum: u32) -> u32 {
-    checksum.rotate_right(15).wrapping_add(0xa282_ead8)
-}
+//! CRC-32C, the checksum of records and of RocksDB's logs.
 
 /// The Castagnoli checksum (CRC-32C), eight bytes at a time.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = !0u32;
     let mut chunks = bytes.chunks_exact(8);
     for chunk in &mut chunks {
@@ -53,4 +48,16 @@ const fn tables() -> [[u32; 256]; 8] {
         zeros += 1;
     }
     tables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::crc32c;
+
+    #[test]
+    fn the_published_check_values() {
+        // RFC 3720, B.4.
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+    }
 }

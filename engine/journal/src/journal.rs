@@ -1,0 +1,101 @@
+//! [`Journal`]: what a replica needs of a replicated log.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::error::Result;
+
+/// Place of a record in a journal: the first record has position 1, each later one exactly one more. Zero
+/// means "before anything".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position(u64);
+
+impl Position {
+    /// Before the first record.
+    pub const ZERO: Position = Position(0);
+
+    /// The position with this number.
+    pub const fn new(number: u64) -> Position {
+        Position(number)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The position after this one. The last one is its own successor; no journal comes near it.
+    #[must_use]
+    pub const fn next(self) -> Position {
+        Position(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A record as the journal returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its position.
+    pub position: Position,
+    /// What was appended.
+    pub bytes: Bytes,
+}
+
+/// A totally ordered, durable, replicated log of opaque records.
+///
+/// Calls block the thread, each for a time that the implementation bounds. What it promises:
+///
+/// - A record whose append was answered is durable on a majority, keeps its position, and is returned by
+///   every read that reaches it, the same bytes on every replica.
+/// - Positions have no gaps. Where two appends do not overlap, the later one has the higher position.
+/// - It does not promise that a record is stored once: after an unknown outcome it may be there twice.
+pub trait Journal: Send + Sync {
+    /// Appends a record and returns its position once it is durable.
+    ///
+    /// # Errors
+    /// [`Unavailable`] and [`TooLarge`] when it was not and will not be appended, [`OutcomeUnknown`] when
+    /// nothing is known.
+    ///
+    /// [`Unavailable`]: crate::Error::Unavailable
+    /// [`TooLarge`]: crate::Error::TooLarge
+    /// [`OutcomeUnknown`]: crate::Error::OutcomeUnknown
+    fn append(&self, record: Bytes) -> Result<Position>;
+
+    /// Reads records from `from` on, those that are appended later included.
+    ///
+    /// # Errors
+    /// [`Trimmed`](crate::Error::Trimmed), [`Unavailable`](crate::Error::Unavailable).
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>>;
+
+    /// The position of the newest record, zero when there is none: at least that of each append that was
+    /// answered before the call.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::Error::Unavailable).
+    fn end(&self) -> Result<Position>;
+
+    /// Allows the journal to remove records before `before`. It may keep them for longer.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::Error::Unavailable).
+    fn trim(&self, before: Position) -> Result<()>;
+
+    /// Bytes of the largest record that it takes.
+    fn max_record_bytes(&self) -> usize;
+}
+
+/// Reads a journal in order. Returned by [`Journal::read`].
+pub trait Reader: Send {
+    /// The next record; none when there was none for `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`Journal::read`]; after one, the journal is read again from the next position that is due.
+    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>>;
+}

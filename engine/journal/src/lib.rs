@@ -1,0 +1,18 @@
+//! The replicated log that several engines share.
+//!
+//! A [`Journal`] orders [`record::Record`]s: each replica appends what it proposes, and applies what all
+//! have appended, in the order of the journal. The journal knows nothing of what a record does. Why it is
+//! built like this: `docs/design/0029-proposals-over-one-log.md`.
+//!
+//! `record` is the format of what is appended, `simulated` a journal in memory that fails in every way that a
+//! real one may, for tests.
+
+mod crc32c;
+mod error;
+mod journal;
+pub mod record;
+pub mod simulated;
+
+pub use crc32c::crc32c;
+pub use error::{Error, Result};
+pub use journal::{Entry, Journal, Position, Reader};

@@ -1,0 +1,345 @@
+//! Applies the records of the journal, in its order, to the store.
+//!
+//! What a record does depends on the records before it alone: [`Applier::apply`] reads no clock, no random
+//! number and nothing that only this replica has done, such as sweeping. Each record is one unsynced batch
+//! together with its position: after a crash the store is as it was after some record, and continues there.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_journal::record::{self, Body, Hash, OperationRecord, ProposalRecord, Record, TransactionRecord};
+use plinth_journal::{Error as JournalError, Journal, Position, Reader};
+
+use crate::commit::group::Group;
+use crate::commit::proposal::Committed;
+use crate::commit::state::StateMachine;
+use crate::commit::writer::Writer;
+use crate::error::{Error, Result};
+use crate::floor::Floor;
+use crate::health::Failure;
+use crate::layout::meta;
+use crate::maintenance::MaintenanceThread;
+use crate::replica::applied::{next_hash, Applied};
+use crate::replica::shared::Shared;
+use crate::revision::Revision;
+use crate::store::Store;
+use crate::transaction::{Condition, Transaction};
+
+/// Hashes that are kept to be compared with those of records: of this many positions.
+const KEPT_HASHES: usize = 4096;
+/// How long a read waits for the next record.
+const READ_WAIT: Duration = Duration::from_millis(100);
+/// Pause after the journal could not be read.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// A record that is missing or damaged is read this many times before the replica gives up: a member of the
+/// journal may be damaged where others are not.
+const SUSPECT_READS: u32 = 3;
+
+/// The only writer of a replica's store.
+pub(crate) struct Applier {
+    pub store: Arc<Store>,
+    pub floor: Arc<Floor>,
+    pub maintenance: Arc<MaintenanceThread>,
+    pub writer: Arc<Mutex<Writer>>,
+    pub shared: Arc<Shared>,
+    pub state: StateMachine,
+    pub applied: Applied,
+    /// Hashes after the newest positions, the last one being that of `applied`.
+    pub hashes: VecDeque<(Position, Hash)>,
+}
+
+/// What is to be written for one record.
+struct Effect {
+    group: Group,
+    results: Vec<Result<Committed>>,
+    /// The floor, where the record raises it.
+    floor: Option<Revision>,
+}
+
+impl Applier {
+    /// Applies the record at `position`, which is the next one. A position that was applied already is
+    /// ignored.
+    ///
+    /// # Errors
+    /// A failure for good. Nothing of the record was applied then.
+    pub(crate) fn apply(&mut self, position: Position, bytes: Bytes) -> Result<(), Failure> {
+        let expected = self.applied.anchor.position.next();
+        if position < expected {
+            return Ok(());
+        }
+        let record = self.check(expected, position, &bytes).map_err(|error| Failure::Journal { error })?;
+        self.compare_hashes(&record)?;
+        let (replica, session, sequence) = (record.replica, record.session, record.sequence);
+        let is_own = replica == self.shared.replica;
+        let mut applied = self.applied.clone();
+        let mut effect = Effect { group: Group::new(position.get()), results: Vec::new(), floor: None };
+        let is_valid = Self::begins_or_continues(&mut applied, &record);
+        if is_valid {
+            self.perform(record.body, record.clock_ms, &mut applied, &mut effect)
+                .map_err(|error| Failure::Write { message: error.to_string() })?;
+        }
+        let Effect { mut group, results, floor } = effect;
+        applied.anchor.position = position;
+        applied.anchor.revision = self.state.last_assigned().get();
+        let checksum = record::checksum(&bytes);
+        applied.anchor.hash =
+            next_hash(applied.anchor.hash, position, checksum, applied.time_ms, &group.commits);
+        applied.write(&self.store, &mut group.batch, replica);
+        if let Some(floor) = floor {
+            self.store.put_number(&mut group.batch, meta::FLOOR, floor.get());
+        }
+        if is_own && is_valid {
+            group.answers = self.shared.take(session, sequence).into_iter().zip(results).collect();
+        }
+        let (number, keys) = (group.number, std::mem::take(&mut group.keys));
+        let written = self.writer.lock().write_applied(group);
+        written.map_err(|error| Failure::Write { message: error.to_string() })?;
+        self.state.written(number, keys);
+        self.finish(applied, floor)
+    }
+
+    /// Checks that it is the record that is due, and one that this program reads.
+    fn check(&self, expected: Position, position: Position, bytes: &Bytes) -> Result<Record, JournalError> {
+        if position != expected {
+            return Err(JournalError::Gap { expected, found: position });
+        }
+        let record = decode(self.applied.cluster, position, bytes)?;
+        match record.body {
+            Body::Level(level) if level > record::VERSION => {
+                Err(JournalError::Version { position, found: level, newest: record::VERSION })
+            }
+            _ => Ok(record),
+        }
+    }
+
+    /// Compares the hash that the proposer had with the one that this replica had at the same position. Of
+    /// positions that it has forgotten nothing is known; later records name later ones.
+    fn compare_hashes(&self, record: &Record) -> Result<(), Failure> {
+        let anchor = record.anchor;
+        let first = self.hashes.front().map_or(Position::ZERO, |(position, _)| *position);
+        let at = anchor.position.get().checked_sub(first.get()).and_then(|at| usize::try_from(at).ok());
+        match at.and_then(|at| self.hashes.get(at)) {
+            Some((position, ours)) if *ours != anchor.hash => Err(Failure::Diverged {
+                position: *position,
+                replica: record.replica,
+                ours: *ours,
+                theirs: anchor.hash,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the record is the next one of its replica's session, or begins a session in the place of the
+    /// one that it expects; notes it if so. Anything else is void: a repeated append, or one of an earlier
+    /// process that arrives late.
+    fn begins_or_continues(applied: &mut Applied, record: &Record) -> bool {
+        let current = applied.sessions.get(&record.replica).copied();
+        let is_valid = match &record.body {
+            Body::Session { replaces } => *replaces == current.map(|(session, _)| session),
+            _ => current.is_some_and(|(session, sequence)| {
+                session == record.session && sequence.checked_add(1) == Some(record.sequence)
+            }),
+        };
+        if is_valid {
+            applied.sessions.insert(record.replica, (record.session, record.sequence));
+        }
+        is_valid
+    }
+
+    fn perform(
+        &mut self,
+        body: Body,
+        clock_ms: u64,
+        applied: &mut Applied,
+        effect: &mut Effect,
+    ) -> Result<()> {
+        match body {
+            Body::Session { .. } => {}
+            Body::Level(level) => applied.level = applied.level.max(level),
+            Body::Group(proposals) => {
+                // One time for the group, not below that of the commit before.
+                let time_ms = clock_ms.max(applied.time_ms);
+                for proposal in proposals {
+                    let result = match proposal {
+                        ProposalRecord::Transaction(transaction) => {
+                            self.transact(transaction, time_ms, &mut effect.group)
+                        }
+                        ProposalRecord::Floor(floor) => {
+                            let floor = Revision::new(floor);
+                            let lowest = effect.floor.unwrap_or(self.floor.get());
+                            if floor > lowest && floor <= self.state.last_assigned() {
+                                effect.floor = Some(floor);
+                            }
+                            Ok(self.state.unchanged())
+                        }
+                    };
+                    // What a transaction is refused for is part of its outcome; what cannot be read is not.
+                    match result {
+                        Ok(_) | Err(Error::Conflict { .. } | Error::InvalidTransaction { .. }) => {
+                            effect.results.push(result);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                if !effect.group.commits.is_empty() {
+                    applied.time_ms = time_ms;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn transact(&mut self, record: TransactionRecord, time_ms: u64, group: &mut Group) -> Result<Committed> {
+        let transaction = Transaction::from(record);
+        transaction.check_unique()?;
+        let plan = self.state.plan(transaction)?;
+        if plan.is_empty() {
+            return Ok(self.state.unchanged());
+        }
+        Ok(self.state.apply(plan, time_ms, group))
+    }
+
+    fn finish(&mut self, applied: Applied, floor: Option<Revision>) -> Result<(), Failure> {
+        let anchor = applied.anchor;
+        self.applied = applied;
+        if self.hashes.len() == KEPT_HASHES {
+            self.hashes.pop_front();
+        }
+        self.hashes.push_back((anchor.position, anchor.hash));
+        if let Some(floor) = floor {
+            // It is stored, and the commits before it are published.
+            self.floor.raise(floor);
+            self.maintenance.sweep();
+        }
+        let session = self.applied.sessions.get(&self.shared.replica).map(|(session, _)| *session);
+        match self.shared.applied(anchor, self.applied.level, session) {
+            true => Ok(()),
+            false => Err(Failure::Superseded { replica: self.shared.replica }),
+        }
+    }
+
+    /// Removes tombstones that no readable revision needs. Each replica does so when it sweeps: no reader can
+    /// see whether they are there.
+    pub(crate) fn purge(&mut self, tombstones: Vec<(Bytes, Revision)>) -> Result<Committed> {
+        let keys = self.state.purgeable(tombstones)?;
+        if !keys.is_empty() {
+            let mut group = Group::new(self.applied.anchor.position.get());
+            self.state.purge(keys, &mut group);
+            let (number, keys) = (group.number, std::mem::take(&mut group.keys));
+            self.writer.lock().write_applied(group)?;
+            self.state.written(number, keys);
+        }
+        Ok(self.state.unchanged())
+    }
+}
+
+/// Decodes a record and checks that it is of this cluster.
+pub(crate) fn decode(
+    cluster: record::ClusterId,
+    position: Position,
+    bytes: &Bytes,
+) -> Result<Record, JournalError> {
+    let record = Record::decode(bytes.clone()).map_err(|error| error.at(position))?;
+    if record.cluster != cluster {
+        return Err(JournalError::OtherCluster { position, found: record.cluster, expected: cluster });
+    }
+    Ok(record)
+}
+
+impl From<TransactionRecord> for Transaction {
+    fn from(record: TransactionRecord) -> Transaction {
+        let mut transaction = Transaction::new();
+        for condition in record.conditions {
+            transaction = transaction.require(match condition {
+                record::ConditionRecord::ModRevision(key, revision) => {
+                    Condition::ModRevision { key, revision: Revision::new(revision) }
+                }
+                record::ConditionRecord::Absent(key) => Condition::Absent(key),
+                record::ConditionRecord::Exists(key) => Condition::Exists(key),
+            });
+        }
+        for operation in record.operations {
+            transaction = match operation {
+                OperationRecord::Put { key, value, ttl_ms: None } => transaction.put(key, value),
+                OperationRecord::Put { key, value, ttl_ms: Some(ttl_ms) } => {
+                    transaction.put_expiring(key, value, Duration::from_millis(ttl_ms))
+                }
+                OperationRecord::Delete(key) => transaction.delete(key),
+            };
+        }
+        transaction
+    }
+}
+
+/// Reads the journal for the applier.
+pub(crate) struct Follower {
+    pub applier: Arc<Mutex<Applier>>,
+    pub journal: Arc<dyn Journal>,
+    pub shared: Arc<Shared>,
+    pub reader: Option<Box<dyn Reader>>,
+    /// How often what is due was found missing or damaged.
+    pub suspect: u32,
+}
+
+impl Follower {
+    /// Follows the journal until the replica is closed or fails.
+    pub(crate) fn run(mut self) {
+        let store = Arc::clone(&self.applier.lock().store);
+        while !self.shared.is_done() {
+            match self.step(READ_WAIT) {
+                Ok(Ok(_)) => {}
+                Ok(Err(_transient)) => self.shared.pause(RETRY_DELAY),
+                Err(failure) => return store.health().fail(failure),
+            }
+        }
+        self.shared.abandon();
+    }
+
+    /// Applies the next record, if there is one within `wait`; returns whether there was.
+    ///
+    /// # Errors
+    /// The inner one may pass, the outer one is for good.
+    pub(crate) fn step(&mut self, wait: Duration) -> Result<Result<bool, JournalError>, Failure> {
+        let next = match self.read(wait) {
+            Ok(Some(next)) => next,
+            Ok(None) => return Ok(Ok(false)),
+            Err(error) => return self.after_error(error).map(Err),
+        };
+        let applied = self.applier.lock().apply(next.position, next.bytes);
+        match applied {
+            Ok(()) => {}
+            Err(Failure::Journal { error }) => return self.after_error(error).map(Err),
+            Err(failure) => return Err(failure),
+        }
+        self.suspect = 0;
+        Ok(Ok(true))
+    }
+
+    fn read(&mut self, wait: Duration) -> Result<Option<plinth_journal::Entry>, JournalError> {
+        let reader = match &mut self.reader {
+            Some(reader) => reader,
+            None => {
+                let due = self.applier.lock().applied.anchor.position.next();
+                self.reader.insert(self.journal.read(due)?)
+            }
+        };
+        reader.next(wait)
+    }
+
+    /// After an error the journal is read again from where it is due.
+    fn after_error(&mut self, error: JournalError) -> Result<JournalError, Failure> {
+        self.reader = None;
+        if error.is_transient() {
+            return Ok(error);
+        }
+        self.suspect += 1;
+        let may_pass = matches!(error, JournalError::Gap { .. } | JournalError::Damaged { .. });
+        match may_pass && self.suspect < SUSPECT_READS {
+            true => Ok(error),
+            false => Err(Failure::Journal { error }),
+        }
+    }
+}

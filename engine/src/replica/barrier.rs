@@ -1,0 +1,112 @@
+//! Reads of the most recent state: they wait until the replica has applied the journal up to where it ended
+//! when they began. The end is asked for once for all readers that wait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use plinth_journal::Journal;
+
+use crate::block::block_until;
+use crate::error::{Error, Result};
+use crate::replica::shared::Shared;
+use crate::revision::Revision;
+
+/// Pause after the journal could not be asked.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// A reader that waits.
+#[derive(Default)]
+pub(crate) struct Ticket(Mutex<TicketState>);
+
+#[derive(Default)]
+struct TicketState {
+    outcome: Option<Result<u64>>,
+    waker: Option<Waker>,
+}
+
+impl Ticket {
+    pub(crate) fn answer(&self, outcome: Result<u64>) {
+        let mut state = self.0.lock();
+        state.outcome = Some(outcome);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A future that resolves when the engine's newest state is at least as new as everything that was committed
+/// when it was made. Returned by [`crate::Engine::read_barrier`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct ReadBarrier(Barrier);
+
+enum Barrier {
+    /// A single store: its newest state is the newest there is.
+    Passed(Revision),
+    Waiting(Arc<Ticket>),
+}
+
+impl ReadBarrier {
+    pub(crate) fn passed(latest: Revision) -> ReadBarrier {
+        ReadBarrier(Barrier::Passed(latest))
+    }
+
+    pub(crate) fn new(shared: &Shared) -> ReadBarrier {
+        let ticket = Arc::default();
+        shared.ask(&ticket);
+        ReadBarrier(Barrier::Waiting(ticket))
+    }
+
+    /// Blocks the thread until it resolves; none when it has not at `deadline`.
+    pub fn wait_until(self, deadline: Instant) -> Option<Result<Revision>> {
+        block_until(self, Some(deadline))
+    }
+}
+
+impl Future for ReadBarrier {
+    type Output = Result<Revision>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &self.0 {
+            Barrier::Passed(latest) => Poll::Ready(Ok(*latest)),
+            Barrier::Waiting(ticket) => {
+                let mut state = ticket.0.lock();
+                match &state.outcome {
+                    Some(outcome) => Poll::Ready(outcome.clone().map(Revision::new)),
+                    None => {
+                        state.waker = Some(cx.waker().clone());
+                        Poll::Pending
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks the journal for its end on behalf of all readers that wait; false when the replica ends.
+pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> bool {
+    let Some(tickets) = shared.take_asking(block) else { return false };
+    if tickets.is_empty() {
+        return true;
+    }
+    // The end is read after they came and before the next ones do: those are in the next round.
+    match journal.end() {
+        Ok(end) => shared.confirm(tickets, end),
+        Err(error) if error.is_transient() => {
+            shared.ask_later(tickets);
+            if block {
+                shared.pause(RETRY_DELAY);
+            }
+        }
+        Err(error) => {
+            let error = Error::from(error);
+            tickets.iter().for_each(|ticket| ticket.answer(Err(error.clone())));
+        }
+    }
+    true
+}

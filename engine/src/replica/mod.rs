@@ -1,0 +1,121 @@
+//! A replica: an engine that follows a journal which several of them share.
+//!
+//! ```text
+//! callers ── Transaction ──> commit queue ──> proposer ── record ──> journal
+//!                                                                      │ records of all replicas
+//! callers <── answers ── hub <── store <── applier <───────────────────┘
+//! ```
+//!
+//! - [`proposer`]: one thread that appends what callers submit.
+//! - [`applier`]: one thread that applies what all replicas have appended.
+//! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
+//! - [`shared`]: what these threads share.
+//! - [`applied`]: what is stored of how far the journal was applied.
+//! - [`stepped`]: the same work without the threads, step by step, for simulations.
+//!
+//! Why there is no leader, and what determinism rests on: `docs/design/0029-proposals-over-one-log.md`.
+
+pub(crate) mod applied;
+pub(crate) mod applier;
+pub(crate) mod barrier;
+pub(crate) mod proposer;
+pub(crate) mod shared;
+pub(crate) mod stepped;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId};
+use plinth_journal::{Error as JournalError, Journal, Position};
+
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::replica::applied::Applied;
+use crate::revision::Revision;
+use crate::start::newest_revision;
+use crate::store::Store;
+
+/// The place of an engine in a cluster. See [`crate::Engine::open_replicated`].
+#[derive(Clone)]
+pub struct Replica {
+    /// The log that all replicas of the cluster share.
+    pub journal: Arc<dyn Journal>,
+    /// The cluster. Records of another one are refused.
+    pub cluster: ClusterId,
+    /// This replica. Each replica that runs has an id of its own.
+    pub id: ReplicaId,
+}
+
+/// How far a replica has applied the journal. Returned by [`crate::Engine::replica_status`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// The last position that it has applied.
+    pub position: Position,
+    /// Its revision there.
+    pub revision: Revision,
+    /// Its hash there: equal on all replicas.
+    pub hash: Hash,
+    /// The level of the cluster: the newest version of records that may be appended.
+    pub level: u8,
+}
+
+impl ReplicaStatus {
+    pub(crate) fn new(anchor: Anchor, level: u8) -> ReplicaStatus {
+        ReplicaStatus {
+            position: anchor.position,
+            revision: Revision::new(anchor.revision),
+            hash: anchor.hash,
+            level,
+        }
+    }
+}
+
+/// Opens the store of a replica and checks that it can follow the journal, before anything is written. A
+/// journal that does not answer is checked when it does.
+pub(crate) fn open_store(options: &Options, replica: &Replica) -> Result<(Arc<Store>, Option<Applied>)> {
+    if !Store::exists(options)? {
+        check_journal(replica, &Applied::nothing(replica.cluster))?;
+    }
+    let store = Arc::new(Store::open(options)?);
+    let latest = newest_revision(&store)?;
+    let applied = Applied::read(&store, latest)?;
+    let refused = |reason| Error::NotReplica { dir: options.dir.clone(), reason };
+    match &applied {
+        None if latest.is_set() => return Err(refused("it holds data of a single store")),
+        Some(applied) if applied.cluster != replica.cluster => {
+            return Err(refused("it belongs to another cluster"));
+        }
+        _ => {}
+    }
+    check_journal(replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)))?;
+    Ok((store, applied))
+}
+
+/// Whether the journal continues what was applied: it does not end before that, and the next record, if there
+/// is one, is sound and of this cluster.
+fn check_journal(replica: &Replica, applied: &Applied) -> Result<()> {
+    /// How long the next record is waited for, which exists.
+    const WAIT: Duration = Duration::from_millis(500);
+    let position = applied.anchor.position;
+    let check = || -> Result<(), JournalError> {
+        let end = replica.journal.end()?;
+        if end < position {
+            return Err(JournalError::Behind { applied: position, end });
+        }
+        if end == position {
+            return Ok(());
+        }
+        let expected = position.next();
+        match replica.journal.read(expected)?.next(WAIT)? {
+            Some(entry) if entry.position == expected => {
+                applier::decode(replica.cluster, expected, &entry.bytes).map(|_| ())
+            }
+            Some(entry) => Err(JournalError::Gap { expected, found: entry.position }),
+            None => Ok(()),
+        }
+    };
+    match check() {
+        Err(error) if error.is_transient() => Ok(()),
+        checked => checked.map_err(Error::from),
+    }
+}

@@ -1,0 +1,300 @@
+//! Takes what callers submit, appends it to the journal as records, and leaves the rest to the applier.
+//!
+//! One append is in flight at a time: what arrives meanwhile is the next record, so groups are as large as
+//! they come. An append whose outcome is unknown is made again, the same bytes, until it is certain that it
+//! is in the journal: that it was answered, or that its record was applied.
+
+use std::collections::hash_map::RandomState;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_journal::record::{
+    self, Body, ClusterId, ConditionRecord, OperationRecord, ProposalRecord, Record, Session,
+    TransactionRecord,
+};
+use plinth_journal::{Error as JournalError, Journal, Position};
+
+use crate::clock::Timeline;
+use crate::commit::proposal::Reply;
+use crate::commit::queue::{CommitQueue, Task, Work};
+use crate::error::Error;
+use crate::replica::applier::Applier;
+use crate::replica::shared::Shared;
+use crate::transaction::{Action, Condition, Transaction};
+
+/// Pauses between appends that fail: doubled from the first to the last.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+/// Longest wait for something to be applied, before it is looked at again.
+const APPLY_WAIT: Duration = Duration::from_millis(100);
+
+pub(crate) struct Proposer {
+    pub shared: Arc<Shared>,
+    pub queue: Arc<CommitQueue>,
+    pub journal: Arc<dyn Journal>,
+    pub applier: Arc<Mutex<Applier>>,
+    pub time: Arc<Timeline>,
+    pub cluster: ClusterId,
+    pub group_limit: usize,
+    phase: Phase,
+    /// Work that was taken from the queue and did not fit into the last record.
+    backlog: VecDeque<Work>,
+    retry_delay: Duration,
+}
+
+enum Phase {
+    /// Before a session is begun.
+    New,
+    /// The record that begins a session is to be appended, once more if that is not certain.
+    Beginning { session: Session, bytes: Bytes },
+    /// It is in the journal at this position.
+    Begun { session: Session, position: Position },
+    /// Nothing is to be appended before there is new work.
+    Ready { session: Session, sequence: u64 },
+    /// A record is to be appended. After an append of it with an unknown outcome it is `uncertain`.
+    Appending { session: Session, sequence: u64, bytes: Bytes, uncertain: bool },
+}
+
+/// What a step has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Done,
+    /// There is nothing to do until something is applied.
+    Waiting,
+    /// There is no work.
+    Idle,
+    /// The journal did not answer as hoped.
+    Failed,
+    Ended,
+}
+
+impl Proposer {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        queue: Arc<CommitQueue>,
+        journal: Arc<dyn Journal>,
+        applier: Arc<Mutex<Applier>>,
+        time: Arc<Timeline>,
+        (cluster, group_limit): (ClusterId, usize),
+    ) -> Proposer {
+        Proposer {
+            shared,
+            queue,
+            journal,
+            applier,
+            time,
+            cluster,
+            group_limit,
+            phase: Phase::New,
+            backlog: VecDeque::new(),
+            retry_delay: RETRY_DELAYS[0],
+        }
+    }
+
+    /// Proposes until the queue is closed and empty, or the replica fails.
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.step(true) {
+                Step::Done => self.retry_delay = RETRY_DELAYS[0],
+                Step::Waiting | Step::Idle => self.shared.pause(APPLY_WAIT),
+                Step::Failed => {
+                    self.shared.pause(self.retry_delay);
+                    self.retry_delay = (self.retry_delay * 2).min(RETRY_DELAYS[1]);
+                }
+                Step::Ended => break,
+            }
+            if self.shared.gives_up() {
+                break;
+            }
+        }
+        self.end();
+    }
+
+    /// Refuses what was not appended.
+    pub(crate) fn end(&mut self) {
+        for work in self.backlog.drain(..) {
+            work.reply.send(Err(Error::Closed));
+        }
+        while let Some(work) = self.queue.take_batch(usize::MAX, false).filter(|work| !work.is_empty()) {
+            work.into_iter().for_each(|work| work.reply.send(Err(Error::Closed)));
+        }
+        self.shared.proposer_ended();
+    }
+
+    /// Makes one call of the journal, or prepares one.
+    pub(crate) fn step(&mut self, block: bool) -> Step {
+        match &mut self.phase {
+            Phase::New => {
+                // Of the operating system's randomness. It decides nothing but equality.
+                let session = Session(RandomState::new().build_hasher().finish().max(1));
+                let body = Body::Session { replaces: self.shared.session() };
+                let bytes = self.encode(session, 0, body);
+                self.phase = Phase::Beginning { session, bytes };
+                Step::Done
+            }
+            Phase::Beginning { session, bytes } => {
+                let session = *session;
+                if self.shared.session() == Some(session) {
+                    return self.begun(session);
+                }
+                match self.journal.append(bytes.clone()) {
+                    Ok(position) => {
+                        self.phase = Phase::Begun { session, position };
+                        Step::Done
+                    }
+                    Err(_) => Step::Failed,
+                }
+            }
+            Phase::Begun { session, position } => {
+                let session = *session;
+                if self.shared.session() == Some(session) {
+                    return self.begun(session);
+                }
+                if self.shared.anchor().position < *position {
+                    return Step::Waiting;
+                }
+                // An append of an earlier process came before it.
+                self.phase = Phase::New;
+                Step::Done
+            }
+            Phase::Ready { session, sequence } => {
+                let (session, sequence) = (*session, *sequence);
+                self.prepare(session, sequence, block)
+            }
+            Phase::Appending { session, sequence, bytes, uncertain } => {
+                let (session, sequence) = (*session, *sequence);
+                let outcome = match self.shared.is_pending(sequence) {
+                    true => self.journal.append(bytes.clone()).map(|_| ()),
+                    // It was applied, whatever became of the append.
+                    false => Ok(()),
+                };
+                match outcome {
+                    Ok(()) => {
+                        self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
+                        Step::Done
+                    }
+                    Err(error @ JournalError::TooLarge { .. }) if !*uncertain => {
+                        let error = Error::from(error);
+                        for reply in self.shared.take(session, sequence) {
+                            reply.send(Err(error.clone()));
+                        }
+                        self.phase = Phase::Ready { session, sequence };
+                        Step::Done
+                    }
+                    Err(error) => {
+                        *uncertain |= !matches!(error, JournalError::Unavailable { .. });
+                        Step::Failed
+                    }
+                }
+            }
+        }
+    }
+
+    fn begun(&mut self, session: Session) -> Step {
+        self.shared.set_own(session);
+        self.phase = Phase::Ready { session, sequence: 1 };
+        Step::Done
+    }
+
+    /// Makes a record of the work that waits.
+    fn prepare(&mut self, session: Session, sequence: u64, block: bool) -> Step {
+        if !self.shared.has_room() {
+            return Step::Waiting;
+        }
+        if self.backlog.is_empty() {
+            match self.queue.take_batch(self.group_limit, block) {
+                None => return Step::Ended,
+                Some(work) => self.backlog.extend(work),
+            }
+        }
+        let limit =
+            self.journal.max_record_bytes().min(record::MAX_BYTES).saturating_sub(record::HEADER_BYTES + 10);
+        let (mut proposals, mut replies) = (Vec::new(), Vec::new());
+        let mut size = 0usize;
+        while let Some(work) = self.backlog.pop_front() {
+            let Work { task, reply, size: queued } = work;
+            let proposal = match task {
+                Task::Transact(transaction) => ProposalRecord::Transaction((&transaction).into()),
+                Task::SetFloor(floor) => ProposalRecord::Floor(floor.get()),
+                Task::Purge(tombstones) => {
+                    reply.send(self.applier.lock().purge(tombstones));
+                    continue;
+                }
+            };
+            let bytes = proposal.size();
+            if bytes > limit {
+                reply.send(Err(Error::TooLarge { what: "transaction", size: queued, limit }));
+                continue;
+            }
+            size += bytes;
+            proposals.push(proposal);
+            replies.push(reply);
+            if self.backlog.front().is_some_and(|next| size + next.size + next_overhead(next) > limit) {
+                break;
+            }
+        }
+        if proposals.is_empty() {
+            return Step::Idle;
+        }
+        self.append_later(session, sequence, proposals, replies);
+        Step::Done
+    }
+
+    fn append_later(
+        &mut self,
+        session: Session,
+        sequence: u64,
+        proposals: Vec<ProposalRecord>,
+        replies: Vec<Reply>,
+    ) {
+        self.shared.register(sequence, replies);
+        let bytes = self.encode(session, sequence, Body::Group(proposals));
+        self.phase = Phase::Appending { session, sequence, bytes, uncertain: false };
+    }
+
+    fn encode(&self, session: Session, sequence: u64, body: Body) -> Bytes {
+        let record = Record {
+            cluster: self.cluster,
+            replica: self.shared.replica,
+            session,
+            sequence,
+            clock_ms: self.time.now_ms(),
+            anchor: self.shared.anchor(),
+            body,
+        };
+        record.encode()
+    }
+}
+
+/// Bytes that a task takes of a record beyond those of its keys and values, at most.
+fn next_overhead(work: &Work) -> usize {
+    let parts = match &work.task {
+        Task::Transact(transaction) => transaction.operations.len() + transaction.conditions.len(),
+        Task::SetFloor(_) | Task::Purge(_) => 0,
+    };
+    32 * (parts + 1)
+}
+
+impl From<&Transaction> for TransactionRecord {
+    fn from(transaction: &Transaction) -> TransactionRecord {
+        let conditions = transaction.conditions.iter().map(|condition| match condition {
+            Condition::ModRevision { key, revision } => {
+                ConditionRecord::ModRevision(key.clone(), revision.get())
+            }
+            Condition::Absent(key) => ConditionRecord::Absent(key.clone()),
+            Condition::Exists(key) => ConditionRecord::Exists(key.clone()),
+        });
+        let operations = transaction.operations.iter().map(|operation| match &operation.action {
+            Action::Put { value, ttl, .. } => OperationRecord::Put {
+                key: operation.key.clone(),
+                value: value.clone(),
+                ttl_ms: ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)),
+            },
+            Action::Delete => OperationRecord::Delete(operation.key.clone()),
+        });
+        TransactionRecord { conditions: conditions.collect(), operations: operations.collect() }
+    }
+}

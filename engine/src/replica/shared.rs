@@ -1,0 +1,253 @@
+//! What the threads of a replica share: how far it has applied the journal, who waits for that, and the
+//! callers whose proposals are in the journal.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use plinth_journal::record::{Anchor, ReplicaId, Session};
+use plinth_journal::Position;
+
+use crate::commit::proposal::Reply;
+use crate::error::Error;
+use crate::replica::barrier::Ticket;
+
+/// Records of this replica that are in the journal and not applied yet, at most.
+const MAX_UNAPPLIED: usize = 64;
+
+/// Longest time for which a closing replica waits for its journal.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+pub(crate) struct Shared {
+    pub replica: ReplicaId,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// How far the journal is applied and published.
+    anchor: Anchor,
+    level: u8,
+    /// The session of this replica as the journal has it.
+    session: Option<Session>,
+    /// The session that this process proposes in.
+    own: Option<Session>,
+    /// Callers by the sequence of their record.
+    pending: BTreeMap<u64, Vec<Reply>>,
+    /// Readers that wait for a position.
+    confirmed: BTreeMap<Position, Vec<Arc<Ticket>>>,
+    /// Readers for whom the end of the journal is not known yet.
+    asking: VecDeque<Arc<Ticket>>,
+    stop_at: Option<Instant>,
+    proposer_ended: bool,
+    failed: Option<Error>,
+}
+
+impl Shared {
+    pub(crate) fn new(replica: ReplicaId, anchor: Anchor, level: u8, session: Option<Session>) -> Shared {
+        Shared {
+            replica,
+            state: Mutex::new(State {
+                anchor,
+                level,
+                session,
+                own: None,
+                pending: BTreeMap::new(),
+                confirmed: BTreeMap::new(),
+                asking: VecDeque::new(),
+                stop_at: None,
+                proposer_ended: false,
+                failed: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn anchor(&self) -> Anchor {
+        self.state.lock().anchor
+    }
+
+    pub(crate) fn level(&self) -> u8 {
+        self.state.lock().level
+    }
+
+    /// The session of this replica as the journal has it.
+    pub(crate) fn session(&self) -> Option<Session> {
+        self.state.lock().session
+    }
+
+    /// This process proposes in `session` from now on.
+    pub(crate) fn set_own(&self, session: Session) {
+        self.state.lock().own = Some(session);
+    }
+
+    /// Registers the callers of a record before it is appended.
+    pub(crate) fn register(&self, sequence: u64, replies: Vec<Reply>) {
+        self.state.lock().pending.insert(sequence, replies);
+    }
+
+    /// Takes the callers of a record: when it is applied, or was refused by the journal.
+    pub(crate) fn take(&self, session: Session, sequence: u64) -> Vec<Reply> {
+        let mut state = self.state.lock();
+        if state.own != Some(session) {
+            return Vec::new();
+        }
+        state.pending.remove(&sequence).unwrap_or_default()
+    }
+
+    /// Whether the record with this sequence is still to be applied.
+    pub(crate) fn is_pending(&self, sequence: u64) -> bool {
+        self.state.lock().pending.contains_key(&sequence)
+    }
+
+    /// A record was applied and published. Returns whether this process still is the one that proposes for
+    /// the replica.
+    pub(crate) fn applied(&self, anchor: Anchor, level: u8, session: Option<Session>) -> bool {
+        let mut state = self.state.lock();
+        state.anchor = anchor;
+        state.level = level;
+        state.session = session;
+        let later = state.confirmed.split_off(&anchor.position.next());
+        let ready = std::mem::replace(&mut state.confirmed, later);
+        let is_own = state.own.is_none() || state.own == session;
+        drop(state);
+        self.changed.notify_all();
+        for ticket in ready.into_values().flatten() {
+            ticket.answer(Ok(anchor.revision));
+        }
+        is_own
+    }
+
+    /// Adds a reader for whom the end of the journal is to be asked.
+    pub(crate) fn ask(&self, ticket: &Arc<Ticket>) {
+        let mut state = self.state.lock();
+        if let Some(error) = state.ending() {
+            drop(state);
+            return ticket.answer(Err(error));
+        }
+        state.asking.push_back(Arc::clone(ticket));
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes the readers that wait now. When `block`, waits until there are some. None when the replica ends.
+    pub(crate) fn take_asking(&self, block: bool) -> Option<VecDeque<Arc<Ticket>>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.ending().is_some() {
+                return None;
+            }
+            // Those whose callers have left are not worth a call.
+            state.asking.retain(|ticket| Arc::strong_count(ticket) > 1);
+            if !state.asking.is_empty() || !block {
+                return Some(std::mem::take(&mut state.asking));
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// The journal ended at `end` after these readers came: they wait until that is applied.
+    pub(crate) fn confirm(&self, tickets: VecDeque<Arc<Ticket>>, end: Position) {
+        let mut state = self.state.lock();
+        let outcome = match state.ending() {
+            Some(error) => Err(error),
+            None if end <= state.anchor.position => Ok(state.anchor.revision),
+            None => {
+                state.confirmed.entry(end).or_default().extend(tickets);
+                return;
+            }
+        };
+        drop(state);
+        tickets.iter().for_each(|ticket| ticket.answer(outcome.clone()));
+    }
+
+    /// The end of the journal could not be asked: these readers wait for the next time.
+    pub(crate) fn ask_later(&self, mut tickets: VecDeque<Arc<Ticket>>) {
+        let mut state = self.state.lock();
+        if let Some(error) = state.ending() {
+            drop(state);
+            return tickets.iter().for_each(|ticket| ticket.answer(Err(error.clone())));
+        }
+        tickets.append(&mut state.asking);
+        state.asking = tickets;
+    }
+
+    /// Waits until something has changed, for `timeout` at most, or the replica ends.
+    pub(crate) fn pause(&self, timeout: Duration) {
+        let mut state = self.state.lock();
+        if state.failed.is_none() {
+            self.changed.wait_for(&mut state, timeout);
+        }
+    }
+
+    /// Whether there is room for another record before some are applied.
+    pub(crate) fn has_room(&self) -> bool {
+        self.state.lock().pending.len() < MAX_UNAPPLIED
+    }
+
+    /// The engine is being closed: what is in the journal is still applied, for a bounded time.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop_at.get_or_insert_with(|| Instant::now() + CLOSE_WAIT);
+        self.end(Error::Closed, false);
+    }
+
+    /// The engine has failed.
+    pub(crate) fn fail(&self, error: Error) {
+        self.end(error, true);
+    }
+
+    fn end(&self, error: Error, failed: bool) {
+        let mut state = self.state.lock();
+        let mut pending = BTreeMap::new();
+        if failed {
+            state.failed.get_or_insert_with(|| error.clone());
+            pending = std::mem::take(&mut state.pending);
+        }
+        let mut tickets: Vec<Arc<Ticket>> = std::mem::take(&mut state.asking).into();
+        tickets.extend(std::mem::take(&mut state.confirmed).into_values().flatten());
+        drop(state);
+        self.changed.notify_all();
+        for ticket in tickets {
+            ticket.answer(Err(error.clone()));
+        }
+        for reply in pending.into_values().flatten() {
+            reply.send(Err(error.clone().into_unknown_outcome()));
+        }
+    }
+
+    /// The proposer has ended: nothing more will be appended.
+    pub(crate) fn proposer_ended(&self) {
+        self.state.lock().proposer_ended = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the proposer gives up on a journal that does not answer.
+    pub(crate) fn gives_up(&self) -> bool {
+        let state = self.state.lock();
+        state.failed.is_some() || state.stop_at.is_some_and(|at| Instant::now() >= at)
+    }
+
+    /// Whether the applier is done.
+    pub(crate) fn is_done(&self) -> bool {
+        let state = self.state.lock();
+        let closed = state
+            .stop_at
+            .is_some_and(|at| (state.proposer_ended && state.pending.is_empty()) || Instant::now() >= at);
+        state.failed.is_some() || closed
+    }
+
+    /// Answers callers whose records were not applied before the replica was closed.
+    pub(crate) fn abandon(&self) {
+        let pending = std::mem::take(&mut self.state.lock().pending);
+        for reply in pending.into_values().flatten() {
+            reply.send(Err(Error::OutcomeUnknown { message: "the engine was closed".to_owned() }));
+        }
+    }
+}
+
+impl State {
+    fn ending(&self) -> Option<Error> {
+        self.failed.clone().or(self.stop_at.map(|_| Error::Closed))
+    }
+}

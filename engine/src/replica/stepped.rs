@@ -1,0 +1,60 @@
+//! A replica without threads of its own for proposing and applying: a test makes each step, so that a seed
+//! decides everything that happens. Not part of the public interface.
+
+use std::time::Duration;
+
+use crate::commit::proposal::Proposal;
+use crate::commit::queue::Task;
+use crate::health::Failure;
+use crate::replica::applier::Follower;
+use crate::replica::barrier;
+use crate::replica::proposer::{Proposer, Step};
+use crate::revision::Revision;
+
+/// Makes the steps of a replica that was opened with [`crate::Engine::open_stepped`].
+#[doc(hidden)]
+pub struct Stepper {
+    pub(crate) proposer: Proposer,
+    pub(crate) follower: Follower,
+}
+
+impl Stepper {
+    /// Makes one call of the journal to append what was submitted, or prepares one. Returns whether anything
+    /// was done.
+    pub fn propose(&mut self) -> bool {
+        self.proposer.step(false) == Step::Done
+    }
+
+    /// Applies the next record, if the journal returns one. Returns whether it did.
+    ///
+    /// # Errors
+    /// The failure for good, with which the engine fails as it does with threads.
+    pub fn apply(&mut self) -> Result<bool, Failure> {
+        match self.follower.step(Duration::ZERO) {
+            Ok(Ok(applied)) => Ok(applied),
+            Ok(Err(_transient)) => Ok(false),
+            Err(failure) => {
+                self.follower.applier.lock().store.health().fail(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    /// Asks the journal for its end, for the readers that wait.
+    pub fn confirm(&mut self) {
+        barrier::ask(&self.follower.shared, &*self.follower.journal, false);
+    }
+
+    /// Proposes to raise the compaction floor, without waiting for it.
+    pub fn raise_floor(&self, revision: Revision) {
+        drop(Proposal::submit(&self.proposer.queue, Task::SetFloor(revision), 0));
+    }
+}
+
+impl Drop for Stepper {
+    fn drop(&mut self) {
+        // Nobody else answers what is queued or will be.
+        self.proposer.queue.close();
+        self.proposer.end();
+    }
+}

@@ -1,0 +1,75 @@
+//! The checks of a start: that the store holds everything durable.
+
+use std::sync::Arc;
+
+use rocksdb::{ReadOptions, WriteBatch};
+
+use crate::clock::{SystemClock, Timeline};
+use crate::compact::decode_entry;
+use crate::error::{Error, Result};
+use crate::health::Warning;
+use crate::layout::{self, meta};
+use crate::options::Options;
+use crate::revision::Revision;
+use crate::store::{Family, Store};
+use crate::watermark::{self, Watermark};
+
+/// The state of a store that passed the checks of a start.
+pub(crate) struct Start {
+    pub floor: Revision,
+    /// See [`meta::RESERVED`].
+    pub reserved: Revision,
+    pub latest: Revision,
+    pub time: Arc<Timeline>,
+    pub watermark: Watermark,
+}
+
+/// Checks that the store holds everything durable, then flushes and writes the watermark.
+pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
+    let floor = store.revision(meta::FLOOR)?;
+    let reserved = store.revision(meta::RESERVED)?;
+    // The floor is taken into account: compaction may have removed every log entry.
+    let (logged, logged_ms) = last_logged(store)?;
+    let latest = logged.max(floor).max(reserved);
+    let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
+    let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
+    let time = Arc::new(Timeline::start(clock, newest_ms));
+    watermark::check(&options.dir, latest)?;
+    let is_marked = store.number(meta::MARKED)?.is_some();
+    if is_marked && watermark::read(&options.dir)?.is_none() {
+        options.warn.warn(&Warning::WatermarkLost { latest });
+    }
+    // All checks have passed: from here on the start writes.
+    store.flush()?;
+    let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
+    if !is_marked {
+        let mut batch = WriteBatch::default();
+        store.put_number(&mut batch, meta::MARKED, 1);
+        store.write(batch, false)?;
+    }
+    Ok(Start { floor, reserved, latest, time, watermark })
+}
+
+/// The newest revision of a store: the floor and reserved revisions are taken into account.
+pub(crate) fn newest_revision(store: &Arc<Store>) -> Result<Revision> {
+    let (floor, reserved) = (store.revision(meta::FLOOR)?, store.revision(meta::RESERVED)?);
+    Ok(last_logged(store)?.0.max(floor).max(reserved))
+}
+
+/// The newest revision in the log, and its time in milliseconds since 1970.
+fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
+    let mut cursor = store.cursor(Family::Log, ReadOptions::default());
+    cursor.seek_to_last();
+    let Some((key, value)) = cursor.item() else {
+        cursor.status()?;
+        return Ok((Revision::ZERO, 0));
+    };
+    let revision = layout::parse_log_key(key).filter(|revision| revision.is_plausible());
+    let revision = revision.ok_or_else(|| Error::Corrupt {
+        key: bytes::Bytes::copy_from_slice(key),
+        revision: Revision::ZERO,
+        reason: "not a log key",
+    })?;
+    // Damage is reported when the entry is read; a start needs only its time.
+    Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
+}
