@@ -320,6 +320,10 @@ fn a_running_replica_stops_before_what_it_cannot_apply() {
         let (journal, dir) = (SimulatedJournal::new(1), scratch());
         let engine = open(&dir, &journal, 1);
         let revision = put(&engine, "key", b"value");
+        // The status follows the answer.
+        eventually("it is noted", || {
+            engine.replica_status().is_some_and(|status| status.revision == revision)
+        });
         let before = engine.replica_status();
         journal.push(record);
         eventually("it stops", || engine.failure().is_some());
@@ -359,6 +363,7 @@ fn a_replica_begins_from_a_checkpoint_of_another() {
     put(&first, "key", b"after the checkpoint");
     let copy = Options::new(dirs[1].path().join("copy"));
     let second = Engine::open_replicated(copy, replica(&journal, 2)).unwrap();
+    barrier(&first);
     barrier(&second);
     assert_eq!(second.replica_status(), first.replica_status());
     put(&second, "other", b"");

@@ -60,11 +60,13 @@ async fn remove(
     }
 }
 
-/// Sets the condition Terminating; an earlier pass may have done so, with the error that it met.
+/// Says in the condition Terminating that the objects are being deleted, unless an earlier pass has said why
+/// they could not be.
 async fn begin(server: &Arc<Server>, object: &TerminatingObject) -> Result<(), ApiError> {
     update_status(server, object.name(), &|definition| {
         object.check_live(definition)?;
-        if !conditions::is_true(definition, "Terminating") {
+        let reason = conditions::find(definition, "Terminating").and_then(|found| found.str_at(&["reason"]));
+        if reason != Some("InstanceDeletionFailed") {
             let message = "CustomResource deletion is in progress";
             conditions::set(definition, "Terminating", "True", "InstanceDeletionInProgress", message);
         }
