@@ -20,6 +20,7 @@
 //! follow. Only the shortest form is valid, so that an entry has one encoding.
 
 use bytes::{Buf, Bytes};
+use plinth_journal::{put_varint, take_varint};
 
 use crate::error::{Error, Result};
 use crate::layout;
@@ -65,10 +66,10 @@ impl LogEntry {
         out.extend_from_slice(&(self.operations.len() as u32).to_le_bytes());
         for operation in &self.operations {
             out.push(operation.kind.byte());
-            put_number(out, operation.superseded.get());
-            put_number(out, operation.create_revision.get());
-            put_number(out, operation.version);
-            put_number(out, operation.key.len() as u64);
+            put_varint(out, operation.superseded.get());
+            put_varint(out, operation.create_revision.get());
+            put_varint(out, operation.version);
+            put_varint(out, operation.key.len() as u64);
             out.extend_from_slice(&operation.key);
         }
         let crc = checksum(&layout::log_key(self.revision), out);
@@ -103,10 +104,10 @@ impl LogEntry {
         for _ in 0..count {
             let kind = Kind::from_byte(*rest.first()?)?;
             rest.advance(1);
-            let superseded = Revision::new(take_number(&mut rest)?);
-            let create_revision = Revision::new(take_number(&mut rest)?);
-            let version = take_number(&mut rest)?;
-            let length = usize::try_from(take_number(&mut rest)?).ok()?;
+            let superseded = Revision::new(take_varint(&mut rest)?);
+            let create_revision = Revision::new(take_varint(&mut rest)?);
+            let version = take_varint(&mut rest)?;
+            let length = usize::try_from(take_varint(&mut rest)?).ok()?;
             if length > rest.len() {
                 return None;
             }
@@ -115,35 +116,6 @@ impl LogEntry {
         }
         rest.is_empty().then_some(LogEntry { revision, time_ms, operations })
     }
-}
-
-fn put_number(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-/// Takes a varint off the front; none when there is none, or not in its shortest form.
-fn take_number(rest: &mut Bytes) -> Option<u64> {
-    let mut number = 0u64;
-    for (at, byte) in rest.iter().enumerate().take(10) {
-        let bits = u64::from(byte & 0x7f);
-        let shift = 7 * at as u32;
-        if bits > u64::MAX >> shift {
-            return None;
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            if *byte == 0 && at > 0 {
-                return None;
-            }
-            rest.advance(at + 1);
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// Checksum of an entry: its key, then everything after the checksum field.
@@ -184,9 +156,9 @@ mod tests {
     fn numbers_have_one_form() {
         for number in [0, 1, 127, 128, 300, 1 << 21, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
             let mut out = Vec::new();
-            put_number(&mut out, number);
+            put_varint(&mut out, number);
             let mut rest = Bytes::from(out);
-            assert_eq!(take_number(&mut rest), Some(number));
+            assert_eq!(take_varint(&mut rest), Some(number));
             assert!(rest.is_empty());
         }
         for bad in [
@@ -197,7 +169,7 @@ mod tests {
             &[0xff; 11],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
         ] {
-            assert_eq!(take_number(&mut Bytes::copy_from_slice(bad)), None, "{bad:?}");
+            assert_eq!(take_varint(&mut Bytes::copy_from_slice(bad)), None, "{bad:?}");
         }
     }
 

@@ -12,7 +12,9 @@ mod error;
 mod journal;
 pub mod record;
 pub mod simulated;
+mod varint;
 
 pub use crc32c::crc32c;
 pub use error::{Error, Result};
 pub use journal::{Entry, Journal, Position, Reader};
+pub use varint::{put_varint, take_varint};

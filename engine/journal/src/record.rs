@@ -37,6 +37,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use crate::crc32c::crc32c;
 use crate::error::Error;
 use crate::journal::Position;
+use crate::varint::{put_varint, take_varint};
 
 /// The newest version of the format.
 pub const VERSION: u8 = 1;
@@ -214,7 +215,7 @@ impl Record {
         match &self.body {
             Body::Session { replaces } => out.put_u64_le(replaces.map_or(0, |session| session.0)),
             Body::Group(proposals) => {
-                put_number(&mut out, proposals.len() as u64);
+                put_varint(&mut out, proposals.len() as u64);
                 proposals.iter().for_each(|proposal| proposal.encode_into(&mut out));
             }
             Body::Level(level) => out.put_u8(*level),
@@ -339,18 +340,18 @@ impl ProposalRecord {
         match self {
             ProposalRecord::Transaction(transaction) => {
                 out.put_u8(TRANSACTION);
-                put_number(out, transaction.conditions.len() as u64);
+                put_varint(out, transaction.conditions.len() as u64);
                 for condition in &transaction.conditions {
                     condition.encode_into(out);
                 }
-                put_number(out, transaction.operations.len() as u64);
+                put_varint(out, transaction.operations.len() as u64);
                 for operation in &transaction.operations {
                     operation.encode_into(out);
                 }
             }
             ProposalRecord::Floor(revision) => {
                 out.put_u8(FLOOR);
-                put_number(out, *revision);
+                put_varint(out, *revision);
             }
         }
     }
@@ -366,7 +367,7 @@ impl ProposalRecord {
                     (0..operations).map(|_| OperationRecord::decode(bytes)).collect::<Option<_>>()?;
                 Some(ProposalRecord::Transaction(TransactionRecord { conditions, operations }))
             }
-            FLOOR => Some(ProposalRecord::Floor(take_number(bytes)?)),
+            FLOOR => Some(ProposalRecord::Floor(take_varint(bytes)?)),
             _ => None,
         }
     }
@@ -389,7 +390,7 @@ impl ConditionRecord {
         });
         put_bytes(out, self.key());
         if let ConditionRecord::ModRevision(_, revision) = self {
-            put_number(out, *revision);
+            put_varint(out, *revision);
         }
     }
 
@@ -397,7 +398,7 @@ impl ConditionRecord {
         let kind = bytes.try_get_u8().ok()?;
         let key = take_bytes(bytes)?;
         match kind {
-            AT_REVISION => Some(ConditionRecord::ModRevision(key, take_number(bytes)?)),
+            AT_REVISION => Some(ConditionRecord::ModRevision(key, take_varint(bytes)?)),
             ABSENT => Some(ConditionRecord::Absent(key)),
             EXISTS => Some(ConditionRecord::Exists(key)),
             _ => None,
@@ -413,7 +414,7 @@ impl OperationRecord {
                 put_bytes(out, key);
                 put_bytes(out, value);
                 if let Some(ttl_ms) = ttl_ms {
-                    put_number(out, *ttl_ms);
+                    put_varint(out, *ttl_ms);
                 }
             }
             OperationRecord::Delete(key) => {
@@ -430,7 +431,7 @@ impl OperationRecord {
             PUT => Some(OperationRecord::Put { key, value: take_bytes(bytes)?, ttl_ms: None }),
             PUT_EXPIRING => {
                 let value = take_bytes(bytes)?;
-                Some(OperationRecord::Put { key, value, ttl_ms: Some(take_number(bytes)?) })
+                Some(OperationRecord::Put { key, value, ttl_ms: Some(take_varint(bytes)?) })
             }
             DELETE => Some(OperationRecord::Delete(key)),
             _ => None,
@@ -439,43 +440,18 @@ impl OperationRecord {
 }
 
 fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
-    put_number(out, bytes.len() as u64);
+    put_varint(out, bytes.len() as u64);
     out.put_slice(bytes);
 }
 
 fn take_bytes(bytes: &mut Bytes) -> Option<Bytes> {
-    let length = usize::try_from(take_number(bytes)?).ok()?;
+    let length = usize::try_from(take_varint(bytes)?).ok()?;
     (length <= bytes.len()).then(|| bytes.split_to(length))
-}
-
-fn put_number(out: &mut BytesMut, mut number: u64) {
-    while number >= 0x80 {
-        out.put_u8((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.put_u8(number as u8);
-}
-
-/// Takes a varint off the front; none when there is none, or not in its shortest form.
-fn take_number(bytes: &mut Bytes) -> Option<u64> {
-    let mut number = 0u64;
-    for at in 0..10 {
-        let byte = bytes.try_get_u8().ok()?;
-        let (bits, shift) = (u64::from(byte & 0x7f), 7 * at);
-        if bits > u64::MAX >> shift {
-            return None;
-        }
-        number |= bits << shift;
-        if byte & 0x80 == 0 {
-            return (byte != 0 || at == 0).then_some(number);
-        }
-    }
-    None
 }
 
 /// A number of things that follow, each of at least one byte.
 fn take_count(bytes: &mut Bytes) -> Option<usize> {
-    let count = usize::try_from(take_number(bytes)?).ok()?;
+    let count = usize::try_from(take_varint(bytes)?).ok()?;
     (count <= bytes.len()).then_some(count)
 }
 
