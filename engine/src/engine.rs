@@ -314,7 +314,8 @@ impl Engine {
         }
     }
 
-    /// How far this replica has applied the journal; none for a single store.
+    /// How far this replica has applied the journal; none for a single store. A caller that was just answered
+    /// may see the state before its commit for a moment: the status is published after the answers.
     pub fn replica_status(&self) -> Option<ReplicaStatus> {
         let replica = self.0.replica.as_ref()?;
         Some(ReplicaStatus::new(replica.anchor(), replica.level()))
