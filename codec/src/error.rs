@@ -6,6 +6,7 @@
 use smol_str::SmolStr;
 
 use crate::quantity::QuantityError;
+pub use crate::quoted::{quoted, quoted_list};
 use crate::time::TimeError;
 
 /// Why a body cannot be decoded. Small, since every step of a decoder returns a `Result` with it.
@@ -101,39 +102,6 @@ impl std::fmt::Display for StrictError {
             StrictError::Yaml(message) => f.write_str(message),
         }
     }
-}
-
-/// Go's `%q` of a list of texts: `["a" "b"]`.
-pub fn quoted_list<T: AsRef<str>>(list: &[T]) -> String {
-    let texts: Vec<String> = list.iter().map(|text| quoted(text.as_ref())).collect();
-    format!("[{}]", texts.join(" "))
-}
-
-/// Text as Go's `strconv.Quote` writes it.
-pub fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c == '\x7f' => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() || (c.is_whitespace() && c != ' ') || c == '\u{feff}' => match c as u32 {
-                n if n < 0x10000 => out.push_str(&format!("\\u{n:04x}")),
-                n => out.push_str(&format!("\\U{n:08x}")),
-            },
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub mod patch;
 pub mod pem;
 pub mod protobuf;
 pub mod quantity;
+mod quoted;
 pub mod regexp;
 pub mod resources;
 pub mod schema;

@@ -26,16 +26,16 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use rocksdb::{ReadOptions, WriteBatch};
 
-use crate::compact::decode_entry;
 use crate::directory::{self, Lock, DATABASE, RESTORING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::layout::{self, meta, FORMAT_VERSION};
+use crate::log::decode_entry;
 use crate::options::Options;
-use crate::record;
 use crate::replica::applied;
 use crate::revision::Revision;
 use crate::store::{Family, Pinned, Store};
+use crate::stored;
 
 const MAGIC: &[u8; 8] = b"PLNTHAR1";
 /// Payload at which a block is closed.
@@ -99,13 +99,13 @@ pub(crate) fn check_entry(family: Family, key: &[u8], value: &[u8]) -> Result<()
     };
     match family {
         Family::Current => {
-            let (header, _) = record::check(key, value)?;
+            let (header, _) = stored::check(key, value)?;
             plausible(header.mod_revision.max(header.create_revision))
         }
         Family::History => {
             let (user_key, revision) =
                 layout::parse_history_key(key).ok_or_else(|| corrupt("not a history key"))?;
-            let (header, _) = record::check(&user_key, value)?;
+            let (header, _) = stored::check(&user_key, value)?;
             if header.mod_revision == revision {
                 plausible(revision.max(header.create_revision))
             } else {
@@ -242,7 +242,7 @@ fn block_header(kind: u8, payload: &[u8]) -> ([u8; 9], u32) {
 fn read_block(archive: &mut impl Read, payload: &mut Vec<u8>) -> Result<(u8, u32)> {
     let mut header = [0; 9];
     archive.read_exact(&mut header).map_err(read_error)?;
-    let length = record::read_u32(&header, 1).unwrap_or(0) as usize;
+    let length = stored::read_u32(&header, 1).unwrap_or(0) as usize;
     if length > MAX_BLOCK {
         return Err(invalid("the length of a block is out of range"));
     }
@@ -361,8 +361,8 @@ pub fn prepare_restore(
     if u32::from_le_bytes(sum) != checksums.finalize() {
         return Err(invalid("the checksum over all blocks does not match"));
     }
-    let mut revision = Revision::new(record::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
-    let entries = record::read_u64(&payload, 8).ok_or_else(|| invalid("no trailer"))?;
+    let mut revision = Revision::new(stored::read_u64(&payload, 0).ok_or_else(|| invalid("no trailer"))?);
+    let entries = stored::read_u64(&payload, 8).ok_or_else(|| invalid("no trailer"))?;
     if entries != done {
         return Err(invalid(format!("it holds {done} entries, its trailer counts {entries}")));
     }
@@ -397,8 +397,8 @@ fn write_entries(store: &Store, family: Family, payload: &[u8]) -> Result<u64> {
     let mut count = 0;
     while !rest.is_empty() {
         let short = || invalid("a block ends inside an entry");
-        let key_len = record::read_u32(rest, 0).ok_or_else(short)? as usize;
-        let value_len = record::read_u32(rest, 4).ok_or_else(short)? as usize;
+        let key_len = stored::read_u32(rest, 0).ok_or_else(short)? as usize;
+        let value_len = stored::read_u32(rest, 4).ok_or_else(short)? as usize;
         let (key, behind) =
             rest.get(8..).and_then(|rest| rest.split_at_checked(key_len)).ok_or_else(short)?;
         let (value, behind) = behind.split_at_checked(value_len).ok_or_else(short)?;

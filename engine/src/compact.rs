@@ -26,11 +26,11 @@ use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
 use crate::floor::Floor;
 use crate::layout::{self, meta};
-use crate::log::LogEntry;
-use crate::record::Kind;
+use crate::log::{decode_entry, LogEntry};
 use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
+use crate::stored::Kind;
 
 /// Log operations that one step processes.
 const STEP: usize = 1024;
@@ -240,14 +240,4 @@ struct SweepChunk {
     /// Time of the newest entry that was read.
     newest_ms: u64,
     through: Revision,
-}
-
-/// Decodes an entry of the log.
-pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<LogEntry> {
-    let revision = layout::parse_log_key(key).ok_or(Error::Corrupt {
-        key: Bytes::copy_from_slice(key),
-        revision: Revision::ZERO,
-        reason: "not a log key",
-    })?;
-    LogEntry::decode(revision, Bytes::copy_from_slice(value))
 }

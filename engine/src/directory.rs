@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::layout::FORMAT_VERSION;
-use crate::watermark::WATERMARK;
 
 /// Marks a data directory; written when creation is complete.
 pub(crate) const MARKER: &str = "PLINTH";
@@ -32,6 +31,8 @@ const MARKER_PART: &str = "PLINTH.part";
 const LOCK: &str = "LOCK";
 /// Version 0.1 wrote this while it restored an archive into `db` itself.
 const OLD_RESTORING: &str = "RESTORING";
+/// The durable watermark (`watermark.rs`).
+pub(crate) const WATERMARK: &str = "WATERMARK";
 /// The RocksDB database.
 pub(crate) const DATABASE: &str = "db";
 /// The database while it is being created.

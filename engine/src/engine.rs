@@ -22,15 +22,16 @@ use crate::compact::Compactor;
 use crate::directory_watch::DirectoryWatch;
 use crate::error::{Error, Result};
 use crate::feed::feeder::Feeder;
-use crate::feed::history::LogReader;
 use crate::feed::hub::Hub;
 use crate::feed::subscription::{Subscribe, Subscription};
 use crate::feed::wait::WaitFor;
 use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
 use crate::health::{self, Failed, Failure};
+use crate::history::LogReader;
 use crate::layout::meta;
-use crate::maintenance::{MaintenanceTasks, MaintenanceThread};
+use crate::maintenance::MaintenanceTasks;
+use crate::maintenance_control::MaintenanceControl;
 use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
@@ -65,7 +66,7 @@ struct Inner {
     floor: Arc<Floor>,
     feeder: Feeder,
     wakeup: Wakeup,
-    maintenance: Arc<MaintenanceThread>,
+    maintenance: Arc<MaintenanceControl>,
     compactor: Arc<Compactor>,
     metrics: Arc<Metrics>,
     limits: Limits,
@@ -465,7 +466,7 @@ struct Assembly {
     queue: Arc<CommitQueue>,
     floor: Arc<Floor>,
     metrics: Arc<Metrics>,
-    maintenance: Arc<MaintenanceThread>,
+    maintenance: Arc<MaintenanceControl>,
     compactor: Arc<Compactor>,
     wakeup: Wakeup,
     wake: Box<dyn FnOnce() + Send>,
@@ -481,7 +482,7 @@ impl Assembly {
         let hub = Arc::new(Hub::new(latest, options.limits.ring));
         let queue = Arc::new(CommitQueue::new(options.limits.queue));
         let metrics = Arc::new(Metrics::default());
-        let maintenance = Arc::new(MaintenanceThread::default());
+        let maintenance = Arc::new(MaintenanceControl::default());
         let compactor = Arc::new(Compactor::new(
             Arc::clone(&store),
             Arc::clone(&hub),
@@ -567,7 +568,7 @@ impl Assembly {
         engine.register_failure_hook();
         committer(&engine)?;
         engine.spawn("plinth-feed", feed)?;
-        engine.spawn("plinth-maintain", move || maintenance.run(&tasks))?;
+        engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
         let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
         engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
         // Last: it is stopped once all threads that hand it wakers have ended.

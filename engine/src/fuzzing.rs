@@ -5,9 +5,9 @@ use bytes::Bytes;
 
 use crate::archive::check_entry;
 use crate::log::LogEntry;
-use crate::record::Stored;
 use crate::revision::Revision;
 use crate::store::Family;
+use crate::stored::Stored;
 use crate::wal;
 
 /// Decodes a stored version, and checks that encoding it again gives the same bytes.

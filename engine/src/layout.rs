@@ -114,7 +114,7 @@ pub(crate) fn encode_expiry(expiry_key: &[u8], revision: Revision) -> [u8; 12] {
 /// Reads back [`encode_expiry`]; none when damaged. Versions up to 0.1 wrote no checksum.
 pub(crate) fn decode_expiry(expiry_key: &[u8], value: &[u8]) -> Option<Revision> {
     let revision = match value.len() {
-        8 => crate::record::read_u64(value, 0)?,
+        8 => crate::stored::read_u64(value, 0)?,
         _ => decode_number(expiry_key, value)?,
     };
     Some(Revision::new(revision))
@@ -130,8 +130,8 @@ pub(crate) fn encode_number(name: &[u8], number: u64) -> [u8; 12] {
 
 /// Reads back [`encode_number`]; none when damaged.
 pub(crate) fn decode_number(name: &[u8], bytes: &[u8]) -> Option<u64> {
-    let number = crate::record::read_u64(bytes, 0)?;
-    let crc = crate::record::read_u32(bytes, 8)?;
+    let number = crate::stored::read_u64(bytes, 0)?;
+    let crc = crate::stored::read_u32(bytes, 8)?;
     (bytes.len() == 12 && crc == number_crc(name, number)).then_some(number)
 }
 

@@ -44,9 +44,10 @@
 //!
 //! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
 //! submit) and `commit` (queue, builder, syncer), in a replica `replica` (proposer, applier). Reads are in
-//! `read`, change feeds in `feed`. `compact` removes history, `maintenance` is the thread that runs it and
-//! expires keys. Below them `record`, `log` and `layout` define the on-disk format, and `store` opens
-//! RocksDB. `docs/storage-format.md` documents the format as a whole.
+//! `read`, change feeds in `feed`, which `history` supplies with what is no longer in memory. `compact`
+//! removes history, `maintenance` is the thread that runs it and expires keys. Below them `stored`, `log` and
+//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the format
+//! as a whole.
 
 mod archive;
 mod block;
@@ -66,9 +67,11 @@ mod floor;
 #[doc(hidden)]
 pub mod fuzzing;
 mod health;
+mod history;
 mod layout;
 mod log;
 mod maintenance;
+mod maintenance_control;
 mod options;
 mod range;
 mod read;
@@ -80,6 +83,7 @@ mod revision;
 mod start;
 mod stats;
 mod store;
+mod stored;
 mod sync;
 mod tables;
 mod transaction;

@@ -24,8 +24,8 @@ use plinth_journal::{put_varint, take_varint};
 
 use crate::error::{Error, Result};
 use crate::layout;
-use crate::record::{read_u32, read_u64, Kind};
 use crate::revision::Revision;
+use crate::stored::{read_u32, read_u64, Kind};
 
 /// The changes of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,6 +116,16 @@ impl LogEntry {
         }
         rest.is_empty().then_some(LogEntry { revision, time_ms, operations })
     }
+}
+
+/// Decodes an entry of the log.
+pub(crate) fn decode_entry(key: &[u8], value: &[u8]) -> Result<LogEntry> {
+    let revision = layout::parse_log_key(key).ok_or(Error::Corrupt {
+        key: Bytes::copy_from_slice(key),
+        revision: Revision::ZERO,
+        reason: "not a log key",
+    })?;
+    LogEntry::decode(revision, Bytes::copy_from_slice(value))
 }
 
 /// Checksum of an entry: its key, then everything after the checksum field.

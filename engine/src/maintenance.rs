@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rocksdb::ReadOptions;
 
 use crate::clock::Timeline;
@@ -15,6 +15,7 @@ use crate::compact::Compactor;
 use crate::error::{Error, Result};
 use crate::health::{Warning, WarningHandler};
 use crate::layout;
+use crate::maintenance_control::MaintenanceControl;
 use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
@@ -37,25 +38,6 @@ const MAX_SKIPPED: usize = 10_000;
 /// Delay of the retry after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Control of the maintenance thread, shared with the threads that schedule its tasks.
-#[derive(Default)]
-pub(crate) struct MaintenanceThread {
-    state: Mutex<State>,
-    changed: Condvar,
-    swept: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    stop: bool,
-    /// Earliest deadline that was set since the thread checked last.
-    deadline_ms: Option<u64>,
-    /// The floor was raised.
-    sweep: bool,
-    sweeping: bool,
-    last_failure: Option<Error>,
-}
-
 /// The tasks of the thread, with what they need.
 pub(crate) struct MaintenanceTasks {
     pub store: Arc<Store>,
@@ -71,61 +53,21 @@ pub(crate) struct MaintenanceTasks {
     pub skipped: Mutex<HashSet<Bytes>>,
 }
 
-impl MaintenanceThread {
-    /// Schedules expiry for a new deadline; `u64::MAX` stands for none.
-    pub(crate) fn deadline_set(&self, deadline_ms: u64) {
-        if deadline_ms == u64::MAX {
-            return;
-        }
-        let mut state = self.state.lock();
-        if state.deadline_ms.is_none_or(|earliest| deadline_ms < earliest) {
-            state.deadline_ms = Some(deadline_ms);
-            drop(state);
-            self.changed.notify_one();
-        }
-    }
-
-    /// Schedules a sweep, since the floor was raised.
-    pub(crate) fn sweep(&self) {
-        self.state.lock().sweep = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits until everything below the floor is swept.
-    pub(crate) fn wait_swept(&self) -> Result<()> {
-        let mut state = self.state.lock();
-        while (state.sweep || state.sweeping) && !state.stop {
-            self.swept.wait(&mut state);
-            if let Some(error) = state.last_failure.take() {
-                return Err(error);
-            }
-        }
-        if state.stop {
-            return Err(Error::Closed);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.changed.notify_one();
-        self.swept.notify_all();
-    }
-
+impl MaintenanceTasks {
     /// Runs until stopped.
-    pub(crate) fn run(&self, tasks: &MaintenanceTasks) {
-        let mut schedule = Schedule::new(tasks);
+    pub(crate) fn run(&self, control: &MaintenanceControl) {
+        let mut schedule = Schedule::new(self);
         // Left over from the last run: an unfinished sweep.
-        self.state.lock().sweep = true;
+        control.state.lock().sweep = true;
         // The last failure reported, so that it is reported once.
         let mut reported: Option<String> = None;
         // The latest revision at the last run, to detect concurrent writes.
-        let mut swept_at = tasks.compactor.latest();
-        while let Some(sweep) = self.wait_due(tasks, &mut schedule) {
-            let (started, latest) = (Instant::now(), tasks.compactor.latest());
-            let outcome = schedule.run_due(tasks, sweep);
+        let mut swept_at = self.compactor.latest();
+        while let Some(sweep) = self.wait_due(control, &mut schedule) {
+            let (started, latest) = (Instant::now(), self.compactor.latest());
+            let outcome = schedule.run_due(self, sweep);
             if sweep && latest != swept_at {
-                schedule.pause_sweeping(tasks, started.elapsed());
+                schedule.pause_sweeping(self, started.elapsed());
             }
             swept_at = latest;
             match &outcome {
@@ -135,26 +77,26 @@ impl MaintenanceThread {
                     schedule.retry = Some(Instant::now() + RETRY_DELAY);
                     let text = error.to_string();
                     if !matches!(error, Error::Poisoned { .. }) && reported.as_ref() != Some(&text) {
-                        tasks.warn.warn(&Warning::Maintenance { error: error.clone() });
+                        self.warn.warn(&Warning::Maintenance { error: error.clone() });
                         reported = Some(text);
                     }
                 }
             }
-            if !self.finish(sweep, outcome) {
+            if !Self::finish(control, sweep, outcome) {
                 return;
             }
         }
     }
 
     /// Waits until a task is due; returns whether to sweep, or `None` when the thread is to stop.
-    fn wait_due(&self, tasks: &MaintenanceTasks, schedule: &mut Schedule) -> Option<bool> {
-        let mut state = self.state.lock();
+    fn wait_due(&self, control: &MaintenanceControl, schedule: &mut Schedule) -> Option<bool> {
+        let mut state = control.state.lock();
         loop {
             if state.stop {
                 return None;
             }
             schedule.expiry_ms = earlier(schedule.expiry_ms, state.deadline_ms.take());
-            let (now, now_ms) = (Instant::now(), tasks.time.now_ms());
+            let (now, now_ms) = (Instant::now(), self.time.now_ms());
             if schedule.is_due(state.sweep, now, now_ms) {
                 state.sweeping = schedule.sweeps(state.sweep, now);
                 state.sweep &= !state.sweeping;
@@ -162,17 +104,17 @@ impl MaintenanceThread {
             }
             match schedule.timeout(state.sweep, now, now_ms) {
                 Some(timeout) => {
-                    self.changed.wait_for(&mut state, timeout.max(Duration::from_millis(1)));
+                    control.changed.wait_for(&mut state, timeout.max(Duration::from_millis(1)));
                 }
-                None => self.changed.wait(&mut state),
+                None => control.changed.wait(&mut state),
             }
         }
     }
 
     /// Notes the outcome of a run, and wakes those who wait for the end of sweeping; returns whether to go
     /// on.
-    fn finish(&self, sweep: bool, outcome: Result<bool>) -> bool {
-        let mut state = self.state.lock();
+    fn finish(control: &MaintenanceControl, sweep: bool, outcome: Result<bool>) -> bool {
+        let mut state = control.state.lock();
         state.sweeping = false;
         match outcome {
             Ok(more) => state.sweep |= more,
@@ -183,7 +125,7 @@ impl MaintenanceThread {
             }
         }
         if !state.sweep || state.last_failure.is_some() {
-            self.swept.notify_all();
+            control.swept.notify_all();
         }
         true
     }

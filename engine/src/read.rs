@@ -16,9 +16,10 @@ use crate::feed::hub::Hub;
 use crate::floor::Floor;
 use crate::layout;
 use crate::range::KeyRange;
-use crate::record::{self, Header, Kind, Record, Stored};
+use crate::record::Record;
 use crate::revision::{At, Revision};
 use crate::store::{Cursor, Family, Pinned, Store};
+use crate::stored::{self, Header, Kind, Stored};
 
 /// Reads one key without pinning a snapshot where that can be avoided.
 pub(crate) fn get(
@@ -34,7 +35,7 @@ pub(crate) fn get(
         let found = store.get(Family::Current, key)?;
         let latest = hub.latest();
         let Some(bytes) = found else { return Ok(None) };
-        let (header, _) = record::check(key, &bytes)?;
+        let (header, _) = stored::check(key, &bytes)?;
         if header.mod_revision <= latest {
             return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
         }
@@ -47,7 +48,7 @@ pub(crate) fn get_in_memory(store: &Store, hub: &Hub, key: &[u8]) -> Result<InMe
     let Some(found) = store.get_in_memory(Family::Current, key)? else { return Ok(InMemory::Unknown) };
     let latest = hub.latest();
     let Some(bytes) = found else { return Ok(InMemory::Known(None)) };
-    let (header, _) = record::check(key, &bytes)?;
+    let (header, _) = stored::check(key, &bytes)?;
     // As in `get`: a version that is not published yet must not be returned, and the version before it may be
     // on disk.
     if header.mod_revision > latest {
@@ -87,7 +88,7 @@ fn to_record(key: Bytes, header: &Header, bytes: &[u8]) -> Option<Record> {
 /// The version of `key` that was written at exactly `revision`.
 pub(crate) fn version(pinned: &Pinned, key: &[u8], revision: Revision) -> Result<Option<Stored>> {
     if let Some(bytes) = pinned.get(Family::Current, key)? {
-        if record::peek(&bytes).is_some_and(|(header, _)| header.mod_revision == revision) {
+        if stored::peek(&bytes).is_some_and(|(header, _)| header.mod_revision == revision) {
             return Stored::decode(key, Bytes::copy_from_slice(&bytes)).map(Some);
         }
     }
@@ -147,7 +148,7 @@ impl Snapshot {
     /// [`Error::Corrupt`] when the stored record is damaged.
     pub fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         let Some(bytes) = self.pinned.get(Family::Current, key)? else { return Ok(None) };
-        let (header, _) = record::check(key, &bytes)?;
+        let (header, _) = stored::check(key, &bytes)?;
         if header.mod_revision <= self.revision {
             return Ok(to_record(Bytes::copy_from_slice(key), &header, &bytes));
         }
@@ -310,7 +311,7 @@ impl Range {
                 status?;
                 return Ok(false);
             };
-            let checked = record::check(key, value);
+            let checked = stored::check(key, value);
             // Even if this record is damaged, the next call continues after it.
             let (header, _) = match checked {
                 Ok(checked) => checked,
@@ -419,7 +420,7 @@ impl HistoryCursor {
         if !same_key {
             return Ok(None);
         }
-        record::check(key, value).map(|(header, _)| Some(header))
+        stored::check(key, value).map(|(header, _)| Some(header))
     }
 
     fn value(&self) -> &[u8] {

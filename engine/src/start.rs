@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::clock::{SystemClock, Timeline};
-use crate::compact::decode_entry;
 use crate::error::{Error, Result};
 use crate::health::Warning;
 use crate::layout::{self, meta};
+use crate::log::decode_entry;
 use crate::options::Options;
 use crate::revision::Revision;
 use crate::store::{Family, Store};

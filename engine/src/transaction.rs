@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::options::Limits;
-use crate::record::{self, Record};
+use crate::record::Record;
 use crate::revision::Revision;
+use crate::stored;
 
 /// A precondition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,7 +140,7 @@ impl Transaction {
     fn push_put(mut self, key: Bytes, value: Bytes, ttl: Option<Duration>) -> Transaction {
         // The checksum of the value is computed here, on the caller's thread: the committer is the bottleneck
         // of all writes.
-        let value_crc = record::value_crc(&value);
+        let value_crc = stored::value_crc(&value);
         self.operations.push(Operation { key, action: Action::Put { value, value_crc, ttl }, read: None });
         self
     }

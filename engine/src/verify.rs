@@ -8,15 +8,15 @@ use bytes::Bytes;
 use rocksdb::ReadOptions;
 
 use crate::archive::{check_entry, pinned_revision, Progress};
-use crate::compact::decode_entry;
 use crate::error::{Error, Result};
 use crate::layout::{self, meta};
-use crate::log::LogEntry;
+use crate::log::{decode_entry, LogEntry};
 use crate::options::Options;
 use crate::read;
-use crate::record::{self, Kind};
+use crate::record;
 use crate::revision::Revision;
 use crate::store::{Cursor, Family, Pinned, Store};
+use crate::stored::{self, Kind};
 use crate::tables;
 use crate::watermark;
 
@@ -206,7 +206,7 @@ impl Check<'_> {
     }
 
     fn check_current(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        let (header, _) = record::check(key, value)?;
+        let (header, _) = stored::check(key, value)?;
         let corrupt = |reason| Err(corrupt_record(key, header.mod_revision, reason));
         if header.mod_revision > self.latest {
             return corrupt("the record is newer than the log");
@@ -236,7 +236,7 @@ impl Check<'_> {
     fn check_history(&self, history_key: &[u8]) -> Result<()> {
         let Some((key, revision)) = layout::parse_history_key(history_key) else { return Ok(()) };
         let newest = match self.pinned.get(Family::Current, &key)? {
-            Some(bytes) => record::check(&key, &bytes)?.0.mod_revision,
+            Some(bytes) => stored::check(&key, &bytes)?.0.mod_revision,
             None => Revision::ZERO,
         };
         if newest <= revision {
@@ -290,7 +290,7 @@ impl Check<'_> {
         let revision = layout::decode_expiry(expiry_key, value).unwrap_or(Revision::ZERO);
         let agrees = match self.pinned.get(Family::Current, key)? {
             Some(bytes) => {
-                let (header, _) = record::check(key, &bytes)?;
+                let (header, _) = stored::check(key, &bytes)?;
                 header.kind == Kind::PutExpiring
                     && header.deadline_ms == deadline
                     && header.mod_revision == revision

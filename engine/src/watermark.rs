@@ -31,13 +31,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::directory;
+use crate::directory::{self, WATERMARK};
 use crate::error::{Error, Result};
-use crate::record::{read_u32, read_u64};
 use crate::revision::Revision;
+use crate::stored::{read_u32, read_u64};
 
-/// The file's name.
-pub(crate) const WATERMARK: &str = "WATERMARK";
 /// The file while it is being created.
 const WATERMARK_PART: &str = "WATERMARK.part";
 const MAGIC: &[u8; 8] = b"PLNTHWM1";

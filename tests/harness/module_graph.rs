@@ -9,8 +9,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The sources of the server's crates, from the top of the repository.
-pub const SERVER_CRATES: [&str; 8] = [
+/// The sources of the crates whose modules import each other in no circle, from the top of the repository: all
+/// but the codec, whose formats and CEL are one circle each.
+pub const ORDERED_CRATES: [&str; 11] = [
     "server/src",
     "server/apiserver/src",
     "server/storage/src",
@@ -19,6 +20,9 @@ pub const SERVER_CRATES: [&str; 8] = [
     "server/kinds/src",
     "server/pki/src",
     "server/api/src",
+    "codec/structural/src",
+    "engine/src",
+    "engine/journal/src",
 ];
 
 /// The modules of a crate, and what each imports.
@@ -264,11 +268,11 @@ mod tests {
         assert_eq!(floors, [("a", 1), ("b", 1), ("c", 1), ("ground", 0), ("top", 2)]);
     }
 
-    /// The crates hold the order among each other; this holds it within those of the server.
+    /// The crates hold the order among each other; this holds it within them.
     #[test]
-    fn no_module_of_the_server_imports_in_a_circle() {
+    fn no_module_imports_in_a_circle() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for of in SERVER_CRATES {
+        for of in ORDERED_CRATES {
             let graph = ModuleGraph::read(&root.join(of)).expect(of);
             assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
             assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");

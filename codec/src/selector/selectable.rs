@@ -4,7 +4,6 @@
 //! (values) and `pkg/apis/*/v1/conversion.go` (labels and error messages).
 
 use crate::error::quoted;
-use crate::table::scalar;
 use crate::Value;
 use smol_str::{SmolStr, ToSmolStr};
 use std::borrow::Cow;
@@ -58,7 +57,7 @@ impl SelectableField {
     pub fn value<'a>(&self, object: &'a Value) -> Cow<'a, str> {
         let paths = self.paths.iter().filter(|path| !path.is_empty());
         let values = paths.filter_map(|path| path.split('.').try_fold(object, child));
-        values.map(scalar).find(|text| !text.is_empty()).unwrap_or(Cow::Borrowed(self.absent))
+        values.map(Value::scalar_text).find(|text| !text.is_empty()).unwrap_or(Cow::Borrowed(self.absent))
     }
 
     /// Whether this is `metadata.name` or `metadata.namespace`, which are part of the object's key.
@@ -145,7 +144,7 @@ impl CustomFields {
     pub fn values<'a>(&'a self, object: &'a Value) -> impl Iterator<Item = (&'a str, Cow<'a, str>)> {
         self.paths.iter().map(move |path| {
             let value = path.split('.').try_fold(object, |v, key| v.get(key));
-            (path.as_str(), value.map_or(Cow::Borrowed(""), scalar))
+            (path.as_str(), value.map_or(Cow::Borrowed(""), Value::scalar_text))
         })
     }
 }

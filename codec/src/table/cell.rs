@@ -2,7 +2,7 @@
 
 use super::age::Now;
 use super::custom::CustomColumn;
-use super::read::{at, count, int_at, items, join, pairs, scalar, str_at};
+use super::read::{at, count, int_at, items, join, pairs, str_at};
 use crate::selector::LabelSelector;
 use crate::Value;
 use std::borrow::Cow;
@@ -125,7 +125,7 @@ impl Source {
     pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
         let object = row.object;
         match *self {
-            Source::Text(path, absent) => match at(object, path).map(scalar) {
+            Source::Text(path, absent) => match at(object, path).map(Value::scalar_text) {
                 Some(text) if !text.is_empty() => Cell::Text(text),
                 _ => absent.into(),
             },

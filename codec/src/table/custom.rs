@@ -7,7 +7,6 @@
 
 use super::age::Now;
 use super::cell::Cell;
-use super::read::scalar;
 use crate::Value;
 
 /// How a column formats its value: the `type` of its definition.
@@ -81,7 +80,7 @@ impl CustomColumn {
                 super::json::value(value, &mut json);
                 String::from_utf8(json).map_or(Cell::Null, Cell::from)
             }
-            (Kind::Text, Some(value)) => Cell::Text(scalar(value)),
+            (Kind::Text, Some(value)) => Cell::Text(value.scalar_text()),
             (Kind::Integer, Some(Value::Int(n))) => Cell::Int(*n),
             (Kind::Integer, Some(Value::Float(n))) => Cell::Int(*n as i64),
             (Kind::Number, Some(Value::Int(n))) => Cell::Float(*n as f64),

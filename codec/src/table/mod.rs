@@ -41,7 +41,6 @@ pub use cell::{Cell, Parts};
 pub use column::Column;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
-pub(crate) use read::scalar;
 pub use read::{condition, count, join, pairs};
 pub use writer::{ListMeta, RowObject, Writer};
 

@@ -4,7 +4,6 @@
 //! replaced by their length where only that is read.
 
 use crate::Value;
-use std::borrow::Cow;
 
 /// The value at a dotted path; `None` when absent or `null`.
 pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
@@ -45,18 +44,6 @@ pub fn count(object: &Value, path: &str) -> i64 {
         Some(Value::Object(map)) => map.len() as i64,
         Some(Value::Int(n)) => *n,
         _ => 0,
-    }
-}
-
-/// A scalar as text, as Go's `fmt` prints it; lists and objects give nothing.
-pub(crate) fn scalar(value: &Value) -> Cow<'_, str> {
-    match value {
-        Value::String(s) => Cow::Borrowed(s.as_str()),
-        Value::Bool(true) => Cow::Borrowed("true"),
-        Value::Bool(false) => Cow::Borrowed("false"),
-        Value::Int(n) => Cow::Owned(n.to_string()),
-        Value::Float(n) => Cow::Owned(n.to_string()),
-        Value::Null | Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Cow::Borrowed(""),
     }
 }
 

@@ -41,7 +41,7 @@ pub fn parse_duration(text: &str) -> Result<i64, TimeError> {
             "s" => SECOND,
             "m" => 60 * SECOND,
             "h" => 3600 * SECOND,
-            unit => return Err(error(&format!("unknown unit {} in duration", crate::error::quoted(unit)))),
+            unit => return Err(error(&format!("unknown unit {} in duration", crate::quoted::quoted(unit)))),
         };
         let whole = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
         let part = whole_part(whole, scale).ok_or_else(invalid)?;

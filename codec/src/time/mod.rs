@@ -16,8 +16,8 @@ pub enum TimeError {
     /// A part of a time that does not match the layout.
     #[error(
         "parsing time {} as {layout:?}: cannot parse {} as {part:?}",
-        crate::error::quoted(text),
-        crate::error::quoted(rest)
+        crate::quoted::quoted(text),
+        crate::quoted::quoted(rest)
     )]
     Layout {
         /// The whole text.
@@ -30,7 +30,7 @@ pub enum TimeError {
         part: &'static str,
     },
     /// A value out of range, such as month 13.
-    #[error("parsing time {}: {what} out of range", crate::error::quoted(text))]
+    #[error("parsing time {}: {what} out of range", crate::quoted::quoted(text))]
     Range {
         /// The whole text.
         text: String,
@@ -38,7 +38,7 @@ pub enum TimeError {
         what: &'static str,
     },
     /// Something after the time.
-    #[error("parsing time {}: extra text: {}", crate::error::quoted(text), crate::error::quoted(rest))]
+    #[error("parsing time {}: extra text: {}", crate::quoted::quoted(text), crate::quoted::quoted(rest))]
     Extra {
         /// The whole text.
         text: String,
@@ -46,7 +46,7 @@ pub enum TimeError {
         rest: String,
     },
     /// A malformed duration.
-    #[error("time: {what} {}", crate::error::quoted(text))]
+    #[error("time: {what} {}", crate::quoted::quoted(text))]
     Duration {
         /// `invalid duration`, `missing unit in duration`, `unknown unit "x" in duration`.
         what: String,

@@ -12,6 +12,8 @@ mod encoded;
 
 pub use encoded::Encoded;
 
+use std::borrow::Cow;
+
 use smol_str::SmolStr;
 
 /// A node of an object tree.
@@ -48,6 +50,18 @@ impl Value {
         match self {
             Value::String(s) => Some(s),
             _ => None,
+        }
+    }
+
+    /// A scalar as text, as Go's `fmt` prints it; lists and objects give nothing.
+    pub(crate) fn scalar_text(&self) -> Cow<'_, str> {
+        match self {
+            Value::String(s) => Cow::Borrowed(s.as_str()),
+            Value::Bool(true) => Cow::Borrowed("true"),
+            Value::Bool(false) => Cow::Borrowed("false"),
+            Value::Int(n) => Cow::Owned(n.to_string()),
+            Value::Float(n) => Cow::Owned(n.to_string()),
+            Value::Null | Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Cow::Borrowed(""),
         }
     }
 

@@ -1,7 +1,7 @@
 //! [`Error`]: why a journal or a record in it cannot be used.
 
-use crate::journal::Position;
-use crate::record::ClusterId;
+use crate::identity::ClusterId;
+use crate::position::Position;
 
 /// Short form for results of a journal.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

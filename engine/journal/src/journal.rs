@@ -1,43 +1,11 @@
 //! [`Journal`]: what a replica needs of a replicated log.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::error::Result;
-
-/// Place of a record in a journal: the first record has position 1, each later one exactly one more. Zero
-/// means "before anything".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Position(u64);
-
-impl Position {
-    /// Before the first record.
-    pub const ZERO: Position = Position(0);
-
-    /// The position with this number.
-    pub const fn new(number: u64) -> Position {
-        Position(number)
-    }
-
-    /// The number.
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The position after this one. The last one is its own successor; no journal comes near it.
-    #[must_use]
-    pub const fn next(self) -> Position {
-        Position(self.0.saturating_add(1))
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+use crate::position::Position;
 
 /// A record as the journal returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]

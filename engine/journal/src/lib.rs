@@ -9,12 +9,15 @@
 
 mod crc32c;
 mod error;
+mod identity;
 mod journal;
+mod position;
 pub mod record;
 pub mod simulated;
 mod varint;
 
 pub use crc32c::crc32c;
 pub use error::{Error, Result};
-pub use journal::{Entry, Journal, Position, Reader};
+pub use journal::{Entry, Journal, Reader};
+pub use position::Position;
 pub use varint::{put_varint, take_varint};

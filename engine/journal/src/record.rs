@@ -30,13 +30,12 @@
 //!
 //! A record has one encoding: what decodes, encodes to the same bytes.
 
-use std::fmt;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::crc32c::crc32c;
 use crate::error::Error;
-use crate::journal::Position;
+pub use crate::identity::{ClusterId, Hash, ReplicaId, Session};
+use crate::position::Position;
 use crate::varint::{put_varint, take_varint};
 
 /// The newest version of the format.
@@ -47,22 +46,6 @@ pub const MAX_BYTES: usize = 24 << 20;
 
 /// Bytes before the body.
 pub const HEADER_BYTES: usize = 80;
-
-/// The cluster that a record belongs to. Chosen at random when the cluster is founded.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct ClusterId(pub [u8; 16]);
-
-/// A replica's hash of everything that it has applied.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Hash(pub [u8; 16]);
-
-/// A replica of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReplicaId(pub u16);
-
-/// One life of a replica, from one start to the next. A random number, not zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Session(pub u64);
 
 /// A record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -453,38 +436,4 @@ fn take_bytes(bytes: &mut Bytes) -> Option<Bytes> {
 fn take_count(bytes: &mut Bytes) -> Option<usize> {
     let count = usize::try_from(take_varint(bytes)?).ok()?;
     (count <= bytes.len()).then_some(count)
-}
-
-fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-impl fmt::Display for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
-    }
-}
-
-impl fmt::Debug for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
-    }
-}
-
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, f)
-    }
-}
-
-impl fmt::Display for ReplicaId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
 }

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{Error, Result};
-use crate::journal::{Entry, Journal, Position, Reader};
+use crate::journal::{Entry, Journal, Reader};
+use crate::position::Position;
 
 /// How often a simulated journal fails: each is the number of calls in a thousand.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,7 +1,8 @@
 //! Whether a key may have been written since a revision, without reading the database.
 
-use crate::record::{value_crc, Header, Kind, Record, Stored};
+use crate::record::Record;
 use crate::revision::Revision;
+use crate::stored::{value_crc, Header, Kind, Stored};
 
 /// For each of a fixed number of slots, the newest revision that wrote a key of that slot, or the revision at
 /// which the engine was opened. A slot's revision may be too new, never too old, so a record whose revision

@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 use crate::feed::event::{Commit, Event, EventKind};
 use crate::layout;
 use crate::log::{LogEntry, LoggedOperation};
-use crate::record::{Header, Kind, Stored};
 use crate::revision::Revision;
 use crate::stats::Metrics;
 use crate::store::{Family, Store};
+use crate::stored::{Header, Kind, Stored};
 use crate::transaction::{Action, Condition, Operation, Transaction};
 
 /// The state as of the last transaction, written or not. Owned by one thread at a time.
@@ -269,7 +269,7 @@ fn next_version(
                 version: live.map_or(0, |old| old.version),
                 deadline_ms: 0,
             };
-            (Stored::seal(key, header, Bytes::new(), crate::record::value_crc(&[])), EventKind::Delete)
+            (Stored::seal(key, header, Bytes::new(), crate::stored::value_crc(&[])), EventKind::Delete)
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::failpoint::failpoint;
 use crate::feed::hub::Hub;
 use crate::feed::wake::Wakeup;
 use crate::health::Failure;
-use crate::maintenance::MaintenanceThread;
+use crate::maintenance_control::MaintenanceControl;
 use crate::stats::Metrics;
 use crate::store::Store;
 use crate::watermark::Watermark;
@@ -29,7 +29,7 @@ pub(crate) struct Writer {
     pub hub: Arc<Hub>,
     pub queue: Arc<CommitQueue>,
     pub wakeup: Wakeup,
-    pub maintenance: Arc<MaintenanceThread>,
+    pub maintenance: Arc<MaintenanceControl>,
     pub metrics: Arc<Metrics>,
     /// Longest time for which relaxed groups stay unsynced.
     pub relaxed_sync_interval: Duration,

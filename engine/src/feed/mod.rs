@@ -4,7 +4,7 @@
 //! - [`ring`]: the most recent commits, in memory.
 //! - [`hub`]: where the committer publishes and subscribers read; the index by key prefix.
 //! - [`subscription`]: one subscriber's position and how it advances.
-//! - [`feeder`]: the thread that reads the log on disk for subscribers that lag, through [`history`].
+//! - [`feeder`]: the thread that reads the log on disk for subscribers that lag, through [`crate::history`].
 //! - [`wait`]: waiting for a revision.
 //! - [`wake`]: the thread that wakes many subscribers.
 //!
@@ -23,7 +23,6 @@
 
 pub(crate) mod event;
 pub(crate) mod feeder;
-pub(crate) mod history;
 pub(crate) mod hub;
 #[cfg(all(test, feature = "loom"))]
 pub(crate) mod interleavings;

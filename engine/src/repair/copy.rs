@@ -12,12 +12,13 @@ use rocksdb::{WriteBatch, DB};
 use super::salvage::{self, Gap, Reader};
 use super::RepairReport;
 use crate::archive::Progress;
-use crate::compact::decode_entry;
 use crate::error::{Error, Result};
 use crate::layout::{self, meta, FORMAT_VERSION};
-use crate::record::{self, Header, Kind};
+use crate::log::decode_entry;
+use crate::record;
 use crate::revision::Revision;
 use crate::store::Family;
+use crate::stored::{self, Header, Kind};
 
 /// Bytes of a batch of repaired entries.
 const BATCH: usize = 1 << 20;
@@ -105,7 +106,7 @@ impl<'a> DamagedVersions<'a> {
         while let (None, Some((stored, value))) = (&self.present, self.reader.item()) {
             let key = salvage::user_key(self.family, stored);
             self.present = key.filter(|key| self.damaged.contains(key)).and_then(|key| {
-                let (header, _) = record::check(&key, value).ok()?;
+                let (header, _) = stored::check(&key, value).ok()?;
                 Some((key, (header, value.to_vec())))
             });
             self.reader.next();
@@ -137,7 +138,7 @@ impl KeyCopier<'_> {
         let mut current = Reader::new(old, Family::Current)?;
         let mut keys = BTreeSet::new();
         while let Some((key, value)) = current.item() {
-            match record::check(key, value) {
+            match stored::check(key, value) {
                 Ok((header, _)) => self.keep(key, header, value)?,
                 Err(_) => {
                     keys.insert(key.to_vec());
@@ -217,7 +218,7 @@ impl KeyCopier<'_> {
                 // Absent: it was deleted.
                 Ok(None) => return Ok(()),
                 Ok(Some(value)) => {
-                    if let Ok((header, _)) = record::check(key, &value) {
+                    if let Ok((header, _)) = stored::check(key, &value) {
                         return self.keep(key, header, &value);
                     }
                 }

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::directory::{self, DATABASE, REPAIRED};
+use crate::directory::{self, DATABASE, REPAIRED, WATERMARK};
 use crate::error::{Error, Result};
-use crate::watermark::WATERMARK;
 
 /// Gives the finished database in `part` its name and puts it in place; returns where the old one is.
 pub(super) fn replace_database(dir: &Path, part: &Path) -> Result<PathBuf> {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use rocksdb::DB;
 
 use super::salvage::{number, user_key, Reader};
-use crate::compact::decode_entry;
 use crate::error::Result;
 use crate::layout::meta;
-use crate::record;
+use crate::log::decode_entry;
 use crate::revision::Revision;
 use crate::store::Family;
+use crate::stored;
 
 /// A set of revisions; takes a few words per contiguous range.
 #[derive(Debug, Clone, Default)]
@@ -98,7 +98,7 @@ pub(super) fn missing(db: &DB, dropped: &Revisions, last: Revision) -> Result<Mi
         let mut versions = Reader::new(db, family)?;
         while let Some((stored, value)) = versions.item() {
             if let Some((header, _)) =
-                user_key(family, stored).and_then(|key| record::check(&key, value).ok())
+                user_key(family, stored).and_then(|key| stored::check(&key, value).ok())
             {
                 known.add(header.mod_revision);
             }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::floor::Floor;
 use crate::health::Failure;
 use crate::layout::meta;
-use crate::maintenance::MaintenanceThread;
+use crate::maintenance_control::MaintenanceControl;
 use crate::replica::applied::{next_hash, Applied};
 use crate::replica::shared::Shared;
 use crate::revision::Revision;
@@ -42,7 +42,7 @@ const SUSPECT_READS: u32 = 3;
 pub(crate) struct Applier {
     pub store: Arc<Store>,
     pub floor: Arc<Floor>,
-    pub maintenance: Arc<MaintenanceThread>,
+    pub maintenance: Arc<MaintenanceControl>,
     pub writer: Arc<Mutex<Writer>>,
     pub shared: Arc<Shared>,
     pub state: StateMachine,

@@ -10,8 +10,8 @@ const BATCH_HEADER: usize = 12;
 
 /// Sequence number of the first operation of a batch, and the one after its last.
 pub(super) fn sequence(batch: &[u8]) -> Option<(u64, u64)> {
-    let first = crate::record::read_u64(batch, 0)?;
-    let count = crate::record::read_u32(batch, 8)?;
+    let first = crate::stored::read_u64(batch, 0)?;
+    let count = crate::stored::read_u32(batch, 8)?;
     Some((first, first.saturating_add(count.into())))
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum Change<'a> {
 
 /// The operations of a batch, in order; none if it holds an operation that the engine does not write.
 pub(crate) fn operations(batch: &[u8]) -> Option<Vec<Operation<'_>>> {
-    let count = crate::record::read_u32(batch, 8)? as usize;
+    let count = crate::stored::read_u32(batch, 8)? as usize;
     let mut rest = batch.get(BATCH_HEADER..)?;
     let mut operations = Vec::new();
     while let Some(operation) = take_operation(&mut rest) {

@@ -5,18 +5,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocksdb::ReadOptions;
 
-use crate::compact::decode_entry;
 use crate::error::{Error, Result};
 use crate::feed::event::{Event, EventKind};
 use crate::feed::feeder::{CatchUp, Chunk, History};
 use crate::feed::hub::Hub;
 use crate::floor::Floor;
 use crate::layout::{self, meta};
-use crate::log::{LogEntry, LoggedOperation};
+use crate::log::{decode_entry, LogEntry, LoggedOperation};
 use crate::read;
-use crate::record::{Kind, Stored};
 use crate::revision::Revision;
 use crate::store::{Family, Pinned, Store};
+use crate::stored::{Kind, Stored};
 
 /// Maximum number of log entries read for one chunk.
 const STEP_ENTRIES: usize = 4096;
