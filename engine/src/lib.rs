@@ -46,8 +46,8 @@
 //! submit) and `commit` (queue, builder, syncer), in a replica `replica` (proposer, applier). Reads are in
 //! `read`, change feeds in `feed`, which `history` supplies with what is no longer in memory. `compact`
 //! removes history, `maintenance` is the thread that runs it and expires keys. Below them `stored`, `log` and
-//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the format
-//! as a whole.
+//! `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md` documents the
+//! format as a whole.
 
 mod archive;
 mod block;

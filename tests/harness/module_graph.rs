@@ -9,8 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The sources of the crates whose modules import each other in no circle, from the top of the repository: all
-/// but the codec, whose formats and CEL are one circle each.
+/// The sources of the crates whose modules import each other in no circle, from the top of the repository:
+/// all but the codec, whose formats and CEL are one circle each.
 pub const ORDERED_CRATES: [&str; 11] = [
     "server/src",
     "server/apiserver/src",
