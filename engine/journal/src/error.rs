@@ -16,6 +16,13 @@ pub enum Error {
         /// The cause.
         message: String,
     },
+    /// The journal cannot be used as it is, and nothing was written: it wants other credentials, belongs to
+    /// another cluster, holds what is not a journal's, or is configured to lose records.
+    #[error("the journal cannot be used: {message}")]
+    Refused {
+        /// The cause, and what to do.
+        message: String,
+    },
     /// It is unknown whether the record was appended: it may be in the journal, once or more than once, or
     /// appear there at any later time. To append the same bytes again is always safe.
     #[error("the outcome of the append is unknown: {message}")]

@@ -396,6 +396,12 @@ mod tests {
     }
 
     #[test]
+    fn it_is_a_journal() {
+        let journal = SimulatedJournal::new(3);
+        crate::conformance::check(&|| Box::new(journal.client(1)));
+    }
+
+    #[test]
     fn a_seed_decides_everything() {
         let run = || {
             let journal = SimulatedJournal::new(42);
