@@ -1,0 +1,456 @@
+//! [`Client`]: calls of etcd with deadlines, on one member after the other.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use parking_lot::Mutex;
+use plinth_journal::Error;
+use prost::Message;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
+use tonic::client::Grpc;
+use tonic::metadata::AsciiMetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, ConnectError, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use crate::options::{EtcdOptions, Tls, User};
+use crate::wire::{
+    watch_request, AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse,
+    RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest,
+    WatchRequest, WatchResponse,
+};
+
+/// Longest time to connect to a member.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest time of a call: doubled after each that takes longer, up to the second one, so that a slow etcd is
+/// not asked again and again for what it is doing. A member that stands still costs the first one.
+const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
+/// Largest message that is taken: etcd cuts watch responses to the size of its largest request.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// Bytes that etcd may send ahead: some of the largest records.
+const WINDOW_BYTES: u32 = 16 << 20;
+
+/// Why a call failed.
+#[derive(Debug)]
+pub(crate) enum CallError {
+    /// The request did not reach etcd, or etcd has refused it for now: it has changed nothing.
+    NotMade(String),
+    /// Nothing is known of its outcome.
+    Unknown(String),
+    /// The user may not do this.
+    Denied(String),
+    /// etcd will not do this as long as it, or the options, are what they are.
+    Refused(String),
+    /// The request is too large for etcd.
+    TooLarge,
+    /// The revision that was asked for is compacted.
+    Compacted,
+}
+
+impl CallError {
+    /// As the error of a call that reads.
+    pub(crate) fn of_reading(self) -> Error {
+        match self {
+            CallError::NotMade(message) | CallError::Unknown(message) | CallError::Denied(message) => {
+                Error::Unavailable { message }
+            }
+            CallError::Refused(message) => Error::Refused { message },
+            CallError::TooLarge => unexpected("a reading request is too large"),
+            CallError::Compacted => unexpected("the revision was compacted meanwhile"),
+        }
+    }
+}
+
+fn unexpected(message: &str) -> Error {
+    Error::Unavailable { message: message.to_owned() }
+}
+
+/// Calls etcd. The thread that calls drives its call, the runtime's only thread the connections.
+pub(crate) struct Client {
+    runtime: Handle,
+    _thread: ConnectionThread,
+    members: Vec<Member>,
+    /// Index of the member that is asked, below the number of members after a division.
+    current: AtomicUsize,
+    /// Calls that took too long, one after the other.
+    slow: AtomicU32,
+    user: Option<User>,
+    /// What etcd gave for user and password.
+    token: Mutex<Option<AsciiMetadataValue>>,
+}
+
+/// The runtime. It may be dropped wherever the client is, on an async thread too.
+struct ConnectionThread(Option<Runtime>);
+
+impl Drop for ConnectionThread {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Member {
+    address: String,
+    channel: Channel,
+}
+
+/// A watch of one key.
+pub(crate) struct Watch {
+    stream: Streaming<WatchResponse>,
+    /// Number of the member that serves it, for [`Client::leave`].
+    pub member: usize,
+}
+
+/// Paths of the calls: service and method of etcd's `rpc.proto`.
+mod path {
+    pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
+    pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
+    pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
+    pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+    pub(super) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+    pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+}
+
+impl Client {
+    /// A client that has not connected yet.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the options cannot be used, [`Error::Unavailable`] where the operating system
+    /// gives no thread.
+    pub(crate) fn new(options: &EtcdOptions) -> Result<Client, Error> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("journal-etcd")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unavailable { message: error.to_string() })?;
+        let tls = options.tls.as_ref().map(tls_config);
+        let entered = runtime.enter();
+        let members = options.members.iter().map(|address| Member::new(address, tls.clone()));
+        let members = members.collect::<Result<Vec<Member>, _>>().map_err(|error| Error::Refused {
+            message: format!("these connections cannot be made: {}", chain(&error)),
+        })?;
+        drop(entered);
+        Ok(Client {
+            runtime: runtime.handle().clone(),
+            _thread: ConnectionThread(Some(runtime)),
+            members,
+            current: AtomicUsize::new(0),
+            slow: AtomicU32::new(0),
+            user: options.user.clone(),
+            token: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Asks another member from now on, unless that has happened since `member` was chosen.
+    pub(crate) fn leave(&self, member: usize) {
+        let next = member.wrapping_add(1);
+        let _ = self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
+        self.call(path::RANGE, request)
+    }
+
+    pub(crate) fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, CallError> {
+        self.call(path::TXN, request)
+    }
+
+    pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<CompactionResponse, CallError> {
+        self.call(path::COMPACT, request)
+    }
+
+    pub(crate) fn status(&self) -> Result<StatusResponse, CallError> {
+        self.call(path::STATUS, &StatusRequest {})
+    }
+
+    /// Watches a key. The member ends the watch when it has no leader.
+    pub(crate) fn watch(&self, request: WatchCreateRequest) -> Result<Watch, CallError> {
+        let (member, channel) = self.member();
+        let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
+        let opened = self.bounded(member, async {
+            let token = self.token(&channel).await?;
+            // The requests of a watch must not end: etcd takes that for the end of the watch.
+            let requests = tokio_stream::once(request).chain(tokio_stream::pending());
+            let mut request = Request::new(requests);
+            request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
+            authorize(&mut request, token);
+            let mut grpc = grpc(channel).await?;
+            let path = PathAndQuery::from_static(path::WATCH);
+            grpc.streaming(request, path, ProstCodec::<WatchRequest, WatchResponse>::default()).await
+        });
+        Ok(Watch { stream: opened?.into_inner(), member })
+    }
+
+    /// The next message of a watch; none when there was none for `wait`.
+    pub(crate) fn next(&self, watch: &mut Watch, wait: Duration) -> Result<Option<WatchResponse>, CallError> {
+        let received = self.runtime.block_on(async { timeout(wait, watch.stream.message()).await });
+        match received {
+            Err(_elapsed) => Ok(None),
+            Ok(Ok(Some(message))) => Ok(Some(message)),
+            Ok(Ok(None)) => Err(self.failed(watch.member, &Status::unavailable("the watch has ended"))),
+            Ok(Err(status)) => Err(self.failed(watch.member, &status)),
+        }
+    }
+
+    fn member(&self) -> (usize, Channel) {
+        let number = self.current.load(Ordering::Relaxed);
+        (number, self.members[number % self.members.len()].channel.clone())
+    }
+
+    fn call<Q, A>(&self, path: &'static str, request: &Q) -> Result<A, CallError>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let (member, channel) = self.member();
+        self.bounded(member, async {
+            let mut is_second = false;
+            loop {
+                let token = self.token(&channel).await?;
+                let has_token = token.is_some();
+                let mut request = Request::new(request.clone());
+                authorize(&mut request, token);
+                match unary(channel.clone(), path, request).await {
+                    Err(status) if has_token && !is_second && is_token_old(&status) => {
+                        *self.token.lock() = None;
+                        is_second = true;
+                    }
+                    outcome => break outcome,
+                }
+            }
+        })
+    }
+
+    /// Waits for a call no longer than a member is trusted with.
+    fn bounded<T>(
+        &self,
+        member: usize,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, CallError> {
+        let slow = self.slow.load(Ordering::Relaxed);
+        let limit = (CALL_TIMEOUTS[0] * (1 << slow.min(8))).min(CALL_TIMEOUTS[1]);
+        match self.runtime.block_on(async { timeout(limit, call).await }) {
+            Ok(Ok(answer)) => {
+                self.slow.store(0, Ordering::Relaxed);
+                Ok(answer)
+            }
+            Ok(Err(status)) => Err(self.failed(member, &status)),
+            Err(_elapsed) => {
+                self.slow.store(slow.saturating_add(1), Ordering::Relaxed);
+                let address = &self.members[member % self.members.len()].address;
+                self.leave(member);
+                Err(CallError::Unknown(format!("{address} has not answered for {limit:?}")))
+            }
+        }
+    }
+
+    /// What a status means. A member that does not serve is left.
+    fn failed(&self, member: usize, status: &Status) -> CallError {
+        let address = &self.members[member % self.members.len()].address;
+        let error = classify(status, address);
+        if matches!(error, CallError::NotMade(_) | CallError::Unknown(_)) {
+            self.leave(member);
+        }
+        error
+    }
+
+    /// The token of the user, asked for where there is none yet.
+    async fn token(&self, channel: &Channel) -> Result<Option<AsciiMetadataValue>, Status> {
+        let Some(user) = &self.user else { return Ok(None) };
+        if let Some(token) = self.token.lock().clone() {
+            return Ok(Some(token));
+        }
+        let request = AuthenticateRequest { name: user.name.clone(), password: user.password.clone() };
+        let answer: AuthenticateResponse =
+            match unary(channel.clone(), path::AUTHENTICATE, Request::new(request)).await {
+                // Users are not asked for: etcd's own clients go on without, too.
+                Err(status) if status.message().ends_with(message::AUTH_NOT_ENABLED) => return Ok(None),
+                answer => answer?,
+            };
+        let token = AsciiMetadataValue::try_from(answer.token)
+            .map_err(|_| Status::internal("etcd gave a token that is not text"))?;
+        *self.token.lock() = Some(token.clone());
+        Ok(Some(token))
+    }
+}
+
+impl Member {
+    fn new(address: &str, tls: Option<ClientTlsConfig>) -> Result<Member, tonic::transport::Error> {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls)?;
+        }
+        Ok(Member { address: address.to_owned(), channel: endpoint.connect_lazy() })
+    }
+}
+
+fn tls_config(tls: &Tls) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.certificate_authority));
+    match &tls.identity {
+        Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
+        None => config,
+    }
+}
+
+async fn grpc(channel: Channel) -> Result<Grpc<Channel>, Status> {
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    Ok(grpc)
+}
+
+async fn unary<Q, A>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut grpc = grpc(channel).await?;
+    let path = PathAndQuery::from_static(path);
+    Ok(grpc.unary(request, path, ProstCodec::<Q, A>::default()).await?.into_inner())
+}
+
+fn authorize<T>(request: &mut Request<T>, token: Option<AsciiMetadataValue>) {
+    if let Some(token) = token {
+        request.metadata_mut().insert("token", token);
+    }
+}
+
+/// Messages that tell apart what one code of gRPC stands for: etcd's `api/v3rpc/rpctypes/error.go`, and
+/// gRPC's own for the last one.
+mod message {
+    pub(super) const AUTH_NOT_ENABLED: &str = "authentication is not enabled";
+    pub(super) const OLD_AUTH_REVISION: &str = "revision in auth store is old";
+    pub(super) const REQUEST_TOO_LARGE: &str = "request is too large";
+    pub(super) const COMPACTED: &str = "required revision has been compacted";
+    pub(super) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
+}
+
+/// Whether a new token is needed: the old one has expired, or users have changed.
+fn is_token_old(status: &Status) -> bool {
+    status.code() == Code::Unauthenticated || status.message().ends_with(message::OLD_AUTH_REVISION)
+}
+
+fn classify(status: &Status, address: &str) -> CallError {
+    let text = format!("{address}: {}", chain(status));
+    if let Some(connect) = source::<ConnectError>(status) {
+        return match source::<rustls::Error>(connect) {
+            Some(_) => CallError::Refused(format!("TLS with {text}")),
+            None => CallError::NotMade(text),
+        };
+    }
+    match status.code() {
+        Code::InvalidArgument if status.message().ends_with(message::REQUEST_TOO_LARGE) => {
+            CallError::TooLarge
+        }
+        Code::ResourceExhausted if status.message().contains(message::MESSAGE_TOO_LARGE) => {
+            CallError::TooLarge
+        }
+        Code::OutOfRange if status.message().ends_with(message::COMPACTED) => CallError::Compacted,
+        // Space and rights may be given back, tokens are renewed.
+        Code::ResourceExhausted | Code::Unauthenticated => CallError::NotMade(text),
+        Code::PermissionDenied => CallError::Denied(text),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented | Code::OutOfRange => {
+            CallError::Refused(text)
+        }
+        _ => CallError::Unknown(text),
+    }
+}
+
+/// The first error of a type among the causes of an error.
+fn source<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        // An error of the operating system's kind hides the one that it was made of.
+        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = match inner {
+            Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// An error with its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    text.truncate(text.floor_char_boundary(512));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(code: Code, message: &str) -> &'static str {
+        match classify(&Status::new(code, message), "member") {
+            CallError::NotMade(_) => "not made",
+            CallError::Unknown(_) => "unknown",
+            CallError::Denied(_) => "denied",
+            CallError::Refused(_) => "refused",
+            CallError::TooLarge => "too large",
+            CallError::Compacted => "compacted",
+        }
+    }
+
+    #[test]
+    fn statuses_say_whether_a_request_was_made() {
+        for (code, message, expected) in [
+            (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
+            (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 8)", "too large"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "not made"),
+            (Code::PermissionDenied, "etcdserver: permission denied", "denied"),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", "not made"),
+            (Code::InvalidArgument, "etcdserver: user name is empty", "refused"),
+            (Code::Unimplemented, "unknown service etcdserverpb.KV", "refused"),
+            (Code::Unavailable, "etcdserver: request timed out", "unknown"),
+            (Code::Unavailable, "etcdserver: no leader", "unknown"),
+            (Code::Unknown, "raft proposal dropped", "unknown"),
+            (Code::Cancelled, "", "unknown"),
+        ] {
+            assert_eq!(kind(code, message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_reached_nobody_was_not_made() {
+        let mut options = EtcdOptions::parse("etcd://127.0.0.1:1/p").unwrap();
+        options.members.push("127.0.0.1:2".to_owned());
+        let client = Client::new(&options).unwrap();
+        for expected in ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1"] {
+            match client.range(&RangeRequest::default()) {
+                Err(CallError::NotMade(message)) => assert!(message.contains(expected), "{message}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! [`EtcdJournal`]: the calls of a journal as transactions of etcd.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_journal::record::ClusterId;
+use plinth_journal::{Error, Journal, Position, Reader, Result};
+
+use crate::client::{CallError, Client};
+use crate::options::EtcdOptions;
+use crate::reader::EtcdReader;
+use crate::wire::{
+    compare, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest, RangeRequest,
+    RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, COMPARE_CREATE_REVISION,
+};
+
+/// What the marker says before the cluster.
+const MARKER: &str = "plinth journal, format 1, cluster ";
+/// Pause between two compactions.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for etcd to say what it has compacted.
+const OLDEST_WAIT: Duration = Duration::from_secs(2);
+/// The oldest etcd that can cut the responses of a watch.
+const OLDEST_ETCD: (u32, u32) = (3, 4);
+
+/// A journal in etcd. Cheap to clone: clones share their connections.
+///
+/// Calls block their thread: each call of etcd for one to eight seconds at most, the longer the slower etcd
+/// has become, and they make a few. They must not be made on an async thread.
+#[derive(Clone)]
+pub struct EtcdJournal(Arc<Shared>);
+
+/// What the journal shares with its readers.
+pub(crate) struct Shared {
+    pub client: Client,
+    cluster: ClusterId,
+    marker: Bytes,
+    log: Bytes,
+    max_record_bytes: usize,
+    /// None until etcd was found to hold this journal. Held while that is found out.
+    known: Mutex<Option<Known>>,
+    /// The revision of a position that was read lately.
+    recent: Mutex<Option<(Position, i64)>>,
+    /// When the journal was last trimmed.
+    trimmed: Mutex<Option<Instant>>,
+}
+
+/// The revisions that created the journal's keys: they tell it from any other that ever has the same name.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    marker: i64,
+    /// Zero before the first record.
+    log: i64,
+}
+
+impl EtcdJournal {
+    /// The journal of `cluster` at a place in etcd; founds it where nothing is there yet.
+    ///
+    /// An etcd that cannot be reached now is no error: it is looked at by the first call that reaches it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for options that cannot be used, an etcd that does not accept them, and where
+    /// something else is at that place.
+    pub fn connect(options: &EtcdOptions, cluster: ClusterId) -> Result<EtcdJournal> {
+        let shared = Shared {
+            client: Client::new(options)?,
+            cluster,
+            marker: format!("{}/journal", options.prefix).into(),
+            log: format!("{}/log", options.prefix).into(),
+            max_record_bytes: options.max_record_bytes,
+            known: Mutex::new(None),
+            recent: Mutex::new(None),
+            trimmed: Mutex::new(None),
+        };
+        for _ in 0..shared.client.members() {
+            match shared.known() {
+                Ok(_) => break,
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(EtcdJournal(Arc::new(shared)))
+    }
+}
+
+impl Journal for EtcdJournal {
+    fn append(&self, record: Bytes) -> Result<Position> {
+        let limit = self.0.max_record_bytes;
+        let size = record.len();
+        if size > limit {
+            return Err(Error::TooLarge { size, limit });
+        }
+        self.0.append(&record).map_err(|error| match error {
+            AppendError::Journal(error) => error,
+            AppendError::Call(error) => match error {
+                CallError::NotMade(message) | CallError::Denied(message) => Error::Unavailable { message },
+                CallError::Unknown(message) => Error::OutcomeUnknown { message },
+                CallError::Refused(message) => Error::Refused { message },
+                CallError::TooLarge => Error::TooLarge { size, limit: size.saturating_sub(1) },
+                CallError::Compacted => Error::OutcomeUnknown { message: "a range is compacted".to_owned() },
+            },
+        })
+    }
+
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
+        let from = from.max(Position::new(1));
+        let start_revision = self.0.start_revision(from)?;
+        let request = WatchCreateRequest { key: self.0.log.clone(), start_revision, fragment: true };
+        let watch = self.0.client.watch(request).map_err(CallError::of_reading)?;
+        Ok(Box::new(EtcdReader::new(Arc::clone(&self.0), watch, from)))
+    }
+
+    fn end(&self) -> Result<Position> {
+        self.0.end()
+    }
+
+    fn trim(&self, before: Position) -> Result<()> {
+        self.0.trim(before)
+    }
+
+    fn max_record_bytes(&self) -> usize {
+        self.0.max_record_bytes
+    }
+}
+
+enum AppendError {
+    /// Before the record was sent.
+    Journal(Error),
+    Call(CallError),
+}
+
+impl Shared {
+    fn append(&self, record: &Bytes) -> Result<Position, AppendError> {
+        let put = PutRequest { key: self.log.clone(), value: record.clone() };
+        let mut known = self.known().map_err(AppendError::Journal)?;
+        loop {
+            let request = TxnRequest {
+                compare: vec![created(&self.marker, known.marker), created(&self.log, known.log)],
+                success: vec![
+                    RequestOp { request: Some(request_op::Request::Put(put.clone())) },
+                    range(&self.log, true),
+                ],
+                failure: vec![range(&self.log, true), range(&self.marker, true)],
+            };
+            let response = self.client.txn(&request).map_err(AppendError::Call)?;
+            let log = range_of(&response, usize::from(response.succeeded)).cloned();
+            if response.succeeded {
+                // Without a position the outcome is known to etcd alone.
+                let unknown = || CallError::Unknown("etcd did not return the version".to_owned());
+                let log = log.ok_or_else(unknown).map_err(AppendError::Call)?;
+                self.learn(&log).map_err(AppendError::Journal)?;
+                return position(&log).map_err(AppendError::Journal);
+            }
+            // Nothing was put. The first record of all may be another replica's.
+            let is_marked = range_of(&response, 1).is_some_and(|kv| kv.create_revision == known.marker);
+            match log {
+                Some(log) if known.log == 0 && is_marked => {
+                    known = self.learn(&log).map_err(AppendError::Journal)?;
+                }
+                _ => return Err(AppendError::Journal(self.replaced())),
+            }
+        }
+    }
+
+    /// The position of the newest record.
+    pub(crate) fn end(&self) -> Result<Position> {
+        self.newest()?.0.map_or(Ok(Position::ZERO), |log| position(&log))
+    }
+
+    /// The newest record, without its bytes, and a revision that is not below it.
+    fn newest(&self) -> Result<(Option<KeyValue>, i64)> {
+        let known = self.known()?;
+        let request = RangeRequest { key: self.log.clone(), keys_only: true, ..RangeRequest::default() };
+        let response = self.client.range(&request).map_err(CallError::of_reading)?;
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        match response.kvs.into_iter().next() {
+            Some(log) => {
+                self.learn(&log)?;
+                Ok((Some(log), revision))
+            }
+            None if known.log == 0 => Ok((None, revision)),
+            None => Err(self.replaced()),
+        }
+    }
+
+    /// Checks that the key of the records is the one that it was, and notes which one that is.
+    fn learn(&self, log: &KeyValue) -> Result<Known> {
+        let mut known = self.known.lock();
+        match &mut *known {
+            Some(known) if known.log == 0 || known.log == log.create_revision => {
+                known.log = log.create_revision;
+                Ok(*known)
+            }
+            _ => Err(self.replaced()),
+        }
+    }
+
+    /// The position of a record that a reader has got.
+    pub(crate) fn position_of(&self, log: &KeyValue) -> Result<Position> {
+        self.learn(log)?;
+        position(log)
+    }
+
+    /// Notes the revision of a position, for the next read.
+    pub(crate) fn note(&self, position: Position, revision: i64) {
+        *self.recent.lock() = Some((position, revision));
+    }
+
+    pub(crate) fn replaced(&self) -> Error {
+        let marker = String::from_utf8_lossy(&self.marker);
+        let message = format!(
+            "the keys beside {marker:?} were deleted or made anew since this replica has used them; \
+             start the replicas from a checkpoint on an empty prefix"
+        );
+        Error::Refused { message }
+    }
+
+    /// A revision from which on a watch returns `from` and what follows.
+    fn start_revision(&self, from: Position) -> Result<i64> {
+        let recent = *self.recent.lock();
+        if let Some((_, revision)) = recent.filter(|(position, _)| position.next() == from) {
+            return Ok(revision.saturating_add(1));
+        }
+        let (newest, revision) = self.newest()?;
+        match newest {
+            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest),
+            _ => Ok(revision.saturating_add(1)),
+        }
+    }
+
+    /// The revision of a position up to the newest one.
+    ///
+    /// Each record takes a revision, other keys take few: the distance to the newest record is the guess, and
+    /// halving the rest helps where that is wrong.
+    fn revision_of(&self, wanted: Position, newest: &KeyValue) -> Result<i64> {
+        let version = i64::try_from(wanted.get()).unwrap_or(i64::MAX);
+        let mut lowest = newest.create_revision.saturating_add(version - 1);
+        let mut highest = newest.mod_revision.saturating_sub(newest.version - version);
+        let mut is_guess = true;
+        while lowest <= highest {
+            let probe = if is_guess { highest } else { lowest + (highest - lowest) / 2 };
+            match self.at_revision(probe)? {
+                Some(log) if log.version == version => return Ok(log.mod_revision),
+                Some(log) if log.version > version => {
+                    highest = log.mod_revision.saturating_sub(log.version - version);
+                }
+                Some(log) => lowest = probe.saturating_add(version - log.version),
+                None if probe == highest => {
+                    return Err(Error::Trimmed { requested: wanted, oldest: self.oldest()? });
+                }
+                None => lowest = probe + 1,
+            }
+            is_guess = !is_guess;
+        }
+        let message = format!("position {wanted} was not found among etcd's revisions");
+        Err(Error::Unavailable { message })
+    }
+
+    /// The record that was the newest one at a revision, without its bytes; none when it is compacted.
+    fn at_revision(&self, revision: i64) -> Result<Option<KeyValue>> {
+        let key = self.log.clone();
+        let request = RangeRequest { key, revision, keys_only: true, ..RangeRequest::default() };
+        match self.client.range(&request) {
+            Ok(response) => Ok(Some(response.kvs.into_iter().next().unwrap_or_default())),
+            Err(CallError::Compacted) => Ok(None),
+            Err(error) => Err(error.of_reading()),
+        }
+    }
+
+    /// The oldest position that can be read. etcd says which revision is compacted to a watch that begins
+    /// before it.
+    pub(crate) fn oldest(&self) -> Result<Position> {
+        let request = WatchCreateRequest { key: self.log.clone(), start_revision: 1, fragment: true };
+        let mut watch = self.client.watch(request).map_err(CallError::of_reading)?;
+        let deadline = Instant::now() + OLDEST_WAIT;
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            let message = self.client.next(&mut watch, wait).map_err(CallError::of_reading)?;
+            match message {
+                Some(message) if message.compact_revision > 0 => {
+                    return self.oldest_after(message.compact_revision);
+                }
+                Some(message) if message.events.is_empty() && !message.canceled => {}
+                Some(message) if !message.canceled => return Ok(Position::new(1)),
+                _ => {
+                    let message = "etcd did not say what it has compacted".to_owned();
+                    return Err(Error::Unavailable { message });
+                }
+            }
+        }
+    }
+
+    fn oldest_after(&self, compacted: i64) -> Result<Position> {
+        let Some(log) = self.at_revision(compacted)? else {
+            return Err(Error::Unavailable { message: "etcd is compacted further meanwhile".to_owned() });
+        };
+        let position = position(&log)?;
+        Ok(if log.mod_revision == compacted { position } else { position.next() })
+    }
+
+    fn trim(&self, before: Position) -> Result<()> {
+        let is_due = |last: Instant| last.elapsed() >= TRIM_INTERVAL;
+        if !self.trimmed.lock().is_none_or(is_due) {
+            return Ok(());
+        }
+        let (Some(newest), _) = self.newest()? else { return Ok(()) };
+        // The newest record stays: its version is the journal's end.
+        let kept = before.min(position(&newest)?);
+        let revision = match self.revision_of(kept, &newest) {
+            Ok(revision) => revision,
+            Err(Error::Trimmed { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        *self.trimmed.lock() = Some(Instant::now());
+        // etcd keeps what was the newest version at the revision that it compacts at.
+        match self.client.compact(&CompactionRequest { revision: revision.saturating_sub(1).max(1) }) {
+            Ok(_) | Err(CallError::Compacted) => Ok(()),
+            Err(error) => Err(error.of_reading()),
+        }
+    }
+
+    /// Which journal it is, found out by the first call that reaches etcd.
+    fn known(&self) -> Result<Known> {
+        let mut known = self.known.lock();
+        match *known {
+            Some(known) => Ok(known),
+            None => Ok(*known.insert(self.find()?)),
+        }
+    }
+
+    /// Looks at what etcd holds, and founds the journal where that is nothing.
+    fn find(&self) -> Result<Known> {
+        self.check_version()?;
+        self.check_keys()?;
+        let expected = format!("{MARKER}{}", self.cluster);
+        let create = TxnRequest {
+            compare: vec![created(&self.marker, 0), created(&self.log, 0)],
+            success: vec![RequestOp {
+                request: Some(request_op::Request::Put(PutRequest {
+                    key: self.marker.clone(),
+                    value: expected.clone().into(),
+                })),
+            }],
+            failure: vec![range(&self.marker, false), range(&self.log, true)],
+        };
+        let response = self.client.txn(&create).map_err(refused_if_denied)?;
+        if response.succeeded {
+            let marker = response.header.map_or(0, |header| header.revision);
+            return Ok(Known { marker, log: 0 });
+        }
+        let place = String::from_utf8_lossy(&self.marker);
+        let Some(marker) = range_of(&response, 0) else {
+            let message =
+                format!("there are records in etcd, but the key {place:?} that says whose is absent");
+            return Err(Error::Refused { message });
+        };
+        let found = String::from_utf8_lossy(&marker.value);
+        if found != expected {
+            let found: String = found.chars().take(100).collect();
+            let message = format!(
+                "the key {place:?} in etcd says {found:?} where {expected:?} is due: it is another cluster's, \
+                 or of a later version; use another etcd, or join that cluster"
+            );
+            return Err(Error::Refused { message });
+        }
+        let log = range_of(&response, 1).map_or(0, |log| log.create_revision);
+        Ok(Known { marker: marker.create_revision, log })
+    }
+
+    fn check_version(&self) -> Result<()> {
+        let version = match self.client.status() {
+            Ok(status) => status.version,
+            // Whoever may not ask is told by the next call what he may not do.
+            Err(CallError::Denied(_)) => return Ok(()),
+            Err(error) => return Err(error.of_reading()),
+        };
+        let mut numbers = version.split('.').map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_ETCD => {
+                let (major, minor) = OLDEST_ETCD;
+                let message = format!("etcd {version} is too old, {major}.{minor} is needed");
+                Err(Error::Refused { message })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an etcd that holds anything else: trimming removes the history of all keys. A user who may not
+    /// see all keys is believed.
+    fn check_keys(&self) -> Result<()> {
+        let all = Bytes::from_static(b"\0");
+        let (key, range_end) = (all.clone(), all);
+        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, revision: 0 };
+        let response = match self.client.range(&request) {
+            Ok(response) => response,
+            Err(CallError::Denied(_)) => RangeResponse::default(),
+            Err(error) => return Err(error.of_reading()),
+        };
+        match response.kvs.iter().find(|kv| kv.key != self.marker && kv.key != self.log) {
+            None => Ok(()),
+            Some(kv) => {
+                let key: String = String::from_utf8_lossy(&kv.key).chars().take(100).collect();
+                let message = format!(
+                    "etcd holds the key {key:?} that is none of this journal's; a journal needs an etcd of its \
+                     own, because trimming it removes the history of all keys"
+                );
+                Err(Error::Refused { message })
+            }
+        }
+    }
+}
+
+/// At the start, rights that are missing are a mistake of whoever configured it.
+fn refused_if_denied(error: CallError) -> Error {
+    match error {
+        CallError::Denied(message) => Error::Refused { message },
+        error => error.of_reading(),
+    }
+}
+
+/// The version of the key is the number of its puts.
+fn position(log: &KeyValue) -> Result<Position> {
+    match u64::try_from(log.version) {
+        Ok(version) if version > 0 => Ok(Position::new(version)),
+        _ => Err(Error::Unavailable { message: "etcd returned no version of the key".to_owned() }),
+    }
+}
+
+/// A condition: the key was created at this revision; it does not exist for revision zero.
+fn created(key: &Bytes, revision: i64) -> Compare {
+    let operand = Some(compare::Operand::CreateRevision(revision));
+    Compare { target: COMPARE_CREATE_REVISION, key: key.clone(), operand }
+}
+
+fn range(key: &Bytes, keys_only: bool) -> RequestOp {
+    let request = RangeRequest { key: key.clone(), keys_only, ..RangeRequest::default() };
+    RequestOp { request: Some(request_op::Request::Range(request)) }
+}
+
+/// What the operation at `index` of a transaction has found.
+fn range_of(response: &TxnResponse, index: usize) -> Option<&KeyValue> {
+    match response.responses.get(index)?.response.as_ref()? {
+        response_op::Response::Range(range) => range.kvs.first(),
+        response_op::Response::Put(_) => None,
+    }
+}
