@@ -1,0 +1,162 @@
+//! The journal on real members of etcd, where the environment has them: `PLINTH_ETCD` names the program.
+
+mod common;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{program, Members, CLUSTER};
+use plinth_journal::record::ClusterId;
+use plinth_journal::{conformance, Error, Journal, Position};
+use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
+
+#[test]
+fn it_is_a_journal() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 3);
+    conformance::check(&|| Box::new(members.connect()));
+}
+
+#[test]
+fn trimmed_positions_are_known() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    let journal = members.connect();
+    for n in 0..20 {
+        journal.append(Bytes::from(format!("{n}"))).unwrap();
+    }
+    journal.trim(Position::new(15)).unwrap();
+    let other = members.connect();
+    let trimmed = |from| match other.read(Position::new(from)) {
+        Ok(mut reader) => reader.next(Duration::from_secs(5)).unwrap_err(),
+        Err(error) => error,
+    };
+    for from in [1, 7, 14] {
+        match trimmed(from) {
+            Error::Trimmed { requested, oldest } => {
+                assert_eq!(requested, Position::new(from));
+                assert!(oldest > requested && oldest <= Position::new(15), "{oldest}");
+            }
+            error => panic!("{error}"),
+        }
+    }
+    let mut reader = other.read(Position::new(15)).unwrap();
+    assert_eq!(reader.next(Duration::from_secs(5)).unwrap().unwrap().bytes, "14");
+}
+
+/// What was appended under kills and pauses is there, in one order; an append that failed is there only when
+/// its outcome was unknown.
+#[test]
+fn nothing_is_lost_while_members_fail() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let journals: Vec<EtcdJournal> = (0..3).map(|_| members.connect()).collect();
+    let is_done = AtomicBool::new(false);
+    let outcomes: Vec<(Bytes, Result<Position, Error>)> = std::thread::scope(|scope| {
+        let appenders: Vec<_> = journals
+            .iter()
+            .enumerate()
+            .map(|(client, journal)| {
+                let is_done = &is_done;
+                scope.spawn(move || {
+                    let mut outcomes = Vec::new();
+                    while !is_done.load(Ordering::Relaxed) {
+                        let record = Bytes::from(format!("{client} {}", outcomes.len()));
+                        outcomes.push((record.clone(), journal.append(record)));
+                    }
+                    outcomes
+                })
+            })
+            .collect();
+        for round in 0..6 {
+            let member = round % 3;
+            std::thread::sleep(Duration::from_millis(700));
+            if round < 3 {
+                members.kill(member);
+                std::thread::sleep(Duration::from_secs(2));
+                members.restart(member);
+            } else {
+                members.signal(member, "-STOP");
+                std::thread::sleep(Duration::from_secs(3));
+                members.signal(member, "-CONT");
+            }
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        is_done.store(true, Ordering::Relaxed);
+        appenders.into_iter().flat_map(|appender| appender.join().unwrap()).collect()
+    });
+    let end = members.connect().end().unwrap();
+    let orders: Vec<Vec<Bytes>> = (0..2).map(|_| read_all(&members.connect(), end)).collect();
+    assert!(orders[0] == orders[1], "one order for all readers");
+    let mut counts: HashMap<&Bytes, usize> = HashMap::new();
+    for record in &orders[0] {
+        *counts.entry(record).or_default() += 1;
+    }
+    let mut answered = 0;
+    for (record, outcome) in &outcomes {
+        let count = counts.get(record).copied().unwrap_or(0);
+        match outcome {
+            Ok(position) => {
+                answered += 1;
+                assert_eq!(count, 1, "{record:?}");
+                assert_eq!(&orders[0][position.get() as usize - 1], record);
+            }
+            Err(Error::OutcomeUnknown { .. }) => assert!(count <= 1, "{record:?}"),
+            Err(Error::Unavailable { .. }) => assert_eq!(count, 0, "{record:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(answered > 100, "{answered} of {} appends were answered", outcomes.len());
+}
+
+fn read_all(journal: &EtcdJournal, end: Position) -> Vec<Bytes> {
+    let mut records = Vec::new();
+    let mut reader = journal.read(Position::new(1)).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while (records.len() as u64) < end.get() {
+        match reader.next(Duration::from_millis(200)).unwrap() {
+            Some(entry) => records.push(entry.bytes),
+            None => assert!(Instant::now() < deadline, "{} of {end} were read", records.len()),
+        }
+    }
+    records
+}
+
+#[test]
+fn a_place_of_another_cluster_or_program_is_refused() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    let journal = members.connect();
+    journal.append("mine".into()).unwrap();
+    let refused = |options: &EtcdOptions, cluster: ClusterId| match EtcdJournal::connect(options, cluster) {
+        Err(Error::Refused { message }) => message,
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    let message = refused(&members.options(), ClusterId([9; 16]));
+    assert!(message.contains(&CLUSTER.to_string()), "{message}");
+    let other = EtcdOptions { prefix: "other".to_owned(), ..members.options() };
+    let message = refused(&other, CLUSTER);
+    assert!(message.contains("plinth/journal") && message.contains("of its own"), "{message}");
+    assert_eq!(journal.end(), Ok(Position::new(1)), "nothing was written");
+}
+
+#[test]
+fn without_any_member_calls_fail_in_bounded_time_and_go_on_later() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 1);
+    let journal = members.connect();
+    journal.append("before".into()).unwrap();
+    members.kill(0);
+    assert!(journal.append("lost".into()).is_err_and(|error| error.is_transient()));
+    assert!(journal.end().is_err_and(|error| error.is_transient()));
+    let unreached = EtcdJournal::connect(&members.options(), CLUSTER).unwrap();
+    members.restart(0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while unreached.end() != Ok(Position::new(1)) {
+        assert!(Instant::now() < deadline, "etcd does not come back");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(journal.append("after".into()), Ok(Position::new(2)));
+}
