@@ -315,7 +315,7 @@ impl Shared {
         };
         *self.trimmed.lock() = Some(Instant::now());
         // etcd keeps what was the newest version at the revision that it compacts at.
-        match self.client.compact(&CompactionRequest { revision: revision.saturating_sub(1).max(1) }) {
+        match self.client.compact(&CompactionRequest { revision }) {
             Ok(_) | Err(CallError::Compacted) => Ok(()),
             Err(error) => Err(error.of_reading()),
         }
