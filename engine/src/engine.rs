@@ -249,7 +249,11 @@ impl Engine {
             return Proposal::refused(error);
         }
         let size = transaction.size();
-        Proposal::submit(&self.0.queue, Task::Transact(transaction), size)
+        let task = Task::Transact(transaction);
+        match &self.0.replica {
+            None => Proposal::submit(&self.0.queue, task, size),
+            Some(_) => Proposal::submit_withdrawable(&self.0.queue, task, size),
+        }
     }
 
     /// Starts a change feed. Does not read from disk.
@@ -313,6 +317,16 @@ impl Engine {
             None => ReadBarrier::passed(self.current_revision()),
             Some(replica) => ReadBarrier::new(replica),
         }
+    }
+
+    /// Whether this is a replica, which follows a journal.
+    pub fn is_replica(&self) -> bool {
+        self.0.replica.is_some()
+    }
+
+    /// How long the journal has not answered; none when it answered last, and in a single store.
+    pub fn journal_silence(&self) -> Option<Duration> {
+        self.0.replica.as_ref()?.silence()
     }
 
     /// How far this replica has applied the journal; none for a single store. A caller that was just answered
@@ -404,6 +418,7 @@ impl Engine {
             cache_misses,
             cache_bytes: inner.store.cache.get_usage() as u64,
             families: stats::families(&inner.store),
+            journal: inner.replica.as_ref().map(|replica| replica.stats()),
         }
     }
 

@@ -113,6 +113,6 @@ pub use replica::barrier::ReadBarrier;
 pub use replica::stepped::Stepper;
 pub use replica::{Replica, ReplicaStatus};
 pub use revision::{At, Revision};
-pub use stats::{Distribution, FamilyStats, Stats, BUCKETS};
+pub use stats::{Distribution, FamilyStats, JournalStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};
 pub use verify::{verify, Finding, VerifyReport};

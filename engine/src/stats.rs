@@ -42,7 +42,7 @@ impl Histogram {
         self.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    fn snapshot(&self) -> Distribution {
+    pub(crate) fn snapshot(&self) -> Distribution {
         let mut buckets = [0; BUCKETS];
         for (out, bucket) in buckets.iter_mut().zip(&self.buckets) {
             *out = bucket.load(Ordering::Relaxed);
@@ -102,6 +102,17 @@ pub struct FamilyStats {
     pub pending_compaction_bytes: u64,
 }
 
+/// Statistics of a replica's journal.
+#[derive(Debug, Clone)]
+pub struct JournalStats {
+    /// The last position that this replica has applied.
+    pub applied: u64,
+    /// Whether its last call was answered.
+    pub is_up: bool,
+    /// Microseconds of an append.
+    pub append_micros: Distribution,
+}
+
 /// Statistics of the engine; counters start when it is opened.
 #[derive(Debug, Clone)]
 pub struct Stats {
@@ -151,6 +162,8 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// Statistics of each column family.
     pub families: Vec<FamilyStats>,
+    /// Statistics of the journal; none in a single store.
+    pub journal: Option<JournalStats>,
 }
 
 impl Metrics {

@@ -37,3 +37,4 @@ pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;
 mod reconciler;
+pub mod replica;

@@ -26,19 +26,44 @@ pub struct Committed {
 pub(crate) struct Slot(Mutex<SlotState>);
 
 enum SlotState {
-    Waiting(Option<Waker>),
+    Waiting {
+        waker: Option<Waker>,
+        /// Whether it is too late to withdraw the task.
+        is_begun: bool,
+    },
     Done(Result<Committed>),
     Taken,
 }
 
 impl Slot {
-    fn new() -> Arc<Slot> {
-        Arc::new(Slot(Mutex::new(SlotState::Waiting(None))))
+    fn new(is_begun: bool) -> Arc<Slot> {
+        Arc::new(Slot(Mutex::new(SlotState::Waiting { waker: None, is_begun })))
+    }
+
+    /// From now on the task cannot be withdrawn; false when it was.
+    fn begin(&self) -> bool {
+        match &mut *self.0.lock() {
+            SlotState::Waiting { is_begun, .. } => {
+                *is_begun = true;
+                true
+            }
+            SlotState::Done(_) | SlotState::Taken => false,
+        }
+    }
+
+    /// Withdraws the task unless it was begun; returns whether it was withdrawn.
+    fn withdraw(&self) -> bool {
+        let mut state = self.0.lock();
+        let is_waiting = matches!(*state, SlotState::Waiting { is_begun: false, .. });
+        if is_waiting {
+            *state = SlotState::Taken;
+        }
+        is_waiting
     }
 
     fn answer(&self, result: Result<Committed>) {
         let mut state = self.0.lock();
-        if let SlotState::Waiting(waker) = std::mem::replace(&mut *state, SlotState::Done(result)) {
+        if let SlotState::Waiting { waker, .. } = std::mem::replace(&mut *state, SlotState::Done(result)) {
             drop(state);
             if let Some(waker) = waker {
                 waker.wake();
@@ -49,13 +74,13 @@ impl Slot {
     fn poll(&self, waker: &Waker) -> Poll<Result<Committed>> {
         let mut state = self.0.lock();
         match &mut *state {
-            SlotState::Waiting(registered) => {
+            SlotState::Waiting { waker: registered, .. } => {
                 *registered = Some(waker.clone());
                 Poll::Pending
             }
             SlotState::Done(_) => match std::mem::replace(&mut *state, SlotState::Taken) {
                 SlotState::Done(result) => Poll::Ready(result),
-                SlotState::Waiting(_) | SlotState::Taken => Poll::Ready(Err(Error::Closed)),
+                SlotState::Waiting { .. } | SlotState::Taken => Poll::Ready(Err(Error::Closed)),
             },
             SlotState::Taken => Poll::Ready(Err(Error::Closed)),
         }
@@ -69,6 +94,11 @@ pub(crate) struct Reply(Option<Arc<Slot>>);
 impl Reply {
     pub(crate) fn new(slot: &Arc<Slot>) -> Reply {
         Reply(Some(Arc::clone(slot)))
+    }
+
+    /// See [`Slot::begin`]. False also when nobody waits.
+    pub(crate) fn begin(&self) -> bool {
+        self.0.as_ref().is_some_and(|slot| slot.begin())
     }
 
     pub(crate) fn send(mut self, result: Result<Committed>) {
@@ -106,7 +136,15 @@ enum State {
 impl Proposal {
     /// Queues `task`, which takes `size` bytes of the queue's limit.
     pub(crate) fn submit(queue: &Arc<CommitQueue>, task: Task, size: usize) -> Proposal {
-        let slot = Slot::new();
+        Proposal::queue(queue, task, size, Slot::new(true))
+    }
+
+    /// Queues `task`, which can be withdrawn until it is begun.
+    pub(crate) fn submit_withdrawable(queue: &Arc<CommitQueue>, task: Task, size: usize) -> Proposal {
+        Proposal::queue(queue, task, size, Slot::new(false))
+    }
+
+    fn queue(queue: &Arc<CommitQueue>, task: Task, size: usize, slot: Arc<Slot>) -> Proposal {
         let work = Work { task, reply: Reply::new(&slot), size };
         Proposal(match queue.submit(work, None) {
             None => State::Queued(slot),
@@ -116,6 +154,17 @@ impl Proposal {
 
     pub(crate) fn refused(error: Error) -> Proposal {
         Proposal(State::Refused(Some(error)))
+    }
+
+    /// Gives up waiting. True when the transaction was not committed and never will be; false when that is
+    /// not certain. It is never certain in a single store once the transaction is queued, and in a replica
+    /// once it is part of a record that is appended.
+    pub fn withdraw(self) -> bool {
+        match self.0 {
+            State::Blocked(_, work, _) => work.is_some(),
+            State::Queued(slot) => slot.withdraw(),
+            State::Refused(_) => true,
+        }
     }
 
     /// Blocks the thread until the transaction is durable or has failed.

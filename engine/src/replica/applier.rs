@@ -323,7 +323,9 @@ impl Follower {
             Some(reader) => reader,
             None => {
                 let due = self.applier.lock().applied.anchor.position.next();
-                self.reader.insert(self.journal.read(due)?)
+                let reader = self.journal.read(due);
+                self.shared.heard(reader.as_ref().err());
+                self.reader.insert(reader?)
             }
         };
         reader.next(wait)
@@ -333,6 +335,7 @@ impl Follower {
     fn after_error(&mut self, error: JournalError) -> Result<JournalError, Failure> {
         self.reader = None;
         if error.is_transient() {
+            self.shared.heard(Some(&error));
             return Ok(error);
         }
         self.suspect += 1;

@@ -95,7 +95,9 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> bool {
         return true;
     }
     // The end is read after they came and before the next ones do: those are in the next round.
-    match journal.end() {
+    let end = journal.end();
+    shared.heard(end.as_ref().err());
+    match end {
         Ok(end) => shared.confirm(tickets, end),
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);

@@ -8,7 +8,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -140,7 +140,7 @@ impl Proposer {
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                match self.journal.append(bytes.clone()) {
+                match append(&*self.journal, &self.shared, bytes.clone()) {
                     Ok(position) => {
                         self.phase = Phase::Begun { session, position };
                         Step::Done
@@ -167,7 +167,7 @@ impl Proposer {
             Phase::Appending { session, sequence, bytes, uncertain } => {
                 let (session, sequence) = (*session, *sequence);
                 let outcome = match self.shared.is_pending(sequence) {
-                    true => self.journal.append(bytes.clone()).map(|_| ()),
+                    true => append(&*self.journal, &self.shared, bytes.clone()).map(|_| ()),
                     // It was applied, whatever became of the append.
                     false => Ok(()),
                 };
@@ -216,6 +216,9 @@ impl Proposer {
         let mut size = 0usize;
         while let Some(work) = self.backlog.pop_front() {
             let Work { task, reply, size: queued } = work;
+            if !reply.begin() {
+                continue;
+            }
             let proposal = match task {
                 Task::Transact(transaction) => ProposalRecord::Transaction((&transaction).into()),
                 Task::SetFloor(floor) => ProposalRecord::Floor(floor.get()),
@@ -267,6 +270,17 @@ impl Proposer {
         };
         record.encode()
     }
+}
+
+/// Appends a record and notes whether the journal answered.
+fn append(journal: &dyn Journal, shared: &Shared, bytes: Bytes) -> Result<Position, JournalError> {
+    let started = Instant::now();
+    let appended = journal.append(bytes);
+    shared.heard(appended.as_ref().err());
+    if appended.is_ok() {
+        shared.append_time.record(started.elapsed());
+    }
+    appended
 }
 
 /// Bytes that a task takes of a record beyond those of its keys and values, at most.

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use plinth_journal::record::{Anchor, ReplicaId, Session};
-use plinth_journal::Position;
+use plinth_journal::{Error as JournalError, Position};
 
 use crate::commit::proposal::Reply;
 use crate::error::Error;
 use crate::replica::barrier::Ticket;
+use crate::stats::{Histogram, JournalStats};
 
 /// Records of this replica that are in the journal and not applied yet, at most.
 const MAX_UNAPPLIED: usize = 64;
@@ -21,6 +22,10 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Shared {
     pub replica: ReplicaId,
+    /// Durations of appends that were answered with a position.
+    pub append_time: Histogram,
+    /// Since when the journal has not answered as it should.
+    silent_since: Mutex<Option<Instant>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -48,6 +53,8 @@ impl Shared {
     pub(crate) fn new(replica: ReplicaId, anchor: Anchor, level: u8, session: Option<Session>) -> Shared {
         Shared {
             replica,
+            append_time: Histogram::default(),
+            silent_since: Mutex::default(),
             state: Mutex::new(State {
                 anchor,
                 level,
@@ -62,6 +69,31 @@ impl Shared {
             }),
             changed: Condvar::new(),
         }
+    }
+
+    /// A call of the journal has ended, with this error or none.
+    pub(crate) fn heard(&self, error: Option<&JournalError>) {
+        let mut since = self.silent_since.lock();
+        match error.is_some_and(|error| error.is_transient() || matches!(error, JournalError::Refused { .. }))
+        {
+            true => {
+                since.get_or_insert_with(Instant::now);
+            }
+            false => *since = None,
+        }
+    }
+
+    pub(crate) fn stats(&self) -> JournalStats {
+        JournalStats {
+            applied: self.anchor().position.get(),
+            is_up: self.silence().is_none(),
+            append_micros: self.append_time.snapshot(),
+        }
+    }
+
+    /// For how long the journal has not answered.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        self.silent_since.lock().map(|since| since.elapsed())
     }
 
     pub(crate) fn anchor(&self) -> Anchor {

@@ -247,6 +247,13 @@ impl ApiError {
         error
     }
 
+    /// 503 of a replica whose journal does not answer.
+    pub fn journal_unavailable() -> ApiError {
+        let message = "the journal of the replicas does not answer, nothing was written; \
+                       watches and reads with resourceVersion=0 go on";
+        ApiError::new(503, Reason::ServiceUnavailable, message).retry_after(1)
+    }
+
     /// 500; the message names the failed operation, never the contents of an object.
     pub fn internal(what: impl std::fmt::Display) -> ApiError {
         ApiError::new(500, Reason::InternalError, format!("Internal error occurred: {what}"))

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use hyper::{Method, Request, Response, StatusCode};
@@ -195,8 +195,11 @@ async fn answer(
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
+    let deadline = deadline(limit.unwrap_or(server.flow_control.request_timeout));
+    let sender = (user, deadline);
     // Boxed: each arm below would otherwise have room for its whole state.
-    let served = Box::pin(serve(server, user, (route, target), request, seat, warnings, state.audit.clone()));
+    let served =
+        Box::pin(serve(server, sender, (route, target), request, seat, warnings, state.audit.clone()));
     state
         .audit
         .measure(async {
@@ -208,6 +211,11 @@ async fn answer(
             }
         })
         .await
+}
+
+/// When a request that may take `limit` gives up waiting by itself: early enough to say what it waits for.
+fn deadline(limit: Duration) -> Option<Instant> {
+    Instant::now().checked_add(limit - limit / 20)
 }
 
 /// Audit: creates the event that the policy asks for.
@@ -361,7 +369,7 @@ async fn impersonate(
 
 async fn serve(
     server: &Arc<Server>,
-    user: Arc<User>,
+    (user, deadline): (Arc<User>, Option<Instant>),
     (route, target): (Route, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
@@ -406,6 +414,7 @@ async fn serve(
                 kind_handler: (server.kind_handler)(&resource),
                 resource,
                 upgrade,
+                deadline,
                 method,
                 uri,
                 protocol,

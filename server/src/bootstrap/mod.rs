@@ -2,6 +2,7 @@
 
 mod datadir;
 pub(crate) mod files;
+pub mod identity;
 pub mod kubeconfig;
 mod objects;
 pub mod pki;

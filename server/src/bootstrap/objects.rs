@@ -1,5 +1,6 @@
 //! System objects, which exist in every cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use plinth_codec::{tree, Value};
 use super::rbac;
 use super::trust::ensure_trust;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
+use crate::replica::members;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -77,12 +79,28 @@ async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
 pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAddr) -> Result<(), ApiError> {
     const NAME: &str = "kubernetes";
     const NAMESPACE: &str = "default";
-    let port = i64::from(listening.port());
     let address = advertised(listening.ip());
+    let servers = servers(server, SocketAddr::new(address, listening.port())).await?;
+    // All have one port where each is on a machine of its own; a slice has one.
+    let slice_port = servers.first_key_value().map_or(listening.port(), |(port, _)| *port);
+    let port = i64::from(listening.port());
     let family = plinth_kinds::service_allocation::family(address);
     let cluster_ip = server.services.first_address().map(|ip| ip.to_string()).unwrap_or_default();
     let service_port = tree!({ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port });
-    let endpoint_port = tree!({ "name": "https", "port": port, "protocol": "TCP" });
+    let endpoint_port = |port: u16| tree!({ "name": "https", "port": i64::from(port), "protocol": "TCP" });
+    let subsets: Vec<Value> = servers
+        .iter()
+        .map(|(port, addresses)| {
+            let addresses: Vec<Value> = addresses.iter().map(|ip| tree!({ "ip": ip.to_string() })).collect();
+            tree!({ "addresses": addresses, "ports": tree!([endpoint_port(*port)]) })
+        })
+        .collect();
+    let ready: Vec<Value> = servers
+        .get(&slice_port)
+        .into_iter()
+        .flatten()
+        .map(|ip| tree!({ "addresses": tree!([ip.to_string()]), "conditions": tree!({ "ready": true }) }))
+        .collect();
     let metadata = |key: &str, value: &str| {
         let labels: plinth_codec::Map = [(key.into(), Value::from(value))].into_iter().collect();
         tree!({ "name": NAME, "namespace": NAMESPACE, "labels": labels })
@@ -108,10 +126,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         "apiVersion": "v1",
         "kind": "Endpoints",
         "metadata": metadata("endpointslice.kubernetes.io/skip-mirror", "true"),
-        "subsets": tree!([tree!({
-            "addresses": tree!([tree!({ "ip": address.to_string() })]),
-            "ports": tree!([endpoint_port.clone()]),
-        })]),
+        "subsets": subsets,
     });
     reconcile_object(server, ("", "v1", "endpoints"), NAMESPACE, endpoints, &["subsets"]).await?;
     let slice = tree!({
@@ -119,11 +134,8 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         "kind": "EndpointSlice",
         "metadata": metadata("kubernetes.io/service-name", NAME),
         "addressType": family,
-        "endpoints": tree!([tree!({
-            "addresses": tree!([address.to_string()]),
-            "conditions": tree!({ "ready": true }),
-        })]),
-        "ports": tree!([endpoint_port]),
+        "endpoints": ready,
+        "ports": tree!([endpoint_port(slice_port)]),
     });
     reconcile_object(
         server,
@@ -133,6 +145,21 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         &["endpoints", "ports"],
     )
     .await
+}
+
+/// The servers of the cluster that are up, this one among them: their addresses by port.
+async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTreeSet<IpAddr>>, ApiError> {
+    let mut servers: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
+    let others = match server.store.engine().is_replica() {
+        true => members::live(&server.store).await?,
+        false => Vec::new(),
+    };
+    for address in others.into_iter().map(|member| member.address).chain([own]) {
+        if advertised(address.ip()).is_ipv4() == own.is_ipv4() {
+            servers.entry(address.port()).or_default().insert(advertised(address.ip()));
+        }
+    }
+    Ok(servers)
 }
 
 /// Creates the ConfigMap with the date since when the use of legacy tokens is tracked: cleaners of such

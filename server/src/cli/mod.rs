@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-pub use serve::{runtime, start, Running, ServeError, ServeOptions};
+pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]

@@ -6,9 +6,10 @@ use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use plinth_engine::{Engine, Options};
+use plinth_engine::{Engine, Options, Replica};
+use plinth_journal::record::ReplicaId;
 use tokio::signal::unix::{signal, SignalKind};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -16,12 +17,15 @@ use tokio_util::task::TaskTracker;
 
 use super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
+use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
 use crate::controllers;
+use crate::replica::journal::{Connect, JournalOptionsError};
+use crate::replica::members::{self, Membership};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::audit::{Audit, AuditError};
 use plinth_apiserver::authn::{self, Authenticator};
@@ -78,6 +82,12 @@ pub enum ServeError {
     Flag(#[from] UpstreamFlagError),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    JournalOptions(#[from] JournalOptionsError),
+    #[error("--journal: {0}")]
+    Journal(#[source] plinth_journal::Error),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("cannot open the store: {0}{remedy}", remedy = super::store::remedy(.0))]
     Engine(#[from] plinth_engine::Error),
     #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
@@ -189,6 +199,8 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     running.stop().await
 }
 
+/// Time limit for recording that a replica stops.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for background tasks to end.
 const TASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a server whose storage has failed continues to answer: long enough for the responses to writes in
@@ -205,6 +217,8 @@ pub struct Running {
     stop: watch::Sender<bool>,
     serving: tokio::task::JoinHandle<()>,
     server: Arc<Server>,
+    /// This replica, where it is one.
+    replica: Option<ReplicaId>,
     /// Holds the lock on the directory.
     _dir: DataDir,
 }
@@ -253,6 +267,13 @@ impl Running {
     /// # Errors
     /// [`ServeError::Close`] when the storage fails.
     pub async fn stop(self) -> Result<(), ServeError> {
+        if let Some(id) = self.replica {
+            // While requests are finished, clients learn of it. Without the journal they learn in a while.
+            let deadline = Instant::now() + LEAVE_TIMEOUT;
+            if let Err(error) = members::leave(&self.server.store, id, deadline).await {
+                tracing::debug!(%error, "the end of this replica could not be recorded");
+            }
+        }
         // Fails if the listener has ended already.
         let _ = self.stop.send(true);
         if let Err(error) = self.serving.await {
@@ -279,6 +300,16 @@ impl Running {
 /// # Errors
 /// When it cannot start; the error text is one line for users.
 pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
+    let connect = options.replica.connector()?;
+    start_on(options, connect).await
+}
+
+/// Starts a server on a journal that the caller provides, in the place of the one that the options name; a
+/// single store without one.
+///
+/// # Errors
+/// As [`start`].
+pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");
     }
@@ -301,13 +332,12 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     };
     let service_ip = services.first_address().unwrap_or(bind_address);
     let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
-    let engine = Engine::open(
-        Options::new(dir.store())
-            .create(dir.stage() == Stage::New)
-            .history_retention(Some(options.history_retention))
-            .compaction_interval(options.compaction_interval)
-            .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged")),
-    )?;
+    let engine_options = Options::new(dir.store())
+        .create(dir.stage() == Stage::New)
+        .history_retention(Some(options.history_retention))
+        .compaction_interval(options.compaction_interval)
+        .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
+    let (engine, replica) = open_engine(&dir, engine_options, connect).await?;
     for dropped in engine.dropped() {
         tracing::warn!(
             path = %dropped.path.display(),
@@ -392,6 +422,10 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
         .push(WatchedFiles::new("serving certificates", certificates.files(), move || certificates.reload()));
     server.spawn(reload::watch_files(watched));
     controllers::definitions::start(&server).await?;
+    if let Some(Replica { journal, id, .. }) = &replica {
+        let (server, journal, id) = (server.clone(), journal.clone(), *id);
+        Membership { server, journal, id, address: advertised }.start();
+    }
     let is_first_start = dir.stage() == Stage::New;
     let tolerate = |what, outcome| bootstrap::tolerate(&server, is_first_start, what, outcome);
     tolerate("a system namespace", ensure_system_namespaces(&server).await)?;
@@ -432,7 +466,31 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
     dir.complete()?;
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
-    Ok(Running { address, kubeconfig, stop, serving, server, _dir: dir })
+    let replica = replica.map(|replica| replica.id);
+    Ok(Running { address, kubeconfig, stop, serving, server, replica, _dir: dir })
+}
+
+/// Opens the store: a single one, or that of a replica, and what replica it is.
+async fn open_engine(
+    dir: &DataDir,
+    options: Options,
+    connect: Option<Connect>,
+) -> Result<(Engine, Option<Replica>), ServeError> {
+    let Some(connect) = connect else {
+        Identity::check_none(dir)?;
+        return Ok((Engine::open(options)?, None));
+    };
+    let Identity { cluster, id } = Identity::of(dir)?;
+    let open = move || {
+        let journal = connect(cluster).map_err(ServeError::Journal)?;
+        let replica = Replica { journal, cluster, id };
+        Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|error| ServeError::Io {
+        what: "cannot open the store",
+        source: std::io::Error::other(error),
+    })?
 }
 
 /// Migrates the store to the current layout of keys, before anything reads it.

@@ -43,6 +43,7 @@ use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -147,6 +148,26 @@ impl Store {
         &self.engine
     }
 
+    /// Waits until the newest state here is at least as new as everything that was committed before the call,
+    /// on whichever replica. In a single store it is.
+    ///
+    /// # Errors
+    /// 503 when that is not known at `deadline`, because the journal does not answer.
+    pub async fn reach_most_recent(&self, deadline: Option<Instant>) -> Result<(), ApiError> {
+        if !self.engine.is_replica() {
+            return Ok(());
+        }
+        let barrier = timed(Layer::Storage, self.engine.read_barrier());
+        let reached = match deadline {
+            None => barrier.await,
+            Some(deadline) => match tokio::time::timeout_at(deadline.into(), barrier).await {
+                Ok(reached) => reached,
+                Err(_) => return Err(ApiError::journal_unavailable()),
+            },
+        };
+        Ok(reached.map(|_| ())?)
+    }
+
     /// Runs a read on a thread that may block: keys that are not in memory are read from disk.
     ///
     /// # Errors
@@ -222,8 +243,33 @@ impl Store {
     /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the
     /// request completes even if its client disconnects.
     pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
+        self.commit_by(transaction, None).await
+    }
+
+    /// The same, for a caller that waits until `deadline`. A single store answers before: only a replica
+    /// waits for something that can be away, its journal.
+    ///
+    /// # Errors
+    /// 503 when the transaction was not committed until then and never will be, 504 when that is not certain.
+    pub async fn commit_by(
+        &self,
+        transaction: Transaction,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Committed>, ApiError> {
         detach::mark_must_complete();
-        match timed(Layer::Storage, self.engine.transact(transaction)).await {
+        let mut proposal = self.engine.transact(transaction);
+        let committed = match deadline.filter(|_| self.engine.is_replica()) {
+            None => timed(Layer::Storage, proposal).await,
+            Some(deadline) => {
+                let waiting = tokio::time::timeout_at(deadline.into(), &mut proposal);
+                match timed(Layer::Storage, waiting).await {
+                    Ok(committed) => committed,
+                    Err(_) if proposal.withdraw() => return Err(ApiError::journal_unavailable()),
+                    Err(_) => return Err(ApiError::timeout()),
+                }
+            }
+        };
+        match committed {
             Ok(committed) => Ok(Some(committed)),
             Err(plinth_engine::Error::Conflict { .. }) => Ok(None),
             Err(error) => Err(error.into()),

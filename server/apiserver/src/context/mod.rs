@@ -6,6 +6,7 @@ mod server;
 mod transaction_parts;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, ACCEPT};
@@ -31,6 +32,9 @@ pub use admission::{Admission, AdmissionRequest, Operation, Outcome};
 pub use kind_handler::{Endpoint, FindKindHandler, KindHandler, Write};
 pub use transaction_parts::TransactionParts;
 
+/// How long requests of the server's own wait for other replicas, before they are tried again.
+const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// One request for a resource on its way through a handler.
 pub struct Context {
     /// What all requests share.
@@ -53,6 +57,8 @@ pub struct Context {
     pub kind_handler: &'static KindHandler,
     /// Lets a handler take the connection over, where the client asked for that.
     pub upgrade: Option<Upgrade>,
+    /// When the request gives up waiting for other replicas.
+    pub deadline: Option<Instant>,
     /// Method and address as they were sent, for requests that are passed on.
     pub method: Method,
     /// See `method`.
@@ -156,6 +162,7 @@ impl Context {
             resource: resource.clone(),
             kind_handler: (server.kind_handler)(resource),
             upgrade: None,
+            deadline: Instant::now().checked_add(OWN_REQUEST_TIMEOUT),
             method: Method::GET,
             uri: Uri::default(),
             protocol: Version::default(),
@@ -164,6 +171,15 @@ impl Context {
             slot: Default::default(),
             audit: Default::default(),
         }
+    }
+
+    /// Waits until what is read here is at least as new as everything that was committed before, on whichever
+    /// replica.
+    ///
+    /// # Errors
+    /// 503 when the journal does not answer until the deadline.
+    pub async fn reach_most_recent(&self) -> Result<(), ApiError> {
+        self.server.store.reach_most_recent(self.deadline).await
     }
 
     pub(crate) fn header(&self, name: hyper::header::HeaderName) -> Option<&str> {

@@ -157,7 +157,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
         let cause = field::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
-    match cx.server.store.commit(Transaction::new().delete(object_key)).await? {
+    match cx.server.store.commit_by(Transaction::new().delete(object_key), cx.deadline).await? {
         Some(_) => Ok(Deleted::Unreadable),
         None => Err(ApiError::modified(group, plural, name)),
     }

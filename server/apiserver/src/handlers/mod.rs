@@ -58,6 +58,9 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     if !is_routed(&cx) {
         return Err(ApiError::method_not_allowed());
     }
+    if needs_most_recent(&cx) {
+        cx.reach_most_recent().await?;
+    }
     if !cx.info.subresource.is_empty() {
         return Box::pin(subresource(cx, body)).await;
     }
@@ -96,6 +99,14 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         Verb::DeleteCollection => Box::pin(delete::delete_collection(cx, body)).await,
         Verb::Proxy | Verb::Other => Err(ApiError::method_not_allowed()),
     }
+}
+
+/// Whether the request has to see everything that was committed before it, on whichever replica: a read
+/// unless it names a revision (`0` for any state), and each write, which would otherwise miss an object that
+/// another replica has just created, or refuse a change because of its own age. A question that is answered
+/// from caches does not (TokenReview, SubjectAccessReview).
+fn needs_most_recent(cx: &Context) -> bool {
+    cx.resource.storage.is_some() && (cx.info.verb.mutates() || cx.query.resource_version.is_empty())
 }
 
 /// Whether the method has a route: HEAD is authorized as GET and served for custom resources and proxies

@@ -406,7 +406,7 @@ pub async fn restore_allocations(
         ?missing,
         "Service used addresses or node ports that were not allocated; restored the allocations"
     );
-    cx.server.store.commit(transaction).await.map(|_| ())
+    cx.server.store.commit_by(transaction, cx.deadline).await.map(|_| ())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use plinth_engine::{Distribution, FamilyStats, Stats};
+use plinth_engine::{Distribution, FamilyStats, JournalStats, Stats};
 
 /// A metric of one value: name, type, help and value.
 type Single = (&'static str, &'static str, &'static str, u64);
@@ -50,6 +50,23 @@ pub(super) fn write(stats: &Stats, out: &mut Vec<u8>) {
         &stats.commit_micros,
         out,
     );
+    if let Some(stats) = &stats.journal {
+        journal(stats, out);
+    }
+}
+
+/// The metrics of a replica's journal.
+fn journal(stats: &JournalStats, out: &mut Vec<u8>) {
+    let gauges = [
+        ("plinth_journal_up", "Whether the journal answered the last call.", u64::from(stats.is_up)),
+        ("plinth_journal_applied_position", "Last position of the journal that was applied.", stats.applied),
+    ];
+    for (name, help, value) in gauges {
+        header(name, "gauge", help, out);
+        let _ = writeln!(out, "{name} {value}");
+    }
+    let help = "Duration of an append to the journal.";
+    histogram("plinth_journal_append_duration_seconds", help, 1e-6, &stats.append_micros, out);
 }
 
 /// The metrics of one value. Counters start at zero when the engine is opened.

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use super::super::upstream::UpstreamFlags;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
+use crate::replica::journal::JournalOptions;
 use plinth_apiserver::audit::AuditOptions;
 use plinth_apiserver::authn::AuthenticationOptions;
 use plinth_apiserver::authz::AuthorizationOptions;
@@ -106,6 +107,9 @@ pub struct ServeOptions {
     /// Authorization
     #[command(flatten, next_help_heading = "Authorization")]
     pub authorization: AuthorizationOptions,
+    /// Several servers over one journal.
+    #[command(flatten, next_help_heading = "Replicas")]
+    pub replica: JournalOptions,
     /// Format of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub logging_format: LoggingFormat,

@@ -1,13 +1,15 @@
 //! Starts real members of etcd on loopback. The program is that of the environment variable `PLINTH_ETCD`.
 
+#![allow(dead_code)] // each program of tests uses a part of it
+
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plinth_journal::record::ClusterId;
 use plinth_journal::Journal;
-use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
+use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls};
 
 pub const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
 
@@ -16,7 +18,42 @@ pub struct Members {
     program: PathBuf,
     members: Vec<(Child, Vec<String>)>,
     clients: Vec<u16>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
+    authority: Option<Authority>,
+}
+
+/// An authority and what it has signed, PEM.
+pub struct Authority {
+    certificate: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    /// A certificate for 127.0.0.1, and its key.
+    pub fn sign(&self, name: &str) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// What a client needs that the authority has signed.
+    pub fn client(&self) -> Tls {
+        let (certificate, key) = self.sign("client");
+        Tls {
+            certificate_authority: self.certificate.clone().into_bytes(),
+            identity: Some((certificate.into_bytes(), key.into_bytes())),
+        }
+    }
 }
 
 /// The program, or a line that says why a test was skipped.
@@ -34,40 +71,76 @@ fn free_port() -> u16 {
 
 impl Members {
     pub fn start(program: PathBuf, count: usize) -> Members {
+        Members::start_with(program, count, None)
+    }
+
+    /// Members that ask their clients for certificates of the authority.
+    pub fn with_tls(program: PathBuf, count: usize) -> Members {
+        Members::start_with(program, count, Some(Authority::new()))
+    }
+
+    fn start_with(program: PathBuf, count: usize, authority: Option<Authority>) -> Members {
         let dir = tempfile::tempdir().unwrap();
+        let scheme = if authority.is_some() { "https" } else { "http" };
+        let tls: Vec<String> =
+            authority.iter().flat_map(|authority| tls_arguments(dir.path(), authority)).collect();
         let ports: Vec<(u16, u16)> = (0..count).map(|_| (free_port(), free_port())).collect();
         let peers: Vec<String> =
             ports.iter().enumerate().map(|(n, (_, peer))| format!("m{n}=http://127.0.0.1:{peer}")).collect();
         let arguments = |n: usize, (client, peer): (u16, u16)| {
             let data = dir.path().join(format!("m{n}"));
-            vec![
+            let mut arguments = vec![
                 format!("--name=m{n}"),
                 format!("--data-dir={}", data.display()),
-                format!("--listen-client-urls=http://127.0.0.1:{client}"),
-                format!("--advertise-client-urls=http://127.0.0.1:{client}"),
+                format!("--listen-client-urls={scheme}://127.0.0.1:{client}"),
+                format!("--advertise-client-urls={scheme}://127.0.0.1:{client}"),
                 format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
                 format!("--initial-advertise-peer-urls=http://127.0.0.1:{peer}"),
                 format!("--initial-cluster={}", peers.join(",")),
                 "--log-level=error".to_owned(),
                 "--snapshot-count=500".to_owned(),
-            ]
+            ];
+            arguments.extend(tls.iter().cloned());
+            arguments
         };
         let members = ports.iter().enumerate().map(|(n, ports)| {
             let arguments = arguments(n, *ports);
             (spawn(&program, &arguments), arguments)
         });
         let members = members.collect();
-        Members { program, members, clients: ports.iter().map(|(client, _)| *client).collect(), _dir: dir }
+        let clients = ports.iter().map(|(client, _)| *client).collect();
+        Members { program, members, clients, dir, authority }
+    }
+
+    pub fn authority(&self) -> &Authority {
+        self.authority.as_ref().unwrap()
     }
 
     pub fn options(&self) -> EtcdOptions {
         let members: Vec<_> = self.clients.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        EtcdOptions::parse(&format!("etcd://{}/plinth", members.join(","))).unwrap()
+        let mut options = EtcdOptions::parse(&format!("etcd://{}/plinth", members.join(","))).unwrap();
+        options.tls = self.authority.as_ref().map(Authority::client);
+        options
+    }
+
+    /// Calls etcd's JSON gateway.
+    pub fn call(&self, path: &str, body: &str, token: Option<&str>) -> String {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--fail-with-body", "--max-time", "10", "-d", body]);
+        curl.args(token.map(|token| format!("-HAuthorization: {token}")));
+        let output = curl.arg(format!("http://127.0.0.1:{}/v3/{path}", self.clients[0])).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{path}: {text} {}", String::from_utf8_lossy(&output.stderr));
+        text
     }
 
     /// A client, once the members answer.
     pub fn connect(&self) -> EtcdJournal {
-        let journal = EtcdJournal::connect(&self.options(), CLUSTER).unwrap();
+        self.connect_with(&self.options())
+    }
+
+    pub fn connect_with(&self, options: &EtcdOptions) -> EtcdJournal {
+        let journal = EtcdJournal::connect(options, CLUSTER).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = journal.end() {
             assert!(error.is_transient() && Instant::now() < deadline, "{error}");
@@ -100,6 +173,22 @@ impl Drop for Members {
             let _ = child.wait();
         }
     }
+}
+
+/// The flags that make a member serve TLS, whose files are put into a directory.
+fn tls_arguments(dir: &Path, authority: &Authority) -> Vec<String> {
+    let (certificate, key) = authority.sign("member");
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    vec![
+        format!("--cert-file={}", write("member.crt", &certificate)),
+        format!("--key-file={}", write("member.key", &key)),
+        format!("--trusted-ca-file={}", write("ca.crt", &authority.certificate)),
+        "--client-cert-auth=true".to_owned(),
+    ]
 }
 
 fn spawn(program: &PathBuf, arguments: &[String]) -> Child {

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use plinth_codec::time::Timestamp;
@@ -23,8 +24,10 @@ use plinth_storage::Store;
 
 /// Cached objects; when the limit is reached the cache is cleared.
 const MAX_ENTRIES: usize = 16 << 10;
+/// How long a replica is given to learn of an object that it lacks.
+const LONGEST_LAG: Duration = Duration::from_secs(2);
 /// Pause before watching again after an error.
-const RETRY_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Kinds of objects that a token can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +114,26 @@ impl Bindings {
         name: &str,
     ) -> Result<Option<Arc<BoundObject>>, ApiError> {
         let key = kind.key(namespace, name);
+        let found = self.look_up(kind, &key).await?;
+        if found.is_some() || !self.store.engine().is_replica() {
+            return Ok(found);
+        }
+        // Another replica may just have created it. Upstream asks the storage, too, for what its cache lacks.
+        let reached = self.store.reach_most_recent(Instant::now().checked_add(LONGEST_LAG));
+        if reached.await.is_err() {
+            return Ok(None);
+        }
+        {
+            let mut cache = self.cache.lock();
+            if matches!(cache.entries.get(&key), Some(Entry::Loaded(None))) {
+                cache.entries.remove(&key);
+            }
+        }
+        self.look_up(kind, &key).await
+    }
+
+    async fn look_up(&self, kind: BoundKind, key: &[u8]) -> Result<Option<Arc<BoundObject>>, ApiError> {
+        let key = key.to_vec();
         let reader = {
             let mut cache = self.cache.lock();
             if let Some(Entry::Loaded(bound)) = cache.entries.get(&key) {

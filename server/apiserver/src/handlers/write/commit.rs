@@ -74,7 +74,7 @@ impl Commit {
                     Some(live) => transaction.having_read(live.into_record()),
                     None => transaction,
                 };
-                let Some(committed) = store.commit(parts.add_to(transaction)).await? else {
+                let Some(committed) = store.commit_by(parts.add_to(transaction), cx.deadline).await? else {
                     return Ok(Committed::Conflict);
                 };
                 Some(committed.revision)

@@ -1,0 +1,99 @@
+//! How etcd is reached: TLS, users and their rights. With real members of etcd.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{program, Authority, Members, CLUSTER};
+use plinth_journal::{Error, Journal, Position};
+use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls, User};
+
+/// What a journal says about etcd that it cannot use: when it is connected, or at the first call.
+fn complaint(options: &EtcdOptions) -> Error {
+    match EtcdJournal::connect(options, CLUSTER) {
+        Ok(journal) => journal.end().unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn certificates_are_checked_on_both_sides() {
+    let Some(program) = program() else { return };
+    let members = Members::with_tls(program, 1);
+    let journal = members.connect();
+    assert_eq!(journal.append("over TLS".into()).unwrap(), Position::new(1));
+
+    let stranger = Authority::new();
+    let options = |tls| EtcdOptions { tls, ..members.options() };
+    let trusted = members.authority().client();
+    let of_another =
+        Tls { certificate_authority: stranger.client().certificate_authority, ..trusted.clone() };
+    let error = complaint(&options(Some(of_another)));
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+    let without_certificate = Tls { identity: None, ..trusted.clone() };
+    let error = complaint(&options(Some(without_certificate)));
+    assert!(error.to_string().contains("ertificate"), "{error}");
+    let foreign = Tls { identity: stranger.client().identity, ..trusted };
+    let error = complaint(&options(Some(foreign)));
+    assert!(
+        error.to_string().to_lowercase().contains("certificate") || error.to_string().contains("UnknownCA"),
+        "{error}"
+    );
+    complaint(&options(None));
+    let garbage = Tls { certificate_authority: b"no PEM".to_vec(), identity: None };
+    assert!(matches!(complaint(&options(Some(garbage))), Error::Refused { .. }));
+
+    assert_eq!(members.connect().end().unwrap(), Position::new(1));
+}
+
+#[test]
+fn a_user_needs_the_right_to_the_prefix_alone() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    let journal = members.connect();
+    journal.append("before users".into()).unwrap();
+    let call = |path: &str, body: &str| members.call(path, body, None);
+    for user in ["root", "replica", "stranger"] {
+        call("auth/user/add", &format!(r#"{{"name":"{user}","password":"secret of {user}"}}"#));
+    }
+    for (user, role) in [("root", "root"), ("replica", "journal")] {
+        call("auth/role/add", &format!(r#"{{"name":"{role}"}}"#));
+        call("auth/user/grant", &format!(r#"{{"user":"{user}","role":"{role}"}}"#));
+    }
+    // `plinth/` up to `plinth0`.
+    let permission = r#"{"name":"journal","perm":{"permType":"READWRITE","key":"cGxpbnRoLw==","range_end":"cGxpbnRoMA=="}}"#;
+    call("auth/role/grant", permission);
+    call("auth/enable", "{}");
+
+    let with = |user: Option<(&str, &str)>| {
+        let user = user.map(|(name, password)| User { name: name.to_owned(), password: password.to_owned() });
+        EtcdOptions { user, ..members.options() }
+    };
+    let allowed = members.connect_with(&with(Some(("replica", "secret of replica"))));
+    assert_eq!(allowed.append("with a user".into()).unwrap(), Position::new(2));
+    allowed.append("another".into()).unwrap();
+    allowed.trim(Position::new(2)).unwrap();
+    let mut reader = allowed.read(Position::new(2)).unwrap();
+    assert_eq!(reader.next(Duration::from_secs(5)).unwrap().unwrap().bytes, "with a user");
+
+    for user in [
+        None,
+        Some(("replica", "a guess")),
+        Some(("nobody", "secret")),
+        Some(("stranger", "secret of stranger")),
+    ] {
+        let error = complaint(&with(user));
+        assert!(matches!(error, Error::Refused { .. }), "{user:?}: {error}");
+    }
+    assert_eq!(allowed.end().unwrap(), Position::new(3));
+
+    // A token that etcd does not know any more, as after its restart, is replaced.
+    let mut members = members;
+    members.kill(0);
+    members.restart(0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = allowed.append("after a restart".into()) {
+        assert!(error.is_transient() && Instant::now() < deadline, "{error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
