@@ -206,6 +206,14 @@ impl DataDir {
         Ok(())
     }
 
+    /// Makes a directory that a joining replica has filled one whose store was restored.
+    ///
+    /// # Errors
+    /// When the marker cannot be written.
+    pub fn mark_restored(path: &Path) -> Result<(), DataDirError> {
+        Ok(pki::write_secret(&path.join(MARKER), &Stage::Restored.text())?)
+    }
+
     /// The directory, if it is Plinth's; none if it is absent or empty.
     fn find(path: &Path) -> Result<Option<DataDir>, DataDirError> {
         let io = |source| DataDirError::Io { path: path.to_owned(), source };

@@ -4,8 +4,10 @@ pub mod allocator;
 mod archive_file;
 mod client;
 mod convert;
+mod join;
 mod kubeconfig;
 mod repair;
+mod replicas;
 mod serve;
 mod store;
 mod upstream;
@@ -14,6 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub use join::{join, JoinError, JoinOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
 
 /// A failed command.
@@ -25,6 +28,12 @@ pub enum CliError {
     /// A backup, restore, verification or repair failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// The data directory of a replica was not made.
+    #[error(transparent)]
+    Join(#[from] join::JoinError),
+    /// The replicas were not listed.
+    #[error(transparent)]
+    Replicas(#[from] replicas::ReplicasError),
     /// The kubeconfig was not created.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),
@@ -84,6 +93,10 @@ pub enum Command {
     Verify(store::VerifyOptions),
     /// Repair a data directory that the server refuses to start with
     Repair(repair::RepairOptions),
+    /// Make the data directory of another replica
+    Join(join::JoinOptions),
+    /// List the replicas of a cluster
+    Replicas(replicas::ReplicasOptions),
     /// Measure a server and draw plots
     Bench(plinth_benches::Options),
 }
@@ -101,6 +114,8 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Restore(options) => Ok(store::restore(options)?),
         Command::Verify(options) => Ok(store::verify(options)?),
         Command::Repair(options) => Ok(repair::repair(options)?),
+        Command::Join(options) => Ok(join::join(options)?),
+        Command::Replicas(options) => Ok(replicas::replicas(options)?),
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }

@@ -24,13 +24,14 @@ use crate::bootstrap::{
     ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
 };
 use crate::controllers;
+use crate::replica::checkpoint::{self, Source};
 use crate::replica::journal::{Connect, JournalOptionsError};
 use crate::replica::members::{self, Membership};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::audit::{Audit, AuditError};
 use plinth_apiserver::authn::{self, Authenticator};
 use plinth_apiserver::authz::{self, Authorizer};
-use plinth_apiserver::context::{Limits, Server};
+use plinth_apiserver::context::{Limits, ReplicaInfo, Server};
 use plinth_apiserver::custom_resources::Converter;
 use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
 use plinth_apiserver::egress::kubelets::Kubelets;
@@ -382,7 +383,12 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         header_index: Arc::new(HeaderIndex::default()),
         remote_waits,
     });
+    let replica_info = replica.as_ref().map(|replica| {
+        let (dir, store) = (dir.path().to_owned(), store.clone());
+        Arc::new(Source { dir, store, id: replica.id }) as Arc<dyn ReplicaInfo>
+    });
     let server = Arc::new(Server {
+        replica: replica_info,
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
         store,
         namespaces: Namespaces::default(),
@@ -481,6 +487,8 @@ async fn open_engine(
         return Ok((Engine::open(options)?, None));
     };
     let Identity { cluster, id } = Identity::of(dir)?;
+    checkpoint::remove_leftovers(dir.path())
+        .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
     let open = move || {
         let journal = connect(cluster).map_err(ServeError::Journal)?;
         let replica = Replica { journal, cluster, id };

@@ -8,13 +8,14 @@
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{end_if_over, Server};
-use plinth_engine::Transaction;
+use plinth_engine::{At, Transaction};
 use plinth_journal::record::ReplicaId;
 use plinth_journal::{Journal, Position};
 use plinth_registry::key;
@@ -52,6 +53,13 @@ pub struct Member {
     pub hash: String,
     /// When it was recorded, in milliseconds since 1970.
     pub renewed_ms: u64,
+}
+
+impl Member {
+    /// Time since it was recorded.
+    pub fn age_now(&self) -> Duration {
+        Duration::from_millis(now_ms().saturating_sub(self.renewed_ms))
+    }
 }
 
 /// The membership of this server.
@@ -138,6 +146,22 @@ pub async fn all(store: &Store) -> Result<Vec<Member>, ApiError> {
 /// When they cannot be read.
 pub async fn live(store: &Store) -> Result<Vec<Member>, ApiError> {
     below(store, LIVE).await
+}
+
+/// The ids of all replicas that have not been removed. Blocks.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn ids(store: &Store) -> Result<BTreeSet<u16>, plinth_engine::Error> {
+    let snapshot = store.engine().snapshot(At::Latest)?;
+    let range = key::range(MEMBERS.as_bytes());
+    let mut entries = snapshot.range(&range);
+    let mut ids = BTreeSet::new();
+    while let Some(entry) = entries.next()? {
+        let id = entry.key.strip_prefix(MEMBERS.as_bytes()).and_then(|id| std::str::from_utf8(id).ok());
+        ids.extend(id.and_then(|id| id.parse::<u16>().ok()));
+    }
+    Ok(ids)
 }
 
 async fn below(store: &Store, prefix: &str) -> Result<Vec<Member>, ApiError> {

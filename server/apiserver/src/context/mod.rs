@@ -2,6 +2,7 @@
 
 mod admission;
 mod kind_handler;
+mod replica;
 mod server;
 mod transaction_parts;
 
@@ -30,6 +31,7 @@ use plinth_storage::Fetched;
 pub use self::server::{end_if_over, Limits, Server};
 pub use admission::{Admission, AdmissionRequest, Operation, Outcome};
 pub use kind_handler::{Endpoint, FindKindHandler, KindHandler, Write};
+pub use replica::ReplicaInfo;
 pub use transaction_parts::TransactionParts;
 
 /// How long requests of the server's own wait for other replicas, before they are tried again.

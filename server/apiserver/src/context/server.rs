@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use super::{Admission, FindKindHandler};
+use super::{Admission, FindKindHandler, ReplicaInfo};
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::custom_resources::Converter;
@@ -75,6 +75,8 @@ pub struct Server {
     pub kubelets: Kubelets,
     /// Where the addresses and ports of Services come from.
     pub services: Ranges,
+    /// This server as a replica; none where it is a single one.
+    pub replica: Option<Arc<dyn ReplicaInfo>>,
     /// Settings that handlers look at.
     pub limits: Limits,
     /// Turns true when the server is to stop: watches end, new requests are refused.

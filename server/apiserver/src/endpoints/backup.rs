@@ -1,70 +1,14 @@
 //! `/plinth/backup`: the engine's archive, written concurrently with reads and writes.
 
-use std::io;
-use std::time::Duration;
+use hyper::Response;
 
-use bytes::Bytes;
-use hyper::{Response, StatusCode};
-
-use super::text;
+use super::stream;
 use crate::context::Server;
-use plinth_http::body::{Body, BodyError};
-use plinth_http::chunks;
-
-/// Bytes per chunk.
-const CHUNK: usize = 256 << 10;
-/// Chunks buffered for a slow client.
-const CHUNKS_IN_FLIGHT: usize = 4;
-
-/// Longest backup: the client may write to a slow disk.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+use plinth_http::body::Body;
 
 /// Streams an archive that is consistent at one revision. When it fails the body ends with an error and the
 /// archive lacks its checksum.
 pub(super) fn serve(server: &Server) -> Response<Body> {
-    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
     let engine = server.store.engine().clone();
-    tokio::task::spawn_blocking(move || {
-        let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
-        let outcome = engine.backup(&mut out, |_| {});
-        let last = out.hand_over();
-        if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
-            // A send that fails means that the client has disconnected.
-            out.send.send(Err(BodyError(error)));
-        }
-    });
-    text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest })
-}
-
-/// A writer into the body's channel.
-struct Chunks {
-    send: chunks::Sender<Bytes, BodyError>,
-    buffer: Vec<u8>,
-}
-
-impl Chunks {
-    fn hand_over(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK)));
-        match self.send.send(Ok(chunk)) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-}
-
-impl io::Write for Chunks {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= CHUNK {
-            self.hand_over()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    stream::respond(server, move |out| engine.backup(out, |_| {}).map(|_| ()))
 }

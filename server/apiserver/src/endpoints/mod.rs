@@ -2,6 +2,8 @@
 
 mod backup;
 mod health;
+mod replicas;
+mod stream;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Uri};
@@ -13,6 +15,7 @@ use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
+use plinth_api::user::User;
 use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
@@ -27,6 +30,7 @@ const ENDPOINTS: &[&str] =
 pub async fn serve<B>(
     server: &Server,
     path: &AuthorizedPath,
+    user: &User,
     request: &Request<B>,
 ) -> Result<Response<Body>, ApiError> {
     let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
@@ -45,6 +49,8 @@ pub async fn serve<B>(
             server.metrics.render(&server.store.engine().stats()),
         )),
         ["plinth", "backup"] => Ok(backup::serve(server)),
+        ["plinth", "replicas"] => replicas::list(server).await,
+        ["plinth", "checkpoint"] => replicas::checkpoint(server, user),
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
         }
@@ -63,7 +69,7 @@ pub async fn serve<B>(
 fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
     let is_for_get_alone = match segments {
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
-        ["plinth", "backup"] => true,
+        ["plinth", "backup" | "replicas" | "checkpoint"] => true,
         ["metrics"] => *method == Method::DELETE,
         ["api", ..] => documents::exists(&server.registry(), segments),
         // Groups are answered by upstream's aggregator, except its own.

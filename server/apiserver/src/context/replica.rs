@@ -1,0 +1,19 @@
+//! What a server knows of itself as a replica.
+
+use std::future::Future;
+use std::io::{self, Write};
+use std::pin::Pin;
+
+use plinth_api::api_error::ApiError;
+
+/// A replica, as its endpoints ask it.
+pub trait ReplicaInfo: Send + Sync {
+    /// The replicas of the cluster as a JSON array.
+    fn members(&self) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ApiError>> + Send + '_>>;
+
+    /// Writes what another replica needs to begin. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be made or written. It is incomplete then, which its reader notices.
+    fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()>;
+}

@@ -1,0 +1,71 @@
+//! Bodies that are written while they are sent.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::{Response, StatusCode};
+
+use super::text;
+use crate::context::Server;
+use plinth_http::body::{Body, BodyError};
+use plinth_http::chunks;
+
+/// Bytes per chunk.
+const CHUNK: usize = 256 << 10;
+/// Chunks buffered for a slow client.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+/// Longest response: the client may write to a slow disk.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Sends what `write` writes on a thread that may block. When it fails the body ends with an error.
+pub(super) fn respond<E: std::fmt::Display>(
+    server: &Server,
+    write: impl FnOnce(&mut Chunks) -> Result<(), E> + Send + 'static,
+) -> Response<Body> {
+    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
+    tokio::task::spawn_blocking(move || {
+        let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
+        let outcome = write(&mut out);
+        let last = out.hand_over();
+        if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
+            // A send that fails means that the client has disconnected.
+            out.send.send(Err(BodyError(error)));
+        }
+    });
+    text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest })
+}
+
+/// A writer into the body's channel.
+pub(super) struct Chunks {
+    send: chunks::Sender<Bytes, BodyError>,
+    buffer: Vec<u8>,
+}
+
+impl Chunks {
+    fn hand_over(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK)));
+        match self.send.send(Ok(chunk)) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl io::Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= CHUNK {
+            self.hand_over()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
