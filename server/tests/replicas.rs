@@ -258,6 +258,38 @@ fn a_replica_starts_again_where_it_was_even_without_its_journal() {
     });
 }
 
+/// Waits for what a controller makes in a new namespace.
+async fn controllers_run(client: &mut Connection, namespace: &str) {
+    let body = format!(r#"{{"metadata":{{"name":"{namespace}"}}}}"#);
+    client.must(&Call::new(Method::POST, "/api/v1/namespaces").body(JSON, body)).await.unwrap();
+    let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while get(client, &account).await.status != 200 {
+        assert!(Instant::now() < deadline, "{namespace}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[test]
+fn the_controllers_go_on_at_another_replica() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(8);
+        let [first, second, third]: [Running; 3] = replicas(dir.path(), &journal).await;
+        let mut last = connect(&third).await;
+        controllers_run(&mut last, "with-three").await;
+        // The first one, which had come first, is handed over; the next one is cut off.
+        first.stop().await.unwrap();
+        controllers_run(&mut last, "with-two").await;
+        journal.set_reachable(2, false);
+        controllers_run(&mut last, "with-one").await;
+        journal.set_reachable(2, true);
+        controllers_run(&mut connect(&second).await, "with-two-again").await;
+        second.stop().await.unwrap();
+        third.stop().await.unwrap();
+    });
+}
+
 #[test]
 fn directories_and_credentials_that_do_not_fit_are_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();

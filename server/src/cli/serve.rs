@@ -25,6 +25,7 @@ use crate::bootstrap::{
 };
 use crate::controllers;
 use crate::replica::checkpoint::{self, Source};
+use crate::replica::duties;
 use crate::replica::journal::{Connect, JournalOptionsError};
 use crate::replica::members::{self, Membership};
 use plinth_api::api_error::ApiError;
@@ -271,7 +272,12 @@ impl Running {
         if let Some(id) = self.replica {
             // While requests are finished, clients learn of it. Without the journal they learn in a while.
             let deadline = Instant::now() + LEAVE_TIMEOUT;
-            if let Err(error) = members::leave(&self.server.store, id, deadline).await {
+            let store = &self.server.store;
+            let left = async {
+                duties::hand_over(store, id, deadline).await?;
+                members::leave(store, id, deadline).await
+            };
+            if let Err(error) = left.await {
                 tracing::debug!(%error, "the end of this replica could not be recorded");
             }
         }
@@ -467,7 +473,13 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         signing,
         unused_tokens: options.legacy_service_account_token_clean_up_period,
     };
-    controllers::start(&server, &settings);
+    match &replica {
+        None => drop(controllers::start(&server, &settings)),
+        Some(replica) => {
+            let controlled = server.clone();
+            duties::start(&server, replica.id, move || controllers::start(&controlled, &settings));
+        }
+    }
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
     let kubeconfig = dir.admin_kubeconfig();

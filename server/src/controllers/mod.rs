@@ -48,6 +48,7 @@ use std::time::Duration;
 use crate::admission::Plugins;
 use crate::reconciler::spawn;
 use plinth_apiserver::context::Server;
+use tokio::task::JoinHandle;
 
 pub use certificates::SigningOptions;
 pub use enabled::{Controllers, UnknownController};
@@ -68,7 +69,7 @@ pub struct Settings {
 }
 
 /// Starts a controller.
-type Start = fn(&Arc<Server>, &Settings);
+type Start = fn(&Arc<Server>, &Settings) -> JoinHandle<()>;
 
 const ALL: &[(&str, Start)] = &[
     (namespace::NAME, |server, _| spawn(server, namespace::Namespaces::new(server))),
@@ -79,26 +80,28 @@ const ALL: &[(&str, Start)] = &[
     (quota::NAME, |server, settings| spawn(server, quota::Quotas::new(server, &settings.plugins))),
     (aggregation::NAME, |server, _| spawn(server, aggregation::Aggregation::new(server))),
     (namespace_defaults::SERVICE_ACCOUNT, |server, _| {
-        spawn(server, namespace_defaults::default_service_account(server));
+        spawn(server, namespace_defaults::default_service_account(server))
     }),
     (tokens::NAME, |server, settings| spawn(server, tokens::TokenSecrets::new(server, &settings.root_ca))),
     (legacy_tokens::NAME, |server, settings| {
-        spawn(server, legacy_tokens::LegacyTokens::new(server, settings.unused_tokens));
+        spawn(server, legacy_tokens::LegacyTokens::new(server, settings.unused_tokens))
     }),
     (namespace_defaults::ROOT_CA, |server, settings| {
-        spawn(server, namespace_defaults::root_ca(server, &settings.root_ca));
+        spawn(server, namespace_defaults::root_ca(server, &settings.root_ca))
     }),
     (certificates::APPROVING, |server, _| spawn(server, certificates::Requests::approving(server))),
     (certificates::SIGNING, |server, settings| {
-        spawn(server, certificates::Requests::signing(server, &settings.signing));
+        spawn(server, certificates::Requests::signing(server, &settings.signing))
     }),
     (certificates::CLEANER, |server, _| spawn(server, certificates::Requests::cleaner(server))),
 ];
 
-/// Starts the selected controllers.
-pub fn start(server: &Arc<Server>, settings: &Settings) {
-    for (name, start) in ALL.iter().filter(|(name, _)| settings.controllers.runs(name)) {
+/// Starts the selected controllers; returns their tasks.
+pub fn start(server: &Arc<Server>, settings: &Settings) -> Vec<JoinHandle<()>> {
+    let selected = ALL.iter().filter(|(name, _)| settings.controllers.runs(name));
+    let start = selected.map(|(name, start)| {
         tracing::info!(controller = name, "starting controller");
-        start(server, settings);
-    }
+        start(server, settings)
+    });
+    start.collect()
 }

@@ -16,6 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use plinth_engine::{Event, Feed, Revision, Subscribe, Subscription};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::workers::Workers;
@@ -106,8 +107,8 @@ pub(crate) enum Action {
 }
 
 /// Runs a controller until the server stops or its storage fails.
-pub(crate) fn spawn(server: &Server, reconciler: impl Reconciler) {
-    server.spawn(run(Arc::new(reconciler), RESTART));
+pub(crate) fn spawn(server: &Server, reconciler: impl Reconciler) -> JoinHandle<()> {
+    server.spawn(run(Arc::new(reconciler), RESTART))
 }
 
 async fn run(reconciler: Arc<impl Reconciler>, restart: (Duration, Duration)) {

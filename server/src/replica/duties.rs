@@ -1,0 +1,102 @@
+//! Who runs the controllers: one replica at a time, as a rule. It holds the key `replicas/duties`, which it
+//! renews and which expires. Nothing depends on it: what controllers write has conditions, so that two doing
+//! the same is harmless, and only work for nothing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::Server;
+use plinth_engine::{Condition, Transaction};
+use plinth_journal::record::ReplicaId;
+use plinth_storage::{unchanged, Store};
+use tokio::task::JoinHandle;
+
+const KEY: &[u8] = b"replicas/duties";
+/// Interval of renewals, and the longest time that one takes.
+const PERIOD: Duration = Duration::from_secs(3);
+/// The key expires after this time: another replica takes over then.
+const EXPIRES_AFTER: Duration = Duration::from_secs(15);
+/// A holder that could not renew it for this long stops its controllers: two more periods pass at most until
+/// it notices, so that it is before the key expires.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(8);
+
+/// Runs the tasks that `begin` starts whenever this replica has the duties, until the server stops.
+pub fn start(
+    server: &Arc<Server>,
+    id: ReplicaId,
+    begin: impl Fn() -> Vec<JoinHandle<()>> + Send + Sync + 'static,
+) {
+    let store = server.store.clone();
+    server.spawn(async move {
+        let mut held = Held { tasks: Vec::new(), renewed: Instant::now() };
+        loop {
+            let began = Instant::now();
+            match renew(&store, id).await {
+                Ok(true) => {
+                    held.renewed = began;
+                    if held.tasks.is_empty() {
+                        tracing::info!(replica = id.0, "this replica runs the controllers");
+                        held.tasks = begin();
+                    }
+                }
+                Ok(false) => held.stop(id),
+                Err(error) => {
+                    tracing::debug!(%error, "the duties could not be renewed");
+                    if held.renewed.elapsed() >= GIVEN_UP_AFTER {
+                        held.stop(id);
+                    }
+                }
+            }
+            tokio::time::sleep(PERIOD).await;
+        }
+    });
+}
+
+/// The controllers that run here. They end with it.
+struct Held {
+    tasks: Vec<JoinHandle<()>>,
+    renewed: Instant,
+}
+
+impl Held {
+    fn stop(&mut self, id: ReplicaId) {
+        if !self.tasks.is_empty() {
+            tracing::info!(replica = id.0, "this replica does not run the controllers any more");
+        }
+        self.tasks.drain(..).for_each(|task| task.abort());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.tasks.drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Takes the duties if nobody has them, or keeps them. Returns whether this replica has them.
+async fn renew(store: &Store, id: ReplicaId) -> Result<bool, ApiError> {
+    let own = id.0.to_string();
+    let condition = match store.newest(KEY.to_vec()).await? {
+        None => Condition::Absent(KEY.into()),
+        Some(record) if record.value == own => unchanged(&record),
+        Some(_) => return Ok(false),
+    };
+    let transaction = Transaction::new().require(condition).put_expiring(KEY, own, EXPIRES_AFTER);
+    let committed = store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
+    Ok(committed.is_some())
+}
+
+/// Hands the duties over, if this replica has them.
+///
+/// # Errors
+/// When the journal does not answer in time.
+pub async fn hand_over(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
+    match store.newest(KEY.to_vec()).await? {
+        Some(record) if record.value == id.0.to_string() => {
+            let transaction = Transaction::new().require(unchanged(&record)).delete(KEY);
+            store.commit_by(transaction, Some(deadline)).await.map(|_| ())
+        }
+        _ => Ok(()),
+    }
+}
