@@ -4,6 +4,7 @@
 #
 #   make run     server on https://127.0.0.1:6443, its data in ./data
 #   make test    every test
+#   make test-replication   replicas over three real members of etcd (needs Go)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
@@ -24,7 +25,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run test lint bench build fmt setup
+.PHONY: run test test-replication lint bench build fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR)
@@ -37,6 +38,9 @@ test: build
 	PLINTH_BIN=$(BINARY) cargo test $(CARGO_FLAGS) --workspace
 	cargo test $(CARGO_FLAGS) --workspace --features plinth-engine/failpoints --test crash --test failure --test full_disk
 	cargo test $(CARGO_FLAGS) --package plinth-engine --features loom --lib interleavings
+
+test-replication: build
+	scripts/test-replication $(BINARY)
 
 lint:
 	scripts/setup lint

@@ -3,4 +3,5 @@
 mod flags;
 mod private_files;
 mod readme;
+mod replicas;
 mod start_and_stop;
