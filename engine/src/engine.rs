@@ -385,7 +385,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Foreign`] when `to` is not empty; [`Error::Io`], [`Error::Rocks`], [`Error::OutOfSpace`].
     pub fn checkpoint(&self, to: impl AsRef<Path>) -> Result<()> {
-        self.0.store.checkpoint(to.as_ref())
+        self.0.store.checkpoint(to.as_ref(), self.current_revision())
     }
 
     /// Current statistics. Costs some microseconds.

@@ -361,7 +361,8 @@ fn a_replica_begins_from_a_checkpoint_of_another() {
     let position = first.sync_applied().unwrap().unwrap();
     journal.client(1).trim(position.next()).unwrap();
     put(&first, "key", b"after the checkpoint");
-    let copy = Options::new(dirs[1].path().join("copy"));
+    // It is whole: nothing is missing, and what it holds is marked.
+    let copy = Options::new(dirs[1].path().join("copy")).on_warning(|warning| panic!("{warning}"));
     let second = Engine::open_replicated(copy, replica(&journal, 2)).unwrap();
     barrier(&first);
     barrier(&second);

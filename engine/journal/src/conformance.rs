@@ -92,6 +92,7 @@ pub fn readers_get_what_was_appended(connect: Connect<'_>) {
     let later = distinct(0);
     thread::scope(|scope| {
         let appended = scope.spawn(|| {
+            #[allow(clippy::disallowed_methods)] // a plain thread; what must not come cannot be waited for
             thread::sleep(Duration::from_millis(300));
             writer.append(later.clone()).unwrap()
         });

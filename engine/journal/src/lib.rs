@@ -4,8 +4,8 @@
 //! have appended, in the order of the journal. The journal knows nothing of what a record does. Why it is
 //! built like this: `docs/design/0029-proposals-over-one-log.md`.
 //!
-//! `record` is the format of what is appended. For tests there are `simulated`, a journal in memory that fails
-//! in every way that a real one may, and `conformance`, the promises of a journal as assertions.
+//! `record` is the format of what is appended. For tests there are `simulated`, a journal in memory that
+//! fails in every way that a real one may, and `conformance`, the promises of a journal as assertions.
 
 pub mod conformance;
 mod crc32c;

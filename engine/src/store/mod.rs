@@ -29,7 +29,7 @@ use crate::options::Options;
 use crate::recovery::{self, DroppedTail};
 use crate::revision::Revision;
 use crate::view::{Logs, View};
-use crate::watermark::BackgroundErrors;
+use crate::watermark::{BackgroundErrors, Watermark};
 
 /// The open database. Shared by reference count; the directory stays locked until the last holder, a snapshot
 /// or the engine, is dropped.
@@ -209,8 +209,9 @@ impl Store {
     }
 
     /// Writes a copy of the database, consistent at one moment, to the directory `to`, which becomes a data
-    /// directory. Immutable files are linked, not copied, on the same file system.
-    pub(crate) fn checkpoint(&self, to: &Path) -> Result<()> {
+    /// directory. Immutable files are linked, not copied, on the same file system. `revision` is one that the
+    /// database holds.
+    pub(crate) fn checkpoint(&self, to: &Path, revision: Revision) -> Result<()> {
         let io = |e| Error::io(format!("making {}", to.display()), e);
         directory::create(to)?;
         if fs::read_dir(to).map_err(io)?.next().is_some() {
@@ -219,6 +220,8 @@ impl Store {
         rocksdb::checkpoint::Checkpoint::new(&self.db)?
             .create_checkpoint(to.join(DATABASE))
             .map_err(Error::from_write)?;
+        // The copy has background errors of its own.
+        Watermark::start(to, revision, Box::new(|| 0))?;
         failpoint!("checkpoint-before-marker");
         directory::write_marker(to)
     }

@@ -1,5 +1,7 @@
 //! How etcd is reached: TLS, users and their rights. With real members of etcd.
 
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
 mod common;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Engines as replicas over real members of etcd that fail.
 
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,7 @@
 //! The journal on real members of etcd, where the environment has them: `PLINTH_ETCD` names the program.
 
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
 mod common;
 
 use std::collections::HashMap;

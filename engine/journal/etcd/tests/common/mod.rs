@@ -1,6 +1,7 @@
 //! Starts real members of etcd on loopback. The program is that of the environment variable `PLINTH_ETCD`.
 
 #![allow(dead_code)] // each program of tests uses a part of it
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
