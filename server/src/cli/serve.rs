@@ -25,7 +25,7 @@ use crate::bootstrap::{
 };
 use crate::controllers;
 use crate::replica::checkpoint::{self, Source};
-use crate::replica::duties;
+use crate::replica::controller_lease;
 use crate::replica::journal::{Connect, JournalOptionsError};
 use crate::replica::members::{self, Membership};
 use plinth_api::api_error::ApiError;
@@ -274,7 +274,7 @@ impl Running {
             let deadline = Instant::now() + LEAVE_TIMEOUT;
             let store = &self.server.store;
             let left = async {
-                duties::hand_over(store, id, deadline).await?;
+                controller_lease::release(store, id, deadline).await?;
                 members::leave(store, id, deadline).await
             };
             if let Err(error) = left.await {
@@ -477,7 +477,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         None => drop(controllers::start(&server, &settings)),
         Some(replica) => {
             let controlled = server.clone();
-            duties::start(&server, replica.id, move || controllers::start(&controlled, &settings));
+            controller_lease::start(&server, replica.id, move || controllers::start(&controlled, &settings));
         }
     }
     write_kubeconfig(&dir, &pki, address)?;

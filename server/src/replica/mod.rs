@@ -3,13 +3,13 @@
 //! | module | subject |
 //! |---|---|
 //! | [`checkpoint`] | what a joining replica gets |
-//! | [`duties`] | which replica runs the controllers |
+//! | [`controller_lease`] | which replica runs the controllers |
 //! | [`journal`] | the journal that `--journal` names |
 //! | [`members`] | the replicas of the cluster, and how far each has come |
 //!
 //! What a replica is, and what it promises: `docs/replication.md`.
 
 pub mod checkpoint;
-pub mod duties;
+pub mod controller_lease;
 pub mod journal;
 pub mod members;

@@ -1,5 +1,5 @@
-//! Who runs the controllers: one replica at a time, as a rule. It holds the key `replicas/duties`, which it
-//! renews and which expires. Nothing depends on it: what controllers write has conditions, so that two doing
+//! Which replica runs the controllers: one at a time, as a rule. It holds a lease, the key
+//! `replicas/controllers`, which it renews and which expires. Nothing depends on it: what controllers write has conditions, so that two doing
 //! the same is harmless, and only work for nothing.
 
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use plinth_journal::record::ReplicaId;
 use plinth_storage::{unchanged, Store};
 use tokio::task::JoinHandle;
 
-const KEY: &[u8] = b"replicas/duties";
+const KEY: &[u8] = b"replicas/controllers";
 /// Interval of renewals, and the longest time that one takes.
 const PERIOD: Duration = Duration::from_secs(3);
-/// The key expires after this time: another replica takes over then.
+/// The lease expires after this time: another replica takes over then.
 const EXPIRES_AFTER: Duration = Duration::from_secs(15);
-/// A holder that could not renew it for this long stops its controllers: two more periods pass at most until
-/// it notices, so that it is before the key expires.
+/// A holder that could not renew the lease for this long stops its controllers: two more periods pass at most until
+/// it notices, so that it is before the lease expires.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(8);
 
-/// Runs the tasks that `begin` starts whenever this replica has the duties, until the server stops.
+/// Runs the tasks that `begin` starts while this replica holds the lease, until the server stops.
 pub fn start(
     server: &Arc<Server>,
     id: ReplicaId,
@@ -42,7 +42,7 @@ pub fn start(
                 }
                 Ok(false) => held.stop(id),
                 Err(error) => {
-                    tracing::debug!(%error, "the duties could not be renewed");
+                    tracing::debug!(%error, "the lease of the controllers could not be renewed");
                     if held.renewed.elapsed() >= GIVEN_UP_AFTER {
                         held.stop(id);
                     }
@@ -74,7 +74,7 @@ impl Drop for Held {
     }
 }
 
-/// Takes the duties if nobody has them, or keeps them. Returns whether this replica has them.
+/// Takes the lease if nobody holds it, or renews it. Returns whether this replica holds it.
 async fn renew(store: &Store, id: ReplicaId) -> Result<bool, ApiError> {
     let own = id.0.to_string();
     let condition = match store.newest(KEY.to_vec()).await? {
@@ -87,11 +87,11 @@ async fn renew(store: &Store, id: ReplicaId) -> Result<bool, ApiError> {
     Ok(committed.is_some())
 }
 
-/// Hands the duties over, if this replica has them.
+/// Releases the lease, if this replica holds it.
 ///
 /// # Errors
 /// When the journal does not answer in time.
-pub async fn hand_over(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
+pub async fn release(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
     match store.newest(KEY.to_vec()).await? {
         Some(record) if record.value == id.0.to_string() => {
             let transaction = Transaction::new().require(unchanged(&record)).delete(KEY);
