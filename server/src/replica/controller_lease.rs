@@ -1,6 +1,6 @@
 //! Which replica runs the controllers: one at a time, as a rule. It holds a lease, the key
-//! `replicas/controllers`, which it renews and which expires. Nothing depends on it: what controllers write has conditions, so that two doing
-//! the same is harmless, and only work for nothing.
+//! `replicas/controllers`, which it renews and which expires. Nothing depends on it: what controllers write
+//! has conditions, so that two doing the same is harmless, and only work for nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ const KEY: &[u8] = b"replicas/controllers";
 const PERIOD: Duration = Duration::from_secs(3);
 /// The lease expires after this time: another replica takes over then.
 const EXPIRES_AFTER: Duration = Duration::from_secs(15);
-/// A holder that could not renew the lease for this long stops its controllers: two more periods pass at most until
-/// it notices, so that it is before the lease expires.
+/// A holder that could not renew the lease for this long stops its controllers: two more periods pass at most
+/// until it notices, so that it is before the lease expires.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(8);
 
 /// Runs the tasks that `begin` starts while this replica holds the lease, until the server stops.
