@@ -112,6 +112,48 @@ fn counters_of_many_clients_lose_nothing_in_a_bad_network() {
 }
 
 #[test]
+fn what_was_certainly_not_appended_can_be_withdrawn() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let engines = [open(&dirs[0], &journal, 1), open(&dirs[1], &journal, 2)];
+    put(&engines[0], "before", b"");
+    journal.set_reachable(1, false);
+    // The first is tried again and again, the others wait behind it.
+    let proposals: Vec<_> = ["a", "b", "c", "d"]
+        .map(|key| engines[0].transact(Transaction::new().put(key, "")))
+        .into_iter()
+        .collect();
+    eventually("the journal is missed", || engines[0].journal_silence().is_some());
+    let mut kept = Vec::new();
+    for (n, proposal) in proposals.into_iter().enumerate() {
+        if n % 2 == 0 {
+            // Not at a moment when an append is tried.
+            let mut proposal = proposal;
+            eventually("it can be withdrawn", || proposal.withdraw());
+        } else {
+            kept.push(proposal);
+        }
+    }
+    journal.heal();
+    kept.into_iter().for_each(|proposal| drop(proposal.wait().unwrap()));
+    for engine in &engines {
+        barrier(engine);
+        assert_eq!(["a", "b", "c", "d"].map(|key| is_there(engine, key)), [false, true, false, true]);
+    }
+}
+
+#[test]
+fn what_may_have_been_appended_cannot_be_withdrawn() {
+    let (journal, dir) = (SimulatedJournal::new(3), scratch());
+    let engine = open(&dir, &journal, 1);
+    put(&engine, "before", b"");
+    // Every answer is lost.
+    journal.set_failures(FailureRates { lost_answers: 1000, ..FailureRates::default() });
+    let mut proposal = engine.transact(Transaction::new().put("key", ""));
+    eventually("it is applied all the same", || is_there(&engine, "key"));
+    assert!(!proposal.withdraw());
+}
+
+#[test]
 fn a_replica_goes_on_where_it_was() {
     let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
     let (mut first, second) = (open(&dirs[0], &journal, 1), open(&dirs[1], &journal, 2));

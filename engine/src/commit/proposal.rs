@@ -51,6 +51,13 @@ impl Slot {
         }
     }
 
+    /// The task can be withdrawn again: what was begun was not made, and never will be.
+    fn unbegin(&self) {
+        if let SlotState::Waiting { is_begun, .. } = &mut *self.0.lock() {
+            *is_begun = false;
+        }
+    }
+
     /// Withdraws the task unless it was begun; returns whether it was withdrawn.
     fn withdraw(&self) -> bool {
         let mut state = self.0.lock();
@@ -99,6 +106,13 @@ impl Reply {
     /// See [`Slot::begin`]. False also when nobody waits.
     pub(crate) fn begin(&self) -> bool {
         self.0.as_ref().is_some_and(|slot| slot.begin())
+    }
+
+    /// See [`Slot::unbegin`].
+    pub(crate) fn unbegin(&self) {
+        if let Some(slot) = &self.0 {
+            slot.unbegin();
+        }
     }
 
     pub(crate) fn send(mut self, result: Result<Committed>) {
@@ -158,13 +172,18 @@ impl Proposal {
 
     /// Gives up waiting. True when the transaction was not committed and never will be; false when that is
     /// not certain. It is never certain in a single store once the transaction is queued, and in a replica
-    /// once it is part of a record that is appended.
-    pub fn withdraw(self) -> bool {
-        match self.0 {
+    /// while it is part of a record that is being appended, or may have been. A withdrawn proposal resolves to
+    /// [`Error::Closed`].
+    pub fn withdraw(&mut self) -> bool {
+        let is_withdrawn = match &mut self.0 {
             State::Blocked(_, work, _) => work.is_some(),
             State::Queued(slot) => slot.withdraw(),
             State::Refused(_) => true,
+        };
+        if is_withdrawn {
+            self.0 = State::Refused(None);
         }
+        is_withdrawn
     }
 
     /// Blocks the thread until the transaction is durable or has failed.

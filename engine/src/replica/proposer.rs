@@ -42,6 +42,8 @@ pub(crate) struct Proposer {
     phase: Phase,
     /// Work that was taken from the queue and did not fit into the last record.
     backlog: VecDeque<Work>,
+    /// What was in a record that was certainly not appended.
+    returned: Vec<(ProposalRecord, Reply)>,
     retry_delay: Duration,
 }
 
@@ -55,7 +57,13 @@ enum Phase {
     /// Nothing is to be appended before there is new work.
     Ready { session: Session, sequence: u64 },
     /// A record is to be appended. After an append of it with an unknown outcome it is `uncertain`.
-    Appending { session: Session, sequence: u64, bytes: Bytes, uncertain: bool },
+    Appending {
+        session: Session,
+        sequence: u64,
+        proposals: Vec<ProposalRecord>,
+        bytes: Bytes,
+        uncertain: bool,
+    },
 }
 
 /// What a step has done.
@@ -90,6 +98,7 @@ impl Proposer {
             group_limit,
             phase: Phase::New,
             backlog: VecDeque::new(),
+            returned: Vec::new(),
             retry_delay: RETRY_DELAYS[0],
         }
     }
@@ -115,6 +124,9 @@ impl Proposer {
 
     /// Refuses what was not appended.
     pub(crate) fn end(&mut self) {
+        for (_, reply) in self.returned.drain(..) {
+            reply.send(Err(Error::Closed));
+        }
         for work in self.backlog.drain(..) {
             work.reply.send(Err(Error::Closed));
         }
@@ -164,7 +176,7 @@ impl Proposer {
                 let (session, sequence) = (*session, *sequence);
                 self.prepare(session, sequence, block)
             }
-            Phase::Appending { session, sequence, bytes, uncertain } => {
+            Phase::Appending { session, sequence, proposals, bytes, uncertain } => {
                 let (session, sequence) = (*session, *sequence);
                 let outcome = match self.shared.is_pending(sequence) {
                     true => append(&*self.journal, &self.shared, bytes.clone()).map(|_| ()),
@@ -183,6 +195,14 @@ impl Proposer {
                         }
                         self.phase = Phase::Ready { session, sequence };
                         Step::Done
+                    }
+                    Err(JournalError::Unavailable { .. }) if !*uncertain => {
+                        // Nothing was appended: callers may leave, and the others are in another record.
+                        let replies = self.shared.take(session, sequence);
+                        replies.iter().for_each(Reply::unbegin);
+                        self.returned = std::mem::take(proposals).into_iter().zip(replies).collect();
+                        self.phase = Phase::Ready { session, sequence };
+                        Step::Failed
                     }
                     Err(error) => {
                         *uncertain |= !matches!(error, JournalError::Unavailable { .. });
@@ -203,6 +223,12 @@ impl Proposer {
     fn prepare(&mut self, session: Session, sequence: u64, block: bool) -> Step {
         if !self.shared.has_room() {
             return Step::Waiting;
+        }
+        let returned = std::mem::take(&mut self.returned).into_iter().filter(|(_, reply)| reply.begin());
+        let (proposals, replies): (Vec<_>, Vec<_>) = returned.unzip();
+        if !proposals.is_empty() {
+            self.append_later(session, sequence, proposals, replies);
+            return Step::Done;
         }
         if self.backlog.is_empty() {
             match self.queue.take_batch(self.group_limit, block) {
@@ -254,8 +280,8 @@ impl Proposer {
         replies: Vec<Reply>,
     ) {
         self.shared.register(sequence, replies);
-        let bytes = self.encode(session, sequence, Body::Group(proposals));
-        self.phase = Phase::Appending { session, sequence, bytes, uncertain: false };
+        let bytes = self.encode(session, sequence, Body::Group(proposals.clone()));
+        self.phase = Phase::Appending { session, sequence, proposals, bytes, uncertain: false };
     }
 
     fn encode(&self, session: Session, sequence: u64, body: Body) -> Bytes {
