@@ -89,8 +89,9 @@ impl Engine {
     /// read or created. In each case existing files are left in place.
     pub fn open(options: Options) -> Result<Engine> {
         let store = Arc::new(Store::open(&options)?);
-        if store.is_replica()? {
-            return Err(Error::Replica { dir: options.dir });
+        let replica = store.is_replica()?.then(|| Error::Replica { dir: options.dir.clone() });
+        if let Some(refusal) = replica.clone().filter(|_| !options.reads_replica) {
+            return Err(refusal);
         }
         let start = check_and_mark(&store, &options)?;
         let relaxed = Relaxed { prefixes: options.relaxed.clone(), reserved: start.reserved };
@@ -99,6 +100,9 @@ impl Engine {
         let (store, hub, queue) = assembly.parts();
         let writer = Arc::clone(&assembly.writer);
         let metrics = Arc::clone(&assembly.metrics);
+        if let Some(refusal) = replica {
+            queue.poison(&refusal);
+        }
         let builder = Builder::new(store, hub, Arc::clone(&queue), Arc::clone(&writer), metrics, settings);
         assembly.run(None, |engine| {
             engine.spawn("plinth-build", move || builder.run())?;

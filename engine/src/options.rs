@@ -23,6 +23,7 @@ use crate::health::{Warning, WarningHandler};
 pub struct Options {
     pub(crate) dir: PathBuf,
     pub(crate) create: bool,
+    pub(crate) reads_replica: bool,
     pub(crate) limits: Limits,
     pub(crate) history_retention: Option<Duration>,
     pub(crate) compaction_interval: Duration,
@@ -70,6 +71,7 @@ impl Options {
         Options {
             dir: dir.as_ref().to_owned(),
             create: true,
+            reads_replica: false,
             limits: Limits {
                 key: 4 << 10,
                 value: 8 << 20,
@@ -94,6 +96,14 @@ impl Options {
             clock: None,
             warn: WarningHandler::default(),
         }
+    }
+
+    /// Opens the store of a replica, too, without its journal and to be read only: writes are refused with
+    /// [`crate::Error::Replica`]. Default: it is refused.
+    #[must_use]
+    pub fn read_replica(mut self) -> Options {
+        self.reads_replica = true;
+        self
     }
 
     /// The data directory.

@@ -415,6 +415,59 @@ fn a_replica_begins_from_a_checkpoint_of_another() {
 }
 
 #[test]
+fn a_single_store_becomes_the_first_replica() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let single = Engine::open(Options::new(dirs[0].path())).unwrap();
+    let old = put(&single, "old", b"1");
+    put(&single, "old", b"2");
+    let refused = plinth_engine::replicate(Options::new(dirs[0].path()), CLUSTER).unwrap_err();
+    assert!(matches!(refused, Error::Locked { .. }), "{refused}");
+    single.close().unwrap();
+    drop(single);
+    for _ in 0..2 {
+        plinth_engine::replicate(Options::new(dirs[0].path()), CLUSTER).unwrap();
+    }
+    let other = ClusterId(*b"another of eight");
+    let refused = plinth_engine::replicate(Options::new(dirs[0].path()), other).unwrap_err();
+    assert!(matches!(refused, Error::NotReplica { .. }), "{refused}");
+    let refused = Engine::open(Options::new(dirs[0].path())).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::Replica { .. }), "{refused}");
+    let first = open(&dirs[0], &journal, 1);
+    assert_eq!(first.get(b"old", At::Exact(old)).unwrap().unwrap().value, "1");
+    assert_eq!(put(&first, "new", b"3"), Revision::new(old.get() + 2));
+    first.checkpoint(dirs[1].path().join("copy")).unwrap();
+    let copy = Options::new(dirs[1].path().join("copy"));
+    let second = Engine::open_replicated(copy, replica(&journal, 2)).unwrap();
+    put(&second, "newer", b"4");
+    barrier(&first);
+    barrier(&second);
+    assert_eq!(second.replica_status(), first.replica_status());
+    assert_eq!(dump(&second, &KeyRange::all(), At::Latest), dump(&first, &KeyRange::all(), At::Latest));
+    // A replica with an empty store is not one of theirs.
+    let empty = scratch();
+    let stranger = open(&empty, &journal, 3);
+    eventually("it stops", || stranger.failure().is_some());
+    assert!(matches!(stranger.failure(), Some(Failure::Diverged { .. })));
+}
+
+#[test]
+fn a_closed_replica_is_read_and_not_written() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let engine = open(&dir, &journal, 1);
+    put(&engine, "key", b"value");
+    engine.close().unwrap();
+    drop(engine);
+    let reading = Engine::open(Options::new(dir.path()).read_replica()).unwrap();
+    assert!(is_there(&reading, "key"));
+    let refused = reading.transact(Transaction::new().put("key", "")).wait().unwrap_err();
+    assert!(matches!(refused, Error::Replica { .. }), "{refused}");
+    reading.backup(&mut Vec::new(), |_| {}).unwrap();
+    reading.close().unwrap();
+    drop(reading);
+    put(&open(&dir, &journal, 1), "key", b"again");
+}
+
+#[test]
 fn a_restored_archive_is_a_single_store() {
     let (journal, dir, to) = (SimulatedJournal::new(1), scratch(), scratch());
     let engine = open(&dir, &journal, 1);

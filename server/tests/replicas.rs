@@ -10,7 +10,9 @@ use hyper::Method;
 use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, JSON};
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::{FailureRates, SimulatedJournal};
-use plinth_server::cli::{join, runtime, start, start_on, JoinOptions, Running, ServeOptions};
+use plinth_server::cli::{
+    join, replicate, runtime, start, start_on, JoinOptions, ReplicateOptions, Running, ServeOptions,
+};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -287,6 +289,51 @@ fn the_controllers_go_on_at_another_replica() {
         controllers_run(&mut connect(&second).await, "with-two-again").await;
         second.stop().await.unwrap();
         third.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_single_server_becomes_the_first_replica_and_a_backup_a_single_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = |name: &str| dir.path().join(name);
+    runtime().unwrap().block_on(async {
+        let single = start(options(&data("1"), &[])).await.unwrap();
+        let mut client = connect(&single).await;
+        let created = json(&create(&mut client, "of-the-single-one").await);
+        let watched = created["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        // While it runs it stays what it is.
+        assert!(replicate(ReplicateOptions { data_dir: data("1") }).is_err());
+        single.stop().await.unwrap();
+        for _ in 0..2 {
+            replicate(ReplicateOptions { data_dir: data("1") }).unwrap();
+        }
+        let journal = SimulatedJournal::new(9);
+        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        let (mut a, mut b) = (connect(&first).await, connect(&second).await);
+        assert_eq!(create(&mut a, "of-the-first-replica").await.status, 201);
+        // The revisions go on: a watch of before is continued, at another replica.
+        let watch = format!("{MAPS}?watch=true&resourceVersion={watched}&timeoutSeconds=1");
+        let events = get(&mut b, &watch).await.text();
+        assert!(events.contains("of-the-first-replica") && !events.contains("of-the-single-one"), "{events}");
+        assert_eq!(get(&mut b, &format!("{MAPS}/of-the-single-one")).await.status, 200);
+        first.stop().await.unwrap();
+        second.stop().await.unwrap();
+    });
+    // The data directory of a stopped replica is backed up, and restores as a single server.
+    let archive = data("archive");
+    let plinth = |arguments: &[&str]| {
+        let cli = <plinth_server::cli::Cli as clap::Parser>::try_parse_from(arguments).unwrap();
+        plinth_server::cli::run(cli).unwrap();
+    };
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    plinth(&["plinth", "backup", "--data-dir", &path(&data("2")), "--to", &path(&archive)]);
+    plinth(&["plinth", "verify", "--data-dir", &path(&data("2"))]);
+    plinth(&["plinth", "restore", "--from", &path(&archive), "--data-dir", &path(&data("restored"))]);
+    runtime().unwrap().block_on(async {
+        let single = start(options(&data("restored"), &[])).await.unwrap();
+        let found = get(&mut connect(&single).await, &format!("{MAPS}/of-the-first-replica")).await;
+        assert_eq!(found.status, 200);
+        single.stop().await.unwrap();
     });
 }
 

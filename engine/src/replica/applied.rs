@@ -48,6 +48,29 @@ impl Applied {
         Applied { cluster, anchor, time_ms: 0, level: 1, sessions: BTreeMap::new() }
     }
 
+    /// Before the first record of a cluster that begins with the data of a single store. The hash is another
+    /// one for each cluster and revision: only checkpoints of that store go on from it.
+    pub(crate) fn beginning(cluster: ClusterId, latest: Revision, time_ms: u64) -> Applied {
+        let mut hasher = Sha256::new();
+        hasher.update(cluster.0);
+        hasher.update(latest.get().to_le_bytes());
+        let mut hash = [0; 16];
+        hash.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
+        let anchor = Anchor { position: Position::ZERO, revision: latest.get(), hash: Hash(hash) };
+        Applied { cluster, anchor, time_ms, level: 1, sessions: BTreeMap::new() }
+    }
+
+    /// Adds to `batch` all of it except sessions, and what makes the store that of a replica.
+    pub(crate) fn write_beginning(&self, store: &Store, batch: &mut WriteBatch) {
+        let mut put = |name: &str, number| store.put_number(batch, &name_of(name), number);
+        put("position", self.anchor.position.get());
+        put("time", self.time_ms);
+        put("level", self.level.into());
+        put_halves(&mut put, HASH, self.anchor.hash.0);
+        put_halves(&mut put, CLUSTER, self.cluster.0);
+        store.put_number(batch, meta::FORMAT, REPLICA_FORMAT_VERSION.into());
+    }
+
     /// Reads what `store`, whose newest revision is `latest`, has applied; none when it is not of a replica.
     pub(crate) fn read(store: &Arc<Store>, latest: Revision) -> Result<Option<Applied>> {
         if !store.is_replica()? {

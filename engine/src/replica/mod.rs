@@ -27,12 +27,14 @@ use std::time::Duration;
 
 use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId};
 use plinth_journal::{Error as JournalError, Journal, Position};
+use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
+use crate::layout::meta;
 use crate::options::Options;
 use crate::replica::applied::Applied;
 use crate::revision::Revision;
-use crate::start::newest_revision;
+use crate::start::{check_and_mark, newest_revision};
 use crate::store::Store;
 
 /// The place of an engine in a cluster. See [`crate::Engine::open_replicated`].
@@ -68,6 +70,32 @@ impl ReplicaStatus {
             level,
         }
     }
+}
+
+/// Makes a single store, which nobody has open, that of the first replica of a cluster: its data and revisions
+/// stay, its history goes on with the first record of the journal. Nothing happens to the store of a replica
+/// of that cluster. There is no way back but a backup, which restores as a single store.
+///
+/// # Errors
+/// Those of [`crate::Engine::open`], and [`Error::NotReplica`] for a replica of another cluster.
+pub fn replicate(options: Options, cluster: ClusterId) -> Result<()> {
+    let store = Arc::new(Store::open(&options.clone().create(false))?);
+    let start = check_and_mark(&store, &options)?;
+    match Applied::read(&store, start.latest)? {
+        Some(applied) if applied.cluster == cluster => return Ok(()),
+        Some(_) => {
+            return Err(Error::NotReplica { dir: options.dir, reason: "it belongs to another cluster" });
+        }
+        None => {}
+    }
+    let mut batch = WriteBatch::default();
+    Applied::beginning(cluster, start.latest, start.time.now_ms()).write_beginning(&store, &mut batch);
+    // A replica reserves no revisions, and skips none.
+    store.put_number(&mut batch, meta::RESERVED, start.latest.get());
+    store.write(batch, true)?;
+    store.flush()?;
+    let mut watermark = start.watermark;
+    watermark.close(start.latest)
 }
 
 /// Opens the store of a replica and checks that it can follow the journal, before anything is written. A

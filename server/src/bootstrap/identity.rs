@@ -41,7 +41,7 @@ pub enum IdentityError {
         path: PathBuf,
     },
     /// There is a store that follows no journal.
-    #[error("data directory {path} holds a single store, which follows no journal; give --data-dir a new or empty directory, or leave --journal out")]
+    #[error("data directory {path} holds a single store, which follows no journal; leave --journal out, or make it the first replica of a cluster with plinth replicate --data-dir {path}")]
     Single {
         /// The directory.
         path: PathBuf,
@@ -64,18 +64,22 @@ impl Identity {
     pub fn of(dir: &DataDir) -> Result<Identity, IdentityError> {
         match Identity::read(dir.path())? {
             Some(identity) => Ok(identity),
-            None if dir.stage() == Stage::New => {
-                let random = uuid::Uuid::new_v4();
-                let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
-                let identity = Identity {
-                    cluster: ClusterId(random.into_bytes()),
-                    id: ReplicaId(u16::from_be_bytes([a, b]).max(1)),
-                };
-                identity.write(dir.path())?;
-                Ok(identity)
-            }
+            None if dir.stage() == Stage::New => Identity::ensure(dir),
             None => Err(IdentityError::Single { path: dir.path().to_owned() }),
         }
+    }
+
+    /// The identity of a directory; founds a cluster where it has none.
+    ///
+    /// # Errors
+    /// See [`IdentityError`].
+    pub fn ensure(dir: &DataDir) -> Result<Identity, IdentityError> {
+        if let Some(identity) = Identity::read(dir.path())? {
+            return Ok(identity);
+        }
+        let identity = Identity { cluster: ClusterId(uuid::Uuid::new_v4().into_bytes()), id: random_id() };
+        identity.write(dir.path())?;
+        Ok(identity)
     }
 
     /// Checks that a directory that is to be a single store's is no replica's.
@@ -132,6 +136,12 @@ impl Identity {
         // One encoding.
         (identity.text() == text).then_some(identity)
     }
+}
+
+/// An id that no replica of the cluster has, most likely; never zero.
+pub fn random_id() -> ReplicaId {
+    let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
+    ReplicaId(u16::from_be_bytes([a, b]).max(1))
 }
 
 #[cfg(test)]

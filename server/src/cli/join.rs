@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plinth_apiserver::private_files;
-use plinth_journal::record::ReplicaId;
 
 use super::client::{self, ClientError};
 use crate::bootstrap::files::{exists, parent, sync_parent};
-use crate::bootstrap::identity::{Identity, IdentityError};
+use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::replica::checkpoint;
 
@@ -105,15 +104,10 @@ fn fill(kubeconfig: &Path, dir: &Path) -> Result<Identity, JoinError> {
         (Ok(_), Ok(ids)) => ids,
     };
     let Some(of_source) = Identity::read(dir)? else { return Err(JoinError::NoCluster) };
-    let id = (0..1000).map(|_| random_id()).find(|id| !ids.contains(id) && *id != of_source.id.0);
-    let id = ReplicaId(id.ok_or(JoinError::NoId(ids.len()))?);
+    let id = (0..1000).map(|_| random_id()).find(|id| !ids.contains(&id.0) && *id != of_source.id);
+    let id = id.ok_or(JoinError::NoId(ids.len()))?;
     let identity = Identity { cluster: of_source.cluster, id };
     identity.write(dir)?;
     DataDir::mark_restored(dir)?;
     Ok(identity)
-}
-
-fn random_id() -> u16 {
-    let [a, b, ..] = uuid::Uuid::new_v4().into_bytes();
-    u16::from_be_bytes([a, b]).max(1)
 }

@@ -8,6 +8,7 @@ mod join;
 mod kubeconfig;
 mod repair;
 mod replicas;
+mod replicate;
 mod serve;
 mod store;
 mod upstream;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use join::{join, JoinError, JoinOptions};
+pub use replicate::{replicate, ReplicateError, ReplicateOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
 
 /// A failed command.
@@ -31,6 +33,9 @@ pub enum CliError {
     /// The data directory of a replica was not made.
     #[error(transparent)]
     Join(#[from] join::JoinError),
+    /// A data directory was not made that of a replica.
+    #[error(transparent)]
+    Replicate(#[from] replicate::ReplicateError),
     /// The replicas were not listed.
     #[error(transparent)]
     Replicas(#[from] replicas::ReplicasError),
@@ -95,6 +100,8 @@ pub enum Command {
     Repair(repair::RepairOptions),
     /// Make the data directory of another replica
     Join(join::JoinOptions),
+    /// Make the data directory of a single server that of a cluster's first replica
+    Replicate(replicate::ReplicateOptions),
     /// List the replicas of a cluster
     Replicas(replicas::ReplicasOptions),
     /// Measure a server and draw plots
@@ -115,6 +122,7 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Verify(options) => Ok(store::verify(options)?),
         Command::Repair(options) => Ok(repair::repair(options)?),
         Command::Join(options) => Ok(join::join(options)?),
+        Command::Replicate(options) => Ok(replicate::replicate(options)?),
         Command::Replicas(options) => Ok(replicas::replicas(options)?),
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }

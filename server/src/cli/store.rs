@@ -201,12 +201,11 @@ fn existing(path: &Path) -> Result<DataDir, StoreError> {
 
 fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
     let dir = existing(dir)?;
-    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false)).map_err(
-        |error| match error {
+    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica())
+        .map_err(|error| match error {
             plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
             error => StoreError::Engine(error),
-        },
-    )?;
+        })?;
     let mut out = BufWriter::new(file);
     let bar = Bar::new();
     let archived = engine.backup(&mut out, |progress| bar.show(progress))?;
