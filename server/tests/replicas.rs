@@ -103,6 +103,46 @@ fn each_replica_shows_at_once_what_the_others_have_accepted() {
 }
 
 #[test]
+fn a_custom_resource_is_served_everywhere_when_it_is_established() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(10);
+        let servers: [Running; 3] = replicas(dir.path(), &journal).await;
+        journal.set_failures(FailureRates { latency: Duration::from_millis(5), ..FailureRates::default() });
+        let mut clients = Vec::new();
+        for server in &servers {
+            clients.push(connect(server).await);
+        }
+        for round in 0..6 {
+            let definition = format!(
+                r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+                "metadata":{{"name":"notes{round}.example.com"}},"spec":{{"group":"example.com","scope":"Namespaced",
+                "names":{{"plural":"notes{round}","singular":"note{round}","kind":"Note{round}"}},"versions":[
+                {{"name":"v1","served":true,"storage":true,"schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}}}}"#
+            );
+            let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+            let (a, b, c) = (round % 3, (round + 1) % 3, (round + 2) % 3);
+            clients[a].must(&Call::new(Method::POST, definitions).body(JSON, definition)).await.unwrap();
+            let path = format!("{definitions}/notes{round}.example.com");
+            while !get(&mut clients[a], &path).await.text().contains("\"Established\"") {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            let notes = format!("/apis/example.com/v1/namespaces/default/notes{round}");
+            let kind = format!("Note{round}");
+            let note =
+                format!(r#"{{"apiVersion":"example.com/v1","kind":"{kind}","metadata":{{"name":"n"}}}}"#);
+            let created = clients[b].call(&Call::new(Method::POST, &*notes).body(JSON, note)).await.unwrap();
+            assert_eq!(created.status, 201, "{round}: {}", created.text());
+            assert_eq!(get(&mut clients[c], &format!("{notes}/n")).await.status, 200);
+            assert_eq!(get(&mut clients[c], &format!("{notes}-unknown")).await.status, 404);
+        }
+        for server in servers {
+            server.stop().await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn what_one_replica_issues_all_accept() {
     let dir = tempfile::tempdir().unwrap();
     runtime().unwrap().block_on(async {

@@ -142,6 +142,21 @@ impl ServedResource {
         ServedResource { registry, resource }
     }
 
+    /// The same once this replica knows of a definition that another one has accepted. Bounded, as such names
+    /// may be anything.
+    async fn catch_up(self, server: &Server, info: &RequestInfo) -> ServedResource {
+        /// Longest time for which a replica lags behind another one while both follow the journal.
+        const LONGEST_LAG: Duration = Duration::from_secs(2);
+        let may_be_late = self.resource.is_none() && !self.registry.has_builtin_group(&info.group);
+        if !may_be_late || !server.store.engine().is_replica() {
+            return self;
+        }
+        let deadline = Instant::now().checked_add(LONGEST_LAG);
+        // Without the journal nothing more is known here.
+        let _ = server.store.reach_definition(&info.group, &info.resource, deadline).await;
+        self.refresh(server.registry(), info)
+    }
+
     /// The same in the current registry, which may have changed while the request was queued.
     fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> ServedResource {
         match Arc::ptr_eq(&self.registry, &current) {
@@ -383,7 +398,8 @@ async fn serve(
             let (decision, info) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
             let info = info?;
-            let ServedResource { registry, resource } = target.refresh(server.registry(), &info);
+            let target = target.refresh(server.registry(), &info);
+            let ServedResource { registry, resource } = Box::pin(target.catch_up(server, &info)).await;
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
                     && !request.uri().path().starts_with("//")

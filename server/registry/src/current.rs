@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use plinth_engine::Revision;
 use tokio::sync::watch;
 
 use super::Registry;
@@ -14,12 +15,15 @@ use super::Registry;
 #[derive(Debug)]
 pub struct Current {
     registry: watch::Sender<Arc<Registry>>,
+    /// The revision up to which definitions are in the registry.
+    reached: watch::Sender<Revision>,
 }
 
 impl Default for Current {
     /// The built-in resources.
     fn default() -> Current {
-        Current { registry: watch::Sender::new(Arc::new(Registry::builtin())) }
+        let registry = watch::Sender::new(Arc::new(Registry::builtin()));
+        Current { registry, reached: watch::Sender::new(Revision::ZERO) }
     }
 }
 
@@ -32,6 +36,21 @@ impl Current {
     /// Replaces the registry; requests in progress keep theirs.
     pub fn publish(&self, registry: Arc<Registry>) {
         self.registry.send_replace(registry);
+    }
+
+    /// Every definition up to a revision is in the registry that was published last.
+    pub fn note_reached(&self, revision: Revision) {
+        self.reached.send_if_modified(|reached| {
+            let is_later = revision > *reached;
+            *reached = revision.max(*reached);
+            is_later
+        });
+    }
+
+    /// Waits until every definition up to a revision is in the registry.
+    pub async fn reach(&self, revision: Revision) {
+        // The sender lives as long as this.
+        let _ = self.reached.subscribe().wait_for(|reached| *reached >= revision).await;
     }
 
     /// Notified of later registries; the current one counts as seen.

@@ -39,6 +39,7 @@ use plinth_engine::{
 
 use plinth_api::latency::{timed, Layer};
 use plinth_http::detach;
+use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
 use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -166,6 +167,28 @@ impl Store {
             },
         };
         Ok(reached.map(|_| ())?)
+    }
+
+    /// Waits until the registry has a definition that another replica has accepted; returns at once where there
+    /// is none. For custom resources that seem not to be served.
+    ///
+    /// # Errors
+    /// As [`Store::reach_most_recent`].
+    pub async fn reach_definition(
+        &self,
+        group: &str,
+        plural: &str,
+        deadline: Option<Instant>,
+    ) -> Result<(), ApiError> {
+        self.reach_most_recent(deadline).await?;
+        let prefix = key::resource_prefix(DEFINITIONS.0, DEFINITIONS.2);
+        let stored = self.newest(key::object(&prefix, "", &format!("{plural}.{group}"))).await?;
+        if let (Some(definition), Some(deadline)) = (stored, deadline) {
+            // One that is not served yet is not waited for longer.
+            let reached = self.registry.reach(definition.mod_revision);
+            let _ = tokio::time::timeout_at(deadline.into(), reached).await;
+        }
+        Ok(())
     }
 
     /// Runs a read on a thread that may block: keys that are not in memory are read from disk.

@@ -116,7 +116,11 @@ impl Reconciler for Controller {
             }
             touched.insert(SmolStr::from(name));
         }
-        let concerned = definitions.sync(self.server.store.current_registry(), &touched);
+        let registry = self.server.store.current_registry();
+        let concerned = definitions.sync(registry, &touched);
+        if let Some(last) = events.last() {
+            registry.note_reached(last.revision);
+        }
         Ok(definitions.tasks(&concerned))
     }
 
@@ -148,7 +152,9 @@ impl Controller {
         let (found, revision) = self.server.store.scan(range, pick).await?;
         let found = found.into_iter().map(|(name, stored)| Ok((name, stored?)));
         let found = found.collect::<Result<_, ApiError>>()?;
-        self.definitions.lock().replace(self.server.store.current_registry(), found);
+        let registry = self.server.store.current_registry();
+        self.definitions.lock().replace(registry, found);
+        registry.note_reached(revision);
         Ok(revision)
     }
 
