@@ -70,6 +70,13 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         }
         Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
+        Error::Journal { source: plinth_journal::Error::Trimmed { .. } } => {
+            "\nThis replica was away for longer than the journal is kept. Remove its data directory and make it again with plinth join"
+        }
+        Error::Journal { source: plinth_journal::Error::Behind { .. } } => {
+            "\nThe journal is another one, or its members have lost what they had on disk. Nothing was removed. Check --journal and the members; \
+             if the journal is lost, go on from a backup (docs/replication.md)"
+        }
         _ => "",
     }
 }

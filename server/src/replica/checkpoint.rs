@@ -203,11 +203,10 @@ mod tests {
         let bytes = tar_of(&whole);
         assert_eq!(unpack(&bytes[..], dir.path()).unwrap(), BTreeSet::from([1, 7]));
         assert_eq!(fs::read_to_string(dir.path().join("pki/ca.crt")).unwrap(), "PEM");
-        for cut in (0..bytes.len()).step_by(64) {
+        // The two blocks at the end of an archive say nothing.
+        for cut in (0..bytes.len() - 1024).step_by(64) {
             let dir = tempfile::tempdir().unwrap();
-            // The end of the archive itself says nothing.
-            let whole = bytes.len() - 1024;
-            assert_eq!(unpack(&bytes[..cut], dir.path()).is_ok(), cut >= whole, "{cut}");
+            assert!(unpack(&bytes[..cut], dir.path()).is_err(), "{cut}");
         }
         for name in ["../escaped", "/absolute", "pki/../../escaped", "unknown", "pki/../store/../../x"] {
             let outer = tempfile::tempdir().unwrap();
