@@ -172,8 +172,8 @@ impl Proposal {
 
     /// Gives up waiting. True when the transaction was not committed and never will be; false when that is
     /// not certain. It is never certain in a single store once the transaction is queued, and in a replica
-    /// while it is part of a record that is being appended, or may have been. A withdrawn proposal resolves to
-    /// [`Error::Closed`].
+    /// while it is part of a record that is being appended, or may have been. A withdrawn proposal resolves
+    /// to [`Error::Closed`].
     pub fn withdraw(&mut self) -> bool {
         let is_withdrawn = match &mut self.0 {
             State::Blocked(_, work, _) => work.is_some(),

@@ -72,9 +72,9 @@ impl ReplicaStatus {
     }
 }
 
-/// Makes a single store, which nobody has open, that of the first replica of a cluster: its data and revisions
-/// stay, its history goes on with the first record of the journal. Nothing happens to the store of a replica
-/// of that cluster. There is no way back but a backup, which restores as a single store.
+/// Makes a single store, which nobody has open, that of the first replica of a cluster: its data and
+/// revisions stay, its history goes on with the first record of the journal. Nothing happens to the store of
+/// a replica of that cluster. There is no way back but a backup, which restores as a single store.
 ///
 /// # Errors
 /// Those of [`crate::Engine::open`], and [`Error::NotReplica`] for a replica of another cluster.

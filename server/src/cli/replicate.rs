@@ -43,7 +43,8 @@ pub fn replicate(options: ReplicateOptions) -> Result<(), ReplicateError> {
     if dir.stage() == Stage::New {
         return Err(ReplicateError::Empty(options.data_dir));
     }
-    // Before the store: with an identity and a single store it is started neither as the one nor as the other.
+    // Before the store: with an identity and a single store it is started neither as the one nor as the
+    // other.
     let identity = Identity::ensure(&dir)?;
     plinth_engine::replicate(Options::new(dir.store()), identity.cluster)?;
     println!("{}: replica {} of cluster {}", dir.path().display(), identity.id.0, identity.cluster);

@@ -169,8 +169,8 @@ impl Store {
         Ok(reached.map(|_| ())?)
     }
 
-    /// Waits until the registry has a definition that another replica has accepted; returns at once where there
-    /// is none. For custom resources that seem not to be served.
+    /// Waits until the registry has a definition that another replica has accepted; returns at once where
+    /// there is none. For custom resources that seem not to be served.
     ///
     /// # Errors
     /// As [`Store::reach_most_recent`].
