@@ -445,7 +445,7 @@ async fn serve(
             let outcome = server.authorizer.authorize_path(&user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
-            endpoints::serve(server, &path?, &user, &request).await
+            endpoints::serve(server, &path?, &request).await
         }
     }
 }

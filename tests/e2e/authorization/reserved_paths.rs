@@ -12,8 +12,8 @@ use serde_json::{json, Value};
 const REQUESTERS: [&str; 5] =
     ["anonymous", "without rights", "with get on the path", "with get on *", "system:masters"];
 
-/// Each path outside of `/api` and `/apis` that is served, with the codes for [`REQUESTERS`]. Only the backup
-/// is none of upstream's.
+/// Each path outside of `/api` and `/apis` that is served, with the codes for [`REQUESTERS`]. Those
+/// below `/plinth` are none of upstream's.
 const ROWS: &[(&str, [u16; 5])] = &[
     ("/", [403, 403, 200, 200, 200]),
     ("/livez", [200, 200, 200, 200, 200]),
@@ -31,6 +31,9 @@ const ROWS: &[(&str, [u16; 5])] = &[
     ("/.well-known/openid-configuration", [403, 403, 200, 200, 200]),
     ("/openid/v1/jwks", [403, 403, 200, 200, 200]),
     ("/plinth/backup", [403, 403, 403, 403, 200]),
+    // A single server has neither, and says so to those who may ask.
+    ("/plinth/checkpoint", [403, 403, 403, 403, 404]),
+    ("/plinth/replicas", [403, 403, 404, 404, 404]),
     // Paths that are not served.
     ("/debug/pprof/", [403, 403, 404, 404, 404]),
     ("/debug/api_priority_and_fairness/dump_requests", [403, 403, 404, 404, 404]),

@@ -14,18 +14,26 @@ pub fn masters(attributes: &Attributes<'_>) -> Decision {
     }
 }
 
-/// Path of the online backup: all objects, including Secrets, with their history.
-pub const BACKUP: &str = "/plinth/backup";
+/// Paths of the online backup (all objects, including Secrets, with their history) and of a replica's
+/// checkpoint (the same, and the cluster's keys), with the reason of a denial.
+const RESERVED: [(&str, &str); 2] = [
+    ("/plinth/backup", "only members of the group \"system:masters\" may back up the store"),
+    (
+        "/plinth/checkpoint",
+        "only members of the group \"system:masters\" may copy the store and the cluster's keys",
+    ),
+];
 
-/// Denies what no rule, webhook or mode can grant: the backup is for `system:masters`, who were allowed
-/// before. It exposes more than rules on `*` paths intend, since upstream has no path that returns objects.
+/// Denies what no rule, webhook or mode can grant: these paths are for `system:masters`, who were allowed
+/// before. They expose more than rules on `*` paths intend, since upstream has no path that returns objects.
 pub fn reserved(attributes: &Attributes<'_>) -> Decision {
-    let segments = |path: &'static str| path.split('/').filter(|segment| !segment.is_empty());
-    match attributes.target {
-        Target::Path(path) if path.split('/').filter(|segment| !segment.is_empty()).eq(segments(BACKUP)) => {
-            Decision::deny("only members of the group \"system:masters\" may back up the store")
-        }
-        _ => Decision::NO_OPINION,
+    fn segments(path: &str) -> impl Iterator<Item = &str> {
+        path.split('/').filter(|segment| !segment.is_empty())
+    }
+    let Target::Path(path) = attributes.target else { return Decision::NO_OPINION };
+    match RESERVED.iter().find(|(reserved, _)| segments(path).eq(segments(reserved))) {
+        Some((_, why)) => Decision::deny(*why),
+        None => Decision::NO_OPINION,
     }
 }
 

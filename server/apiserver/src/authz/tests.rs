@@ -64,11 +64,10 @@ async fn anonymous_reads_health_and_nothing_else() {
     }
 }
 
-/// The backup contains every Secret: neither a rule nor a mode grants it except to `system:masters`.
+/// The backup contains every Secret, a checkpoint every key: neither a rule nor a mode grants it except to `system:masters`.
 #[tokio::test]
-async fn the_backup_is_for_masters() {
-    const ROLE: &str =
-        r#"{"metadata":{"name":"all"},"rules":[{"verbs":["*"],"nonResourceURLs":["*","/plinth/backup"]}]}"#;
+async fn the_backup_and_checkpoints_are_for_masters() {
+    const ROLE: &str = r#"{"metadata":{"name":"all"},"rules":[{"verbs":["*"],"nonResourceURLs":["*","/plinth/backup","/plinth/checkpoint"]}]}"#;
     const BINDING: &str = r#"{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"all"},"subjects":[{"kind":"User","name":"jane"}]}"#;
     let jane = User::new("jane", &["system:authenticated"]);
     let root = User::new("root", &["system:masters", "system:authenticated"]);
@@ -76,14 +75,18 @@ async fn the_backup_is_for_masters() {
         let chain = chain(modes);
         chain.put(rbac::GROUP, "clusterroles", ROLE);
         chain.put(rbac::GROUP, "clusterrolebindings", BINDING);
-        for (path, verb) in
-            [("/plinth/backup", "get"), ("/plinth/backup", "head"), ("//plinth//backup/", "get")]
-        {
+        for (path, verb) in [
+            ("/plinth/backup", "get"),
+            ("/plinth/backup", "head"),
+            ("//plinth//backup/", "get"),
+            ("/plinth/checkpoint", "get"),
+            ("/plinth/checkpoint/", "post"),
+        ] {
             let denied = chain.authorize(&Attributes::path(&jane, verb, path)).await;
             assert_eq!(denied.verdict, Verdict::Deny, "{verb} {path}");
             assert!(chain.authorize(&Attributes::path(&root, verb, path)).await.allowed(), "{verb} {path}");
         }
-        for path in ["/plinth", "/plinth/backups", "/metrics", "/plinth/backup/x"] {
+        for path in ["/plinth", "/plinth/backups", "/plinth/replicas", "/metrics", "/plinth/backup/x"] {
             assert!(chain.authorize(&Attributes::path(&jane, "get", path)).await.allowed(), "{path}");
         }
     }

@@ -15,7 +15,6 @@ use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
-use plinth_api::user::User;
 use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
@@ -30,7 +29,6 @@ const ENDPOINTS: &[&str] =
 pub async fn serve<B>(
     server: &Server,
     path: &AuthorizedPath,
-    user: &User,
     request: &Request<B>,
 ) -> Result<Response<Body>, ApiError> {
     let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
@@ -50,7 +48,7 @@ pub async fn serve<B>(
         )),
         ["plinth", "backup"] => Ok(backup::serve(server)),
         ["plinth", "replicas"] => replicas::list(server).await,
-        ["plinth", "checkpoint"] => replicas::checkpoint(server, user),
+        ["plinth", "checkpoint"] => replicas::checkpoint(server),
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
         }
