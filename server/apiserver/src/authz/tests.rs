@@ -64,7 +64,8 @@ async fn anonymous_reads_health_and_nothing_else() {
     }
 }
 
-/// The backup contains every Secret, a checkpoint every key: neither a rule nor a mode grants it except to `system:masters`.
+/// The backup contains every Secret, a checkpoint every key: neither a rule nor a mode grants it except to
+/// `system:masters`.
 #[tokio::test]
 async fn the_backup_and_checkpoints_are_for_masters() {
     const ROLE: &str = r#"{"metadata":{"name":"all"},"rules":[{"verbs":["*"],"nonResourceURLs":["*","/plinth/backup","/plinth/checkpoint"]}]}"#;
