@@ -1,0 +1,4 @@
+//! Servers in this process. One program for all of these tests: linking a server takes a minute.
+
+mod replicas;
+mod two_servers;
