@@ -79,19 +79,24 @@ impl Membership {
     pub fn start(self) {
         let server = self.server.clone();
         server.spawn(async move {
+            let mut is_warned = false;
             loop {
-                if let Err(error) = self.round().await {
-                    end_if_over().await;
-                    tracing::warn!(%error, "the record of this replica could not be renewed; trying again");
+                match self.round(is_warned).await {
+                    Ok(warned) => is_warned = warned,
+                    Err(error) => {
+                        end_if_over().await;
+                        tracing::warn!(%error, "the record of this replica could not be renewed; trying again");
+                    }
                 }
                 tokio::time::sleep(PERIOD).await;
             }
         });
     }
 
-    async fn round(&self) -> Result<(), ApiError> {
+    /// Takes and returns whether it was warned that the journal cannot be trimmed.
+    async fn round(&self, is_warned: bool) -> Result<bool, ApiError> {
         let store = &self.server.store;
-        let Some(status) = store.engine().replica_status() else { return Ok(()) };
+        let Some(status) = store.engine().replica_status() else { return Ok(is_warned) };
         let synced = store.read(plinth_engine::Engine::sync_applied).await?;
         let member = Member {
             id: self.id.0,
@@ -111,16 +116,17 @@ impl Membership {
         );
         store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
         let (members, live) = (all(store).await?, live(store).await?);
-        let Some(before) = trimmed_before(&members, &live, now_ms()) else { return Ok(()) };
+        let Some(before) = trimmed_before(&members, &live, now_ms()) else { return Ok(is_warned) };
         let journal = self.journal.clone();
         let trimmed = tokio::task::spawn_blocking(move || journal.trim(Position::new(before))).await;
         match trimmed {
-            Ok(Err(error)) if !error.is_transient() => {
-                tracing::warn!(%error, "the journal could not be trimmed, it grows");
+            Ok(Err(error)) if !error.is_transient() && !is_warned => {
+                tracing::warn!(%error, "the journal cannot be trimmed, it grows");
+                Ok(true)
             }
-            _ => {}
+            Ok(Ok(())) => Ok(false),
+            _ => Ok(is_warned),
         }
-        Ok(())
     }
 }
 

@@ -317,6 +317,10 @@ impl Shared {
         // etcd keeps what was the newest version at the revision that it compacts at.
         match self.client.compact(&CompactionRequest { revision }) {
             Ok(_) | Err(CallError::Compacted) => Ok(()),
+            Err(CallError::Denied(message)) => {
+                let message = format!("compacting etcd needs a user with the role root: {message}");
+                Err(Error::Refused { message })
+            }
             Err(error) => Err(error.of_reading()),
         }
     }
