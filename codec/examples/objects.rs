@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // With `force` it takes the field over; the rest of the object stays the deployer's.
     let scaled = apply(Some(&live), &scaler, true, &context("scaler"))?.ok_or("nothing changed")?;
     println!("replicas: {:?}", scaled.at(&["spec", "replicas"]));
-    let managers = scaled.at(&["metadata", "managedFields"]).and_then(Value::as_array).unwrap_or_default();
+    let managers = scaled.list_at(&["metadata", "managedFields"]);
     managers.iter().for_each(|entry| println!("manager: {:?}", entry.str_at(&["manager"])));
     Ok(())
 }

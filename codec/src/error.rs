@@ -1,4 +1,4 @@
-//! Decoding errors, with upstream's messages.
+//! Errors of decoding and encoding, with upstream's messages.
 //!
 //! Clients match on these messages, so `Display` gives them exactly as kube-apiserver's decoders do; the
 //! server only wraps them into a `Status`.
@@ -76,6 +76,81 @@ impl TypeError {
             true => "value".to_string(),
             false => format!("struct field {}.{}", self.structure, self.path),
         }
+    }
+}
+
+/// Why an object cannot be written as protobuf or CBOR.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum EncodeError {
+    /// The JSON text is malformed.
+    #[error("invalid JSON at byte {offset}: {problem}")]
+    Json {
+        /// Where, in bytes from the start.
+        offset: usize,
+        /// What is wrong there.
+        problem: Box<str>,
+    },
+    /// A value is of the wrong JSON type.
+    #[error("{path}: expected {expected}, got {found}")]
+    Type {
+        /// Where: `spec.containers[0].name`.
+        path: String,
+        /// The type in the schema.
+        expected: &'static str,
+        /// The JSON type that was found.
+        found: &'static str,
+    },
+    /// A string does not have the form that the schema requires.
+    #[error("{path}: invalid {what} {text:?}")]
+    Value {
+        /// Where.
+        path: String,
+        /// What was expected: `time`, `base64`.
+        what: &'static str,
+        /// The start of the string.
+        text: String,
+    },
+    /// Nested deeper than [`MAX_DEPTH`](crate::protobuf::MAX_DEPTH) messages or 10,000 levels of JSON.
+    #[error("exceeded max depth")]
+    TooDeep,
+    /// More than two thousand million nodes.
+    #[error("object too large")]
+    TooLarge,
+    /// The type has no protobuf form.
+    #[error("the type has no protobuf form")]
+    NotAMessage,
+}
+
+impl From<DecodeError> for EncodeError {
+    fn from(error: DecodeError) -> EncodeError {
+        let offset = if let DecodeError::Syntax { offset, .. } = error { offset } else { 0 };
+        EncodeError::Json { offset, problem: error.to_string().into() }
+    }
+}
+
+impl EncodeError {
+    fn path_mut(&mut self) -> Option<&mut String> {
+        match self {
+            EncodeError::Type { path, .. } | EncodeError::Value { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Prepends a field's name to the path.
+    pub(crate) fn in_field(mut self, name: &str) -> EncodeError {
+        if let Some(path) = self.path_mut() {
+            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            *path = format!("{name}{dot}{path}");
+        }
+        self
+    }
+
+    pub(crate) fn at_index(mut self, index: usize) -> EncodeError {
+        if let Some(path) = self.path_mut() {
+            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+            *path = format!("[{index}]{dot}{path}");
+        }
+        self
     }
 }
 

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use plinth_codec::json;
 
 use crate::admission;
-use plinth_api::query::{parameter, parameters, Query};
+use plinth_api::query::{parameter, parameters, OptionsOf, Query};
 use plinth_api::request_info::{route, Route};
 use plinth_apiserver::authn::oidc::config::Configuration as OidcConfiguration;
 use plinth_apiserver::authn::token_file::TokenFile;
@@ -96,7 +96,7 @@ pub fn query(input: &[u8]) {
         assert!(first.is_some(), "{name} is there and is not found");
         drop(value);
     }
-    if let Ok(query) = Query::parse(Some(raw)) {
+    if let Ok(query) = Query::parse(Some(raw), OptionsOf::DeleteCollection) {
         let _ = query.check_write_options("CreateOptions");
         assert_eq!(query.is_dry_run(), !query.dry_run.is_empty());
         let first = parameter(raw, "resourceVersion");

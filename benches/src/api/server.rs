@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -31,6 +31,8 @@ pub struct Launch {
     binary: PathBuf,
     parent: Option<PathBuf>,
     environment: Vec<(String, PathBuf)>,
+    host: IpAddr,
+    runner: Vec<String>,
 }
 
 impl Launch {
@@ -41,13 +43,23 @@ impl Launch {
             Some(binary) => binary,
             None => std::env::current_exe().map_err(Error::io("finding this program"))?,
         };
-        Ok(Launch { binary, parent, environment: Vec::new() })
+        let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Ok(Launch { binary, parent, environment: Vec::new(), host, runner: Vec::new() })
     }
 
     /// Sets a variable of the server's environment.
     #[must_use]
     pub fn env(mut self, name: &str, value: &Path) -> Launch {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Has servers listen on `host`, and started by a command that runs its arguments, as
+    /// `ip netns exec NAME`.
+    #[must_use]
+    pub fn on_host(mut self, host: IpAddr, runner: &[&str]) -> Launch {
+        self.host = host;
+        self.runner = runner.iter().map(|word| word.to_string()).collect();
         self
     }
 
@@ -64,13 +76,20 @@ impl Launch {
 
     /// A command for this binary.
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(&self.binary);
+        let mut command = match self.runner.split_first() {
+            None => Command::new(&self.binary),
+            Some((runner, words)) => {
+                let mut command = Command::new(runner);
+                command.args(words).arg(&self.binary);
+                command
+            }
+        };
         command.args(arguments).stdin(Stdio::null());
         command
     }
 
     /// Starts `plinth serve` with its data in `root/data` and its output appended to
-    /// `root/server.log`, on a free port of 127.0.0.1. Returns at once; see [`Server::ready`].
+    /// `root/server.log`, on a free port. Returns at once; see [`Server::ready`].
     pub async fn start(&self, root: &Path, arguments: &[&str]) -> Result<Server, Error> {
         self.start_on(free_port()?, root, arguments)
     }
@@ -83,7 +102,7 @@ impl Launch {
         let mut command = self.command(["serve", "--data-dir"]);
         command.arg(root.join("data")).args([
             "--bind-address",
-            "127.0.0.1",
+            &self.host.to_string(),
             "--secure-port",
             &port.to_string(),
         ]);
@@ -118,7 +137,7 @@ impl Server {
         self.child.id()
     }
 
-    /// The port on 127.0.0.1; the same after a restart.
+    /// The port; the same after a restart.
     pub fn port(&self) -> u16 {
         self.port
     }

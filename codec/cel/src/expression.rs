@@ -20,15 +20,16 @@ use smol_str::SmolStr;
 
 use super::ast::{Expr, Kind};
 use super::check::children;
-use super::declare::DeclType;
-use super::library::authz::{AuthorizationDecision, AuthorizationRequest, Principal, ResourceAttributes};
-use super::library::opaque::OpaqueValue;
+use super::context::{EvalError, Source, Variables};
 use super::limits::{Budget, OBJECT_BUDGET, PER_CALL_LIMIT};
 use super::message::{self, MessageTypes};
+use super::opaque::{
+    AuthorizationDecision, AuthorizationRequest, OpaqueValue, Principal, ResourceAttributes,
+};
 use super::parse::parse;
-use super::program::{CompileError, EvalError, Program, Source};
+use super::program::{CompileError, Program};
 use super::schema::JsonSchema;
-use super::types::Type;
+use super::types::{DeclType, Type};
 use super::value::Val;
 
 /// The message when the expressions of a request have used up their budget.
@@ -236,12 +237,6 @@ fn select(expr: &Expr, selected: &mut Vec<String>) {
     });
 }
 
-impl OpaqueValue {
-    fn to_type(&self) -> Type {
-        Type::Opaque(self.kind())
-    }
-}
-
 /// The type of a variable defined by an expression of this type; types that data do not have are checked at
 /// evaluation only.
 fn member_type(made: &Type) -> Type {
@@ -311,7 +306,7 @@ impl Expression {
     ) -> Result<Result<Value, String>, Interruption> {
         let limit = budget.limit();
         activation.limit.store(limit, Ordering::Relaxed);
-        let (outcome, cost) = self.program.run(Source::Activation(activation), limit, PER_CALL_LIMIT);
+        let (outcome, cost) = self.program.run(Source::Variables(activation), limit, PER_CALL_LIMIT);
         let outcome = match outcome {
             Err(EvalError::Unanswered(question)) => return Err(Interruption::Authorization(question)),
             Err(EvalError::Long) => return Err(Interruption::Long),
@@ -396,14 +391,16 @@ impl<'a> Activation<'a> {
     pub fn answer(&self, question: AuthorizationRequest, answer: AuthorizationDecision) {
         self.answers.lock().insert(question, Arc::new(answer));
     }
+}
 
-    pub(crate) fn decision(&self, question: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
-        self.answers.lock().get(question).cloned()
+impl<'a> Variables<'a> for Activation<'a> {
+    fn decision(&self, check: &AuthorizationRequest) -> Option<Arc<AuthorizationDecision>> {
+        self.answers.lock().get(check).cloned()
     }
 
-    /// The value of a variable. One that is defined by an expression refers to earlier ones only, so the
+    /// One that is defined by an expression refers to earlier ones only, so the
     /// recursion ends.
-    pub(crate) fn value(&'a self, place: usize) -> Result<Option<Val<'a>>, EvalError> {
+    fn value(&'a self, place: usize) -> Result<Option<Val<'a>>, EvalError> {
         let (Some(variable), Some(cell)) = (self.environment.variables.get(place), self.made.get(place))
         else {
             return Ok(None);
@@ -418,7 +415,7 @@ impl<'a> Activation<'a> {
         let outcome = match definition.as_ref() {
             Err(why) => {
                 let why = format!("composited variable {} fails to compile: {why}", quoted(name));
-                Err(EvalError::Other(why.into()))
+                Err(EvalError::other(why))
             }
             Ok(_) if self.spent.load(Ordering::Relaxed) > OBJECT_BUDGET.unsigned_abs() => {
                 return Err(EvalError::CostLimit);
@@ -426,7 +423,7 @@ impl<'a> Activation<'a> {
             Ok(program) => {
                 let limit = self.limit.load(Ordering::Relaxed);
                 let (outcome, cost) = plinth_codec::value::level(|| {
-                    program.run(Source::Activation(self), limit, PER_CALL_LIMIT)
+                    program.run(Source::Variables(self), limit, PER_CALL_LIMIT)
                 });
                 if let Err(EvalError::Unanswered(_) | EvalError::Long) = outcome {
                     return outcome.map(Some);
@@ -434,7 +431,7 @@ impl<'a> Activation<'a> {
                 self.spent.fetch_add(cost, Ordering::Relaxed);
                 outcome.map_err(|why| {
                     let why = format!("composited variable {} fails to evaluate: {why}", quoted(name));
-                    EvalError::Other(why.into())
+                    EvalError::other(why)
                 })
             }
         };

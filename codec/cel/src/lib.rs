@@ -71,12 +71,14 @@
 //! | module | subject |
 //! |---|---|
 //! | `schema` | the schema interface of the compiler |
-//! | `declare`, `escape` | schemas as types, names as identifiers |
 //! | `parse`, `ast` | parser and macros |
-//! | `types`, `check` | types and the type checker |
-//! | `cost`, `estimate` | costs of calls, and the maximum cost of an expression |
-//! | `program`, `value` | evaluation |
+//! | `types`, `escape` | types, schemas as types, names as identifiers |
+//! | `value`, `opaque` | values, and those of the types that the libraries add |
+//! | `context` | the state of an evaluation |
 //! | `library` | the functions |
+//! | `check` | the type checker |
+//! | `cost`, `estimate` | costs of calls, and the maximum cost of an expression |
+//! | `program` | compilation and evaluation |
 //! | `message` | constructed messages: `Object{…}`, `JSONPatch{…}` |
 //! | `expression` | expressions over declared variables: conditions, policies |
 //! | `rules` | the rules of one schema node: errors, messages, evaluation |
@@ -86,14 +88,15 @@
 
 mod ast;
 mod check;
+mod context;
 mod cost;
-mod declare;
 mod escape;
 mod estimate;
 mod expression;
 mod library;
 mod limits;
 mod message;
+mod opaque;
 mod parse;
 mod program;
 mod rules;
@@ -103,14 +106,14 @@ mod tests;
 mod types;
 mod value;
 
-pub use declare::DeclType;
 pub use escape::is_identifier;
 pub use expression::{
     Activation, Environment, Expression, Interruption, Output, VariableType, OUT_OF_BUDGET,
 };
-pub use library::authz::{
+pub use limits::{Budget, MATCH_CONDITIONS_BUDGET};
+pub use opaque::{
     AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, Principal, ResourceAttributes,
 };
-pub use limits::{Budget, MATCH_CONDITIONS_BUDGET};
 pub use rules::{Rule, Rules, SchemaCost, Verdict};
 pub use schema::{child_cardinality, JsonSchema, SchemaNode};
+pub use types::DeclType;

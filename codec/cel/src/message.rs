@@ -11,10 +11,10 @@ use plinth_codec::error::quoted;
 use plinth_codec::value::{Map, Value};
 use smol_str::SmolStr;
 
+use super::context::EvalError;
 use super::library::duration_text;
-use super::program::EvalError;
 use super::types::Type;
-use super::value::{List, Val};
+use super::value::{List, Message, Val};
 
 /// The type of a whole apply configuration.
 pub(crate) const OBJECT: &str = "Object";
@@ -54,13 +54,6 @@ pub(crate) fn field_type(name: &str, field: &str) -> Option<Type> {
     }
 }
 
-/// A constructed message.
-#[derive(Debug)]
-pub(crate) struct Message<'a> {
-    pub(crate) name: SmolStr,
-    pub(crate) fields: BTreeMap<SmolStr, Val<'a>>,
-}
-
 impl<'a> Message<'a> {
     /// Constructs a message from its fields.
     pub(crate) fn new(name: SmolStr, fields: BTreeMap<SmolStr, Val<'a>>) -> Result<Message<'a>, EvalError> {
@@ -70,7 +63,7 @@ impl<'a> Message<'a> {
             if wants_text && value.as_str().is_none() {
                 let found = go_type(value);
                 let why = format!("unexpected type {found} for JSONPatchType '{field}' field");
-                return Err(EvalError::Other(why.into()));
+                return Err(EvalError::other(why));
             }
         }
         Ok(Message { name, fields })

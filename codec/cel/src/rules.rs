@@ -8,13 +8,14 @@ use plinth_codec::field::{FieldError, Reason};
 use plinth_codec::value::Value;
 use smol_str::SmolStr;
 
-use super::declare::DeclType;
+use super::context::{EvalError, Source};
 use super::expression::OUT_OF_BUDGET;
 use super::limits::{
     Budget, ESTIMATED_RULE_LIMIT, ESTIMATED_SCHEMA_LIMIT, MAX_MESSAGE_BYTES, PER_CALL_LIMIT,
 };
-use super::program::{CompileError, EvalError, Program, Source};
+use super::program::{CompileError, Program};
 use super::schema::{field_path, SchemaNode};
+use super::types::DeclType;
 use super::types::Type;
 use super::value::Val;
 

@@ -148,7 +148,7 @@ impl<'a> JsonSchema<'a> {
     }
 
     fn list(&self, key: &str) -> &'a [Value] {
-        self.0.get(key).and_then(Value::as_array).unwrap_or_default()
+        self.0.list_at(&[key])
     }
 
     fn bound(&self, key: &str) -> Option<i64> {

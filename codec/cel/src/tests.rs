@@ -8,9 +8,10 @@ use plinth_codec::json;
 use plinth_codec::value::Value;
 use smol_str::SmolStr;
 
+use super::context::EvalError;
 use super::library;
 use super::limits::PER_CALL_LIMIT;
-use super::program::{CompileError, EvalError, Program};
+use super::program::{CompileError, Program};
 use super::types::Type;
 use super::value::Val;
 use super::*;

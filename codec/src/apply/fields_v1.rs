@@ -19,7 +19,7 @@ use super::typed::Ref;
 use super::MAX_DEPTH;
 use crate::json::{self, Reader, Source, Token};
 use crate::schema::{builtin, Schema, TypeId};
-use crate::value::{Encoded, Map, Value};
+use crate::value::{Map, Value};
 
 /// Why a FieldsV1 tree was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -332,7 +332,7 @@ fn parts_of(reader: &mut Reader<'_>, schema: &Schema, of: Ref<'_>) -> Option<Par
 
 /// Encodes a set as an object that stays text.
 pub fn encode(set: &Set) -> Value {
-    Value::Encoded(Encoded::new(text(set)))
+    Value::Encoded(json::encoded(text(set)))
 }
 
 fn text(set: &Set) -> String {
@@ -379,7 +379,7 @@ mod tests {
     use crate::patch::testkit::json;
 
     fn unread(text: &str) -> Value {
-        Value::Encoded(Encoded::new(text))
+        Value::Encoded(crate::json::encoded(text))
     }
 
     #[test]

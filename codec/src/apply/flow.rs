@@ -578,9 +578,10 @@ pub fn keep_times(old: &Value, new: &mut Value) -> bool {
     }
 }
 
-/// Whether two objects are equal but for one member.
+/// Whether two objects are the same but for one member.
 fn equal_except(a: &Value, b: &Value, member: &str) -> bool {
     let (Some(a), Some(b)) = (a.as_object(), b.as_object()) else { return false };
     let others = |m: &'_ Map| m.len() - usize::from(m.contains(member));
-    others(a) == others(b) && a.iter().filter(|(k, _)| *k != member).all(|(k, v)| b.get(k) == Some(v))
+    others(a) == others(b)
+        && a.iter().filter(|(k, _)| *k != member).all(|(k, v)| b.get(k).is_some_and(|other| same(v, other)))
 }

@@ -2,7 +2,8 @@
 
 use super::SELF_DESCRIBED;
 use crate::base64_text;
-use crate::protobuf::{EncodeError, Node, Tape};
+use crate::error::EncodeError;
+use crate::json::{Node, Tape};
 use crate::schema::{Scalar, Schema, SchemaOr, Type, TypeId};
 use crate::value::Value;
 

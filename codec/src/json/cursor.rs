@@ -480,8 +480,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::json::Tape;
     use crate::json::{parse, text::syntax_error};
-    use crate::protobuf::Tape;
 
     #[test]
     fn escapes_stand_for_their_characters() {

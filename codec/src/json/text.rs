@@ -11,6 +11,14 @@ use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
 use crate::value::{level, Encoded, Map, Value};
 
+/// An object that stays text until it is read; without members when the text is not one JSON object.
+pub(crate) fn encoded(text: impl Into<Box<str>>) -> Encoded {
+    Encoded::new(text, |text| match parse(text.as_bytes(), &mut Report::new(false)) {
+        Ok(Value::Object(members)) => members,
+        _ => Map::new(),
+    })
+}
+
 /// A cursor that makes values of what it passes.
 pub(crate) struct Reader<'a> {
     cursor: Cursor<'a>,
@@ -210,7 +218,7 @@ impl<'a> Source<'a> for Reader<'a> {
             cursor.check_rest(true)?;
             if let Some(text) = cursor.text_since(start) {
                 self.cursor = cursor;
-                return Ok(Value::Encoded(Encoded::new(text)));
+                return Ok(Value::Encoded(encoded(text)));
             }
         }
         self.untyped(&mut Report::new(false))

@@ -10,17 +10,17 @@
 
 use std::borrow::Cow;
 
-use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
 use super::scan::{
     entry, is_null, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items,
     Entry, ScannedField,
 };
 use super::sink::{wire_text, Sink};
-use super::tape::Tape;
 use super::wire::{Reader, WireType};
-use super::{DecodeError, Envelope, MAGIC, MAX_DEPTH};
+use super::{layouts, DecodeError, Envelope, MAGIC, MAX_DEPTH};
 use crate::cbor;
+use crate::json::Tape;
 use crate::quantity::Quantity;
+use crate::schema::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
 use crate::schema::{Omit, Schema, SchemaOr, TypeId, GVK};
 use crate::time::format_duration;
 
@@ -34,7 +34,7 @@ pub(crate) struct Decoder<'s, 'a> {
 
 impl<'s, 'a> Decoder<'s, 'a> {
     pub fn new(schema: &'s Schema) -> Decoder<'s, 'a> {
-        Decoder { schema, layouts: schema.layouts(), seen: Vec::with_capacity(128) }
+        Decoder { schema, layouts: layouts(schema), seen: Vec::with_capacity(128) }
     }
 
     /// Emits an object.

@@ -4,11 +4,11 @@
 //! pointer is always written, even if zero; a pointer when it is set; lists and maps element by element, map
 //! entries by ascending key. Unknown members are dropped, as by Go's decoder.
 
-use super::layout::{FieldLayout, Form, Layouts, Message, Shape, Step};
 use super::leaf::mismatch;
-use super::tape::{Node, Tape};
 use super::wire::ReverseBuffer;
 use super::{EncodeError, MAX_DEPTH};
+use crate::json::{Node, Tape};
+use crate::schema::layout::{FieldLayout, Form, Layouts, Message, Shape, Step};
 use crate::schema::{SchemaOr, TypeId};
 
 /// Slot value of a member that is absent or `null`.

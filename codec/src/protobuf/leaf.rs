@@ -1,10 +1,10 @@
 //! Single values on the wire, and zero values.
 
-use super::layout::{Layouts, Shape};
-use super::tape::Node;
 use super::wire::{ReverseBuffer, WireType};
 use super::EncodeError;
 use crate::base64_text;
+use crate::json::Node;
+use crate::schema::layout::{Layouts, Shape};
 use crate::schema::SchemaOr;
 use crate::time::{parse_duration, Timestamp};
 

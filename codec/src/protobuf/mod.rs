@@ -17,13 +17,12 @@
 //! ```
 
 mod decode;
+mod empty;
 mod encode;
 mod envelope;
-mod layout;
 mod leaf;
 mod scan;
 mod sink;
-mod tape;
 mod transcode;
 mod wire;
 
@@ -32,92 +31,18 @@ mod tests;
 
 use smol_str::SmolStr;
 
+pub use crate::error::EncodeError;
+use crate::json::Tape;
 use crate::schema::{Schema, TypeId, GVK};
 use crate::value::Value;
 use decode::Decoder;
+use empty::layouts;
 pub use envelope::{Envelope, ListFrame, WatchEvent, MAGIC};
-pub(crate) use layout::Layouts;
 use sink::{JsonSink, TreeSink};
-pub(crate) use tape::{Node, Tape};
 use wire::ReverseBuffer;
 
 /// Deepest nesting of messages. Only JSONSchemaProps nests freely; real ones stay below thirty.
 pub const MAX_DEPTH: usize = 500;
-
-/// Why an object cannot be written as protobuf.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum EncodeError {
-    /// The JSON text is malformed.
-    #[error("invalid JSON at byte {offset}: {problem}")]
-    Json {
-        /// Where, in bytes from the start.
-        offset: usize,
-        /// What is wrong there.
-        problem: Box<str>,
-    },
-    /// A value is of the wrong JSON type.
-    #[error("{path}: expected {expected}, got {found}")]
-    Type {
-        /// Where: `spec.containers[0].name`.
-        path: String,
-        /// The type in the schema.
-        expected: &'static str,
-        /// The JSON type that was found.
-        found: &'static str,
-    },
-    /// A string does not have the form that the schema requires.
-    #[error("{path}: invalid {what} {text:?}")]
-    Value {
-        /// Where.
-        path: String,
-        /// What was expected: `time`, `base64`.
-        what: &'static str,
-        /// The start of the string.
-        text: String,
-    },
-    /// Nested deeper than [`MAX_DEPTH`] messages or 10,000 levels of JSON.
-    #[error("exceeded max depth")]
-    TooDeep,
-    /// More than two thousand million nodes.
-    #[error("object too large")]
-    TooLarge,
-    /// The type has no protobuf form.
-    #[error("the type has no protobuf form")]
-    NotAMessage,
-}
-
-impl From<crate::error::DecodeError> for EncodeError {
-    fn from(error: crate::error::DecodeError) -> EncodeError {
-        let offset = if let crate::error::DecodeError::Syntax { offset, .. } = error { offset } else { 0 };
-        EncodeError::Json { offset, problem: error.to_string().into() }
-    }
-}
-
-impl EncodeError {
-    fn path_mut(&mut self) -> Option<&mut String> {
-        match self {
-            EncodeError::Type { path, .. } | EncodeError::Value { path, .. } => Some(path),
-            _ => None,
-        }
-    }
-
-    /// Prepends a field's name to the path.
-    fn in_field(mut self, name: &str) -> EncodeError {
-        if let Some(path) = self.path_mut() {
-            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-            *path = format!("{name}{dot}{path}");
-        }
-        self
-    }
-
-    fn at_index(mut self, index: usize) -> EncodeError {
-        if let Some(path) = self.path_mut() {
-            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-            *path = format!("[{index}]{dot}{path}");
-        }
-        self
-    }
-}
 
 /// Why bytes are not the protobuf form of an object.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -213,7 +138,7 @@ pub fn encode_message(
 
 fn message(value: &Value, schema: &Schema, id: TypeId) -> Result<ReverseBuffer, EncodeError> {
     let tape = Tape::from_value(value)?;
-    encode::encode_tape(schema.layouts(), &tape, id, ReverseBuffer::with_capacity(4096))
+    encode::encode_tape(layouts(schema), &tape, id, ReverseBuffer::with_capacity(4096))
 }
 
 /// Appends an object with its envelope, straight from stored JSON: one pass over the text, no object tree.
@@ -227,7 +152,7 @@ pub fn transcode_json(
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
     let mut body = Vec::with_capacity(json.len());
-    transcode::message(json, schema.layouts(), id, &mut body)?;
+    transcode::message(json, layouts(schema), id, &mut body)?;
     Envelope::write(&gvk.api_version(), &gvk.kind, &body, out);
     Ok(())
 }
@@ -239,7 +164,7 @@ pub fn transcode_json_message(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    transcode::message(json, schema.layouts(), id, out)
+    transcode::message(json, layouts(schema), id, out)
 }
 
 /// Appends an object as an item of a list (see [`ListFrame`]), with its prefix, straight from stored JSON;
@@ -252,12 +177,12 @@ pub fn transcode_json_item(
     id: TypeId,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeError> {
-    transcode::item(json, revision, schema.layouts(), id, out)
+    transcode::item(json, revision, layouts(schema), id, out)
 }
 
 /// Whether a type has a protobuf form. Custom resources have none, nor do Tables.
 pub fn supports(schema: &Schema, id: TypeId) -> bool {
-    schema.layouts().message(id).is_some()
+    layouts(schema).message(id).is_some()
 }
 
 /// Parses the envelope.

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 
 use smol_str::SmolStr;
 
-use super::layout::{FieldLayout, FieldSet, Form, Message, Shape, Step};
 use super::sink::wire_text;
 use super::wire::{push_varint, Reader, WireType};
 use super::DecodeError;
 use crate::cbor;
+use crate::schema::layout::{FieldLayout, FieldSet, Form, Message, Shape, Step};
 use crate::schema::SchemaOr;
 use crate::time::Timestamp;
 

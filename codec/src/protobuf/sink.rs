@@ -6,9 +6,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::Engine;
 use smol_str::SmolStr;
 
-use super::layout::FieldLayout;
-use super::tape::{Node, Tape};
 use crate::json;
+use crate::json::{Node, Tape};
+use crate::schema::layout::FieldLayout;
 use crate::value::{Map, Value};
 
 /// Receives an object in document order. Each member is a [`Sink::field`] or [`Sink::key`], then one value.

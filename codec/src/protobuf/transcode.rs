@@ -7,12 +7,12 @@
 
 use super::encode::encode_value;
 use super::envelope::ITEMS;
-use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape, Step};
 use super::leaf::mismatch;
-use super::tape::{begin, cursor, Tape};
 use super::wire::{push_varint, varint, ReverseBuffer, WireType};
 use super::{EncodeError, MAX_DEPTH};
+use crate::json::tape::{begin, cursor, Tape};
 use crate::json::Cursor;
+use crate::schema::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape, Step};
 use crate::schema::TypeId;
 
 /// The member whose object is written to the wire as JSON text (`metav1.FieldsV1`): half of a typical object.
@@ -434,7 +434,7 @@ fn push_absent(message: &Message, field: u16, revision: Option<&[u8]>, out: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protobuf;
+    use crate::protobuf::{self, layouts};
     use crate::schema::{self, GVK};
 
     fn pod() -> (&'static schema::Schema, TypeId) {
@@ -455,7 +455,7 @@ mod tests {
     fn transcoded(json: &str) -> Vec<u8> {
         let (schema, id) = pod();
         let mut out = Vec::new();
-        message(json.as_bytes(), schema.layouts(), id, &mut out).unwrap();
+        message(json.as_bytes(), layouts(schema), id, &mut out).unwrap();
         out
     }
 
@@ -500,7 +500,7 @@ mod tests {
             let with = format!(r#"{{"metadata":{{{metadata},"resourceVersion":"12345"}},{rest}}}"#);
             let item = |json: &str, revision| {
                 let mut out = Vec::new();
-                item(json.as_bytes(), revision, schema.layouts(), id, &mut out).unwrap();
+                item(json.as_bytes(), revision, layouts(schema), id, &mut out).unwrap();
                 out
             };
             assert_eq!(item(&without, Some("12345")), item(&with, None), "{metadata}");
@@ -514,10 +514,7 @@ mod tests {
         let json = r#"{"metadata":{"name":"x","labels":{"a":"1"},"managedFields":[{"fieldsV1":{"f:a":{}}}]},"spec":{"priority":1,"hostNetwork":true,"containers":[{"name":"c"}]}}"#;
         let mut out = b"before".to_vec();
         for end in 0..json.len() {
-            assert!(
-                message(&json.as_bytes()[..end], schema.layouts(), id, &mut out).is_err(),
-                "cut at {end}"
-            );
+            assert!(message(&json.as_bytes()[..end], layouts(schema), id, &mut out).is_err(), "cut at {end}");
         }
         for wrong in [
             r#"{"metadata":[]}"#,
@@ -534,10 +531,10 @@ mod tests {
             r#"null"#,
             "",
         ] {
-            assert!(message(wrong.as_bytes(), schema.layouts(), id, &mut out).is_err(), "{wrong}");
+            assert!(message(wrong.as_bytes(), layouts(schema), id, &mut out).is_err(), "{wrong}");
         }
         assert_eq!(out, b"before");
-        let error = message(br#"{"spec":{"containers":[{},{"name":[]}]}}"#, schema.layouts(), id, &mut out);
+        let error = message(br#"{"spec":{"containers":[{},{"name":[]}]}}"#, layouts(schema), id, &mut out);
         assert_eq!(error.unwrap_err().to_string(), "spec.containers[1].name: expected string, got array");
     }
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod builtin;
+pub(crate) mod layout;
 pub mod model;
 mod successors;
 

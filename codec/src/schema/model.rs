@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use smol_str::SmolStr;
 
+use super::layout::Layouts;
 use super::successors::Successors;
-use crate::protobuf::Layouts;
 use crate::value::{Map, Value};
 
 /// Group, version and kind of an API object. The core group is the empty string.
@@ -54,8 +54,8 @@ pub struct Schema {
     /// Go's names of strings with a type of their own, as package and name (`v1`, `RestartPolicy`): for the
     /// errors of decoding.
     pub go_strings: HashMap<TypeId, (SmolStr, SmolStr)>,
-    /// The protobuf layouts, compiled on first use; the types must be complete by then.
-    layouts: OnceLock<Layouts>,
+    /// The protobuf layouts, compiled on first use (`protobuf/empty.rs`); the types must be complete by then.
+    pub(crate) layouts: OnceLock<Layouts>,
 }
 
 impl Schema {
@@ -149,10 +149,6 @@ impl Schema {
     /// The type of a kind.
     pub fn kind(&self, gvk: &GVK) -> Option<TypeId> {
         self.kinds.get(gvk).copied()
-    }
-
-    pub(crate) fn layouts(&self) -> &Layouts {
-        self.layouts.get_or_init(|| Layouts::new(self))
     }
 
     /// The struct of an OpenAPI name, like `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`.

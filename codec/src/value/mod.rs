@@ -151,6 +151,11 @@ impl Value {
         self.at(path)?.as_str()
     }
 
+    /// The elements of the list at a path of object keys; none where there is no list.
+    pub fn list_at(&self, path: &[&str]) -> &[Value] {
+        self.at(path).and_then(Value::as_array).unwrap_or_default()
+    }
+
     /// The object at a path of keys, created (with its parents) where absent or `null`. `None` when a value
     /// on the path is neither absent, `null` nor an object.
     pub fn object_at_mut(&mut self, path: &[&str]) -> Option<&mut Map> {

@@ -18,7 +18,8 @@ use crate::value::{level, Map, Value, MAX_DEPTH};
 /// JSON is read by the JSON reader, which is ten times as fast and allows more levels of flow style. An empty
 /// body is `null`. Aliases may make at most 99% of a document (less of a very large one), as in goyaml.
 pub fn to_value(body: &[u8]) -> Result<(Value, Vec<StrictError>), DecodeError> {
-    if body.first() == Some(&b'{') {
+    // White space that may precede a flow mapping; a tab may not.
+    if body.iter().find(|byte| !matches!(byte, b' ' | b'\n' | b'\r')) == Some(&b'{') {
         if let Ok(decoded) = json::parse_reporting(body) {
             if decoded.strict.is_empty() {
                 return Ok((decoded.value, Vec::new()));

@@ -68,7 +68,7 @@ fn main() {
         // A manifest has no status yet.
         let errors = definition::validate(tree).iter().filter(|f| !f.field.starts_with("status")).count();
         let check = started.elapsed();
-        for version in tree.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default() {
+        for version in tree.list_at(&["spec", "versions"]) {
             let Some(schema) = version.at(&["schema", "openAPIV3Schema"]) else { continue };
             let mut text = Vec::new();
             json::write_untyped(schema, &mut text);

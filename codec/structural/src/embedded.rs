@@ -143,7 +143,7 @@ impl Walk<'_> {
         if size > MAX_ANNOTATIONS {
             self.errors.push(FieldError::too_long(path.child("annotations"), MAX_ANNOTATIONS as i64));
         }
-        for owner in metadata.get("ownerReferences").and_then(Value::as_array).unwrap_or_default() {
+        for owner in metadata.list_at(&["ownerReferences"]) {
             // As upstream: without an index.
             let path = path.child("ownerReferences");
             for key in ["apiVersion", "kind", "name", "uid"] {
@@ -157,7 +157,7 @@ impl Walk<'_> {
                 }
             }
         }
-        for finalizer in metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default() {
+        for finalizer in metadata.list_at(&["finalizers"]) {
             for why in names::qualified_name_errors(finalizer.as_str().unwrap_or_default()) {
                 self.invalid(path.child("finalizers"), finalizer, why);
             }

@@ -244,7 +244,8 @@ impl Shared {
             ticket.answer(Err(error.clone()));
         }
         for reply in pending.into_values().flatten() {
-            reply.send(Err(error.clone().into_unknown_outcome()));
+            // Whatever has failed here: its record may be in the journal, and other replicas apply it.
+            reply.send(Err(Error::OutcomeUnknown { message: error.cause() }));
         }
     }
 
@@ -281,5 +282,30 @@ impl Shared {
 impl State {
     fn ending(&self) -> Option<Error> {
         self.failed.clone().or(self.stop_at.map(|_| Error::Closed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::proposal::Proposal;
+    use crate::commit::queue::{CommitQueue, Task};
+    use crate::transaction::Transaction;
+
+    #[test]
+    fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
+        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+        let queue = Arc::new(CommitQueue::new(1 << 20));
+        let task = Task::Transact(Transaction::new().put("k", "v"));
+        let proposal = Proposal::submit_withdrawable(&queue, task, 2);
+        let replies = queue.take_batch(usize::MAX, true).unwrap().into_iter().map(|work| work.reply);
+        let replies: Vec<_> = replies.filter(Reply::begin).collect();
+        assert_eq!(replies.len(), 1);
+        shared.register(1, replies);
+        shared.fail(Error::Poisoned { message: "no space left".to_owned() });
+        match proposal.wait() {
+            Err(Error::OutcomeUnknown { message }) => assert!(message.contains("no space left")),
+            other => panic!("{other:?}"),
+        }
     }
 }

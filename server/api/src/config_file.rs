@@ -36,6 +36,13 @@ pub enum DecodeError {
     Invalid(String),
 }
 
+impl DecodeError {
+    /// The same, with the file that it is about.
+    pub fn of_file(self, path: &Path) -> ConfigFileError {
+        ConfigFileError::Decode { path: path.to_owned(), source: self }
+    }
+}
+
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigFileError {
@@ -82,7 +89,7 @@ pub struct ConfigKind {
 pub fn read<T: DeserializeOwned>(path: &Path, kind: ConfigKind) -> Result<T, ConfigFileError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
-    decode(&text, kind).map_err(|source| ConfigFileError::Decode { path: path.to_owned(), source })
+    decode(&text, kind).map_err(|error| error.of_file(path))
 }
 
 /// Decodes a configuration in YAML or JSON, strictly.

@@ -2,11 +2,25 @@
 //!
 //! Names and conversions are upstream's (k8s.io/apimachinery `pkg/runtime/conversion.go`, the option types of
 //! `pkg/apis/meta/v1`): the first value of a repeated parameter is used, a boolean is true for
-//! everything but `false` and `0`, unknown parameters are ignored.
+//! everything but `false` in any case and `0`, an integer that is given must be one, unknown parameters are
+//! ignored.
 
 use std::borrow::Cow;
 
 use crate::api_error::{ApiError, Cause};
+
+/// Which options a request reads: integers of others need not be such.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionsOf {
+    /// ListOptions, also those of a watch.
+    List,
+    /// DeleteOptions.
+    Delete,
+    /// Both.
+    DeleteCollection,
+    /// None of them; the query of a proxied request is that of its target.
+    Other,
+}
 
 /// The options of a resource request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +70,9 @@ impl Query {
     ///
     /// # Errors
     /// 400 for a malformed number, with upstream's message.
-    pub fn parse(raw: Option<&str>) -> Result<Query, ApiError> {
+    pub fn parse(raw: Option<&str>, of: OptionsOf) -> Result<Query, ApiError> {
+        let lists = matches!(of, OptionsOf::List | OptionsOf::DeleteCollection);
+        let deletes = matches!(of, OptionsOf::Delete | OptionsOf::DeleteCollection);
         let mut q = Query::default();
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
         for (key, value) in parameters(raw.unwrap_or_default()) {
@@ -70,23 +86,18 @@ impl Query {
             match &*key {
                 "labelSelector" => q.label_selector = Some(value.into_owned()),
                 "fieldSelector" => q.field_selector = Some(value.into_owned()),
-                "limit" => q.limit = integer(&value)?.unwrap_or(0),
+                "limit" if lists => q.limit = integer(&value)?,
                 "continue" => q.continue_token = Some(value.into_owned()).filter(|t| !t.is_empty()),
                 "resourceVersion" => q.resource_version = value.into_owned(),
                 "resourceVersionMatch" => q.resource_version_match = value.into_owned(),
                 "allowWatchBookmarks" => q.allow_watch_bookmarks = boolean(&value),
                 "sendInitialEvents" => q.send_initial_events = Some(boolean(&value)),
-                "timeout" if !value.is_empty() => {
-                    plinth_codec::time::parse_duration(&value).map_err(|e| {
-                        ApiError::bad_request(format!("invalid timeout specified in the request URL - {e}"))
-                    })?;
-                }
-                "timeoutSeconds" => q.timeout_seconds = integer(&value)?,
+                "timeoutSeconds" if lists => q.timeout_seconds = Some(integer(&value)?),
                 "fieldManager" => q.field_manager = Some(value.into_owned()).filter(|m| !m.is_empty()),
                 "fieldValidation" => q.field_validation = value.into_owned(),
                 "force" => q.force = Some(boolean(&value)),
                 "includeObject" => q.include_object = Some(value.into_owned()),
-                "gracePeriodSeconds" => q.grace_period_seconds = integer(&value)?,
+                "gracePeriodSeconds" if deletes => q.grace_period_seconds = Some(integer(&value)?),
                 "propagationPolicy" => q.propagation_policy = Some(value.into_owned()),
                 "uid" => q.uid = Some(value.into_owned()).filter(|uid| !uid.is_empty()),
                 "orphanDependents" => q.orphan_dependents = Some(boolean(&value)),
@@ -175,17 +186,18 @@ pub fn parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
     parameters(raw).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-fn boolean(value: &str) -> bool {
-    !matches!(value, "false" | "0")
+/// The value of a boolean parameter that is given (`Convert_Slice_string_To_bool`): also of an empty one.
+pub fn boolean(value: &str) -> bool {
+    !value.eq_ignore_ascii_case("false") && value != "0"
 }
 
-/// Go's `strconv.ParseInt` error, as upstream shows it.
-fn integer(value: &str) -> Result<Option<i64>, ApiError> {
-    if value.is_empty() {
-        return Ok(None);
-    }
+/// The value of an integer parameter that is given.
+///
+/// # Errors
+/// 400 with the error of Go's `strconv.ParseInt`, as upstream shows it; also for an empty value.
+pub fn integer(value: &str) -> Result<i64, ApiError> {
     match value.parse::<i64>() {
-        Ok(n) => Ok(Some(n)),
+        Ok(n) => Ok(n),
         Err(e) => {
             use std::num::IntErrorKind::{NegOverflow, PosOverflow};
             let why = match e.kind() {
@@ -203,7 +215,9 @@ mod tests {
 
     #[test]
     fn the_first_of_a_repeated_parameter_counts() {
-        let q = Query::parse(Some("limit=5&limit=7&watch=1&dryRun=All&dryRun=All&unknown=x")).unwrap();
+        let q =
+            Query::parse(Some("limit=5&limit=7&watch=1&dryRun=All&dryRun=All&unknown=x"), OptionsOf::List)
+                .unwrap();
         assert_eq!(q.limit, 5);
         assert_eq!(q.dry_run, ["All", "All"]);
     }
@@ -228,13 +242,46 @@ mod tests {
 
     #[test]
     fn numbers_are_checked_in_gos_words() {
-        let e = Query::parse(Some("limit=x")).unwrap_err();
-        assert_eq!((e.code, e.message.as_str()), (400, "strconv.ParseInt: parsing \"x\": invalid syntax"));
+        for (query, value, why) in [
+            ("limit=x", "x", "invalid syntax"),
+            ("limit=", "", "invalid syntax"),
+            ("timeoutSeconds=", "", "invalid syntax"),
+            ("gracePeriodSeconds=1.5", "1.5", "invalid syntax"),
+            ("timeoutSeconds=9223372036854775808", "9223372036854775808", "value out of range"),
+        ] {
+            let e = Query::parse(Some(query), OptionsOf::DeleteCollection).unwrap_err();
+            let expected = format!("strconv.ParseInt: parsing \"{value}\": {why}");
+            assert_eq!((e.code, e.message), (400, expected), "{query}");
+            assert!(Query::parse(Some(query), OptionsOf::Other).is_ok(), "{query} is the target's");
+        }
+    }
+
+    #[test]
+    fn booleans_are_true_unless_they_are_false_or_zero() {
+        for (value, expected) in [
+            ("true", true),
+            ("false", false),
+            ("False", false),
+            ("FALSE", false),
+            ("fAlSe", false),
+            ("0", false),
+            ("", true),
+            ("f", true),
+            ("00", true),
+            ("no", true),
+            ("foo", true),
+        ] {
+            let q = format!("allowWatchBookmarks={value}&sendInitialEvents={value}&force={value}");
+            let q = Query::parse(Some(&q), OptionsOf::List).unwrap();
+            assert_eq!(q.allow_watch_bookmarks, expected, "{value}");
+            assert_eq!((q.send_initial_events, q.force), (Some(expected), Some(expected)), "{value}");
+        }
     }
 
     #[test]
     fn write_options_name_each_error() {
-        let q = Query::parse(Some("dryRun=all&fieldValidation=strict&fieldManager=a%07b")).unwrap();
+        let q = Query::parse(Some("dryRun=all&fieldValidation=strict&fieldManager=a%07b"), OptionsOf::Other)
+            .unwrap();
         let e = q.check_write_options("CreateOptions").unwrap_err();
         let causes = e.details.unwrap().causes;
         let fields: Vec<&str> = causes.iter().map(|c| c.field.as_str()).collect();

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::query::parameter;
+use crate::query::{boolean, parameter, OptionsOf};
 
 /// The verb of a request, as authorization and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,6 +90,17 @@ pub struct RequestInfo {
 }
 
 impl RequestInfo {
+    /// The options that the query of the request has.
+    pub fn options_of(&self) -> OptionsOf {
+        match self.verb {
+            _ if self.subresource == "proxy" => OptionsOf::Other,
+            Verb::List | Verb::Watch => OptionsOf::List,
+            Verb::Delete => OptionsOf::Delete,
+            Verb::DeleteCollection => OptionsOf::DeleteCollection,
+            _ => OptionsOf::Other,
+        }
+    }
+
     /// Whether anything but slashes follows the subresource.
     pub fn has_tail(&self) -> bool {
         percent_decode_str(&self.tail).any(|byte| byte != b'/')
@@ -218,9 +229,9 @@ fn raw_tail(path: &str, segments: usize) -> String {
     format!("/{}", path.get(at..).unwrap_or_default())
 }
 
-/// Whether `watch` is given and is not `false` or `0` (apimachinery `pkg/runtime/converter.go`).
+/// Whether `watch` is given and true.
 fn asks_for_watch(query: &str) -> bool {
-    parameter(query, "watch").is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
+    parameter(query, "watch").is_some_and(|value| boolean(&value))
 }
 
 /// Unescapes a path. Invalid UTF-8 becomes U+FFFD, as in upstream's JSON.

@@ -2,6 +2,7 @@
 //! authorization, handler, answer.
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -415,7 +416,7 @@ async fn serve(
             let slot = RequestSlot::new(seat.is_exempt());
             let upgrade = Upgrade::take(&mut parts.extensions);
             let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
-            let query = Query::parse(uri.query())?;
+            let query = Query::parse(uri.query(), info.options_of())?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
             // Boxed: it is passed by value through several futures and would take room in each.
@@ -438,6 +439,7 @@ async fn serve(
                 seat: Arc::new(seat),
                 slot: slot.clone(),
                 audit,
+                may_lag: AtomicBool::new(false),
             });
             slot.run(handlers::dispatch(cx, body)).await
         }

@@ -16,6 +16,20 @@ pub(crate) const fn images(list: &'static str) -> Column {
     Column::each("Images", list, "image")
 }
 
+/// The columns of a controller that keeps replicas of a pod; its selector is the last one.
+pub(crate) const fn replicas(selector: Column) -> [Column; 8] {
+    [
+        Column::NAME,
+        Column::int("Desired", "spec.replicas"),
+        Column::int("Current", "status.replicas"),
+        Column::int("Ready", "status.readyReplicas"),
+        Column::AGE,
+        containers("spec.template.spec.containers").wide(),
+        images("spec.template.spec.containers").wide(),
+        selector.wide(),
+    ]
+}
+
 /// The phase, unless the object waits to be deleted.
 pub(crate) const PHASE: Column =
     Column::computed("Status", &["metadata.deletionTimestamp", "status.phase"], |object, _| {

@@ -10,7 +10,7 @@ use plinth_api::metadata::{
     GENERATED_PREFIX_MAX,
 };
 use plinth_api::request_info::RequestInfo;
-use plinth_codec::{names, Map, Value};
+use plinth_codec::{apply, names, Map, Value};
 
 use super::ResourceType;
 use plinth_kinds::{Deletion, Generation, NameRule};
@@ -84,7 +84,7 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
     };
     // Without a status subresource the status of a custom resource is a regular field.
     let has_own_status = resource.is_custom() && resource.row.subresource("status").is_none();
-    let changed = desired_state_differs(object, old)
+    let changed = desired_state_differs(resource, object, old)
         || (has_own_status && object.get("status") != old.get("status"))
         || metadata_counts;
     if changed {
@@ -141,9 +141,19 @@ fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
     }
 }
 
-/// Whether anything but metadata, status and type metadata differs.
-fn desired_state_differs(new: &Value, old: &Value) -> bool {
-    !desired_state(new).eq(desired_state(old))
+/// Whether anything but metadata, status and type metadata differs. A number of a built-in kind is the same
+/// however it is written: `1` is read from a request as a double where the schema has one, and from the store
+/// as an integer.
+fn desired_state_differs(resource: &ResourceType, new: &Value, old: &Value) -> bool {
+    let is_same = |a: &Value, b: &Value| if resource.is_custom() { a == b } else { apply::path::same(a, b) };
+    let (mut new, mut old) = (desired_state(new), desired_state(old));
+    loop {
+        match (new.next(), old.next()) {
+            (None, None) => return false,
+            (Some((k, v)), Some((other, w))) if k == other && is_same(v, w) => {}
+            _ => return true,
+        }
+    }
 }
 
 /// The members of the desired state, in key order.

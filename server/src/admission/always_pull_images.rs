@@ -64,7 +64,7 @@ pub(super) fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
 }
 
 fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-    pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
+    pod.list_at(&["spec", list])
 }
 
 /// Whether the update adds no image to the pod.

@@ -31,7 +31,7 @@ pub(super) fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
 }
 
 fn wider(pod: &Value) -> Option<&str> {
-    let terms = pod.at(&REQUIRED).and_then(Value::as_array).unwrap_or_default();
+    let terms = pod.list_at(&REQUIRED);
     terms.iter().map(|term| term.str_at(&["topologyKey"]).unwrap_or_default()).find(|key| *key != NODE)
 }
 

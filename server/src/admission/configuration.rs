@@ -16,7 +16,7 @@ use super::image_policy::ImagePolicy;
 use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
 use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
-use plinth_api::config_file::{self, ConfigKind, DecodeError, Strictness};
+use plinth_api::config_file::{self, ConfigFileError, ConfigKind, DecodeError, Strictness};
 
 /// The plugins' configuration.
 #[derive(Debug, Default)]
@@ -40,13 +40,8 @@ pub enum ConfigurationError {
         source: std::io::Error,
     },
     /// The file is not a valid configuration.
-    #[error("{path}: {source}")]
-    Decode {
-        /// Path of the file.
-        path: PathBuf,
-        /// The error, with its field.
-        source: DecodeError,
-    },
+    #[error(transparent)]
+    Decode(#[from] ConfigFileError),
     /// A plugin rejects its section.
     #[error("couldn't init admission plugin {plugin:?}: {what}")]
     Plugin {
@@ -137,25 +132,23 @@ struct PluginEntry {
 fn document(path: &Path) -> Result<Value, ConfigurationError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigurationError::File { path: path.to_owned(), source })?;
-    let bad = |source| ConfigurationError::Decode { path: path.to_owned(), source };
-    config_file::parse(&text, Strictness::Strict).map_err(bad)
+    Ok(config_file::parse(&text, Strictness::Strict).map_err(|source| source.of_file(path))?)
 }
 
 /// The sections of a file by plugin name.
 fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> {
     let tree = document(path)?;
-    let bad = |source| ConfigurationError::Decode { path: path.to_owned(), source };
     if tree.str_at(&["kind"]).unwrap_or_default().is_empty() {
         let old = WITHOUT_KIND.into_iter().filter(|(member, _)| tree.get(member).is_some());
         let parts: Vec<(String, Value)> = old.map(|(_, plugin)| (plugin.to_owned(), tree.clone())).collect();
         return match parts.is_empty() {
-            true => Err(bad(DecodeError::Invalid("Object 'Kind' is missing".to_owned()))),
+            true => Err(DecodeError::Invalid("Object 'Kind' is missing".to_owned()).of_file(path).into()),
             false => Ok(parts),
         };
     }
     let config: AdmissionConfiguration =
-        config_file::decode_tree(&tree, KIND, Strictness::Strict).map_err(bad)?;
-    let given = tree.get("plugins").and_then(Value::as_array).unwrap_or_default();
+        config_file::decode_tree(&tree, KIND, Strictness::Strict).map_err(|source| source.of_file(path))?;
+    let given = tree.list_at(&["plugins"]);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut parts = Vec::new();
     for (plugin, given) in config.plugins.into_iter().zip(given) {

@@ -21,5 +21,5 @@ pub(super) fn validate(call: &Call<'_>, service: &Value) -> Result<(), ApiError>
 }
 
 fn addresses(service: &Value) -> &[Value] {
-    service.at(&["spec", "externalIPs"]).and_then(Value::as_array).unwrap_or_default()
+    service.list_at(&["spec", "externalIPs"])
 }

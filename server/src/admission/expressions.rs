@@ -13,7 +13,6 @@ use plinth_cel::{
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 use plinth_codec::Value;
 
-use super::matching::list;
 use super::Call;
 use plinth_api::user::User;
 use plinth_api::user::{service_account_groups, service_account_name};
@@ -181,7 +180,7 @@ pub(super) struct Conditions(Vec<Result<Expression, String>>);
 impl Conditions {
     /// Compiles the `matchConditions` of a webhook or of a policy's spec.
     pub fn read(owner: &Value, environment: &Environment) -> Conditions {
-        let conditions = list(owner, "matchConditions").iter();
+        let conditions = owner.list_at(&["matchConditions"]).iter();
         let compile = |condition: &Value| {
             environment.compile(condition.str_at(&["expression"]).unwrap_or_default(), &[Output::Bool])
         };

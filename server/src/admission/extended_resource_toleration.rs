@@ -13,7 +13,7 @@ use plinth_kinds::quantities::is_extended;
 pub(super) fn admit(pod: &mut Value) {
     let wanted: BTreeSet<String> = ["containers", "initContainers"]
         .into_iter()
-        .flat_map(|list| pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default())
+        .flat_map(|list| pod.list_at(&["spec", list]))
         .filter_map(|container| container.at(&["resources", "requests"])?.as_object())
         .flat_map(|requests| requests.keys())
         .filter(|name| is_extended(name))

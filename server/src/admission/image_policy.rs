@@ -154,7 +154,7 @@ pub(crate) fn answer_of(document: &Value) -> Result<Answer, String> {
 fn review_of(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
     let containers: Vec<Value> = lists
         .iter()
-        .flat_map(|list| pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default())
+        .flat_map(|list| pod.list_at(&["spec", list]))
         .map(|container| tree!({ "image": container.str_at(&["image"]).unwrap_or_default() }))
         .collect();
     let mut spec = tree!({ "containers": containers, "namespace": namespace });

@@ -27,7 +27,7 @@ async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
 }
 
 fn limits(range: &Value) -> &[Value] {
-    range.at(&["spec", "limits"]).and_then(Value::as_array).unwrap_or_default()
+    range.list_at(&["spec", "limits"])
 }
 
 fn kind(limit: &Value) -> &str {
@@ -111,7 +111,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 
 fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
     let mut errors = Vec::new();
-    let containers = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    let containers = |part: &str| pod.list_at(&["spec", part]);
     for limit in limits(range) {
         match kind(limit) {
             "Container" => {

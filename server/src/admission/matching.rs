@@ -48,7 +48,7 @@ struct RequestAttributes<'a> {
 }
 
 fn texts<'a>(rule: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
-    rule.get(key).and_then(Value::as_array).unwrap_or_default().iter().filter_map(Value::as_str)
+    rule.list_at(&[key]).iter().filter_map(Value::as_str)
 }
 
 /// Whether a rule matches the request.
@@ -108,11 +108,6 @@ pub(super) fn matched_version(
     same.find(|other| rules.iter().any(|rule| matches(rule, other))).cloned()
 }
 
-/// The elements of a list; empty if it is absent.
-pub(super) fn list<'v>(owner: &'v Value, key: &str) -> &'v [Value] {
-    owner.get(key).and_then(Value::as_array).unwrap_or_default()
-}
-
 /// The version in which a webhook gets the request, if the request matches.
 ///
 /// # Errors
@@ -123,7 +118,9 @@ pub(super) async fn by_webhook(
     object: &Value,
 ) -> Result<Option<Arc<ResourceType>>, ApiError> {
     let exact = hook.str_at(&["matchPolicy"]) == Some("Exact");
-    let Some(matched) = matched_version(call, list(hook, "rules"), exact, object) else { return Ok(None) };
+    let Some(matched) = matched_version(call, hook.list_at(&["rules"]), exact, object) else {
+        return Ok(None);
+    };
     let selected = object_selected(hook, object, call.old) && namespace_selected(call, hook, object).await?;
     Ok(selected.then_some(matched))
 }
@@ -140,11 +137,11 @@ pub(super) async fn by_constraints(
 ) -> Result<Option<Arc<ResourceType>>, ApiError> {
     let exact = constraints.str_at(&["matchPolicy"]) == Some("Exact");
     if !object_selected(constraints, object, call.old)
-        || matched_version(call, list(constraints, "excludeResourceRules"), exact, object).is_some()
+        || matched_version(call, constraints.list_at(&["excludeResourceRules"]), exact, object).is_some()
     {
         return Ok(None);
     }
-    let matched = match list(constraints, "resourceRules") {
+    let matched = match constraints.list_at(&["resourceRules"]) {
         [] => Some(call.cx.resource.clone()),
         rules => matched_version(call, rules, exact, object),
     };
@@ -176,7 +173,7 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
         return Ok(selects(owner, KEY, |key| object.str_at(&["metadata", "labels", key])));
     }
     let everything = |selector: &Value| {
-        selector.is_null() || (list(selector, "matchExpressions").is_empty() && no_labels(selector))
+        selector.is_null() || (selector.list_at(&["matchExpressions"]).is_empty() && no_labels(selector))
     };
     if call.namespace.is_empty() || owner.get(KEY).is_none_or(everything) {
         return Ok(true);

@@ -105,7 +105,7 @@ fn format_decision(decision: &Decision) -> String {
 }
 
 fn owners(object: &Value) -> &[Value] {
-    object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap_or_default()
+    object.list_at(&["metadata", "ownerReferences"])
 }
 
 fn blocks(owner: &Value) -> bool {

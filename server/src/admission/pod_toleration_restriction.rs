@@ -48,7 +48,7 @@ impl Tolerations {
     pub(super) fn read(part: &Value) -> Result<Tolerations, String> {
         decode_section::<Configuration>(part, KIND)?;
         let list = |key: &str| {
-            let given = part.get(key).and_then(Value::as_array).unwrap_or_default();
+            let given = part.list_at(&[key]);
             let mut errors = Vec::new();
             let holder = tree!({ "tolerations": given.to_vec() });
             validate_tolerations(&holder, format_args!("podtolerationrestriction.{key}."), &mut errors);
@@ -139,7 +139,7 @@ fn annotated(namespace: Option<&Value>, key: &str) -> Result<Option<Vec<Value>>,
 }
 
 fn of_pod(pod: &Value) -> &[Value] {
-    pod.at(&["spec", "tolerations"]).and_then(Value::as_array).unwrap_or_default()
+    pod.list_at(&["spec", "tolerations"])
 }
 
 /// Adds the namespace's default tolerations, and a toleration of memory pressure unless the pod is

@@ -58,7 +58,7 @@ const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
 /// Total requests or limits (`part`) of a pod's containers. Init containers run one by one before the others,
 /// except for sidecars (restartPolicy Always), which run beside all containers after them.
 pub(super) fn of_pod(pod: &Value, part: &str) -> ResourceList {
-    let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
+    let containers = |key: &str| pod.list_at(&["spec", key]);
     let own = |container: &Value| ResourceList::of(container.at(&["resources", part]));
     let mut sum = ResourceList::default();
     for container in containers("containers") {

@@ -77,10 +77,7 @@ fn apply_class(pod: &mut Value, class: &Value) -> Result<(), String> {
         }
         spec.insert("nodeSelector", selector);
     }
-    merge_tolerations(
-        spec,
-        class.at(&["scheduling", "tolerations"]).and_then(Value::as_array).unwrap_or_default(),
-    );
+    merge_tolerations(spec, class.list_at(&["scheduling", "tolerations"]));
     Ok(())
 }
 

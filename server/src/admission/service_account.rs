@@ -95,16 +95,12 @@ fn set_spec(pod: &mut Value, key: &str, value: Value) {
     }
 }
 
-fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
-    object.get(key).and_then(Value::as_array).unwrap_or_default()
-}
-
 fn names(list: Option<&Value>) -> impl Iterator<Item = &str> {
     list.and_then(Value::as_array).unwrap_or_default().iter().filter_map(|item| item.str_at(&["name"]))
 }
 
 fn containers<'a>(pod: &'a Value, kind: &str) -> &'a [Value] {
-    pod.get("spec").map(|spec| list(spec, kind)).unwrap_or_default()
+    pod.get("spec").map(|spec| spec.list_at(&[kind])).unwrap_or_default()
 }
 
 /// The account of a pod. In a new namespace the controller that creates the default account may need a
@@ -154,7 +150,7 @@ fn mount_token(pod: &mut Value) {
         let list = pod.get_mut("spec").and_then(|spec| spec.get_mut(kind)).and_then(Value::as_array_mut);
         for container in list.into_iter().flatten() {
             let at_place = |mount: &Value| mount.str_at(&["mountPath"]) == Some(MOUNT_PATH);
-            if self::list(container, "volumeMounts").iter().any(at_place) {
+            if container.list_at(&["volumeMounts"]).iter().any(at_place) {
                 continue;
             }
             needed = true;
@@ -218,7 +214,8 @@ fn mirror_error(pod: &Value) -> Option<&'static str> {
         return Some("a mirror pod may not reference secrets");
     }
     let projects_token = |volume: &Value| {
-        let sources = volume.get("projected").map(|projected| list(projected, "sources")).unwrap_or_default();
+        let sources =
+            volume.get("projected").map(|projected| projected.list_at(&["sources"])).unwrap_or_default();
         sources.iter().any(|source| source.get("serviceAccountToken").is_some())
     };
     match volumes.iter().any(projects_token) {
@@ -230,7 +227,8 @@ fn mirror_error(pod: &Value) -> Option<&'static str> {
 /// Whether a volume uses a Secret, in any of the possible ways.
 fn mounts_secret(volume: &Value) -> bool {
     let reference = |kind: &str, field: &str| volume.at(&[kind, field]).is_some_and(|r| !r.is_null());
-    let sources = volume.get("projected").map(|projected| list(projected, "sources")).unwrap_or_default();
+    let sources =
+        volume.get("projected").map(|projected| projected.list_at(&["sources"])).unwrap_or_default();
     reference("secret", "secretName")
         || reference("azureFile", "secretName")
         || sources.iter().any(|source| source.get("secret").is_some())
@@ -242,11 +240,12 @@ fn mounts_secret(volume: &Value) -> bool {
 
 /// The Secrets in a container's environment, with the variable, or none for `envFrom`.
 fn secrets_of(container: &Value) -> impl Iterator<Item = (Option<&str>, &str)> {
-    let variables = list(container, "env").iter().filter_map(|variable| {
+    let variables = container.list_at(&["env"]).iter().filter_map(|variable| {
         let name = variable.str_at(&["valueFrom", "secretKeyRef", "name"])?;
         Some((Some(variable.str_at(&["name"]).unwrap_or_default()), name))
     });
-    let whole = list(container, "envFrom")
+    let whole = container
+        .list_at(&["envFrom"])
         .iter()
         .filter_map(|from| Some((None, from.str_at(&["secretRef", "name"])?)));
     variables.chain(whole)
@@ -345,12 +344,12 @@ mod tests {
         assert_eq!(volumes.len(), 2);
         let name = volumes[1].str_at(&["name"]).unwrap();
         assert!(name.starts_with(VOLUME) && name.len() == VOLUME.len() + 5);
-        let token = &list(volumes[1].get("projected").unwrap(), "sources")[0];
+        let token = &volumes[1].list_at(&["projected", "sources"])[0];
         assert_eq!(
             token.at(&["serviceAccountToken", "expirationSeconds"]).and_then(Value::as_int),
             Some(3607)
         );
-        let mounts = |container: &Value| list(container, "volumeMounts").len();
+        let mounts = |container: &Value| container.list_at(&["volumeMounts"]).len();
         assert_eq!(containers(&pod, "initContainers").iter().map(mounts).collect::<Vec<_>>(), [1]);
         assert_eq!(containers(&pod, "containers").iter().map(mounts).collect::<Vec<_>>(), [2, 1]);
         let before = pod.clone();
@@ -365,7 +364,7 @@ mod tests {
         );
         mount_token(&mut pod);
         assert_eq!(containers(&pod, "volumes").len(), 1);
-        let mount = &list(&containers(&pod, "containers")[0], "volumeMounts")[0];
+        let mount = &containers(&pod, "containers")[0].list_at(&["volumeMounts"])[0];
         assert_eq!(mount.str_at(&["name"]), Some("kube-api-access-mine"));
     }
 

@@ -205,7 +205,7 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
     let cx = Context::internal(server, RESOURCE, "", NAME, Verb::Update)?;
     let widened = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let shown = new.at(&["spec", "cidrs"]).and_then(Value::as_array).unwrap_or_default().to_vec();
+        let shown = new.list_at(&["spec", "cidrs"]).to_vec();
         let all = networks.as_array().unwrap_or_default();
         if shown.len() < all.len() && all.starts_with(&shown) {
             if let Some(spec) = new.object_at_mut(&["spec"]) {

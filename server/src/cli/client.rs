@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use http_body_util::{BodyExt, Full};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 
 use plinth_apiserver::egress::connection::ConnectError;
 use plinth_apiserver::egress::kubeconfig::{Kubeconfig, KubeconfigError};
@@ -33,17 +33,33 @@ pub enum ClientError {
 /// # Errors
 /// See [`ClientError`].
 pub fn download(kubeconfig: &Path, path: &'static str, out: &mut impl Write) -> Result<u64, ClientError> {
-    let kubeconfig = Kubeconfig::read(kubeconfig)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(ClientError::Runtime)?.block_on(get(&kubeconfig, path, out))
+    request(kubeconfig, (Method::GET, Uri::from_static(path)), out)
 }
 
-async fn get(kubeconfig: &Kubeconfig, path: &'static str, out: &mut impl Write) -> Result<u64, ClientError> {
+/// Sends DELETE to a path of a kubeconfig's server. Runs its own runtime.
+///
+/// # Errors
+/// See [`ClientError`].
+pub fn delete(kubeconfig: &Path, path: Uri) -> Result<(), ClientError> {
+    request(kubeconfig, (Method::DELETE, path), &mut std::io::sink()).map(|_| ())
+}
+
+fn request(kubeconfig: &Path, target: (Method, Uri), out: &mut impl Write) -> Result<u64, ClientError> {
+    let kubeconfig = Kubeconfig::read(kubeconfig)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(ClientError::Runtime)?.block_on(send(&kubeconfig, target, out))
+}
+
+async fn send(
+    kubeconfig: &Kubeconfig,
+    (method, path): (Method, Uri),
+    out: &mut impl Write,
+) -> Result<u64, ClientError> {
     let unreachable =
         |source: ConnectError| ClientError::Unreachable { server: kubeconfig.url.clone(), source };
     let mut sender = kubeconfig.origin.connect().await.map_err(unreachable)?;
     let mut request = Request::new(Full::default());
-    *request.uri_mut() = hyper::Uri::from_static(path);
+    (*request.method_mut(), *request.uri_mut()) = (method, path);
     kubeconfig.origin.set_headers(&mut request);
     let mut response = sender.send_request(request).await.map_err(|e| unreachable(e.into()))?;
     if response.status() != StatusCode::OK {

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub use join::{join, JoinError, JoinOptions};
+pub use replicas::{replicas, ReplicasError, ReplicasOptions};
 pub use replicate::{replicate, ReplicateError, ReplicateOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
 

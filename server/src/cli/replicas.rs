@@ -1,8 +1,9 @@
-//! `plinth replicas`: the replicas of a cluster.
+//! `plinth replicas`: lists the replicas of a cluster, or removes one that is gone.
 
 use std::path::PathBuf;
 
 use clap::Args;
+use hyper::Uri;
 
 use super::client::{self, ClientError};
 use crate::replica::members::Member;
@@ -12,11 +13,16 @@ const REPLICAS_PATH: &str = "/plinth/replicas";
 
 /// Options of `plinth replicas`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  plinth replicas --kubeconfig ./data/admin.kubeconfig")]
+#[command(
+    after_help = "Examples:\n  plinth replicas --kubeconfig ./data/admin.kubeconfig\n  plinth replicas --kubeconfig ./data/admin.kubeconfig --remove 1234"
+)]
 pub struct ReplicasOptions {
     /// Kubeconfig for a running replica
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
+    /// Id of a replica that is gone: removes it from the list, and the journal is not kept for it
+    #[arg(long, value_name = "ID")]
+    pub remove: Option<u16>,
 }
 
 /// The replicas cannot be listed.
@@ -25,15 +31,23 @@ pub struct ReplicasOptions {
 pub enum ReplicasError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("no path: {0}")]
+    Path(hyper::http::uri::InvalidUri),
     #[error("the list of replicas cannot be read: {0}")]
     Decode(#[from] serde_json::Error),
 }
 
-/// Prints a line for each replica.
+/// Removes the replica, or prints a line for each.
 ///
 /// # Errors
 /// See [`ReplicasError`].
 pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
+    if let Some(id) = options.remove {
+        let path = Uri::try_from(format!("{REPLICAS_PATH}/{id}")).map_err(ReplicasError::Path)?;
+        client::delete(&options.kubeconfig, path)?;
+        println!("replica {id} removed");
+        return Ok(());
+    }
     let mut text = Vec::new();
     client::download(&options.kubeconfig, REPLICAS_PATH, &mut text)?;
     let members: Vec<Member> = serde_json::from_slice(&text)?;

@@ -5,6 +5,7 @@ mod options;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -422,6 +423,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
             event_ttl: options.event_ttl,
             ..Limits::default()
         },
+        has_registered_apis: AtomicBool::new(false),
         stopping: stopping.clone(),
         tasks: TaskTracker::new(),
     });
@@ -452,7 +454,9 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         tolerate("an allocation of a Service", controllers::allocations::restore(&server).await)?;
     controllers::allocations::start(&server, is_restored.then_some(before));
     tolerate("Service default/kubernetes", ensure_kubernetes_service(&server, advertised).await)?;
-    controllers::api_services::start(&server);
+    tolerate("an APIService", controllers::api_services::start(&server).await)?;
+    // Also with one that is damaged, which the controller goes on trying.
+    server.has_registered_apis.store(true, Ordering::Relaxed);
     let tracking = ensure_token_tracking(&server).await;
     tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
     tolerate("ServiceCIDR kubernetes", ensure_service_cidr(&server).await)?;

@@ -108,7 +108,7 @@ fn role(value: &[u8]) -> Result<Role, ApiError> {
 /// The selectors of an aggregated role. An invalid one selects nothing; validation rejects it before.
 fn selectors(object: &Value) -> Option<Vec<LabelSelector>> {
     let rule = object.get("aggregationRule").filter(|rule| !rule.is_null())?;
-    let list = rule.get("clusterRoleSelectors").and_then(Value::as_array).unwrap_or_default();
+    let list = rule.list_at(&["clusterRoleSelectors"]);
     let read = |s: &Value| LabelSelector::from_object(Some(s)).unwrap_or_else(|_| LabelSelector::nothing());
     Some(list.iter().map(read).collect())
 }

@@ -35,11 +35,17 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// Delay to batch a burst of changes.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Starts the controller.
-pub fn start(server: &Arc<Server>) {
+/// Creates what is missing and starts the controller.
+///
+/// # Errors
+/// When an object could not be written; the controller retries it.
+pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
     let registries = Mutex::new(server.store.current_registry().subscribe());
-    let created_at_start = AtomicBool::new(false);
-    reconciler::spawn(server, ApiServices { server: server.clone(), registries, created_at_start });
+    let controller =
+        ApiServices { server: server.clone(), registries, created_at_start: AtomicBool::new(false) };
+    let first = controller.reconcile(()).await;
+    reconciler::spawn(server, controller);
+    first.map(drop)
 }
 
 /// The controller; its only key stands for all APIServices.

@@ -99,7 +99,7 @@ impl Limit {
 /// Whether an account lists a Secret.
 fn lists(account: &Value, secret: &Value) -> bool {
     let (name, wanted) = (metadata::text(secret, "name"), annotation(secret, tokens::ACCOUNT_UID));
-    let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
+    let listed = account.list_at(&["secrets"]);
     (wanted.is_empty() || wanted == metadata::text(account, "uid"))
         && listed.iter().any(|secret| secret.str_at(&["name"]) == Some(name))
 }

@@ -78,7 +78,7 @@ fn pod_uses_claim(pod: &Value, name: &str) -> bool {
     let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
     let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
     let own_name = metadata::text(pod, "name");
-    let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).unwrap_or_default();
+    let volumes = pod.list_at(&["spec", "volumes"]);
     bound
         && !over
         && volumes.iter().any(|volume| {

@@ -54,6 +54,13 @@ impl ReplicaInfo for Source {
         })
     }
 
+    fn remove(
+        &self,
+        id: u16,
+    ) -> Pin<Box<dyn std::future::Future<Output = Result<(), ApiError>> + Send + '_>> {
+        Box::pin(members::remove(&self.store, ReplicaId(id)))
+    }
+
     fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()> {
         let scratch = Scratch::create(&self.dir)?;
         let mut tar = tar::Builder::new(out);

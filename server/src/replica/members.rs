@@ -13,13 +13,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use plinth_api::api_error::ApiError;
+use plinth_api::api_error::{ApiError, Reason};
 use plinth_apiserver::context::{end_if_over, Server};
-use plinth_engine::{At, Transaction};
+use plinth_engine::{At, Condition, Transaction};
 use plinth_journal::record::ReplicaId;
 use plinth_journal::{Journal, Position};
 use plinth_registry::key;
-use plinth_storage::Store;
+use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
 
 const MEMBERS: &str = "replicas/members/";
@@ -136,6 +136,31 @@ impl Membership {
 /// When the journal does not answer in time.
 pub async fn leave(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
     store.commit_by(Transaction::new().delete(key_of(LIVE, id)), Some(deadline)).await.map(|_| ())
+}
+
+/// Forgets a replica that is gone: the journal is not kept for it, and its id is free.
+///
+/// # Errors
+/// 404 of an id that no replica has, 409 of a replica that is up; 503 when the journal does not answer.
+pub async fn remove(store: &Store, id: ReplicaId) -> Result<(), ApiError> {
+    let deadline = Instant::now().checked_add(PERIOD);
+    store.reach_most_recent(deadline).await?;
+    let Some(member) = store.newest(key_of(MEMBERS, id)).await? else {
+        let message = format!("no replica has the id {}; \"plinth replicas\" lists them", id.0);
+        return Err(ApiError::new(404, Reason::NotFound, message));
+    };
+    let transaction = Transaction::new()
+        .require(unchanged(&member))
+        .require(Condition::Absent(key_of(LIVE, id).into()))
+        .delete(key_of(MEMBERS, id));
+    match store.commit_by(transaction, deadline).await? {
+        Some(_) => Ok(()),
+        None => {
+            let message =
+                format!("replica {} is up, or was {} seconds ago: stop it first", id.0, LIVE_FOR.as_secs());
+            Err(ApiError::new(409, Reason::Conflict, message))
+        }
+    }
 }
 
 /// All replicas that have not been removed, by id.

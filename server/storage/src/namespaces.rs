@@ -10,8 +10,9 @@ use bytes::Bytes;
 
 use super::informer::{Change, Informer, View};
 use super::stored::{header_bytes, Header};
-use super::Store;
+use super::{unchanged, Store};
 use plinth_api::api_error::ApiError;
+use plinth_engine::Condition;
 use plinth_registry::key;
 
 /// The headers of all namespaces; loaded by the first read.
@@ -44,6 +45,17 @@ impl Namespaces {
             Some(Header::parse(header).map(read).map_err(ApiError::internal))
         });
         outcome.await?.transpose()
+    }
+
+    /// The condition that a namespace has not changed; `None` where it is absent or being deleted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn unchanged(store: &Store, name: &str) -> Result<Option<Condition>, ApiError> {
+        let key = key::object(&key::resource_prefix("", "namespaces"), "", name);
+        let Some(record) = store.newest(key).await? else { return Ok(None) };
+        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
+        Ok((!header.deleting()).then(|| unchanged(&record)))
     }
 }
 

@@ -11,7 +11,8 @@ use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, J
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::{FailureRates, SimulatedJournal};
 use plinth_server::cli::{
-    join, replicate, runtime, start, start_on, JoinOptions, ReplicateOptions, Running, ServeOptions,
+    join, replicas as list_replicas, replicate, runtime, start, start_on, JoinOptions, ReplicasOptions,
+    ReplicateOptions, Running, ServeOptions,
 };
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -97,6 +98,52 @@ fn each_replica_shows_at_once_what_the_others_have_accepted() {
             assert_eq!(get(&mut clients[c], &path).await.status, 404, "{round}");
         }
         for server in servers {
+            server.stop().await.unwrap();
+        }
+    });
+}
+
+/// The second replica lags, and its writes are tried on what it has.
+#[test]
+fn a_write_on_an_older_state_is_judged_by_the_newest() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(11);
+        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        let lag =
+            FailureRates { latency: Duration::from_millis(2), stale_reads: 800, ..FailureRates::default() };
+        journal.set_failures(lag);
+        let (mut a, mut b) = (connect(&first).await, connect(&second).await);
+        for round in 0..20 {
+            // In a namespace that is new, and in one that is gone.
+            let namespaces = "/api/v1/namespaces";
+            let body = format!(r#"{{"metadata":{{"name":"n-{round}"}}}}"#);
+            a.must(&Call::new(Method::POST, namespaces).body(JSON, body)).await.unwrap();
+            let maps = format!("{namespaces}/n-{round}/configmaps");
+            let map = |n: u32| format!(r#"{{"metadata":{{"name":"m"}},"data":{{"n":"{n}"}}}}"#);
+            let post = Call::new(Method::POST, &*maps).body(JSON, map(0));
+            let created = b.call(&post).await.unwrap();
+            assert_eq!(created.status, 201, "{round}: {}", created.text());
+            assert_eq!(a.call(&post).await.unwrap().status, 409);
+
+            // A change back to what the second replica may still have is a change.
+            let path = format!("{maps}/m");
+            let put = |n: u32| Call::new(Method::PUT, &*path).body(JSON, map(n));
+            a.must(&put(1)).await.unwrap();
+            b.must(&put(0)).await.unwrap();
+            assert_eq!(json(&get(&mut a, &path).await)["data"]["n"], "0", "{round}");
+            let patch = Call::new(Method::PATCH, &*path)
+                .body("application/merge-patch+json", r#"{"data":{"n":"2"}}"#);
+            b.must(&patch).await.unwrap();
+            assert_eq!(json(&get(&mut a, &path).await)["data"]["n"], "2", "{round}");
+            a.must(&Call::new(Method::DELETE, &*path)).await.unwrap();
+            assert_eq!(b.call(&put(3)).await.unwrap().status, 404, "{round}");
+
+            a.must(&Call::new(Method::DELETE, format!("{namespaces}/n-{round}"))).await.unwrap();
+            let late = b.call(&post).await.unwrap();
+            assert!(late.status == 403 || late.status == 404, "{round}: {}", late.text());
+        }
+        for server in [first, second] {
             server.stop().await.unwrap();
         }
     });
@@ -443,5 +490,54 @@ fn directories_and_credentials_that_do_not_fit_are_refused_and_nothing_is_writte
         let refused = start(options(&dir.path().join("1"), &[])).await.err().unwrap();
         assert!(refused.to_string().contains("--journal"), "{refused}");
         start(options(&single, &[])).await.unwrap().stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_replica_that_is_gone_is_removed_from_the_list() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(12);
+        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        let mut client = connect(&first).await;
+        let listed = |reply: &Reply| {
+            let ids =
+                json(reply).as_array().unwrap().iter().map(|member| member["id"].as_u64().unwrap()).collect();
+            let ids: Vec<u64> = ids;
+            ids
+        };
+        let address = second.address().to_string();
+        let deadline = Instant::now() + Duration::from_secs(40);
+        let gone = loop {
+            let members = get(&mut client, "/plinth/replicas").await;
+            let found = json(&members).as_array().unwrap().iter().find(|m| m["address"] == *address).cloned();
+            match found {
+                Some(member) => break member["id"].as_u64().unwrap(),
+                None => assert!(Instant::now() < deadline, "{}", members.text()),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let delete = |id: &str| Call::new(Method::DELETE, format!("/plinth/replicas/{id}"));
+        let up = client.call(&delete(&gone.to_string())).await.unwrap();
+        assert_eq!(up.status, 409, "{}", up.text());
+        assert!(up.text().contains("stop it first"));
+        second.stop().await.unwrap();
+
+        let kubeconfig = first.kubeconfig().to_owned();
+        let options = ReplicasOptions { kubeconfig, remove: u16::try_from(gone).ok() };
+        tokio::task::spawn_blocking(move || list_replicas(options)).await.unwrap().unwrap();
+        assert!(!listed(&get(&mut client, "/plinth/replicas").await).contains(&gone));
+        for id in [gone.to_string(), "x".to_owned(), "70000".to_owned()] {
+            assert_eq!(client.call(&delete(&id)).await.unwrap().status, 404, "{id}");
+        }
+        assert_eq!(get(&mut client, &format!("/plinth/replicas/{gone}")).await.status, 405);
+        let mut anybody = kubeconfig::endpoint(first.kubeconfig())
+            .unwrap()
+            .with_identity(Identity::Anonymous)
+            .connect(Protocol::Http1)
+            .await
+            .unwrap();
+        assert_eq!(anybody.call(&delete("1")).await.unwrap().status, 403);
+        first.stop().await.unwrap();
     });
 }

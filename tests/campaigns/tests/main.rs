@@ -1,4 +1,6 @@
-//! One binary for both campaigns.
+//! One binary for all campaigns.
 
 mod api_fuzz;
+mod clients;
 mod kills;
+mod replicas;

@@ -267,3 +267,40 @@ async fn empty_applied_metadata_is_removed_and_deletions_answer_with_the_last_st
     let gone = revision(call(&client, Method::DELETE, &format!("{accounts}/{name}"), None).await);
     assert!(gone > made, "{gone} {made}");
 }
+
+/// Numbers of a schema are doubles, and integers where they are read from the store.
+#[tokio::test]
+async fn a_definition_that_is_replaced_by_itself_does_not_change() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("itself"));
+    let number = json!({"type": "number", "minimum": 1, "maximum": 2.5, "multipleOf": 0.5, "default": 2});
+    let count = json!({"type": "integer", "minimum": 0, "maximum": 10.0, "enum": [0, 5, 10]});
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {"n": number, "c": count}}});
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "schema": schema}]);
+    let mut itself = with_versions(&group, "Itself", "Cluster", versions);
+    itself["metadata"]["creationTimestamp"] = Value::Null;
+    itself["metadata"]["annotations"] = json!({});
+    establish(&client, &itself).await;
+    let path = format!("{DEFINITIONS}/{}", itself["metadata"]["name"].as_str().expect("a name"));
+    let (_, before) = call(&client, Method::GET, &path, None).await;
+    let at = |version: &Value| {
+        let mut itself = itself.clone();
+        itself["metadata"]["resourceVersion"] = version["metadata"]["resourceVersion"].clone();
+        itself
+    };
+    let (code, after) = call(&client, Method::PUT, &path, Some(&at(&before))).await;
+    assert_eq!(code, 200, "{after}");
+    assert_eq!(after["metadata"], before["metadata"]);
+    let mut applied = itself.clone();
+    applied["metadata"].as_object_mut().expect("an object").remove("creationTimestamp");
+    let again = format!("{path}?fieldManager=itself&force=true");
+    let first = patch(&client, &again, APPLY, &applied).await;
+    let second = patch(&client, &again, APPLY, &applied).await;
+    assert_eq!(first["metadata"]["generation"], before["metadata"]["generation"]);
+    assert_eq!(second["metadata"], first["metadata"]);
+    // The apply has a manager of its own, which is a change once.
+    let (code, there) = call(&client, Method::PUT, &path, Some(&at(&second))).await;
+    assert_eq!(code, 200, "{there}");
+    assert_eq!(there["metadata"]["generation"], before["metadata"]["generation"]);
+    assert_eq!(there["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
+}

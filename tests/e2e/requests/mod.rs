@@ -2,5 +2,8 @@
 
 mod bad_input;
 mod flow_control;
+mod health;
+mod parameters;
 mod protocols;
 mod refusals;
+mod yaml_bodies;

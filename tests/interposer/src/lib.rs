@@ -7,6 +7,8 @@
 //! - make calls fail: `PLINTH_DISK_ERROR=KIND:FIRST:COUNT:WHAT` lets call number `FIRST` (counted from 1) of
 //!   a kind and the `COUNT - 1` after it fail, be short, be slow, wait or kill the process (see `inject`).
 //!
+//! It also moves the wall clock of a process (see `clock`).
+//!
 //! Traced calls are serialized by one lock that is held for the call and its record, so that the order of the
 //! trace is the order of the effects. Programs that bypass the C library (rustix with its Linux backend,
 //! io_uring) are not seen; the tests compare the replayed trace with the directory to notice that.
@@ -18,6 +20,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod calls;
+mod clock;
 mod inject;
 mod state;
 mod trace;

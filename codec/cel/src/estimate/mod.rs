@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use super::ast::{Call, Comprehension, Expr, Kind, Literal};
 use super::check::{Checked, Name};
 use super::cost::{selector, Cost, CHECK, LIST, LIST_CALL, MAP, REGEX_LENGTH, SELECT, STRUCT, TRAVERSAL};
-use super::declare::DeclType;
 use super::library::{Function, Overload};
+use super::types::DeclType;
 use super::types::{OpaqueType, Type};
 
 use self::range::{DataPath, Entries, Range, UNKNOWN};

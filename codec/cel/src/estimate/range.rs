@@ -1,7 +1,7 @@
 //! Ranges of sizes and costs, and where a value lies in the data.
 
 use crate::cost::scaled;
-use crate::declare::DeclType;
+use crate::types::DeclType;
 
 /// The minimum and maximum of a size or cost. Saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

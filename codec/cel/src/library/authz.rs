@@ -7,82 +7,15 @@ use std::sync::Arc;
 use plinth_codec::names;
 use smol_str::SmolStr;
 
-use super::opaque::OpaqueValue;
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
+use crate::opaque::{
+    AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, OpaqueValue, Principal,
+    ResourceAttributes,
+};
 use crate::value::Val;
-
-/// The user of an authorization check.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Principal {
-    /// The user who sent the request.
-    Requester,
-    /// A service account.
-    ServiceAccount {
-        /// Its namespace.
-        namespace: SmolStr,
-        /// Its name.
-        name: SmolStr,
-    },
-}
-
-/// An authorization check.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuthorizationRequest {
-    /// The user.
-    pub principal: Principal,
-    /// The verb.
-    pub verb: SmolStr,
-    /// The target.
-    pub target: AuthorizationTarget,
-}
-
-/// The target of an authorization check.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum AuthorizationTarget {
-    /// A non-resource path.
-    Path(SmolStr),
-    /// A resource.
-    Resource(ResourceAttributes),
-}
-
-/// The resource of an authorization check. Empty strings are unset.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ResourceAttributes {
-    /// API group.
-    pub group: SmolStr,
-    /// Plural resource.
-    pub resource: SmolStr,
-    /// Subresource.
-    pub subresource: SmolStr,
-    /// Namespace.
-    pub namespace: SmolStr,
-    /// Name of an object.
-    pub name: SmolStr,
-    /// Text of a field selector.
-    pub field_selector: SmolStr,
-    /// Text of a label selector.
-    pub label_selector: SmolStr,
-}
-
-/// The authorizer's decision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuthorizationDecision {
-    /// Whether it is allowed.
-    pub allowed: bool,
-    /// The reason.
-    pub reason: String,
-    /// An error of the authorizer.
-    pub error: Option<String>,
-}
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 fn text(value: Option<&Val<'_>>) -> Result<SmolStr, EvalError> {
     value.and_then(|v| v.as_str()).map(SmolStr::new).ok_or(EvalError::NoSuchOverload)
-}
-
-fn fail<'a>(why: &str) -> Outcome<'a> {
-    Err(EvalError::Other(why.into()))
 }
 
 fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
@@ -95,7 +28,7 @@ fn principal(args: &[Val<'_>]) -> Result<Principal, EvalError> {
 pub(super) fn path<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let (principal, path) = (principal(args)?, text(args.get(1))?);
     match path.trim() {
-        "" => fail("path must not be empty"),
+        "" => Err(EvalError::other("path must not be empty")),
         _ => Ok(Val::opaque(OpaqueValue::PathCheck(principal, path))),
     }
 }
@@ -108,10 +41,10 @@ pub(super) fn service_account<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outc
     principal(args)?;
     let (namespace, name) = (text(args.get(1))?, text(args.get(2))?);
     if !names::dns1123_subdomain_errors(&name).is_empty() {
-        return fail("Invalid service account name");
+        return Err(EvalError::other("Invalid service account name"));
     }
     if !names::dns1123_label_errors(&namespace).is_empty() {
-        return fail("Invalid service account namespace");
+        return Err(EvalError::other("Invalid service account namespace"));
     }
     Ok(Val::opaque(OpaqueValue::Authorizer(Principal::ServiceAccount { namespace, name })))
 }
@@ -122,7 +55,7 @@ pub(super) fn resource<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a>
     };
     let resource = text(args.get(1))?;
     if resource.trim().is_empty() {
-        return fail("resource must not be empty");
+        return Err(EvalError::other("resource must not be empty"));
     }
     let question = ResourceAttributes { group: group.clone(), resource, ..ResourceAttributes::default() };
     Ok(Val::opaque(OpaqueValue::ResourceCheck(principal.clone(), question)))

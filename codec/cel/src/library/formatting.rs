@@ -3,14 +3,8 @@
 use plinth_codec::error::quoted;
 
 use super::standard::{double_text, duration_text, time_text};
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
 use crate::value::{Table, Val};
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
-
-fn other(why: impl Into<Box<str>>) -> EvalError {
-    EvalError::Other(why.into())
-}
 
 /// Most digits behind the point.
 const MAX_PRECISION: usize = 1000;
@@ -28,10 +22,10 @@ pub(super) fn format<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
             rest = after;
             continue;
         }
-        let value = values.get(next).ok_or_else(|| other(format!("index {next} out of range")))?;
+        let value = values.get(next).ok_or_else(|| EvalError::other(format!("index {next} out of range")))?;
         next += 1;
         let (precision, clause) = precision(clause)?;
-        let verb = clause.chars().next().ok_or_else(|| other("unexpected end of string"))?;
+        let verb = clause.chars().next().ok_or_else(|| EvalError::other("unexpected end of string"))?;
         rest = &clause[verb.len_utf8()..];
         let before = out.len();
         write(context, &mut out, verb, precision, &value)?;
@@ -55,9 +49,10 @@ pub(crate) fn check(pattern: &str, arguments: &[Option<&str>]) -> Result<(), (St
         }
         let unreadable = |e: EvalError| (format!("could not parse formatting clause: {e}"), None);
         let (_, clause) = precision(clause).map_err(unreadable)?;
-        let verb = clause.chars().next().ok_or_else(|| unreadable(other("unexpected end of string")))?;
+        let verb =
+            clause.chars().next().ok_or_else(|| unreadable(EvalError::other("unexpected end of string")))?;
         if !"sdfebxXo".contains(verb) {
-            let why = other(format!("unrecognized formatting clause \"{verb}\""));
+            let why = EvalError::other(format!("unrecognized formatting clause \"{verb}\""));
             return Err(unreadable(why));
         }
         let Some(argument) = arguments.get(next) else {
@@ -111,12 +106,14 @@ fn precision(clause: &str) -> Result<(Option<usize>, &str), EvalError> {
     let Some(rest) = clause.strip_prefix('.') else { return Ok((None, clause)) };
     let end = rest
         .find(|c: char| !c.is_ascii_digit())
-        .ok_or_else(|| other("could not find end of precision specifier"))?;
+        .ok_or_else(|| EvalError::other("could not find end of precision specifier"))?;
     let (digits, rest) = rest.split_at(end);
     match digits.parse() {
         _ if digits.is_empty() => Ok((Some(0), rest)),
         Ok(n) if n <= MAX_PRECISION => Ok((Some(n), rest)),
-        _ => Err(other(format!("error while converting precision to integer: {}", quoted(digits)))),
+        _ => {
+            Err(EvalError::other(format!("error while converting precision to integer: {}", quoted(digits))))
+        }
     }
 }
 
@@ -146,7 +143,7 @@ fn write<'a>(
         ('o', Val::Int(n)) => signed(*n, |n| format!("{n:o}")),
         ('o', Val::Uint(n)) => format!("{n:o}"),
         ('d' | 'b' | 'x' | 'X' | 'o', value) => return Err(wrong(verb, value)),
-        (verb, _) => return Err(other(format!("unrecognized formatting clause \"{verb}\""))),
+        (verb, _) => return Err(EvalError::other(format!("unrecognized formatting clause \"{verb}\""))),
     };
     out.push_str(&text);
     Ok(())
@@ -154,7 +151,7 @@ fn write<'a>(
 
 fn wrong(verb: char, value: &Val<'_>) -> EvalError {
     let (clause, only, _) = clause_of(verb);
-    other(format!(
+    EvalError::other(format!(
         "error during formatting: {clause} clause can only be used on {only}, was given {}",
         value.type_name()
     ))

@@ -2,12 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
 use crate::value::{List, Val};
 
 use super::standard;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 fn one<'v, 'a>(args: &'v [Val<'a>]) -> Result<&'v List<'a>, EvalError> {
     match args {
@@ -54,8 +52,7 @@ pub(super) fn min<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 
 fn best<'a>(args: &[Val<'a>], name: &str, replace: Ordering) -> Outcome<'a> {
     let mut elements = one(args)?.iter();
-    let mut best =
-        elements.next().ok_or_else(|| EvalError::Other(format!("{name} called on empty list").into()))?;
+    let mut best = elements.next().ok_or_else(|| EvalError::other(format!("{name} called on empty list")))?;
     for element in elements {
         if order(&best, &element)? == replace {
             best = element;
@@ -86,7 +83,7 @@ pub(super) fn slice<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let [Val::List(list), Val::Int(start), Val::Int(end)] = args else {
         return Err(EvalError::NoSuchOverload);
     };
-    let cannot = |why: String| EvalError::Other(format!("cannot slice({start}, {end}), {why}").into());
+    let cannot = |why: String| EvalError::other(format!("cannot slice({start}, {end}), {why}"));
     let (Ok(from), Ok(to)) = (usize::try_from(*start), usize::try_from(*end)) else {
         return Err(cannot("negative indexes not supported".into()));
     };
@@ -106,7 +103,7 @@ pub(super) fn flatten<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcom
         _ => return Err(EvalError::NoSuchOverload),
     };
     if depth < 0 {
-        return Err(EvalError::Other("level must be non-negative".into()));
+        return Err(EvalError::other("level must be non-negative"));
     }
     let mut out = Vec::new();
     flatten_into(context, list, depth, &mut out)?;
@@ -142,7 +139,7 @@ pub(super) fn sort_by_keys<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
 }
 
 fn sorted<'a>(list: &List<'a>, keys: &List<'a>) -> Outcome<'a> {
-    let other = |why: String| EvalError::Other(why.into());
+    let other = |why: String| EvalError::other(why);
     if list.len() != keys.len() {
         return Err(other(format!(
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, but got {} and {} \

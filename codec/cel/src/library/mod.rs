@@ -15,12 +15,11 @@
 //! | `quantity`, `semver`, `format` | the types of the same names |
 //! | `authz` | authorization checks |
 
-pub(crate) mod authz;
+mod authz;
 mod format;
 pub(crate) mod formatting;
 mod lists;
 mod net;
-pub(crate) mod opaque;
 mod optional;
 mod quantity;
 mod regex;
@@ -33,13 +32,21 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub(crate) use self::standard::duration_text;
+use super::context::{Context, EvalError, Outcome};
 use super::cost::Cost;
-use super::program::{Context, EvalError};
 use super::types::{OpaqueType, Type};
 use super::value::Val;
 
 /// An implementation. The arguments start with the receiver.
-pub(crate) type Implementation = for<'a> fn(&mut Context<'a>, &[Val<'a>]) -> Result<Val<'a>, EvalError>;
+pub(crate) type Implementation = for<'a> fn(&mut Context<'a>, &[Val<'a>]) -> Outcome<'a>;
+
+/// The single argument, a text.
+fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
+    match args {
+        [Val::String(s)] => Ok(s.as_str()),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
 
 /// A function with all its overloads.
 pub(crate) struct Function {

@@ -1,69 +1,32 @@
 //! IP addresses and networks (k8s.io/apiserver `pkg/cel/library/ip.go`, `cidr.go`).
 
-use std::fmt::{self, Display};
 use std::net::IpAddr;
 
 use plinth_codec::error::quoted;
 
-use super::opaque::OpaqueValue;
-use crate::program::{Context, EvalError};
+use super::text;
+use crate::context::{Context, EvalError, Outcome};
+use crate::opaque::{Network, OpaqueValue};
 use crate::value::Val;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
-
-/// An address and how many of its bits are the network's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
-    pub(crate) address: IpAddr,
-    pub(crate) bits: u8,
-}
-
-impl Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.bits)
-    }
-}
-
-impl Network {
-    fn masked(self) -> Network {
-        let address = match self.address {
-            IpAddr::V4(a) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
-                IpAddr::V4((u32::from(a) & mask).into())
-            }
-            IpAddr::V6(a) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.bits)).unwrap_or(0);
-                IpAddr::V6((u128::from(a) & mask).into())
-            }
-        };
-        Network { address, bits: self.bits }
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        self.address.is_ipv4() == address.is_ipv4()
-            && Network { address, bits: self.bits }.masked().address == self.masked().address
-    }
-}
-
-fn other(why: String) -> EvalError {
-    EvalError::Other(why.into())
-}
 
 fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
     if let Some((address, _)) = text.split_once('%') {
         if address.parse::<IpAddr>().is_ok_and(|a| a.is_ipv6()) {
-            return Err(other(format!("IP address {} with zone value is not allowed", quoted(text))));
+            return Err(EvalError::other(format!(
+                "IP address {} with zone value is not allowed",
+                quoted(text)
+            )));
         }
     }
     let address: IpAddr = text.parse().map_err(|_| {
         let quoted = quoted(text);
-        other(format!(
+        EvalError::other(format!(
             "IP Address {quoted} parse error during conversion from string: ParseAddr({quoted}): unable to parse IP"
         ))
     })?;
     match address {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(other(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text))))
+            Err(EvalError::other(format!("IPv4-mapped IPv6 address {} is not allowed", quoted(text))))
         }
         address => Ok(address),
     }
@@ -72,7 +35,7 @@ fn parse_ip(text: &str) -> Result<IpAddr, EvalError> {
 fn parse_network(text: &str) -> Result<Network, EvalError> {
     let error = |why: String| {
         let prefix = "network address parse error during conversion from string: ";
-        other(format!("{prefix}{prefix}netip.ParsePrefix({}): {why}", quoted(text)))
+        EvalError::other(format!("{prefix}{prefix}netip.ParsePrefix({}): {why}", quoted(text)))
     };
     let (address, bits) = text.rsplit_once('/').ok_or_else(|| error("no '/'".into()))?;
     let parsed: IpAddr =
@@ -85,18 +48,11 @@ fn parse_network(text: &str) -> Result<Network, EvalError> {
         return Err(error("prefix length out of range".into()));
     }
     match parsed {
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(other(format!(
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => Err(EvalError::other(format!(
             "network address parse error during conversion from string: IPv4-mapped IPv6 address {} is not allowed",
             quoted(text)
         ))),
         address => Ok(Network { address, bits }),
-    }
-}
-
-fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
-    match args {
-        [Val::String(s)] => Ok(s.as_str()),
-        _ => Err(EvalError::NoSuchOverload),
     }
 }
 

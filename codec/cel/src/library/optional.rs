@@ -1,9 +1,7 @@
 //! Optional values (cel-go `cel/library.go`, version 2).
 
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
 use crate::value::Val;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 pub(super) fn of<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
@@ -45,7 +43,7 @@ pub(super) fn none<'a>(_: &mut Context<'a>, _: &[Val<'a>]) -> Outcome<'a> {
 pub(super) fn value<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
         [Val::Optional(Some(value))] => Ok(Val::clone(value)),
-        [Val::Optional(None)] => Err(EvalError::Other("optional.none() dereference".into())),
+        [Val::Optional(None)] => Err(EvalError::other("optional.none() dereference")),
         _ => Err(EvalError::NoSuchOverload),
     }
 }
@@ -79,7 +77,7 @@ pub(super) fn unwrap<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome
         match element {
             Val::Optional(Some(value)) => values.push(Val::clone(&value)),
             Val::Optional(None) => {}
-            _ => return Err(EvalError::Other("value is not optional".into())),
+            _ => return Err(EvalError::other("value is not optional")),
         }
     }
     Ok(Val::list(values))

@@ -5,18 +5,10 @@ use std::cmp::Ordering;
 
 use plinth_codec::quantity::Quantity;
 
-use super::opaque::OpaqueValue;
-use crate::program::{Context, EvalError};
+use super::text;
+use crate::context::{Context, EvalError, Outcome};
+use crate::opaque::OpaqueValue;
 use crate::value::Val;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
-
-fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
-    match args {
-        [Val::String(s)] => Ok(s.as_str()),
-        _ => Err(EvalError::NoSuchOverload),
-    }
-}
 
 fn of<'v>(value: Option<&'v Val<'_>>) -> Result<&'v Quantity, EvalError> {
     match value.and_then(|v| v.as_opaque()) {
@@ -44,7 +36,7 @@ pub(super) fn is_integer<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'
 
 pub(super) fn as_integer<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     let n = of(args.first())?.as_int();
-    n.map(Val::Int).ok_or_else(|| EvalError::Other("cannot convert value to integer".into()))
+    n.map(Val::Int).ok_or_else(|| EvalError::other("cannot convert value to integer"))
 }
 
 pub(super) fn as_float<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {

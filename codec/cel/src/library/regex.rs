@@ -1,10 +1,8 @@
 //! Regular expressions in RE2's syntax: [`plinth_codec::regexp`], which takes time in proportion to the text
 //! as RE2 does.
 
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
 use crate::value::{Text, Val};
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 fn texts<'v, 'a>(args: &'v [Val<'a>]) -> Result<(&'v Text<'a>, &'v str), EvalError> {
     match args {

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use plinth_codec::time::{civil_from_days, days_from_civil, parse_duration, Timestamp};
 use smol_str::SmolStr;
 
-use super::opaque::OpaqueValue;
-use crate::declare::ListKind;
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
+use crate::opaque::OpaqueValue;
+use crate::types::ListKind;
 use crate::value::{find_by_keys, List, Table, Text, Val};
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 const SECOND: i64 = 1_000_000_000;
 /// Years 1 to 9999, in seconds since 1970.
@@ -48,7 +46,7 @@ fn ordered<'a>(args: &[Val<'a>], holds: fn(Ordering) -> bool) -> Outcome<'a> {
     match a.compare(b) {
         Some(order) => Ok(Val::Bool(holds(order))),
         None if matches!((a, b), (Val::Double(_), _) | (_, Val::Double(_))) => {
-            Err(EvalError::Other("NaN values cannot be ordered".into()))
+            Err(EvalError::other("NaN values cannot be ordered"))
         }
         None => Err(EvalError::NoSuchOverload),
     }
@@ -195,7 +193,7 @@ pub(super) fn multiply<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a>
 pub(super) fn divide<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
         [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)] => {
-            Err(EvalError::Other("division by zero".into()))
+            Err(EvalError::other("division by zero"))
         }
         [Val::Int(a), Val::Int(b)] => int(a.checked_div(*b)),
         [Val::Uint(a), Val::Uint(b)] => uint(a.checked_div(*b)),
@@ -206,9 +204,7 @@ pub(super) fn divide<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 
 pub(super) fn modulo<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
     match args {
-        [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)] => {
-            Err(EvalError::Other("modulus by zero".into()))
-        }
+        [Val::Int(_), Val::Int(0)] | [Val::Uint(_), Val::Uint(0)] => Err(EvalError::other("modulus by zero")),
         [Val::Int(a), Val::Int(b)] => int(a.checked_rem(*b)),
         [Val::Uint(a), Val::Uint(b)] => uint(a.checked_rem(*b)),
         _ => Err(EvalError::NoSuchOverload),
@@ -247,8 +243,8 @@ fn lookup<'a>(container: &Val<'a>, key: &Val<'a>) -> Result<Option<Val<'a>>, Eva
 
 fn absent(container: &Val<'_>, key: &Val<'_>) -> EvalError {
     match (container, key) {
-        (Val::List(_), Val::Int(i)) => EvalError::Other(format!("index out of bounds: {i}").into()),
-        (Val::List(_), _) => EvalError::Other("index out of bounds".into()),
+        (Val::List(_), Val::Int(i)) => EvalError::other(format!("index out of bounds: {i}")),
+        (Val::List(_), _) => EvalError::other("index out of bounds"),
         (_, Val::String(s)) => EvalError::NoSuchKey(SmolStr::new(s.as_str())),
         (_, Val::Int(n)) => EvalError::NoSuchKey(smol_str::format_smolstr!("{n}")),
         (_, Val::Uint(n)) => EvalError::NoSuchKey(smol_str::format_smolstr!("{n}")),
@@ -332,7 +328,7 @@ pub(super) fn to_dyn<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
 }
 
 fn conversion(from: &Val<'_>, to: &str) -> EvalError {
-    EvalError::Other(format!("type conversion error from '{}' to '{to}'", from.type_name()).into())
+    EvalError::other(format!("type conversion error from '{}' to '{to}'", from.type_name()))
 }
 
 pub(super) fn to_bool<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
@@ -463,9 +459,7 @@ pub(super) fn to_string<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
         [Val::Double(n)] => Val::text(double_text(*n)),
         [Val::Bytes(b)] => match std::str::from_utf8(b) {
             Ok(s) => Val::text(s),
-            Err(_) => {
-                return Err(EvalError::Other("invalid UTF-8 in bytes, cannot convert to string".into()))
-            }
+            Err(_) => return Err(EvalError::other("invalid UTF-8 in bytes, cannot convert to string")),
         },
         [Val::Duration(n)] => Val::text(duration_text(*n)),
         [Val::Timestamp(t)] => Val::text(time_text(*t)),
@@ -540,7 +534,7 @@ pub(super) fn part_of_time<'a>(_: &mut Context<'a>, args: &[Val<'a>], part: &str
 /// no time zone data.
 fn offset_of(zone: &Text<'_>) -> Result<i64, EvalError> {
     let zone = zone.as_str();
-    let unknown = || EvalError::Other(format!("unknown time zone {zone}").into());
+    let unknown = || EvalError::other(format!("unknown time zone {zone}"));
     if matches!(zone, "" | "UTC" | "Etc/UTC" | "Z") {
         return Ok(0);
     }

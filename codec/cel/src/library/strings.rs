@@ -1,18 +1,16 @@
 //! cel-go's string extensions, version 2 (`ext/strings.go`). Positions count code points.
 
-use crate::program::{Context, EvalError};
+use crate::context::{Context, EvalError, Outcome};
 use crate::value::{Text, Val};
 
 use super::lists;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 fn text<'v>(value: &'v Val<'_>) -> Result<&'v str, EvalError> {
     value.as_str().ok_or(EvalError::NoSuchOverload)
 }
 
 fn out_of_range(index: i64) -> EvalError {
-    EvalError::Other(format!("index out of range: {index}").into())
+    EvalError::other(format!("index out of range: {index}"))
 }
 
 /// The byte offset of a code point; the index after the last one is the end.
@@ -112,7 +110,7 @@ pub(super) fn substring<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a
         _ => return Err(EvalError::NoSuchOverload),
     };
     if let Some(end) = end.filter(|end| start > *end) {
-        return Err(EvalError::Other(format!("invalid substring range. start: {start}, end: {end}").into()));
+        return Err(EvalError::other(format!("invalid substring range. start: {start}, end: {end}")));
     }
     let range = |s: &str| -> Result<(usize, usize), EvalError> {
         let from = byte_of(s, start)?;
@@ -199,9 +197,7 @@ pub(super) fn join<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'
         }
         match element.as_str() {
             Some(s) => out.push_str(s),
-            None => {
-                return Err(EvalError::Other(format!("join: invalid input: {}", element.type_name()).into()))
-            }
+            None => return Err(EvalError::other(format!("join: invalid input: {}", element.type_name()))),
         }
         if out.len() > MAX_TEXT {
             return Err(context.too_costly());

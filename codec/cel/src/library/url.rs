@@ -1,70 +1,12 @@
-//! URLs, read as Go's `url.ParseRequestURI` reads them (k8s.io/apiserver `pkg/cel/library/urls.go`).
+//! URLs (k8s.io/apiserver `pkg/cel/library/urls.go`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::program::{Context, EvalError};
+use super::text;
+use crate::context::{Context, EvalError, Outcome};
+use crate::opaque::{unescape, OpaqueValue, Url};
 use crate::value::{Key, Table, Val};
-
-use super::opaque::OpaqueValue;
-
-type Outcome<'a> = Result<Val<'a>, EvalError>;
-
-/// The parts of a URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
-    scheme: String,
-    /// With the port, brackets and all.
-    host: String,
-    path: String,
-    query: String,
-}
-
-impl Url {
-    /// Reads an absolute URL or an absolute path.
-    pub(crate) fn parse_request(text: &str) -> Result<Url, String> {
-        let url = plinth_codec::url::parse(text, true)?;
-        Ok(Url {
-            scheme: url.scheme,
-            host: unescape(url.host),
-            path: escape_path(url.path),
-            query: url.query.to_owned(),
-        })
-    }
-}
-
-fn unescape(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut i = 0;
-    while let Some(&b) = bytes.get(i) {
-        let digits = bytes.get(i + 1..i + 3).and_then(|d| std::str::from_utf8(d).ok());
-        match digits.filter(|_| b == b'%').and_then(|d| u8::from_str_radix(d, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                i += 3;
-            }
-            None => {
-                out.push(b);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Escapes characters that a path must not have; existing escapes are kept.
-fn escape_path(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    for b in path.bytes() {
-        match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(b as char),
-            b if b"-._~$&+,/:;=@%!'()*[]".contains(&b) => out.push(b as char),
-            b => out.push_str(&format!("%{b:02X}")),
-        }
-    }
-    out
-}
 
 fn of<'v>(args: &'v [Val<'_>]) -> Result<&'v Url, EvalError> {
     match args.first().and_then(|v| v.as_opaque()) {
@@ -73,17 +15,9 @@ fn of<'v>(args: &'v [Val<'_>]) -> Result<&'v Url, EvalError> {
     }
 }
 
-fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
-    match args {
-        [Val::String(s)] => Ok(s.as_str()),
-        _ => Err(EvalError::NoSuchOverload),
-    }
-}
-
 pub(super) fn url<'a>(_: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<'a> {
-    let url = Url::parse_request(text(args)?).map_err(|why| {
-        EvalError::Other(format!("URL parse error during conversion from string: {why}").into())
-    })?;
+    let url = Url::parse_request(text(args)?)
+        .map_err(|why| EvalError::other(format!("URL parse error during conversion from string: {why}")))?;
     Ok(Val::opaque(OpaqueValue::Url(url)))
 }
 

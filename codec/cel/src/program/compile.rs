@@ -4,9 +4,10 @@
 use plinth_codec::regexp;
 use smol_str::SmolStr;
 
-use super::{CompileError, Context, Fold, Op, Source, Step};
+use super::{CompileError, Fold, Op, Step};
 use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::{Checked, Name};
+use crate::context::{Context, Source};
 use crate::cost::Cost;
 use crate::library::Function;
 use crate::limits::PER_CALL_LIMIT;

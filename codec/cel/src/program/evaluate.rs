@@ -5,13 +5,11 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::{Context, EvalError, Op};
+use super::Op;
+use crate::context::{Context, EvalError, Outcome};
 use crate::cost::{Cost, LIST, MAP, SELECT, STRUCT};
 use crate::library::Function;
-use crate::message::Message;
-use crate::value::{Entries, Table, Val};
-
-pub(super) type Outcome<'a> = Result<Val<'a>, EvalError>;
+use crate::value::{Entries, Message, Table, Val};
 
 impl<'a> Context<'a> {
     pub(super) fn eval(&mut self, op: &'a Op) -> Outcome<'a> {
@@ -25,7 +23,7 @@ impl<'a> Context<'a> {
                 self.charge(SELECT)?;
                 match self.source.value(*i)? {
                     Some(value) => Ok(value),
-                    None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+                    None => Err(EvalError::other(format!("no such attribute(s): {name}"))),
                 }
             }
             Op::Local(i) => {
@@ -52,7 +50,7 @@ impl<'a> Context<'a> {
             }
             Op::Present(i, name) => match self.source.value(*i)? {
                 Some(_) => Ok(Val::Bool(true)),
-                None => Err(EvalError::Other(format!("no such attribute(s): {name}").into())),
+                None => Err(EvalError::other(format!("no such attribute(s): {name}"))),
             },
             Op::OptionalSelect(operand, field) => {
                 let value = self.eval(operand)?;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::evaluate::Outcome;
 use super::{Context, EvalError, Fold, Op, Step};
+use crate::context::Outcome;
 use crate::cost::{LIST, MAP, SELECT};
 use crate::value::{self, Entries, Table, Text, Val};
 

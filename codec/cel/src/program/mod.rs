@@ -9,77 +9,27 @@
 //! | module | subject |
 //! |---|---|
 //! | `compile` | compilation of the checked syntax tree to operations |
-//! | `context` | the state of an evaluation |
+//! | `cost` | what a call costs |
 //! | `evaluate` | the operations |
 //! | `fold` | macros over lists and maps |
 
 mod compile;
-mod context;
+mod cost;
 mod evaluate;
 mod fold;
-
-use std::fmt::{self, Display};
 
 use regex::Regex;
 use smol_str::SmolStr;
 
 use self::compile::compile;
 use super::check::check;
-use super::declare::DeclType;
+use super::context::{Context, EvalError, Source};
 use super::estimate::estimate;
-use super::library::authz::AuthorizationRequest;
 use super::library::Function;
 use super::message::MessageTypes;
 use super::parse::{describe, parse};
-use super::types::Type;
+use super::types::{DeclType, Type};
 use super::value::Val;
-
-pub(crate) use self::context::{Context, Source};
-
-/// Why the evaluation of an expression failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EvalError {
-    /// The cost limit was exceeded.
-    CostLimit,
-    /// The inline limit was exceeded.
-    Long,
-    /// A function does not take these arguments.
-    NoSuchOverload,
-    /// An absent field, entry or variable.
-    NoSuchKey(SmolStr),
-    /// A number out of range.
-    Overflow(&'static str),
-    /// A function's own message.
-    Other(Box<str>),
-    /// An authorization check without a decision.
-    Unanswered(Box<AuthorizationRequest>),
-}
-
-impl EvalError {
-    pub(crate) fn is_no_such_overload(&self) -> bool {
-        matches!(self, EvalError::NoSuchOverload)
-    }
-
-    /// Whether the evaluation ends, even where an operator would absorb the error.
-    fn ends_evaluation(&self) -> bool {
-        matches!(self, EvalError::CostLimit | EvalError::Long | EvalError::Unanswered(_))
-    }
-}
-
-impl Display for EvalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EvalError::CostLimit | EvalError::Long => {
-                f.write_str("operation cancelled: actual cost limit exceeded")
-            }
-            EvalError::NoSuchOverload => f.write_str("no such overload"),
-            EvalError::NoSuchKey(key) => write!(f, "no such key: {key}"),
-            EvalError::Overflow(what) => write!(f, "{what} overflow"),
-            EvalError::Other(why) => f.write_str(why),
-            EvalError::Unanswered(_) => f.write_str("the authorizers were not asked"),
-        }
-    }
-}
 
 /// A compilation error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -99,7 +99,7 @@ pub fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
 }
 
 fn is_established(definition: &Value) -> bool {
-    let conditions = definition.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = definition.list_at(&["status", "conditions"]);
     conditions
         .iter()
         .any(|c| c.str_at(&["type"]) == Some("Established") && c.str_at(&["status"]) == Some("True"))

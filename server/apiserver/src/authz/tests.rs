@@ -237,8 +237,9 @@ proptest::proptest! {
     /// The selectors that are authorized are those that a list or watch uses.
     #[test]
     fn authorization_and_handlers_see_the_same_selectors(raw in query()) {
+        use plinth_api::query::{OptionsOf, Query};
         use plinth_codec::selector::{FieldSelector, LabelSelector};
-        let served = plinth_api::query::Query::parse(Some(&raw)).unwrap();
+        let served = Query::parse(Some(&raw), OptionsOf::Other).unwrap();
         let fields = served.field_selector.as_deref().and_then(|text| FieldSelector::parse(text).ok());
         let labels = served.label_selector.as_deref().and_then(|text| LabelSelector::parse(text).ok());
         let asked = Selectors::of_query(&raw).unwrap_or_default();

@@ -6,6 +6,7 @@ mod replica;
 mod server;
 mod transaction_parts;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,9 @@ pub struct Context {
     pub seat: Arc<crate::flow_control::Seat>,
     /// Whether it takes long, as one whose object is large.
     pub slot: RequestSlot,
+    /// Whether a write goes by what this replica has applied, and other replicas may have accepted more; see
+    /// [`Context::catch_up`].
+    pub(crate) may_lag: AtomicBool,
 }
 
 /// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for
@@ -172,6 +176,7 @@ impl Context {
             seat: Default::default(),
             slot: Default::default(),
             audit: Default::default(),
+            may_lag: AtomicBool::new(false),
         }
     }
 
@@ -182,6 +187,31 @@ impl Context {
     /// 503 when the journal does not answer until the deadline.
     pub async fn reach_most_recent(&self) -> Result<(), ApiError> {
         self.server.store.reach_most_recent(self.deadline).await
+    }
+
+    /// Lets the write be judged on what this replica has applied, without asking the journal for its end:
+    /// what it then commits is conditional on the object that it read, and what it would refuse is judged
+    /// again after [`Context::catch_up`].
+    pub(crate) fn judge_by_own_state(&self) {
+        self.may_lag.store(self.server.store.engine().is_replica(), Ordering::Relaxed);
+    }
+
+    /// Whether what was read for this request may be older than what other replicas have accepted.
+    pub(crate) fn may_lag(&self) -> bool {
+        self.may_lag.load(Ordering::Relaxed)
+    }
+
+    /// Reaches the most recent state where the request has been judged without: then the answer is true and
+    /// the judgement has to be made again.
+    ///
+    /// # Errors
+    /// As [`Context::reach_most_recent`].
+    pub(crate) async fn catch_up(&self) -> Result<bool, ApiError> {
+        let lagged = self.may_lag.swap(false, Ordering::Relaxed);
+        if lagged {
+            self.reach_most_recent().await?;
+        }
+        Ok(lagged)
     }
 
     pub(crate) fn header(&self, name: hyper::header::HeaderName) -> Option<&str> {

@@ -11,6 +11,12 @@ pub trait ReplicaInfo: Send + Sync {
     /// The replicas of the cluster as a JSON array.
     fn members(&self) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ApiError>> + Send + '_>>;
 
+    /// Forgets a replica that is gone.
+    ///
+    /// # Errors
+    /// 404 of an id that no replica has, 409 of a replica that is up; 503 when the journal does not answer.
+    fn remove(&self, id: u16) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
+
     /// Writes what another replica needs to begin. Blocks.
     ///
     /// # Errors

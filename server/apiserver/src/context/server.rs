@@ -1,6 +1,7 @@
 //! The server as a value: everything that requests share.
 
 use std::future::Future;
+use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -79,6 +80,8 @@ pub struct Server {
     pub replica: Option<Arc<dyn ReplicaInfo>>,
     /// Settings that handlers look at.
     pub limits: Limits,
+    /// Whether the first pass over the APIServices of all built-in APIs is over.
+    pub has_registered_apis: AtomicBool,
     /// Turns true when the server is to stop: watches end, new requests are refused.
     pub stopping: watch::Receiver<bool>,
     /// The tasks beside the requests. The store is closed when they have ended.

@@ -1,29 +1,41 @@
-//! `/livez`, `/readyz`, `/healthz` with their individual checks.
+//! `/livez`, `/readyz`, `/healthz` with their individual checks (k8s.io/apiserver
+//! `pkg/server/healthz/healthz.go`). Names and order are kube-apiserver's, so that probes and dashboards that
+//! name a check find it.
 
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hyper::{Response, StatusCode};
+use plinth_codec::error::quoted;
 
 use super::text;
 use crate::context::Server;
 use plinth_http::body::Body;
 
-/// A named check.
-struct Check {
-    name: &'static str,
-    passes: fn(&Server, Probe) -> bool,
-    /// Whether it is part of readiness only.
-    readiness: bool,
-}
-
-/// The kind of a health request.
+/// The endpoint that is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Probe {
-    Readiness,
+    Health,
     Liveness,
+    Readiness,
 }
 
 impl Probe {
+    const ALL: [Probe; 3] = [Probe::Health, Probe::Liveness, Probe::Readiness];
+
+    fn of(segment: &str) -> Option<Probe> {
+        Probe::ALL.into_iter().find(|probe| probe.name() == segment)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Probe::Health => "healthz",
+            Probe::Liveness => "livez",
+            Probe::Readiness => "readyz",
+        }
+    }
+
     /// A write or sync that has not returned for this long fails the check of the storage.
     ///
     /// Readiness: upstream's timeout of the etcd check (`--etcd-readycheck-timeout`), so that clients soon
@@ -34,68 +46,105 @@ impl Probe {
     fn longest_disk_wait(self) -> Duration {
         match self {
             Probe::Readiness => Duration::from_secs(2),
-            Probe::Liveness => Duration::from_secs(10),
+            Probe::Health | Probe::Liveness => Duration::from_secs(10),
         }
     }
 }
 
-const CHECKS: &[Check] = &[
-    Check { name: "ping", passes: |_, _| true, readiness: false },
-    Check { name: "log", passes: |_, _| true, readiness: false },
-    // Clients and kubeadm expect upstream's name for the storage.
-    Check {
-        name: "etcd",
-        passes: |server, probe| {
-            let engine = server.store.engine();
-            let wait = engine.disk_wait().unwrap_or_default();
-            server.error_log.note_disk_wait((wait >= Probe::Readiness.longest_disk_wait()).then_some(wait));
-            engine.failure().is_none()
-                && engine.snapshot(plinth_engine::At::Latest).is_ok()
-                && wait < probe.longest_disk_wait()
-        },
-        readiness: false,
-    },
-    Check { name: "shutdown", passes: |server, _| !*server.stopping.borrow(), readiness: true },
-];
+/// A check that was not made yet.
+struct Check<'a> {
+    name: Cow<'static, str>,
+    run: Box<dyn Fn() -> Result<(), String> + 'a>,
+}
 
-/// Answers `/livez`, `/livez/CHECK` and the like; `?verbose` lists the checks, `?exclude=CHECK` skips one.
-pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> Response<Body> {
-    let [probe, rest @ ..] = segments else { return super::not_found_text() };
-    let mut verbose = false;
-    let mut excluded = Vec::new();
-    for (key, value) in plinth_api::query::parameters(query.unwrap_or_default()) {
-        match &*key {
-            "verbose" => verbose = true,
-            "exclude" => excluded.push(value.into_owned()),
-            _ => {}
-        }
+fn check<'a>(name: impl Into<Cow<'static, str>>, run: impl Fn() -> Result<(), String> + 'a) -> Check<'a> {
+    Check { name: name.into(), run: Box::new(run) }
+}
+
+/// What upstream starts before it is healthy and this server has finished before its port answers: these
+/// pass. Hooks of what this server does not have (identity leases, peers) are left out. Each with whether it
+/// exists with priority and fairness only, or without it only.
+const HOOKS_BEFORE_REGISTRATION: &[(&str, Option<bool>)] = &[
+    ("start-apiserver-admission-initializer", None),
+    ("generic-apiserver-start-informers", None),
+    ("priority-and-fairness-config-consumer", Some(true)),
+    ("priority-and-fairness-filter", Some(true)),
+    ("max-in-flight-filter", Some(false)),
+    ("storage-object-count-tracker-hook", None),
+    ("start-apiextensions-informers", None),
+    ("start-apiextensions-controllers", None),
+    ("crd-informer-synced", None),
+    ("start-system-namespaces-controller", None),
+    ("start-cluster-authentication-info-controller", None),
+    ("storage-readiness", None),
+    ("start-legacy-token-tracking-controller", None),
+    ("start-service-ip-repair-controllers", None),
+    ("rbac/bootstrap-roles", None),
+    ("scheduling/bootstrap-system-priority-classes", None),
+    ("priority-and-fairness-config-producer", None),
+    ("bootstrap-controller", None),
+    ("start-kubernetes-service-cidr-controller", None),
+    ("start-kube-aggregator-informers", None),
+    ("apiservice-status-local-available-controller", None),
+    ("apiservice-registration-controller", None),
+    ("apiservice-discovery-controller", None),
+    ("kube-apiserver-autoregistration", None),
+];
+const HOOKS_AFTER_REGISTRATION: &[(&str, Option<bool>)] =
+    &[("apiservice-openapi-controller", None), ("apiservice-openapiv3-controller", None)];
+
+/// The checks of an endpoint in their order.
+fn checks(server: &Server, probe: Probe) -> Vec<Check<'_>> {
+    let is_ready = probe == Probe::Readiness;
+    let mut checks = vec![check("ping", || Ok(())), check("log", || Ok(()))];
+    // Clients and kubeadm expect upstream's names for the storage.
+    checks.push(check("etcd", move || storage(server, probe)));
+    if is_ready {
+        checks.push(check("etcd-readiness", move || storage(server, probe)));
     }
-    let kind = if *probe == "readyz" { Probe::Readiness } else { Probe::Liveness };
-    let own = CHECKS.iter().filter(|check| kind == Probe::Readiness || !check.readiness);
-    let own = own.map(|check| (check.name.to_owned(), (check.passes)(server, kind)));
-    let own = own.chain(journal(server));
-    let plugins = server.store.encryption().health();
-    let mut checks = own.chain(plugins).filter(|(name, _)| !excluded.contains(name));
-    if let [name] = rest {
-        return match checks.find(|(known, _)| known == name) {
-            Some((_, true)) => plain(StatusCode::OK, "ok"),
-            Some((_, false)) => {
-                plain(StatusCode::INTERNAL_SERVER_ERROR, "internal server error: check failed")
-            }
-            None => super::not_found_text(),
-        };
+    // A restart of the server does not help a plugin.
+    if probe != Probe::Liveness {
+        checks.extend(server.store.encryption().health().into_iter().map(|(name, is_healthy)| {
+            check(name, move || is_healthy.then_some(()).ok_or_else(|| "KMS plugin is unhealthy".to_owned()))
+        }));
     }
-    let mut lines = String::new();
-    let mut passed = true;
-    for (name, ok) in checks {
-        passed &= ok || name == JOURNAL;
-        let (mark, word) = if ok { ("+", "ok") } else { ("-", "failed: reason withheld") };
-        lines.push_str(&format!("[{mark}]{name} {word}\n"));
+    checks.extend(journal(server));
+    if is_ready {
+        // A read brings the cache that it uses up to date.
+        checks.push(check("informer-sync", || Ok(())));
     }
-    match (passed, verbose) {
-        (true, false) => answer(StatusCode::OK, "ok"),
-        (true, true) => answer(StatusCode::OK, &format!("{lines}{probe} check passed\n")),
-        (false, _) => answer(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{probe} check failed\n")),
+    let is_fair = server.flow_control.has_priority_and_fairness();
+    let hooks = move |hooks: &'static [(&'static str, Option<bool>)]| {
+        let hooks = hooks.iter().filter(move |(_, fair)| fair.is_none_or(|fair| fair == is_fair));
+        hooks.map(|(name, _)| check(format!("poststarthook/{name}"), || Ok(())))
+    };
+    checks.extend(hooks(HOOKS_BEFORE_REGISTRATION));
+    checks.push(check("autoregister-completion", || {
+        let is_complete = server.has_registered_apis.load(Ordering::Relaxed);
+        is_complete.then_some(()).ok_or_else(|| "missing APIService".to_owned())
+    }));
+    checks.extend(hooks(HOOKS_AFTER_REGISTRATION));
+    if is_ready {
+        checks.push(check("shutdown", || match *server.stopping.borrow() {
+            true => Err("process is shutting down".to_owned()),
+            false => Ok(()),
+        }));
+    }
+    checks
+}
+
+/// Why the storage does not serve.
+fn storage(server: &Server, probe: Probe) -> Result<(), String> {
+    let engine = server.store.engine();
+    let wait = engine.disk_wait().unwrap_or_default();
+    server.error_log.note_disk_wait((wait >= Probe::Readiness.longest_disk_wait()).then_some(wait));
+    if let Some(failure) = engine.failure() {
+        return Err(format!("storage failed: {failure}"));
+    }
+    engine.snapshot(plinth_engine::At::Latest).map_err(|error| format!("storage failed: {error}"))?;
+    match wait < probe.longest_disk_wait() {
+        true => Ok(()),
+        false => Err(format!("storage failed: the disk has not answered for {} s", wait.as_secs())),
     }
 }
 
@@ -103,18 +152,89 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
 /// journal, and another replica could not write either.
 const JOURNAL: &str = "journal";
 
-fn journal(server: &Server) -> Option<(String, bool)> {
+fn journal(server: &Server) -> Option<Check<'_>> {
     let engine = server.store.engine();
-    engine.is_replica().then(|| (JOURNAL.to_owned(), engine.journal_silence().is_none()))
+    engine.is_replica().then(|| {
+        check(JOURNAL, || match engine.journal_silence() {
+            None => Ok(()),
+            Some(silence) => Err(format!("the journal has not answered for {} s", silence.as_secs())),
+        })
+    })
+}
+
+/// The paths of all checks, which `/` lists.
+pub(super) fn paths(server: &Server) -> Vec<String> {
+    let of = |probe: Probe| {
+        let below = checks(server, probe).into_iter().map(move |c| format!("/{}/{}", probe.name(), c.name));
+        std::iter::once(format!("/{}", probe.name())).chain(below)
+    };
+    Probe::ALL.into_iter().flat_map(of).collect()
+}
+
+/// Answers `/livez`, `/livez/CHECK` and the like; `?verbose` lists the checks, `?exclude=CHECK` skips one. Who
+/// may ask for a single check is told why it fails.
+pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> Response<Body> {
+    let [endpoint, below @ ..] = segments else { return super::not_found_text() };
+    let Some(probe) = Probe::of(endpoint) else { return super::not_found_text() };
+    let mut checks = checks(server, probe).into_iter();
+    if !below.is_empty() {
+        let name = below.join("/");
+        return match checks.find(|check| check.name == name).map(|check| (check.run)()) {
+            Some(Ok(())) => plain(StatusCode::OK, "ok"),
+            Some(Err(why)) => {
+                let text = format!("internal server error: {why}\n");
+                without_sniffing(plain(StatusCode::INTERNAL_SERVER_ERROR, &text))
+            }
+            None => super::not_found_text(),
+        };
+    }
+    let mut excluded = Vec::new();
+    let mut verbose = false;
+    for (key, value) in plinth_api::query::parameters(query.unwrap_or_default()) {
+        match &*key {
+            "verbose" => verbose = true,
+            "exclude" => excluded.push(value.into_owned()),
+            _ => {}
+        }
+    }
+    excluded.sort();
+    excluded.dedup();
+    let mut unknown = excluded.clone();
+    let (mut lines, mut passed) = (String::new(), true);
+    for Check { name, run } in checks {
+        if excluded.iter().any(|excluded| *excluded == name) {
+            unknown.retain(|excluded| *excluded != name);
+            lines.push_str(&format!("[+]{name} excluded: ok\n"));
+            continue;
+        }
+        // The reason is for those who may ask for the single check: these endpoints are public.
+        let (mark, word) = match run() {
+            Ok(()) => ("+", "ok"),
+            Err(_) => {
+                passed &= name == JOURNAL;
+                ("-", "failed: reason withheld")
+            }
+        };
+        lines.push_str(&format!("[{mark}]{name} {word}\n"));
+    }
+    if !unknown.is_empty() {
+        let names: Vec<String> = unknown.iter().map(|name| quoted(name).to_string()).collect();
+        let names = names.join(",");
+        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
+    }
+    without_sniffing(match (passed, verbose) {
+        (true, false) => plain(StatusCode::OK, "ok"),
+        (true, true) => plain(StatusCode::OK, &format!("{lines}{endpoint} check passed\n")),
+        (false, _) => plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}{endpoint} check failed\n")),
+    })
 }
 
 fn plain(code: StatusCode, body: &str) -> Response<Body> {
     text(code, "text/plain; charset=utf-8", body.as_bytes().to_vec())
 }
 
-/// An answer of several checks; `nosniff` as upstream.
-fn answer(code: StatusCode, body: &str) -> Response<Body> {
-    let mut response = plain(code, body);
+/// `nosniff` where upstream sets it.
+fn without_sniffing(mut response: Response<Body>) -> Response<Body> {
     let nosniff = hyper::header::HeaderValue::from_static("nosniff");
     response.headers_mut().insert(hyper::header::X_CONTENT_TYPE_OPTIONS, nosniff);
     response

@@ -19,8 +19,7 @@ use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
 /// Paths that `/` lists in addition to the API.
-const ENDPOINTS: &[&str] =
-    &["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+const ENDPOINTS: &[&str] = &["/metrics", "/openapi/v2", "/openapi/v3", "/version"];
 
 /// Answers a request for a non-resource path.
 ///
@@ -36,11 +35,14 @@ pub async fn serve<B>(
         return Err(ApiError::method_not_allowed());
     }
     match segments.as_slice() {
-        [] => Ok(json_text(root::paths(&documents::catalog(&server.registry()), ENDPOINTS))),
-        ["version"] => Ok(json_text(root::version(&root::THIS))),
-        ["livez" | "readyz" | "healthz"] | ["livez" | "readyz" | "healthz", _] => {
-            Ok(health::serve(server, &segments, request.uri().query()))
+        [] => {
+            let health = health::paths(server);
+            let endpoints: Vec<&str> =
+                ENDPOINTS.iter().copied().chain(health.iter().map(String::as_str)).collect();
+            Ok(json_text(root::paths(&documents::catalog(&server.registry()), &endpoints)))
         }
+        ["version"] => Ok(json_text(root::version(&root::THIS))),
+        ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(text(
             StatusCode::OK,
             crate::metrics::CONTENT_TYPE,
@@ -48,6 +50,7 @@ pub async fn serve<B>(
         )),
         ["plinth", "backup"] => Ok(backup::serve(server)),
         ["plinth", "replicas"] => replicas::list(server).await,
+        ["plinth", "replicas", id] => replicas::remove(server, id).await,
         ["plinth", "checkpoint"] => replicas::checkpoint(server),
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
@@ -66,6 +69,7 @@ pub async fn serve<B>(
 /// they are upstream.
 fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
     let is_for_get_alone = match segments {
+        ["plinth", "replicas", _] => return *method == Method::DELETE,
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
         ["plinth", "backup" | "replicas" | "checkpoint"] => true,
         ["metrics"] => *method == Method::DELETE,

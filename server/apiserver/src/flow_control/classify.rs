@@ -61,13 +61,8 @@ enum Names {
 
 impl Names {
     fn read(rule: &Value, key: &str) -> Names {
-        let names: Vec<String> = rule
-            .get(key)
-            .and_then(Value::as_array)
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|name| name.as_str().map(str::to_owned))
-            .collect();
+        let names: Vec<String> =
+            rule.list_at(&[key]).iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
         match names.as_slice() {
             [one] if one == "*" => Names::All,
             _ => Names::These(names),
@@ -202,7 +197,7 @@ struct FlowSchemaRule {
 impl FlowSchemaRule {
     fn read(rule: &Value) -> FlowSchemaRule {
         fn list<'v>(rule: &'v Value, key: &str) -> &'v [Value] {
-            rule.get(key).and_then(Value::as_array).unwrap_or_default()
+            rule.list_at(&[key])
         }
         FlowSchemaRule {
             subjects: list(rule, "subjects").iter().filter_map(FlowSubject::read).collect(),
@@ -253,7 +248,7 @@ pub struct FlowSchemaRules {
 impl FlowSchemaRules {
     /// Parses the `spec` of a FlowSchema, which has been validated; absent parts match nothing.
     pub fn read(spec: &Value) -> FlowSchemaRules {
-        let rules = spec.get("rules").and_then(Value::as_array).unwrap_or_default();
+        let rules = spec.list_at(&["rules"]);
         FlowSchemaRules {
             distinguisher: match spec.str_at(&["distinguisherMethod", "type"]) {
                 Some("ByUser") => Distinguisher::ByUser,

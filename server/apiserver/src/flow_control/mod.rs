@@ -132,6 +132,11 @@ impl FlowControl {
         Ok(given.map_or(self.request_timeout, |given| given.min(self.request_timeout)))
     }
 
+    /// Whether requests are queued by priority and fairness.
+    pub fn has_priority_and_fairness(&self) -> bool {
+        matches!(self.mode, Mode::Fair(_))
+    }
+
     /// Replaces the configuration.
     pub fn set_config(&self, config: config::Config) {
         if let Mode::Fair(current) = &self.mode {

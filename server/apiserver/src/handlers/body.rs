@@ -325,7 +325,7 @@ fn unrecognized(expected: &GVK, bytes: &[u8], what: &str) -> ApiError {
 }
 
 /// Handles unknown and duplicate fields according to `fieldValidation`: warnings, nothing, or 400.
-pub fn apply_field_validation(
+fn apply_field_validation(
     cx: &Context,
     expected: &GVK,
     errors: Vec<String>,

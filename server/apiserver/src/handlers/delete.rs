@@ -4,6 +4,7 @@
 //! Upstream: k8s.io/apiserver `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go`.
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::time::Timestamp;
@@ -35,6 +36,8 @@ use plinth_storage::{object, Fetched};
 const ATTEMPTS: usize = 256;
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
+/// Objects of a collection that are deleted at once.
+const DELETIONS: usize = 16;
 
 /// The outcome of a delete.
 pub(crate) enum Deleted {
@@ -383,6 +386,9 @@ fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) 
     }
 }
 
+///
+/// Objects are deleted several at a time: each is a transaction of its own, which waits for the disk or for
+/// the journal with the others.
 pub(super) async fn delete_collection(
     cx: Box<Context>,
     incoming: RequestBody,
@@ -395,38 +401,51 @@ pub(super) async fn delete_collection(
     let plan = list::plan(&cx, selection).await?;
     let options = DeleteOptions::of(&cx, incoming).await?;
     let form = super::storage(&cx)?;
-    let (mut range, limit) = (plan.range.clone(), plan.limit);
+    let mut range = plan.range.clone();
+    let mut left = match plan.limit {
+        0 => usize::MAX,
+        limit => usize::try_from(limit).unwrap_or(usize::MAX),
+    };
     let snapshot = plan.snapshot(plan.at)?;
     let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
-    // The key of the last object of a full page, and whether there are more.
-    let (mut taken, mut last, mut has_more) = (0, Bytes::new(), false);
-    'page: loop {
-        let (found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
-        for (object_key, record) in found {
-            has_more = limit > 0 && taken == limit;
-            if has_more {
-                break 'page;
-            }
-            taken += 1;
+    // The key of the last object of a full page.
+    let mut last = Bytes::new();
+    let has_more = loop {
+        let (mut found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
+        let is_full = found.len() > left;
+        found.truncate(left);
+        left -= found.len();
+        if let Some((object_key, _)) = found.last() {
             last = object_key.clone();
-            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
-                continue;
-            };
-            match delete_object(&cx, object_key.to_vec(), name, &options).await {
-                // The response contains the objects as listed.
-                Ok(Deleted::Gone { .. } | Deleted::Pending { .. }) => {}
-                Ok(Deleted::Unreadable) => continue,
-                // Deleted concurrently.
-                Err(error) if error.code == 404 => {}
-                Err(error) => return Err(error),
+        }
+        for some in found.chunks(DELETIONS) {
+            let deletions = some.iter().map(|(object_key, _)| async {
+                match key::split(&form.prefix, cx.resource.row.namespaced, object_key) {
+                    Some((_, name)) => delete_object(&cx, object_key.to_vec(), name, &options).await,
+                    None => Ok(Deleted::Unreadable),
+                }
+            });
+            let deletions = join_all(deletions).await;
+            let is_begun = !values.is_empty() || deletions.iter().any(Result::is_ok);
+            for ((_, record), deleted) in some.iter().zip(deletions) {
+                match deleted {
+                    // The response contains the objects as listed.
+                    Ok(Deleted::Gone { .. } | Deleted::Pending { .. }) => {}
+                    Ok(Deleted::Unreadable) => continue,
+                    // Deleted concurrently.
+                    Err(error) if error.code == 404 => {}
+                    // It says that nothing was written, which is so for one object and not for all.
+                    Err(error) if error.code == 503 && is_begun => return Err(ApiError::timeout()),
+                    Err(error) => return Err(error),
+                }
+                values.push((record.value.clone(), record.mod_revision));
             }
-            values.push((record.value.clone(), record.mod_revision));
         }
         match next {
-            Some(next) => range = next,
-            None => break,
+            Some(next) if !is_full => range = next,
+            _ => break is_full,
         }
-    }
+    };
     let revision = snapshot.revision();
     drop(snapshot);
     let meta = tokio::task::spawn_blocking(move || plan.meta(revision, has_more.then_some(&last[..])));
@@ -456,18 +475,23 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<u64, 
         // After the snapshot: its objects existed while the owner did, and are identified by UID.
         owner.check(&cx.server.store).await?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
-        for (object_key, record) in found {
-            let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, &object_key) else {
-                continue;
-            };
-            let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
-            let options = DeleteOptions { uid: Some(uid), ..background.clone() };
-            match delete_object(cx, object_key.to_vec(), name, &options).await {
-                Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
-                Ok(Deleted::Pending { .. }) => held += 1,
-                // Deleted concurrently, and possibly recreated.
-                Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
-                Err(error) => return Err(error),
+        for some in found.chunks(DELETIONS) {
+            let deletions = some.iter().map(|(object_key, record)| async {
+                let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, object_key) else {
+                    return Ok(Deleted::Unreadable);
+                };
+                let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
+                let options = DeleteOptions { uid: Some(uid), ..background.clone() };
+                delete_object(cx, object_key.to_vec(), name, &options).await
+            });
+            for deleted in join_all(deletions).await {
+                match deleted {
+                    Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
+                    Ok(Deleted::Pending { .. }) => held += 1,
+                    // Deleted concurrently, and possibly recreated.
+                    Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
+                    Err(error) => return Err(error),
+                }
             }
         }
         match next {

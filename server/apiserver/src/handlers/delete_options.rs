@@ -86,7 +86,7 @@ impl DeleteOptions {
     /// DeleteOptions from an object.
     pub fn of_tree(tree: &Value) -> DeleteOptions {
         let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
-        let dry_run = tree.at(&["dryRun"]).and_then(Value::as_array).unwrap_or_default();
+        let dry_run = tree.list_at(&["dryRun"]);
         let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
         DeleteOptions {
             grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),

@@ -99,7 +99,6 @@ fn apply_configuration(
     live: Option<&Value>,
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let warnings = body::apply_field_validation(cx, target.gvk, patch.duplicates.clone())?;
     let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
     let uid = metadata::text(&patch.document, "uid");
     if live.is_none() && !uid.is_empty() {
@@ -110,7 +109,9 @@ fn apply_configuration(
     }
     let now = metadata::now();
     let force = cx.query.force == Some(true);
-    let Some(mut object) = ownership::apply(cx, live, &patch.document, force, &now)? else {
+    let applied = ownership::apply(cx, live, &patch.document, force, &now)?;
+    let warnings = validate_duplicates(cx, patch)?;
+    let Some(mut object) = applied else {
         return Ok((live.cloned().unwrap_or_default(), warnings));
     };
     // The live object lends its name to a configuration without one; an absent object has none to lend.
@@ -125,6 +126,26 @@ fn apply_configuration(
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     Ok((decoded.value, warnings))
 }
+
+/// Handles the duplicate keys of an applied configuration according to `fieldValidation`: a warning per key,
+/// nothing, or 400 (k8s.io/apiserver `pkg/endpoints/handlers/patch.go`, `applyPatchToCurrentObject`).
+fn validate_duplicates(cx: &Context, patch: &Patch) -> Result<Vec<String>, ApiError> {
+    let errors = &patch.duplicates;
+    match cx.query.field_validation.as_str() {
+        "Strict" if !errors.is_empty() => Err(ApiError::bad_request(format!(
+            "error strict decoding YAML: error converting YAML to JSON: {}",
+            errors.join("\n")
+        ))),
+        "Ignore" | "Strict" => Ok(Vec::new()),
+        _ => {
+            let lines = errors.iter().flat_map(|error| error.trim_start_matches(YAML_ERRORS).lines());
+            Ok(lines.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+        }
+    }
+}
+
+/// The line above the duplicate keys of a YAML document.
+const YAML_ERRORS: &str = "yaml: unmarshal errors:";
 
 /// Reads and parses a patch, and checks the parameters.
 pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, ApiError> {
@@ -141,23 +162,13 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
     }
     let text = body::read(cx, incoming).await?;
     cx.audit.request_patch(&text);
-    let bad = |e: plinth_codec::error::DecodeError| ApiError::bad_request(e.to_string());
     let mut duplicates = Vec::new();
     let document = match kind {
         ContentType::ApplyYaml => {
-            // Most clients send JSON here, which is YAML, too, and read faster as what it is.
-            let is_json = text.trim_ascii_start().starts_with(b"{");
-            let (tree, strict) = match is_json {
-                true => json::parse_reporting(&text).map(|d| (d.value, d.strict)).map_err(bad)?,
-                false => yaml::to_value(&text).map_err(|e| {
-                    ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
-                })?,
-            };
-            // Each is reported by itself.
-            let said = strict.iter().map(ToString::to_string);
-            duplicates.extend(
-                said.map(|text| text.trim_start_matches("yaml: unmarshal errors:").trim().to_owned()),
-            );
+            let (tree, strict) = yaml::to_value(&text).map_err(|e| {
+                ApiError::bad_request(format!("error decoding YAML: error converting YAML to JSON: {e}"))
+            })?;
+            duplicates.extend(strict.iter().map(ToString::to_string));
             if tree.as_array().is_some() {
                 let why = "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
                 return Err(ApiError::bad_request(why));

@@ -164,7 +164,7 @@ fn metadata_errors(review: &Value, is_local: bool, errors: &mut Vec<Cause>) {
 
 fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
     let raw = selector.str_at(&["rawSelector"]).unwrap_or_default();
-    let requirements = selector.get("requirements").and_then(Value::as_array).unwrap_or_default();
+    let requirements = selector.list_at(&["requirements"]);
     if !raw.is_empty() && !requirements.is_empty() {
         let why = "may not specified at the same time as requirements";
         errors.push(field::invalid(format!("{path}.rawSelector"), raw, why));
@@ -216,9 +216,7 @@ fn selectors(attributes: &Value, ignored: &mut Vec<String>) -> Option<Selectors>
         }
     };
     let raw = |selector: &Value| selector.str_at(&["rawSelector"]).unwrap_or_default().to_owned();
-    let requirements = |selector: &Value| {
-        selector.get("requirements").and_then(Value::as_array).unwrap_or_default().to_vec()
-    };
+    let requirements = |selector: &Value| selector.list_at(&["requirements"]).to_vec();
     if let Some(selector) = part("fieldSelector") {
         let mut whole = true;
         match FieldSelector::parse(&raw(selector)) {

@@ -77,7 +77,7 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
     if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
         return conflict(&format!("pod {name} is already assigned to node {node:?}"));
     }
-    let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array).unwrap_or_default();
+    let gates = pod.list_at(&["spec", "schedulingGates"]);
     if !gates.is_empty() {
         return conflict(&format!("pod {name} has non-empty .spec.schedulingGates"));
     }

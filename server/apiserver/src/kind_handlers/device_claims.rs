@@ -58,7 +58,7 @@ async fn admin_request(write: Write<'_>, requests: &[&str], errors: &mut Vec<Cau
     if write.old.is_some() {
         return Ok(());
     }
-    let requests = write.new.at(requests).and_then(Value::as_array).unwrap_or_default();
+    let requests = write.new.list_at(requests);
     let is_admin =
         |request: &Value| request.at(&["exactly", "adminAccess"]).and_then(Value::as_bool) == Some(true);
     let Some(index) = requests.iter().position(is_admin) else { return Ok(()) };

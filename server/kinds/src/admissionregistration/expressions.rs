@@ -40,8 +40,8 @@ pub(crate) fn match_conditions(owner: &Part<'_>, params: bool) {
         }
         let name = condition.text("name");
         condition.required_text("name", "", names::qualified_name_errors);
-        if !name.is_empty() && !seen.insert(name) {
-            condition.duplicate("name", name);
+        if !name.is_empty() {
+            condition.unique("name", name, &mut seen);
         }
     }
 }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 
 use plinth_codec::names;
 
-use crate::checks::Check::{self, AnyText, By, Each, MustBe, OneOf, Required, RequiredOneOf, Selector};
+use crate::checks::Check::{
+    self, AnyText, By, Each, EachUnique, MustBe, OneOf, Required, RequiredOneOf, Selector,
+};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Str};
@@ -37,7 +39,7 @@ pub(crate) const MATCH_RESOURCES: &[Check] = &[
 ];
 
 const NAMED_RULE: &[Check] = &[
-    By(resource_names),
+    EachUnique("resourceNames", "", &[AnyText("", names::path_segment_errors)]),
     By(|rule| with_wildcard(rule, "operations", "operations")),
     Each("operations", &[MustBe("", &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"])]),
     By(|rule| with_wildcard(rule, "apiGroups", "API groups")),
@@ -46,16 +48,6 @@ const NAMED_RULE: &[Check] = &[
     By(resources),
     OneOf("scope", &["*", "Cluster", "Namespaced"]),
 ];
-
-fn resource_names(rule: &Part<'_>) {
-    let mut seen = HashSet::new();
-    for name in rule.each("resourceNames") {
-        name.check(&[AnyText("", names::path_segment_errors)]);
-        if !seen.insert(name.text("")) {
-            name.duplicate("", name.text(""));
-        }
-    }
-}
 
 /// Validates a list: not empty, and `*` only as the single element.
 pub(crate) fn with_wildcard(rule: &Part<'_>, key: &str, what: &str) {

@@ -11,3 +11,14 @@ pub(crate) mod validating_admission_policy;
 pub(crate) mod validating_admission_policy_binding;
 pub(crate) mod validating_webhook_configuration;
 pub(crate) mod webhook;
+
+use crate::strategy::{Generation, Strategy, BASE};
+use crate::warnings;
+
+/// What the six kinds have in common: they configure the server and have generations.
+const REGISTRATION: Strategy = Strategy {
+    generation: Generation::Changes,
+    unconditional_update: false,
+    warnings: warnings::reserved_name_warnings,
+    ..BASE
+};

@@ -2,7 +2,6 @@
 
 use plinth_cel::{Environment, Output};
 use plinth_codec::table::Column;
-use plinth_codec::Value;
 
 use crate::admissionregistration::environment::environment;
 use crate::admissionregistration::expressions::{compile, conditions_changed, match_conditions, variables};
@@ -10,33 +9,21 @@ use crate::admissionregistration::match_resources::{
     operations_with_an_object, MATCH_RESOURCES, POLICY_DEFAULTS,
 };
 use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
+use crate::admissionregistration::REGISTRATION;
 use crate::checks::Check::{self, By, In, Required, RequiredOneOf};
 use crate::checks::Part;
-use crate::strategy::{Generation, Strategy, BASE};
-use crate::warnings;
+use crate::strategy::Strategy;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Changes,
-    unconditional_update: false,
     defaults: POLICY_DEFAULTS,
     checks: CHECKS,
-    validate_create,
-    warnings: warnings::reserved_name_warnings,
-    validate_update,
+    validate_create: |policy| validate_expressions(policy, true),
+    validate_update: |new, old| validate_expressions(new, conditions_changed(new, old)),
     columns: COLUMNS,
-    ..BASE
+    ..REGISTRATION
 };
 
-/// Errors of the expressions and mutations of a new policy.
-fn validate_create(policy: &Part<'_>) {
-    validate_expressions(policy, true);
-}
-
-/// Errors of the expressions and mutations of an updated policy.
-fn validate_update(new: &Part<'_>, old: &Value) {
-    validate_expressions(new, conditions_changed(new, old));
-}
-
+/// Validates what is compiled, the match conditions only where `conditions` says so.
 fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     let Some(spec) = policy.get("spec") else { return };
     let params = spec.has("paramKind");

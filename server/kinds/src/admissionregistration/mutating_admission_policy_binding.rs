@@ -6,19 +6,12 @@ use crate::admissionregistration::match_resources::{
     operations_with_an_object, BINDING_DEFAULTS, MATCH_RESOURCES,
 };
 use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
+use crate::admissionregistration::REGISTRATION;
 use crate::checks::Check::{self, By, In};
-use crate::strategy::{Generation, Strategy, BASE};
-use crate::warnings;
+use crate::strategy::Strategy;
 
-pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Changes,
-    unconditional_update: false,
-    defaults: BINDING_DEFAULTS,
-    checks: CHECKS,
-    warnings: warnings::reserved_name_warnings,
-    columns: BINDING_COLUMNS,
-    ..BASE
-};
+pub(crate) const STRATEGY: Strategy =
+    Strategy { defaults: BINDING_DEFAULTS, checks: CHECKS, columns: BINDING_COLUMNS, ..REGISTRATION };
 
 const CHECKS: &[Check] = &[
     Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),

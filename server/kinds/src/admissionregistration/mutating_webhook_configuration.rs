@@ -1,21 +1,18 @@
 //! MutatingWebhookConfiguration (`admissionregistration.k8s.io`).
 
 use crate::admissionregistration::webhook::{self, CONFIGURATION_CHECKS, WEBHOOK_COLUMNS, WEBHOOK_DEFAULTS};
+use crate::admissionregistration::REGISTRATION;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
-use crate::strategy::{Generation, Strategy, BASE};
-use crate::warnings;
+use crate::strategy::Strategy;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Changes,
-    unconditional_update: false,
     defaults: DEFAULTS,
     checks: CONFIGURATION_CHECKS,
     validate_create: webhook::validate_create,
-    warnings: warnings::reserved_name_warnings,
     validate_update: webhook::validate_update,
     columns: WEBHOOK_COLUMNS,
-    ..BASE
+    ..REGISTRATION
 };
 
 const DEFAULTS: &[DefaultRule] = &[

@@ -4,30 +4,27 @@ use std::collections::HashSet;
 
 use plinth_api::metadata;
 use plinth_cel::{Environment, Output};
+use plinth_codec::names;
 use plinth_codec::table::Column;
-use plinth_codec::{names, Value};
 
 use crate::admissionregistration::environment::environment;
 use crate::admissionregistration::expressions::{compile, conditions_changed, match_conditions, variables};
 use crate::admissionregistration::match_resources::{MATCH_RESOURCES, POLICY_DEFAULTS};
 use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
+use crate::admissionregistration::REGISTRATION;
 use crate::checks::Check::{self, By, In, OneOf, Required, RequiredOneOf};
 use crate::checks::Part;
-use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
-use crate::warnings;
+use crate::strategy::{Strategy, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Changes,
-    unconditional_update: false,
     defaults: POLICY_DEFAULTS,
     checks: CHECKS,
-    validate_create,
-    warnings: warnings::reserved_name_warnings,
-    validate_update,
+    validate_create: |policy| validate_expressions(policy, true),
+    validate_update: |new, old| validate_expressions(new, conditions_changed(new, old)),
     status_keeps: STATUS_KEEPS_METADATA,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
-    ..BASE
+    ..REGISTRATION
 };
 
 /// Maximum number of audit annotations of a policy.
@@ -36,16 +33,7 @@ const MAX_ANNOTATIONS: usize = 20;
 /// Maximum size of the expression of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
-/// Errors of the expressions of a new policy.
-fn validate_create(policy: &Part<'_>) {
-    validate_expressions(policy, true);
-}
-
-/// Errors of the expressions of an updated policy.
-fn validate_update(new: &Part<'_>, old: &Value) {
-    validate_expressions(new, conditions_changed(new, old));
-}
-
+/// Validates what is compiled, the match conditions only where `conditions` says so.
 fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     let Some(spec) = policy.get("spec") else { return };
     let params = spec.has("paramKind");
@@ -69,10 +57,7 @@ fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     let mut seen = HashSet::new();
     for annotation in spec.each("auditAnnotations") {
         validate_annotation(&annotation, metadata::text(policy.value(), "name"), &environment);
-        let key = annotation.text("key");
-        if !seen.insert(key) {
-            annotation.duplicate("key", key);
-        }
+        annotation.unique("key", annotation.text("key"), &mut seen);
     }
 }
 

@@ -6,20 +6,13 @@ use plinth_codec::names;
 
 use crate::admissionregistration::match_resources::{BINDING_DEFAULTS, MATCH_RESOURCES};
 use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
+use crate::admissionregistration::REGISTRATION;
 use crate::checks::Check::{self, By, In};
 use crate::checks::Part;
-use crate::strategy::{Generation, Strategy, BASE};
-use crate::warnings;
+use crate::strategy::Strategy;
 
-pub(crate) const STRATEGY: Strategy = Strategy {
-    generation: Generation::Changes,
-    unconditional_update: false,
-    defaults: BINDING_DEFAULTS,
-    checks: CHECKS,
-    warnings: warnings::reserved_name_warnings,
-    columns: BINDING_COLUMNS,
-    ..BASE
-};
+pub(crate) const STRATEGY: Strategy =
+    Strategy { defaults: BINDING_DEFAULTS, checks: CHECKS, columns: BINDING_COLUMNS, ..REGISTRATION };
 
 const CHECKS: &[Check] = &[
     Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),
@@ -33,9 +26,7 @@ fn validation_actions(binding: &Part<'_>) {
     let mut seen = HashSet::new();
     for action in binding.each(PATH) {
         action.one_of("", &["Audit", "Deny", "Warn"]);
-        if !seen.insert(action.text("")) {
-            action.duplicate("", action.text(""));
-        }
+        action.unique("", action.text(""), &mut seen);
     }
     if seen.contains("Deny") && seen.contains("Warn") {
         let why = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";

@@ -10,7 +10,7 @@ use plinth_codec::{names, Value};
 use crate::admissionregistration::expressions::match_conditions;
 use crate::admissionregistration::match_resources::{with_wildcard, RULE_DEFAULTS};
 use crate::checks::ports::{is_port, PORT};
-use crate::checks::Check::{self, AnyText, By, Each, Enum, MustBe, Required, Selector, Set};
+use crate::checks::Check::{self, AnyText, By, Each, Enum, MustBe, Required, Selector, Set, Within};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent};
 use crate::defaults::Literal::{EmptyObject, Int, OptionalStr};
@@ -55,7 +55,7 @@ pub(crate) const CONFIGURATION_CHECKS: &[Check] = &[
             Set("sideEffects", "must specify one of None, NoneOnDryRun"),
             Enum("sideEffects", &["None", "NoneOnDryRun"]),
             Enum("reinvocationPolicy", &["IfNeeded", "Never"]),
-            By(timeout),
+            Within("timeoutSeconds", 1, 30, "the timeout value must be between 1 and 30 seconds"),
             Selector("namespaceSelector"),
             Selector("objectSelector"),
             By(client),
@@ -116,12 +116,6 @@ fn name(webhook: &Part<'_>) {
     webhook.required_text("name", "", names::dns1123_subdomain_errors);
     if webhook.errors() == before && name.split('.').count() < 3 {
         webhook.invalid("name", name, "should be a domain with at least three segments separated by dots");
-    }
-}
-
-fn timeout(webhook: &Part<'_>) {
-    if let Some(seconds) = webhook.int("timeoutSeconds").filter(|s| !(1..=30).contains(s)) {
-        webhook.invalid("timeoutSeconds", seconds, "the timeout value must be between 1 and 30 seconds");
     }
 }
 

@@ -57,7 +57,7 @@ pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// Adds a new storage version to `status.storedVersions` (`PrepareForUpdate` of
 /// k8s.io/apiextensions-apiserver, `pkg/registry/customresourcedefinition`).
 fn prepare_for_update(new: &mut Value, _: &Value) {
-    let versions = new.at(&["spec", "versions"]).and_then(Value::as_array).unwrap_or_default();
+    let versions = new.list_at(&["spec", "versions"]);
     let storage = versions.iter().find(|v| v.get("storage").and_then(Value::as_bool) == Some(true));
     let Some(name) = storage.and_then(|v| v.str_at(&["name"])).map(str::to_owned) else { return };
     let Some(status) = new.object_at_mut(&["status"]) else { return };

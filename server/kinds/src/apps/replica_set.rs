@@ -44,13 +44,5 @@ const SELECTABLE: Selectable = Selectable {
     unsupported: Selectable::not_a_known_field,
 };
 
-const COLUMNS: &[Column] = &[
-    Column::NAME,
-    Column::int("Desired", "spec.replicas"),
-    Column::int("Current", "status.replicas"),
-    Column::int("Ready", "status.readyReplicas"),
-    Column::AGE,
-    columns::containers("spec.template.spec.containers").wide(),
-    columns::images("spec.template.spec.containers").wide(),
-    Column::selector("Selector", "spec.selector", "<none>", "<error>").wide(),
-];
+const COLUMNS: &[Column] =
+    &columns::replicas(Column::selector("Selector", "spec.selector", "<none>", "<error>"));

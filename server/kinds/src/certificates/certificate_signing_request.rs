@@ -2,7 +2,7 @@
 //! (kubernetes `pkg/registry/certificates` and `pkg/apis/certificates/validation`).
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 
 use plinth_api::metadata;
 use plinth_api::user::User;
@@ -15,7 +15,7 @@ use plinth_pki::request::RequestError;
 use plinth_pki::{files, signers, CertificateRequest};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::checks::Check::{Required, RequiredOneOf};
+use crate::checks::Check::{Required, RequiredOneOf, Within};
 use crate::checks::Part;
 use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, BASE};
@@ -107,7 +107,7 @@ fn prepare_status(new: &mut Value, old: &Value) {
 }
 
 fn conditions(request: &Value) -> &[Value] {
-    request.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default()
+    request.list_at(&["status", "conditions"])
 }
 
 fn texts(list: Option<&Value>) -> Vec<&str> {
@@ -155,19 +155,14 @@ fn validate(request: &Part<'_>) {
         request.required("spec.usages", "");
     }
     let allowed: Vec<&str> = signers::allowed_usages().collect();
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     for usage in request.each("spec.usages") {
         usage.one_of("", &allowed);
-        if !seen.insert(usage.text("")) {
-            usage.duplicate("", usage.text(""));
-        }
+        usage.unique("", usage.text(""), &mut seen);
     }
     signer_name(&request.field("spec.signerName"));
-    let expiration = request.int("spec.expirationSeconds");
-    if let Some(seconds) = expiration.filter(|seconds| *seconds < MIN_EXPIRATION) {
-        let why = "may not specify a duration less than 600 seconds (10 minutes)";
-        request.invalid("spec.expirationSeconds", seconds, why);
-    }
+    const SHORT: &str = "may not specify a duration less than 600 seconds (10 minutes)";
+    request.check(&[Within("spec.expirationSeconds", MIN_EXPIRATION, i64::MAX, SHORT)]);
     validate_conditions(request);
     if let Some(why) = certificate_error(request.value()) {
         request.invalid("status.certificate", "<certificate data>", &why);
@@ -201,7 +196,7 @@ fn signer_name(signer: &Part<'_>) {
 }
 
 fn validate_conditions(request: &Part<'_>) {
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     let (mut approved, mut denied) = (false, false);
     for condition in request.each("status.conditions") {
         let kind = condition.text("type");
@@ -216,9 +211,7 @@ fn validate_conditions(request: &Part<'_>) {
             let why = "Approved and Denied conditions are mutually exclusive";
             request.invalid("status.conditions", kind, why);
         }
-        if !seen.insert(kind) {
-            condition.duplicate("type", kind);
-        }
+        condition.unique("type", kind, &mut seen);
     }
 }
 

@@ -13,11 +13,13 @@ pub(crate) mod ports;
 pub(crate) mod qualified_names;
 pub mod quantities;
 
+use std::collections::HashSet;
+
 use plinth_api::field;
 use plinth_codec::names;
 
 use crate::checks::part::TextRule;
-use crate::checks::ports::{is_port, PORT};
+use crate::checks::ports::PORT;
 
 pub(crate) use crate::checks::part::{ErrorList, Part};
 
@@ -38,6 +40,8 @@ pub(crate) enum Check {
     MustBe(&'static str, &'static [&'static str]),
     /// A number that is set must lie between the two, inclusive.
     Range(&'static str, i64, i64),
+    /// As `Range`, with a message of its own.
+    Within(&'static str, i64, i64, &'static str),
     /// A number must be greater than zero; an absent one counts as zero.
     Positive(&'static str),
     /// A number that is set must not be smaller.
@@ -54,6 +58,8 @@ pub(crate) enum Check {
     RequiredText(&'static str, fn(&str) -> Vec<String>),
     /// The elements of the list must be unique by that field.
     Unique(&'static str, &'static str),
+    /// As `Each`, and the elements must be unique by that field, even where it is empty.
+    EachUnique(&'static str, &'static str, &'static [Check]),
     /// Labels must be valid.
     Labels(&'static str),
     /// A label selector must be valid.
@@ -106,6 +112,11 @@ fn run(checks: &[Check], part: &Part<'_>) {
                     part.invalid(key, number, &format!("must be between {least} and {most}, inclusive"));
                 }
             }
+            Check::Within(key, least, most, why) => {
+                if let Some(number) = part.int(key).filter(|n| !(least..=most).contains(n)) {
+                    part.invalid(key, number, why);
+                }
+            }
             Check::Positive(key) => {
                 if part.number(key) <= 0 {
                     part.invalid(key, part.number(key), "must be greater than zero");
@@ -116,11 +127,7 @@ fn run(checks: &[Check], part: &Part<'_>) {
                     part.invalid(key, number, &format!("must be greater than or equal to {least}"));
                 }
             }
-            Check::Port(key) => {
-                if let Some(number) = part.int(key).filter(|n| !is_port(*n)) {
-                    part.invalid(key, number, PORT);
-                }
-            }
+            Check::Port(key) => run(&[Check::Within(key, 1, 65_535, PORT)], part),
             Check::Text(key, rule) => {
                 if !part.text(key).is_empty() {
                     part.check_text(key, part.text(key), rule);
@@ -134,12 +141,16 @@ fn run(checks: &[Check], part: &Part<'_>) {
             Check::AnyText(key, rule) => part.check_text(key, part.text(key), rule),
             Check::RequiredText(key, rule) => part.required_text(key, "", rule),
             Check::Unique(list, key) => {
-                let mut seen = std::collections::HashSet::new();
+                let mut seen = HashSet::new();
+                for element in part.each(list).filter(|element| !element.is_empty(key)) {
+                    element.unique(key, element.text(key), &mut seen);
+                }
+            }
+            Check::EachUnique(list, key, checks) => {
+                let mut seen = HashSet::new();
                 for element in part.each(list) {
-                    let name = element.text(key);
-                    if !name.is_empty() && !seen.insert(name) {
-                        element.duplicate(key, name);
-                    }
+                    run(checks, &element);
+                    element.unique(key, element.text(key), &mut seen);
                 }
             }
             Check::Labels(key) => part.append(key, |path, errors| {

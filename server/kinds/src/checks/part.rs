@@ -1,6 +1,7 @@
 //! A part of an object together with its path and the list of errors: what rules read and report with.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::fmt::{self, Display};
 
 use plinth_api::api_error::Cause;
@@ -226,7 +227,7 @@ impl<'a> Part<'a> {
 }
 
 /// Errors. The key may have an index: `values[0]`.
-impl Part<'_> {
+impl<'a> Part<'a> {
     /// How many errors there are.
     pub fn errors(&self) -> usize {
         self.errors.0.borrow().len()
@@ -265,6 +266,13 @@ impl Part<'_> {
     /// The value is there already.
     pub fn duplicate(&self, key: impl Display, value: impl Into<Value>) {
         self.push(field::duplicate(self.path(key), value));
+    }
+
+    /// A text of the elements of a list may occur once; reported at a field of the element.
+    pub fn unique(&self, key: &str, text: &'a str, seen: &mut HashSet<&'a str>) {
+        if !seen.insert(text) {
+            self.duplicate(key, text);
+        }
     }
 
     /// The value names nothing that exists.

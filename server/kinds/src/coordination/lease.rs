@@ -2,8 +2,7 @@
 
 use plinth_codec::table::Column;
 
-use crate::checks::Check::{self, AtLeast, By};
-use crate::checks::Part;
+use crate::checks::Check::{self, AtLeast, Within};
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -14,12 +13,9 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
-const CHECKS: &[Check] = &[By(lease_duration), AtLeast("spec.leaseTransitions", 0)];
-
-fn lease_duration(lease: &Part<'_>) {
-    if let Some(seconds) = lease.int("spec.leaseDurationSeconds").filter(|seconds| *seconds <= 0) {
-        lease.invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0");
-    }
-}
+const CHECKS: &[Check] = &[
+    Within("spec.leaseDurationSeconds", 1, i64::MAX, "must be greater than 0"),
+    AtLeast("spec.leaseTransitions", 0),
+];
 
 const COLUMNS: &[Column] = &[Column::NAME, Column::text("Holder", "spec.holderIdentity", ""), Column::AGE];

@@ -1,6 +1,6 @@
 //! LimitRange (`core`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
@@ -39,7 +39,7 @@ fn prepare_for_create(range: &mut Value) {
 const CHECKS: &[Check] = &[By(types), Each("spec.limits", &[By(limit)])];
 
 fn types(range: &Part<'_>) {
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     for limit in range.each("spec.limits") {
         let (kind, before) = (limit.text("type"), limit.errors());
         limit.check_text("type", kind, names::qualified_name_errors);
@@ -47,9 +47,7 @@ fn types(range: &Part<'_>) {
         if limit.errors() == before && !kind.contains('/') && !standard {
             limit.invalid("type", kind, "must be a standard limit type or fully qualified");
         }
-        if !seen.insert(kind) {
-            limit.duplicate("type", kind);
-        }
+        limit.unique("type", kind, &mut seen);
     }
 }
 

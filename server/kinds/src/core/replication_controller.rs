@@ -66,13 +66,4 @@ fn plain_selector(object: &Part<'_>) {
     restarts_always(object);
 }
 
-const COLUMNS: &[Column] = &[
-    Column::NAME,
-    Column::int("Desired", "spec.replicas"),
-    Column::int("Current", "status.replicas"),
-    Column::int("Ready", "status.readyReplicas"),
-    Column::AGE,
-    columns::containers("spec.template.spec.containers").wide(),
-    columns::images("spec.template.spec.containers").wide(),
-    Column::labels("Selector", "spec.selector").wide(),
-];
+const COLUMNS: &[Column] = &columns::replicas(Column::labels("Selector", "spec.selector"));

@@ -103,11 +103,8 @@ fn ports(slice: &Part<'_>) {
     }
     let mut seen = HashSet::new();
     for port in slice.each("ports") {
-        let name = port.text("name");
         port.check(&[Text("name", names::dns1123_label_errors)]);
-        if !seen.insert(name) {
-            port.duplicate("name", name);
-        }
+        port.unique("name", port.text("name"), &mut seen);
         port.check(PROTOCOL_CHECKS);
     }
 }

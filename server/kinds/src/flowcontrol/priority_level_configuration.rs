@@ -2,7 +2,7 @@
 
 use plinth_codec::table::Column;
 
-use crate::checks::Check::{self, By, In, MustBe, Required};
+use crate::checks::Check::{self, By, In, MustBe, Required, Within};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, IfPresent, NonZero};
 use crate::defaults::Literal::Int;
@@ -53,21 +53,14 @@ fn kind(level: &Part<'_>) {
 }
 
 const SHARES: &[Check] = &[
-    By(|holder| {
-        let shares = holder.number("nominalConcurrencyShares");
-        if shares < 0 {
-            holder.invalid("nominalConcurrencyShares", shares, "must be a non-negative integer");
-        }
-    }),
+    Within("nominalConcurrencyShares", 0, i64::MAX, "must be a non-negative integer"),
     Check::Range("lendablePercent", 0, 100),
 ];
 
 fn bounds(limited: &Part<'_>) {
     limited.check(SHARES);
-    let percent = limited.number("borrowingLimitPercent");
-    if percent < 0 {
-        limited.invalid("borrowingLimitPercent", percent, "if specified, must be a non-negative integer");
-    }
+    const PERCENT: &str = "if specified, must be a non-negative integer";
+    limited.check(&[Within("borrowingLimitPercent", 0, i64::MAX, PERCENT)]);
     let response = limited.field("limitResponse");
     match (response.text("type"), response.get("queuing")) {
         ("Reject", _) => {

@@ -30,7 +30,7 @@ fn is_annotated(pod: &Value) -> bool {
 }
 
 fn containers<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-    pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
+    pod.list_at(&["spec", list])
 }
 
 fn is_for_windows(pod: &Value) -> bool {

@@ -49,9 +49,7 @@ pub(crate) fn containers(spec: &Part<'_>, context: &PodContext<'_>) {
     let (mut seen, mut host_ports) = (HashSet::new(), HashSet::new());
     for container in spec.each("containers") {
         common(&container, context);
-        if !seen.insert(container.text("name")) {
-            container.duplicate("name", container.text("name"));
-        }
+        container.unique("name", container.text("name"), &mut seen);
         handler::handlers(&container, context);
         restart_policy(&container);
     }
@@ -102,8 +100,8 @@ fn ports(container: &Part<'_>) {
     let mut seen = HashSet::new();
     for port in container.each("ports") {
         let name = port.text("name");
-        if !name.is_empty() && port_name_errors(name).is_empty() && !seen.insert(name) {
-            port.duplicate("name", name);
+        if !name.is_empty() && port_name_errors(name).is_empty() {
+            port.unique("name", name, &mut seen);
         }
         port.check(&[Text("name", port_name_errors)]);
         match port.number("containerPort") {
@@ -231,9 +229,7 @@ fn resize_policy(container: &Part<'_>, context: &PodContext<'_>) {
     let mut seen = HashSet::new();
     for policy in container.each("resizePolicy") {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
-        if !seen.insert(resource) {
-            policy.duplicate("", resource);
-        }
+        policy.unique("", resource, &mut seen);
         // Upstream reports the path of the list.
         let list = container.field("resizePolicy");
         for (given, supported) in

@@ -1,7 +1,7 @@
 //! Validation of probes and lifecycle handlers.
 
 use crate::checks::ports::{must_be_port, port_or_name};
-use crate::checks::Check::{self, AtLeast, By, MustBe, Required};
+use crate::checks::Check::{self, AtLeast, By, MustBe, Required, Within};
 use crate::checks::Part;
 use crate::path::text;
 use crate::pod_template::PodContext;
@@ -14,6 +14,7 @@ const COUNTS: &[Check] = &[
     AtLeast("periodSeconds", 0),
     AtLeast("successThreshold", 0),
     AtLeast("failureThreshold", 0),
+    Within("terminationGracePeriodSeconds", 1, i64::MAX, "must be greater than 0"),
 ];
 
 const HTTP_GET: &[Check] = &[
@@ -69,11 +70,7 @@ pub(crate) fn handlers(container: &Part<'_>, context: &PodContext<'_>) {
         let Some(probe) = container.get(kind) else { continue };
         handler(&probe, &["exec", "httpGet", "tcpSocket", "grpc"], context);
         probe.check(COUNTS);
-        let grace = probe.int("terminationGracePeriodSeconds");
-        if let Some(grace) = grace.filter(|grace| *grace <= 0) {
-            probe.invalid("terminationGracePeriodSeconds", grace, "must be greater than 0");
-        }
-        match (kind, grace, probe.int("successThreshold")) {
+        match (kind, probe.int("terminationGracePeriodSeconds"), probe.int("successThreshold")) {
             ("readinessProbe", Some(grace), _) => {
                 probe.invalid("terminationGracePeriodSeconds", grace, "must not be set for readinessProbes");
             }

@@ -207,9 +207,7 @@ fn scheduling_gates(spec: &Part<'_>) {
     for gate in spec.each("schedulingGates") {
         let name = gate.text("name");
         gate.check_text("", name, names::qualified_name_errors);
-        if !seen.insert(name) {
-            gate.duplicate("", name);
-        }
+        gate.unique("", name, &mut seen);
     }
 }
 

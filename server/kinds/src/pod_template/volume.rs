@@ -8,7 +8,7 @@ use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{
-    self, Always, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set,
+    self, Always, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set, Within,
 };
 use crate::checks::Part;
 use crate::path::{at, text};
@@ -56,13 +56,13 @@ const SOURCES: &[Source] = &[
     Source("image", "image", &[Required("reference", ""), MustBe("pullPolicy", PULL_POLICIES)]),
 ];
 
-const PARTITION: Check = By(|source| {
-    if let Some(number) = source.int("partition").filter(|n| !(0..=255).contains(n)) {
-        source.invalid("partition", number, "must be between 1 and 255, inclusive");
-    }
-});
+const PARTITION: Check = Within("partition", 0, 255, "must be between 1 and 255, inclusive");
 
-const MODE: Check = By(|source| mode(source, "defaultMode"));
+const MODE: Check = mode("defaultMode");
+
+const fn mode(key: &'static str) -> Check {
+    Within(key, 0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive")
+}
 
 const SECRET_NAME: Check = In("secretRef", &[Required("name", "")]);
 
@@ -97,7 +97,7 @@ pub(crate) const NFS_CHECKS: &[Check] = &[
 ];
 
 const KEY_TO_PATH: &[Check] =
-    &[Required("key", ""), Required("path", ""), Is("path", file_path), By(|item| mode(item, "mode"))];
+    &[Required("key", ""), Required("path", ""), Is("path", file_path), mode("mode")];
 
 /// Checks of `azureDisk`.
 pub(crate) const AZURE_DISK_CHECKS: &[Check] = &[
@@ -181,12 +181,6 @@ pub(crate) fn forbid_more_sources(volume: &Part<'_>, sources: &[Source]) {
             key => key,
         };
         volume.forbidden(shown, "may not specify more than 1 volume type");
-    }
-}
-
-fn mode(source: &Part<'_>, key: &str) {
-    if let Some(mode) = source.int(key).filter(|mode| !(0..=0o777).contains(mode)) {
-        source.invalid(key, mode, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
@@ -294,7 +288,7 @@ fn downward_file(file: &Part<'_>) {
         (None, Some(of_resource)) => env::resource_ref(&of_resource, true),
         (None, None) => file.required("", "one of fieldRef and resourceFieldRef is required"),
     }
-    mode(file, "mode");
+    file.check(&[mode("mode")]);
 }
 
 fn fibre_channel(source: &Part<'_>) {

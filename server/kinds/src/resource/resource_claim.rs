@@ -86,9 +86,7 @@ fn validate_status(new: &Part<'_>, old: &Value) {
     let mut uids = HashSet::new();
     for consumer in new.each(RESERVED) {
         consumer.check(&[Required("resource", ""), Required("name", ""), Required("uid", "")]);
-        if !uids.insert(consumer.text("uid")) {
-            consumer.duplicate("", consumer.text("uid"));
-        }
+        consumer.unique("", consumer.text("uid"), &mut uids);
     }
     let device = |value: &Value| -> String {
         let parts = ["driver", "pool", "device", "shareID"].map(|member| text(value, member));

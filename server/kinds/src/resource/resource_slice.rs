@@ -7,7 +7,7 @@ use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, AnyText, By, Each, Is, Positive, Text};
+use crate::checks::Check::{self, AnyText, By, Each, Is, Positive, Text, Within};
 use crate::checks::Part;
 use crate::path::text;
 use crate::resource::device::attribute_name;
@@ -72,11 +72,10 @@ fn pool(slice: &Part<'_>) {
             }
         }
     }
-    slice.check(&[Positive("spec.pool.resourceSliceCount")]);
-    let generation = slice.number("spec.pool.generation");
-    if generation < 0 {
-        slice.invalid("spec.pool.generation", generation, "must be greater than or equal to zero");
-    }
+    slice.check(&[
+        Positive("spec.pool.resourceSliceCount"),
+        Within("spec.pool.generation", 0, i64::MAX, "must be greater than or equal to zero"),
+    ]);
 }
 
 fn attributes(device: &Part<'_>) {

@@ -6,7 +6,7 @@ use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable_as;
-use crate::checks::Check::{self, By, Enum};
+use crate::checks::Check::{self, By, Enum, Within};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::{Bool, Str, Strs};
@@ -44,12 +44,12 @@ const CHECKS: &[Check] = &[
     }),
     Enum("spec.fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
     By(token_requests),
-    By(|driver| {
-        const PATH: &str = "spec.nodeAllocatableUpdatePeriodSeconds";
-        if let Some(seconds) = driver.int(PATH).filter(|seconds| *seconds < 10) {
-            driver.invalid(PATH, seconds, "must be greater than or equal to 10 seconds");
-        }
-    }),
+    Within(
+        "spec.nodeAllocatableUpdatePeriodSeconds",
+        10,
+        i64::MAX,
+        "must be greater than or equal to 10 seconds",
+    ),
 ];
 
 fn token_requests(driver: &Part<'_>) {

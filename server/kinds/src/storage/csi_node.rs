@@ -24,24 +24,20 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 const CHECKS: &[Check] = &[By(|node| {
     let mut seen = HashSet::new();
     for driver in node.each("spec.drivers") {
-        let (name, id) = (driver.text("name"), driver.text("nodeID"));
+        let id = driver.text("nodeID");
         driver.check(&[Is("name", csi_driver_name), Required("nodeID", "")]);
         if id.len() > 256 {
             driver.invalid("nodeID", id, "must be 256 characters or less");
         }
         driver.check(&[Check::AtLeast("allocatable.count", 0)]);
-        if !seen.insert(name) {
-            driver.duplicate("name", name);
-        }
+        driver.unique("name", driver.text("name"), &mut seen);
         let mut keys = HashSet::new();
         for key in driver.texts("topologyKeys") {
             // Upstream reports the driver once for each of its keys.
             if key.is_empty() {
                 driver.required("", "");
             }
-            if !keys.insert(key) {
-                driver.duplicate("", key);
-            }
+            driver.unique("", key, &mut keys);
             driver.check_text("", key, names::qualified_name_errors);
         }
     }

@@ -45,15 +45,13 @@ fn topologies(class: &Part<'_>) {
         for wanted in term.each("matchLabelExpressions") {
             wanted.check(&[Required("values", "")]);
             let mut once = HashSet::new();
-            for value in wanted.each("values").filter(|value| !once.insert(value.text("").to_owned())) {
-                value.duplicate("", value.text(""));
+            for value in wanted.each("values") {
+                value.unique("", value.text(""), &mut once);
             }
             let key = wanted.text("key");
             wanted.check_text("key", key, names::qualified_name_errors);
-            if !keys_seen.insert(key.to_owned()) {
-                wanted.duplicate("key", key);
-            }
-            let mut values: Vec<String> = once.into_iter().collect();
+            wanted.unique("key", key, &mut keys_seen);
+            let mut values: Vec<String> = once.into_iter().map(str::to_owned).collect();
             values.sort_unstable();
             keys.push((key.to_owned(), values));
         }

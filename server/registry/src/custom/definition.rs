@@ -190,7 +190,7 @@ impl Definition {
         let null = Value::Null;
         let spec = tree.get("spec").unwrap_or(&null);
         let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
-        let list = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
+        let list = spec.list_at(&["versions"]);
         let conversion = match spec.str_at(&["conversion", "strategy"]) {
             Some("Webhook") => Conversion::Webhook(Arc::new(ConversionWebhook::new(tree))),
             _ => Conversion::None,
@@ -245,7 +245,7 @@ pub fn take_schemas(tree: &mut Value) -> Vec<SchemaText> {
 
 /// The paths of `selectableFields` of a version.
 fn selectable(version: &Value) -> impl Iterator<Item = &str> {
-    let fields = version.get("selectableFields").and_then(Value::as_array).unwrap_or_default();
+    let fields = version.list_at(&["selectableFields"]);
     fields.iter().filter_map(|field| field.str_at(&["jsonPath"]))
 }
 
@@ -268,7 +268,7 @@ impl Version {
     fn new(version: &Value, schema: &SchemaText, all: &[Value], group: &str, kind: &str) -> Version {
         let flag = |key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
         let name = version.str_at(&["name"]).unwrap_or_default();
-        let list = |key: &str| version.get(key).and_then(Value::as_array).unwrap_or_default();
+        let list = |key: &str| version.list_at(&[key]);
         let scale = version.at(&["subresources", "scale"]).filter(|s| s.as_object().is_some());
         let path =
             |scale: &Value, key: &str| scale.str_at(&[key]).filter(|p| !p.is_empty()).map(JsonPath::new);

@@ -215,7 +215,7 @@ fn check_new_pod(node: &str, pod: &Value, related: &RelatedObjects) -> Result<()
     if node_of(pod) != node {
         return forbid(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
     }
-    let owners = pod.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).unwrap_or_default();
+    let owners = pod.list_at(&["metadata", "ownerReferences"]);
     let owner = match owners {
         [owner] => owner,
         [] => {
@@ -267,7 +267,7 @@ fn check_pod_status(node: &str, attributes: &RequestAttributes<'_>) -> Result<()
         return forbid(format!("node {node:?} cannot update labels through pod status"));
     }
     let claims = |pod: &Value| -> Vec<(Option<Value>, Option<Value>)> {
-        let list = pod.at(&["status", "resourceClaimStatuses"]).and_then(Value::as_array).unwrap_or_default();
+        let list = pod.list_at(&["status", "resourceClaimStatuses"]);
         list.iter().map(|s| (s.get("name").cloned(), s.get("resourceClaimName").cloned())).collect()
     };
     if claims(attributes.old) != claims(attributes.new) {
@@ -308,10 +308,11 @@ fn check_node(node: &str, attributes: &RequestAttributes<'_>) -> Result<(), Refu
                     "node {node:?} is not allowed to update configSource to a new non-nil configSource"
                 ));
             }
-            if list(new, &["spec", "taints"]) != list(old, &["spec", "taints"]) {
+            if new.list_at(&["spec", "taints"]) != old.list_at(&["spec", "taints"]) {
                 return forbid(format!("node {node:?} is not allowed to modify taints"));
             }
-            if list(new, &["metadata", "ownerReferences"]) != list(old, &["metadata", "ownerReferences"]) {
+            if new.list_at(&["metadata", "ownerReferences"]) != old.list_at(&["metadata", "ownerReferences"])
+            {
                 return forbid(format!("node {node:?} is not allowed to modify ownerReferences"));
             }
             match labels::forbidden(new, old) {
@@ -321,10 +322,6 @@ fn check_node(node: &str, attributes: &RequestAttributes<'_>) -> Result<(), Refu
         }
         _ => Ok(()),
     }
-}
-
-fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
 /// A node may update only capacity and conditions of a claim.
@@ -381,13 +378,13 @@ async fn check_audience(
     request: &Value,
     pod: &Value,
 ) -> Result<Result<(), Refusal>, ApiError> {
-    let audience = match list(request, &["spec", "audiences"]) {
+    let audience = match request.list_at(&["spec", "audiences"]) {
         [] => "",
         [one] => one.as_str().unwrap_or_default(),
         _ => return Ok(forbid("node may only request 0 or 1 audiences")),
     };
-    for volume in list(pod, &["spec", "volumes"]) {
-        let projected = list(volume, &["projected", "sources"]).iter();
+    for volume in pod.list_at(&["spec", "volumes"]) {
+        let projected = volume.list_at(&["projected", "sources"]).iter();
         let tokens = projected.filter_map(|s| s.get("serviceAccountToken").filter(|token| !token.is_null()));
         for token in tokens {
             // The default audience is the server's own.
@@ -442,7 +439,7 @@ async fn driver_asks_for(
         }
     };
     let driver = get_of(call, ("storage.k8s.io", "v1", "csidrivers"), "", &driver).await?;
-    let requests = driver.as_ref().map(|d| list(d, &["spec", "tokenRequests"])).unwrap_or_default();
+    let requests = driver.as_ref().map(|d| d.list_at(&["spec", "tokenRequests"])).unwrap_or_default();
     Ok(requests.iter().any(|r| r.str_at(&["audience"]).unwrap_or_default() == audience))
 }
 

@@ -122,15 +122,11 @@ fn not_windows(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
     }
 }
 
-fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
-}
-
 fn containers<'a>(pod: &Pod<'a>) -> impl Iterator<Item = &'a Value> {
     let spec = pod.spec;
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
-        .flat_map(move |part| list(spec, &[part]))
+        .flat_map(move |part| spec.list_at(&[part]))
 }
 
 fn name(object: &Value) -> &str {

@@ -123,7 +123,7 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
 /// which no longer compares the seccomp annotations that kubelets ignore since v1.27).
 fn is_significant_update(new: &Value, old: &Value) -> bool {
     fn containers<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-        pod.at(&["spec", list]).and_then(Value::as_array).unwrap_or_default()
+        pod.list_at(&["spec", list])
     }
     fn text<'a>(container: &'a Value, member: &str) -> &'a str {
         container.str_at(&[member]).unwrap_or_default()

@@ -4,7 +4,6 @@ use plinth_cel::{Budget, Environment, Expression, Output};
 use plinth_codec::Value;
 
 use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
-use super::super::matching::list;
 use super::params::ParamKind;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata;
@@ -76,7 +75,7 @@ impl Policy {
         let text = |value: &Value, key: &str| value.str_at(&[key]).unwrap_or_default().to_owned();
         let param_kind = ParamKind::read(spec);
         let mut environment = environment(param_kind.is_some(), true).clone().composed();
-        for variable in list(spec, "variables") {
+        for variable in spec.list_at(&["variables"]) {
             // Expressions that use a variable with an error report it.
             let _ = environment.compose(&text(variable, "name"), &text(variable, "expression"));
         }
@@ -103,8 +102,8 @@ impl Policy {
             fails: text(spec, "failurePolicy") != "Ignore",
             constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),
             conditions: Conditions::read(spec, &environment),
-            validations: list(spec, "validations").iter().map(validation).collect(),
-            annotations: list(spec, "auditAnnotations").iter().map(annotation).collect(),
+            validations: spec.list_at(&["validations"]).iter().map(validation).collect(),
+            annotations: spec.list_at(&["auditAnnotations"]).iter().map(annotation).collect(),
             param_kind,
             silent,
             environment,

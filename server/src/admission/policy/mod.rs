@@ -26,7 +26,7 @@ use self::compiled::{Denial, Verdict};
 pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
 use super::expressions::{CelAuthorizer, Subject};
-use super::matching::{self, list};
+use super::matching;
 use super::webhook::review;
 use super::Call;
 use plinth_api::api_error::{ApiError, Cause, Reason};
@@ -166,7 +166,8 @@ impl Request<'_> {
         annotations: &mut BTreeMap<String, Vec<String>>,
     ) {
         let name = metadata::text(binding, "name");
-        let actions = binding.get("spec").map(|spec| list(spec, "validationActions")).unwrap_or_default();
+        let actions =
+            binding.get("spec").map(|spec| spec.list_at(&["validationActions"])).unwrap_or_default();
         for denial in verdict.denials {
             for action in actions.iter().filter_map(Value::as_str) {
                 match action {

@@ -7,7 +7,6 @@ use plinth_codec::patch::{self, PatchError};
 use plinth_codec::Value;
 
 use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
-use super::super::matching::list;
 use super::super::{mutated, Call};
 use super::params::ParamKind;
 use plinth_api::api_error::ApiError;
@@ -49,7 +48,7 @@ impl MutatingPolicy {
         let text = |value: &Value, path: &[&str]| value.str_at(path).unwrap_or_default().to_owned();
         let param_kind = ParamKind::read(spec);
         let mut environment = environment(param_kind.is_some(), true).clone().composed();
-        for variable in list(spec, "variables") {
+        for variable in spec.list_at(&["variables"]) {
             // Expressions that use a variable with an error report it.
             let _ = environment.compose(&text(variable, &["name"]), &text(variable, &["expression"]));
         }
@@ -68,7 +67,7 @@ impl MutatingPolicy {
             fails: text(spec, &["failurePolicy"]) != "Ignore",
             reinvokes: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
             constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),
-            mutations: list(spec, "mutations").iter().map(mutation).collect(),
+            mutations: spec.list_at(&["mutations"]).iter().map(mutation).collect(),
             param_kind,
             conditions,
             environment,

@@ -109,7 +109,7 @@ pub(crate) fn of(counted: Counted<'_>, object: &Value) -> ResourceList {
         }
         ("", "services") => {
             used.insert("services".to_owned(), one());
-            let ports = object.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+            let ports = object.list_at(&["spec", "ports"]);
             let kind = object.str_at(&["spec", "type"]).unwrap_or_default();
             let allocates =
                 object.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool) != Some(false);
@@ -156,9 +156,9 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
 /// Devices by class. Of alternative requests the maximum per class counts.
 fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
     let mut devices: BTreeMap<&str, i64> = BTreeMap::new();
-    let requests = claim.at(&["spec", "devices", "requests"]).and_then(Value::as_array).unwrap_or_default();
+    let requests = claim.list_at(&["spec", "devices", "requests"]);
     for request in requests {
-        let alternatives = request.get("firstAvailable").and_then(Value::as_array).unwrap_or_default();
+        let alternatives = request.list_at(&["firstAvailable"]);
         let wanted = alternatives.iter().chain(request.get("exactly").filter(|_| alternatives.is_empty()));
         let mut dearest: BTreeMap<&str, i64> = BTreeMap::new();
         for wanted in wanted {
@@ -222,7 +222,7 @@ pub(super) fn missing_requests(pod: &Value, names: &[&str]) -> Option<String> {
         return None;
     }
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let containers = |key: &str| pod.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
+    let containers = |key: &str| pod.list_at(&["spec", key]);
     for container in containers("containers").iter().chain(containers("initContainers")) {
         let amounts = |part| ResourceList::of(container.at(&["resources", part]));
         let given = compute(&amounts("requests"), &amounts("limits"));
@@ -242,7 +242,7 @@ pub(super) fn missing_requests(pod: &Value, names: &[&str]) -> Option<String> {
 /// Whether an object matches a quota's scopes. Scopes apply to pods, so a quota with scopes applies only to
 /// these and to claims with a volume attributes class.
 pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> bool {
-    let list = |path: &[&str]| quota.at(path).and_then(Value::as_array).unwrap_or_default();
+    let list = |path: &[&str]| quota.list_at(path);
     let plain = list(&["spec", "scopes"]).iter().filter_map(Value::as_str);
     let plain = plain.map(|scope| (scope, "Exists", None));
     let text = |term: &Value, key: &str| term.str_at(&[key]).unwrap_or_default().to_owned();
@@ -299,8 +299,7 @@ fn has_cross_namespace_affinity(pod: &Value) -> bool {
             || term.get("namespaceSelector").is_some_and(|s| !s.is_null())
     };
     ["podAffinity", "podAntiAffinity"].iter().any(|kind| {
-        let terms =
-            |key| pod.at(&["spec", "affinity", kind, key]).and_then(Value::as_array).unwrap_or_default();
+        let terms = |key| pod.list_at(&["spec", "affinity", kind, key]);
         let weighted = terms("preferredDuringSchedulingIgnoredDuringExecution").iter();
         terms("requiredDuringSchedulingIgnoredDuringExecution").iter().any(crosses)
             || weighted.filter_map(|term| term.get("podAffinityTerm")).any(crosses)

@@ -118,7 +118,7 @@ impl Invocation {
             let what = format!("admission webhook {:?} does not support dry run", self.name());
             return Some(Err(ApiError::bad_request(what)));
         }
-        let list = |key: &str| self.hook.get(key).and_then(Value::as_array).unwrap_or_default();
+        let list = |key: &str| self.hook.list_at(&[key]);
         if !list("admissionReviewVersions").iter().any(|version| version.as_str() == Some("v1")) {
             let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1)";
             return Some(Ok(why.to_owned()));
@@ -243,7 +243,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 }
 
 fn hooks(configuration: &Value) -> &[Value] {
-    configuration.get("webhooks").and_then(Value::as_array).unwrap_or_default()
+    configuration.list_at(&["webhooks"])
 }
 
 /// A webhook of a configuration.

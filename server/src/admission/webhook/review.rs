@@ -139,7 +139,7 @@ pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
             Some(json::parse(&decoded).map_err(|e| format!("response.patch: {e}"))?)
         }
     };
-    let warnings = response.get("warnings").and_then(Value::as_array).unwrap_or_default();
+    let warnings = response.list_at(&["warnings"]);
     let annotations = response.get("auditAnnotations").and_then(Value::as_object);
     let annotations = annotations.into_iter().flat_map(plinth_codec::Map::iter);
     let annotations =

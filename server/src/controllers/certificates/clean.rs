@@ -41,7 +41,7 @@ fn is_over(request: &Value, now: OffsetDateTime) -> bool {
     let older = |time: &str, seconds: i64| {
         Timestamp::parse(time).is_ok_and(|then| now.unix_timestamp() - then.seconds > seconds)
     };
-    let conditions = request.at(&["status", "conditions"]).and_then(Value::as_array).unwrap_or_default();
+    let conditions = request.list_at(&["status", "conditions"]);
     let certificate = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty());
     if conditions.is_empty() {
         return older(metadata::text(request, "creationTimestamp"), PENDING);

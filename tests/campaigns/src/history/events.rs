@@ -60,7 +60,7 @@ impl History {
     /// When the observations contradict each other.
     pub fn check(&mut self, piece: &Piece, upto: u64, there: &Objects) -> Result<bool, Violation> {
         for (object, operation) in &piece.operations {
-            if let Some(content) = written(operation.request) {
+            if let Some(content) = operation.request.content() {
                 self.writes.insert(content, (object.clone(), operation.called));
             }
         }
@@ -148,7 +148,8 @@ impl History {
 
     fn acknowledged(&self, piece: &Piece) -> Result<(), Violation> {
         for (object, operation) in &piece.operations {
-            let (Some(content), Answer::Done(Some(version))) = (written(operation.request), operation.answer)
+            let (Some(content), Answer::Done(Some(version))) =
+                (operation.request.content(), operation.answer)
             else {
                 continue;
             };
@@ -268,14 +269,6 @@ impl History {
             *register = Register::new(state);
         }
         Ok(())
-    }
-}
-
-/// The content of a write.
-fn written(request: Request) -> Option<u64> {
-    match request {
-        Request::Create(content) | Request::Apply(content) | Request::Update { content, .. } => Some(content),
-        Request::Read | Request::Delete { .. } => None,
     }
 }
 

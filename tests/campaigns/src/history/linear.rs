@@ -53,6 +53,18 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// What a write makes the object's content.
+    pub fn content(self) -> Option<u64> {
+        match self {
+            Request::Create(content) | Request::Apply(content) | Request::Update { content, .. } => {
+                Some(content)
+            }
+            Request::Read | Request::Delete { .. } => None,
+        }
+    }
+}
+
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {

@@ -1,8 +1,8 @@
 //! What clients observe of a server: events of watches, lists, and requests with their answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use super::linear::Operation;
+use super::linear::{Answer, Operation, Request};
 use super::{violation, Violation};
 
 /// The type of a watch event.
@@ -153,4 +153,81 @@ pub struct Piece {
     pub lists: Vec<Listed>,
     /// What watches saw.
     pub watches: Vec<Watch>,
+}
+
+impl Piece {
+    /// Gives writes of unknown outcome the one that events show, where watches saw every change up to now:
+    /// made before it was first seen, or never. What deletions of unknown outcome did stays open, until now.
+    /// Returns the writes that were never made.
+    pub fn settle(&mut self, now: u64) -> Vec<(String, Operation)> {
+        let mut never = Vec::new();
+        let mut written: HashMap<u64, (u64, u64)> = HashMap::new();
+        let mut deleted: HashMap<&str, u64> = HashMap::new();
+        for (seen, event) in self.watches.iter().flat_map(|watch| &watch.events) {
+            if event.change == Change::Deleted {
+                let last = deleted.entry(&event.object).or_default();
+                *last = (*last).max(*seen);
+            } else {
+                let (_, first) = written.entry(event.content).or_insert((event.version, *seen));
+                *first = (*first).min(*seen);
+            }
+        }
+        self.operations.retain_mut(|(object, operation)| {
+            if operation.answer != Answer::Unknown {
+                return true;
+            }
+            match operation.request.content() {
+                Some(content) => match written.get(&content) {
+                    None => {
+                        never.push((object.clone(), *operation));
+                        false
+                    }
+                    Some((version, seen)) => {
+                        operation.answer = Answer::Done(Some(*version));
+                        operation.returned = *seen;
+                        true
+                    }
+                },
+                None if operation.request == Request::Read => false,
+                None => {
+                    operation.returned = now;
+                    deleted.get(object.as_str()).is_some_and(|last| *last >= operation.called)
+                }
+            }
+        });
+        never
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_events_show_settles_what_no_answer_said() {
+        let unknown = |called, request| {
+            ("a/x".to_owned(), Operation { called, returned: u64::MAX, request, answer: Answer::Unknown })
+        };
+        let seen = |change, content, version| Event { change, object: "a/x".into(), content, version };
+        let mut watch = Watch::new(Scope::All, 0);
+        watch.event(20, seen(Change::Added, 1, 10)).unwrap();
+        watch.event(40, seen(Change::Deleted, 1, 11)).unwrap();
+        let mut late = Watch::new(Scope::All, 0);
+        late.event(30, seen(Change::Added, 1, 10)).unwrap();
+        let mut piece = Piece {
+            operations: vec![
+                unknown(5, Request::Create(1)),
+                unknown(6, Request::Apply(2)),
+                unknown(35, Request::Delete { expected: None }),
+                unknown(50, Request::Delete { expected: None }),
+            ],
+            watches: vec![late, watch],
+            ..Piece::default()
+        };
+        assert_eq!(piece.settle(60).len(), 1);
+        let settled: Vec<Operation> = piece.operations.iter().map(|(_, operation)| *operation).collect();
+        assert_eq!(settled.len(), 2, "{settled:?}");
+        assert_eq!((settled[0].returned, settled[0].answer), (20, Answer::Done(Some(10))));
+        assert_eq!((settled[1].called, settled[1].returned, settled[1].answer), (35, 60, Answer::Unknown));
+    }
 }

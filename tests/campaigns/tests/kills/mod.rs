@@ -5,9 +5,6 @@
 //! `PLINTH_KILL_SERVERS` how many run side by side, `PLINTH_KILL_SEED` the phases.
 //! `scripts/campaign kills 10000` runs the long form.
 
-mod load;
-mod watcher;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -23,10 +20,11 @@ use plinth_campaigns::server::{launch, setting, TestServer};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use load::{Client, ClientLog, SharedState, NAMESPACES};
-use watcher::{Begin, Watcher};
+use crate::clients::load::{Client, ClientLog, Rules, SharedState, NAMESPACES};
+use crate::clients::watcher::{Begin, Watcher};
 
 const CLIENTS: u64 = 6;
+const RULES: Rules = Rules { names: 6, patience: None, unavailable_is_not_written: false };
 /// How long clients work before the server is killed, in microseconds.
 const LOAD: (u64, u64) = (20_000, 200_000);
 /// How long a server lives that is killed while it starts, in microseconds.
@@ -278,7 +276,7 @@ async fn campaign(number: u64, seed: u64, left: &AtomicU64, figures: &Figures, b
     let mut campaign = Campaign {
         test: server,
         rng: Rng::new(seed.wrapping_mul(1000).wrapping_add(number)),
-        shared: Arc::new(SharedState::new()),
+        shared: Arc::new(SharedState::new(RULES)),
         watchers: watchers.map(Arc::new).into(),
         watching: Vec::new(),
         working: Vec::new(),

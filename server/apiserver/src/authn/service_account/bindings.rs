@@ -237,7 +237,7 @@ impl BoundObject {
         }
         if kind == BoundKind::ServiceAccount {
             let account = json::parse(stored.body()).map_err(ApiError::internal)?;
-            let listed = account.get("secrets").and_then(Value::as_array).unwrap_or_default();
+            let listed = account.list_at(&["secrets"]);
             bound.secrets = listed.iter().filter_map(|s| Some(s.str_at(&["name"])?.to_owned())).collect();
         }
         Ok(bound)

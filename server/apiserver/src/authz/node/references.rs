@@ -63,28 +63,28 @@ pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
         out.extend(name.filter(|name| !name.is_empty()).map(|name| (what, SmolStr::new(name))));
     };
     add(ReferenceKind::ServiceAccount, pod.str_at(&["spec", "serviceAccountName"]));
-    for secret in list(pod, &["spec", "imagePullSecrets"]) {
+    for secret in pod.list_at(&["spec", "imagePullSecrets"]) {
         add(ReferenceKind::Secret, secret.str_at(&["name"]));
     }
     for containers in ["initContainers", "containers", "ephemeralContainers"] {
-        for container in list(pod, &["spec", containers]) {
-            for from in list(container, &["envFrom"]) {
+        for container in pod.list_at(&["spec", containers]) {
+            for from in container.list_at(&["envFrom"]) {
                 add(ReferenceKind::Secret, from.str_at(&["secretRef", "name"]));
                 add(ReferenceKind::ConfigMap, from.str_at(&["configMapRef", "name"]));
             }
-            for variable in list(container, &["env"]) {
+            for variable in container.list_at(&["env"]) {
                 add(ReferenceKind::Secret, variable.str_at(&["valueFrom", "secretKeyRef", "name"]));
                 add(ReferenceKind::ConfigMap, variable.str_at(&["valueFrom", "configMapKeyRef", "name"]));
             }
         }
     }
     let pod_name = pod.str_at(&["metadata", "name"]).unwrap_or_default();
-    for volume in list(pod, &["spec", "volumes"]) {
+    for volume in pod.list_at(&["spec", "volumes"]) {
         for path in VOLUME_SECRETS {
             add(ReferenceKind::Secret, volume.str_at(path));
         }
         add(ReferenceKind::ConfigMap, volume.str_at(&["configMap", "name"]));
-        for source in list(volume, &["projected", "sources"]) {
+        for source in volume.list_at(&["projected", "sources"]) {
             add(ReferenceKind::Secret, source.str_at(&["secret", "name"]));
             add(ReferenceKind::ConfigMap, source.str_at(&["configMap", "name"]));
         }
@@ -94,10 +94,10 @@ pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
             add(ReferenceKind::Claim, Some(&format_smolstr!("{pod_name}-{name}")));
         }
     }
-    for claim in list(pod, &["spec", "resourceClaims"]) {
+    for claim in pod.list_at(&["spec", "resourceClaims"]) {
         add(ReferenceKind::ResourceClaim, claim.str_at(&["resourceClaimName"]));
         if claim.str_at(&["resourceClaimTemplateName"]).is_some() {
-            let statuses = list(pod, &["status", "resourceClaimStatuses"]);
+            let statuses = pod.list_at(&["status", "resourceClaimStatuses"]);
             let statuses = statuses.iter().find(|s| s.str_at(&["name"]) == claim.str_at(&["name"]));
             add(ReferenceKind::ResourceClaim, statuses.and_then(|s| s.str_at(&["resourceClaimName"])));
         }
@@ -128,10 +128,6 @@ pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
         }
     }
     out
-}
-
-fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
 }
 
 /// Volume types that reference an API object, and upstream's name of the object.
@@ -198,10 +194,10 @@ pub fn first_of_pod(pod: &Value) -> Result<Option<&'static str>, String> {
     if let Some((_, what)) = rows.into_iter().find(|(named, _)| has(*named)) {
         return Ok(Some(what));
     }
-    if !list(pod, &["spec", "resourceClaims"]).is_empty() {
+    if !pod.list_at(&["spec", "resourceClaims"]).is_empty() {
         return Ok(Some("resourceclaims"));
     }
-    for volume in list(pod, &["spec", "volumes"]) {
+    for volume in pod.list_at(&["spec", "volumes"]) {
         let is = |kind: &str| volume.get(kind).is_some_and(|source| !source.is_null());
         let name = volume.str_at(&["name"]).unwrap_or_default();
         if PLAIN_VOLUMES.iter().any(|kind| is(kind)) {
@@ -213,7 +209,7 @@ pub fn first_of_pod(pod: &Value) -> Result<Option<&'static str>, String> {
         if !is("projected") {
             return Err(format!("unknown volume type for volume  {name:?}"));
         }
-        for source in list(volume, &["projected", "sources"]) {
+        for source in volume.list_at(&["projected", "sources"]) {
             let is = |kind: &str| source.get(kind).is_some_and(|source| !source.is_null());
             if let Some((_, what)) = PROJECTED_OBJECTS.iter().find(|(kind, _)| is(kind)) {
                 return Ok(Some(what));

@@ -85,7 +85,7 @@ fn live_lacks(live: &Value, member: &str, key: &str) -> bool {
 
 /// The elements of a list that the live object lacks.
 fn lacking(live: &Value, expected: &Value, path: &[&str]) -> Vec<Value> {
-    let list = |object: &Value| object.at(path).and_then(Value::as_array).unwrap_or_default().to_vec();
+    let list = |object: &Value| object.list_at(path).to_vec();
     let existing = list(live);
     list(expected).into_iter().filter(|element| !existing.contains(element)).collect()
 }

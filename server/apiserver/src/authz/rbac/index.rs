@@ -250,7 +250,7 @@ impl Index {
             _ => None,
         };
         let role = role_namespace.map(|namespace| self.role(RoleKey { namespace, name: role_ref.1.clone() }));
-        let list = object.get("subjects").and_then(Value::as_array).unwrap_or_default();
+        let list = object.list_at(&["subjects"]);
         let subjects = list.iter().filter_map(|s| subject_of(s, &key.namespace)).collect();
         let RoleKey { namespace, name } = key.clone();
         let binding = Arc::new(Binding { namespace, name, role, role_ref, subjects });

@@ -33,7 +33,7 @@ impl PolicyRule {
     /// Parses a rule. Values of a wrong type are ignored: the rule then allows less.
     pub fn of(rule: &Value) -> PolicyRule {
         let [verbs, groups, resources, names, paths] = MEMBERS.map(|member| {
-            let list = rule.get(member).and_then(Value::as_array).unwrap_or_default();
+            let list = rule.list_at(&[member]);
             list.iter().filter_map(Value::as_str).map(SmolStr::new).collect()
         });
         PolicyRule { verbs, groups, resources, names, paths }
@@ -41,7 +41,7 @@ impl PolicyRule {
 
     /// The rules of a role.
     pub fn all_of(role: &Value) -> Vec<PolicyRule> {
-        let rules = role.get("rules").and_then(Value::as_array).unwrap_or_default();
+        let rules = role.list_at(&["rules"]);
         rules.iter().map(PolicyRule::of).collect()
     }
 

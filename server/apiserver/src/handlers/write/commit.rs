@@ -79,6 +79,8 @@ impl Commit {
                 };
                 Some(committed.revision)
             }
+            // Nothing to be written, as far as this replica knows.
+            (false, false) if cx.catch_up().await? => return Ok(Committed::Conflict),
             _ if live.is_none() && store.newest(key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };

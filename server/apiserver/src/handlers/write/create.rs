@@ -11,6 +11,7 @@ use crate::ownership;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata::Moment;
 use plinth_registry::object_meta;
+use plinth_storage::namespaces::Namespaces;
 
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;
@@ -63,9 +64,12 @@ pub(in crate::handlers) async fn create_object(
         };
         match create_once(cx, &permit, tree, ownership).await {
             Ok(Created::Written(written)) => return Ok(written),
-            Ok(Created::Raced) => {}
+            Ok(Created::Raced) => drop(cx.catch_up().await?),
             Err(error) if error.code == 409 && names_left > 1 => names_left -= 1,
-            Err(error) => return Err(error),
+            // Decided where the journal has the attempt: no newer state says otherwise.
+            Err(error) if matches!(error.reason, Reason::AlreadyExists) => return Err(error),
+            Err(error) if !is_judged_again(cx, &error).await? => return Err(error),
+            Err(_) => {}
         }
     }
     Err(ApiError::internal("others took every address and port that was found free"))
@@ -103,6 +107,14 @@ async fn create_once(
         ownership::track(cx, None, &mut tree, &moment.now);
     }
     let call = AdmissionRequest::new(cx, Operation::Create, None);
+    let namespace = match cx.may_lag() && cx.resource.row.namespaced {
+        false => None,
+        // Required below: on no replica is an object stored in a namespace that another one has removed.
+        true => match Namespaces::unchanged(&cx.server.store, &cx.info.namespace).await? {
+            None => return Ok(Created::Raced),
+            unchanged => unchanged,
+        },
+    };
     cx.server.admission.mutate(&call, &mut tree).await?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
@@ -113,7 +125,8 @@ async fn create_once(
     validate_new(cx, &tree).await?;
     let grant = permit.grant().await?;
     cx.server.admission.validate(&call, &tree).await?;
-    let parts = allocated.and(call.into_parts());
+    let mut parts = allocated.and(call.into_parts());
+    namespace.into_iter().for_each(|unchanged| parts.require(unchanged));
     let can_race = parts.can_race();
     let name = metadata::text(&tree, "name").to_owned();
     let has_generate_name = !metadata::text(&tree, "generateName").is_empty();

@@ -45,6 +45,12 @@ pub(super) enum Ownership {
     Applied,
 }
 
+/// Whether a refusal came of a state that other replicas may have left behind: then the most recent one is
+/// here now. A failure is none: after it, a write may be under way.
+async fn is_judged_again(cx: &Context, refusal: &ApiError) -> Result<bool, ApiError> {
+    Ok(refusal.code < 500 && cx.catch_up().await?)
+}
+
 /// What a warning of owners adds that admission brought in twice.
 const AFTER_ADMISSION: &str = " after mutating admission happens";
 

@@ -50,7 +50,10 @@ pub(in crate::handlers) async fn update_object(
         let live = cx.newest(cx.info.object_key(&cx.resource)?).await?;
         let Some(live) = live else {
             if !update.creates {
-                return Err(cx.not_found());
+                match cx.catch_up().await? {
+                    true => continue,
+                    false => return Err(cx.not_found()),
+                }
             }
             match create_absent(cx, &mut update).await {
                 // Another request created it in between: what is there now, or nothing again, is updated, as
@@ -60,8 +63,11 @@ pub(in crate::handlers) async fn update_object(
             }
             continue;
         };
-        if let Some(written) = update_once(cx, &mut update, live).await? {
-            return Ok(Updated::Existing(written));
+        match update_once(cx, &mut update, live).await {
+            Ok(Some(written)) => return Ok(Updated::Existing(written)),
+            Ok(None) => {}
+            Err(error) if !is_judged_again(cx, &error).await? => return Err(error),
+            Err(_) => {}
         }
     }
     let modified = || ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name);

@@ -89,7 +89,7 @@ async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError>
 
 /// Host and port of a node's kubelet.
 fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> {
-    let addresses = node.at(&["status", "addresses"]).and_then(Value::as_array).unwrap_or_default();
+    let addresses = node.list_at(&["status", "addresses"]);
     let of_type = |kind: &String| {
         let found = addresses.iter().find(|a| a.str_at(&["type"]) == Some(kind));
         found.and_then(|a| a.str_at(&["address"])).filter(|address| !address.is_empty())
@@ -122,7 +122,7 @@ async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destinat
 
 /// The requested container, or the default one.
 fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
-    let list = |part: &str| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    let list = |part: &str| pod.list_at(&["spec", part]);
     let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
     let pod_name = metadata::text(pod, "name");
     let given = options.str_at(&["container"]).unwrap_or_default();
@@ -153,7 +153,7 @@ fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError
 }
 
 fn list_names<'a>(pod: &'a Value, part: &str) -> Vec<&'a str> {
-    let list = pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default();
+    let list = pod.list_at(&["spec", part]);
     list.iter().filter_map(|c| c.str_at(&["name"])).collect()
 }
 
@@ -227,7 +227,7 @@ fn stream_query(options: &Value) -> String {
     for (_, theirs) in streams.iter().filter(|(ours, _)| flag(options, ours)) {
         query.append_pair(theirs, "1");
     }
-    let command = options.get("command").and_then(Value::as_array).unwrap_or_default();
+    let command = options.list_at(&["command"]);
     for word in command.iter().filter_map(Value::as_str) {
         query.append_pair("command", word);
     }
@@ -248,9 +248,8 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let pod = read(cx, "pods", name).await?;
     let host = pod.str_at(&["status", "podIP"]).unwrap_or_default();
-    let ports = pod.at(&["spec", "containers"]).and_then(Value::as_array).unwrap_or_default();
-    let first =
-        ports.iter().flat_map(|c| c.get("ports").and_then(Value::as_array).unwrap_or_default()).next();
+    let ports = pod.list_at(&["spec", "containers"]);
+    let first = ports.iter().flat_map(|c| c.list_at(&["ports"])).next();
     let first = first.and_then(|p| p.get("containerPort")).and_then(Value::as_int);
     let default = match scheme {
         Scheme::Http => 80,
@@ -273,7 +272,7 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
     let invalid = || ApiError::bad_request(format!("invalid service request {id:?}"));
     let (scheme, name, port) = split(id).ok_or_else(invalid)?;
     let service = read(cx, "services", name).await?;
-    let ports = service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default();
+    let ports = service.list_at(&["spec", "ports"]);
     // A number is mapped to the port's name; endpoints have names only.
     let by_number = port.parse::<i64>().ok();
     let wanted = match by_number {
@@ -306,10 +305,10 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
 
 /// The first ready address of a slice with that port; without a name the first port.
 fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
-    let ports = slice.get("ports").and_then(Value::as_array).unwrap_or_default();
+    let ports = slice.list_at(&["ports"]);
     let port = ports.iter().find(|p| port.is_empty() || p.str_at(&["name"]).unwrap_or_default() == port)?;
     let number = u16::try_from(port.get("port").and_then(Value::as_int)?).ok()?;
-    let endpoints = slice.get("endpoints").and_then(Value::as_array).unwrap_or_default();
+    let endpoints = slice.list_at(&["endpoints"]);
     let ready = |e: &&Value| e.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
     let address =
         endpoints.iter().filter(ready).find_map(|e| e.get("addresses")?.as_array()?.first()?.as_str())?;

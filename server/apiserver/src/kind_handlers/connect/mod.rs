@@ -14,7 +14,7 @@ use plinth_codec::{tree, Value};
 use crate::authz::{Attributes, RequestAttributes};
 use crate::context::{AdmissionRequest, Context, Operation};
 use plinth_api::api_error::ApiError;
-use plinth_api::query::parameters;
+use plinth_api::query::{boolean, integer, parameters};
 use plinth_api::request_info::Verb;
 use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
@@ -32,7 +32,7 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     if REQUIRES_CREATE.contains(&cx.info.subresource.as_str()) {
         authorize_create(&cx).await?;
     }
-    let options = options_of(&cx);
+    let options = options_of(&cx)?;
     let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
     if let Some(operation) = operation {
         let mut options = options.clone();
@@ -94,10 +94,13 @@ async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
 }
 
 /// The options of a connection, from its query, for admission and the kubelet.
-fn options_of(cx: &Context) -> Value {
+///
+/// # Errors
+/// 400 for a malformed number.
+fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let kind = cx.resource.row.subresource(&cx.info.subresource).map_or("", |row| row.gvk.kind.as_str());
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
-    let Some(object) = options.as_object_mut() else { return options };
+    let Some(object) = options.as_object_mut() else { return Ok(options) };
     let mut command = Vec::new();
     for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
         // The first value of a repeated option is used.
@@ -110,12 +113,10 @@ fn options_of(cx: &Context) -> Value {
                 object.insert(&*key, &*value);
             }
             "stdin" | "stdout" | "stderr" | "tty" | "follow" | "previous" | "timestamps" => {
-                object.insert(&*key, !matches!(&*value, "false" | "0"));
+                object.insert(&*key, boolean(&value));
             }
             "sinceSeconds" | "tailLines" | "limitBytes" => {
-                if let Ok(number) = value.parse::<i64>() {
-                    object.insert(&*key, number);
-                }
+                object.insert(&*key, integer(&value)?);
             }
             _ => {}
         }
@@ -123,7 +124,7 @@ fn options_of(cx: &Context) -> Value {
     if !command.is_empty() {
         object.insert("command", command);
     }
-    options
+    Ok(options)
 }
 
 /// Redirects to a path with a trailing slash, which relative links need.

@@ -6,7 +6,7 @@ mod conversion;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::checks::Check::{self, AtLeast, By, Each, In, Positive, Required, RequiredText};
+use crate::checks::Check::{self, AtLeast, By, Each, In, Positive, Required, RequiredText, Within};
 use crate::checks::{quantities, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent, When};
@@ -77,10 +77,10 @@ const KINDS: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Res
 fn replicas(scaler: &Part<'_>) {
     let least = scaler.int("spec.minReplicas");
     let most = scaler.number("spec.maxReplicas");
-    scaler.check(&[AtLeast("spec.minReplicas", 1)]);
-    if most < 0 {
-        scaler.invalid("spec.maxReplicas", most, "must be greater than or equal to 1");
-    }
+    scaler.check(&[
+        AtLeast("spec.minReplicas", 1),
+        Within("spec.maxReplicas", 0, i64::MAX, "must be greater than or equal to 1"),
+    ]);
     if least.is_some_and(|least| most < least) {
         scaler.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`");
     }
@@ -168,9 +168,7 @@ fn target(target: &Part<'_>, kind: &str) {
             target.invalid(key, shown, "must be positive");
         }
     }
-    if let Some(share) = target.int("averageUtilization").filter(|share| *share < 1) {
-        target.invalid("averageUtilization", share, "must be greater than 0");
-    }
+    target.check(&[Within("averageUtilization", 1, i64::MAX, "must be greater than 0")]);
     let (either, or, needed, both) = match kind {
         "object" => ("averageValue", "value", "must set either a target value or averageValue", None),
         "external" => (
@@ -195,14 +193,8 @@ fn target(target: &Part<'_>, kind: &str) {
 }
 
 const RULES: &[Check] = &[
-    By(|rules| {
-        const KEY: &str = "stabilizationWindowSeconds";
-        match rules.number(KEY) {
-            seconds @ ..0 => rules.invalid(KEY, seconds, "must be greater than or equal to zero"),
-            0..=3600 => {}
-            seconds => rules.invalid(KEY, seconds, "must be less than or equal to 3600"),
-        }
-    }),
+    Within("stabilizationWindowSeconds", 0, i64::MAX, "must be greater than or equal to zero"),
+    Within("stabilizationWindowSeconds", i64::MIN, 3600, "must be less than or equal to 3600"),
     Check::Enum("selectPolicy", &["Disabled", "Max", "Min"]),
     Required("policies", "must specify at least one Policy"),
     Each(
@@ -211,12 +203,7 @@ const RULES: &[Check] = &[
             Check::MustBe("type", &["Percent", "Pods"]),
             Positive("value"),
             Positive("periodSeconds"),
-            By(|policy| {
-                if policy.number("periodSeconds") > 1800 {
-                    let why = "must be less than or equal to 1800";
-                    policy.invalid("periodSeconds", policy.number("periodSeconds"), why);
-                }
-            }),
+            Within("periodSeconds", i64::MIN, 1800, "must be less than or equal to 1800"),
         ],
     ),
 ];

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use plinth_codec::Value;
 
 use crate::checks::Part;
-use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
+use crate::core::pod::subresources::{is_static, name, old_with_write};
 use crate::pod_template::container;
 use crate::pod_template::PodContext;
 
@@ -28,7 +28,7 @@ pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
     }
     let now: HashMap<&str, &Value> =
         new.list(PATH).iter().map(|container| (name(container), container)).collect();
-    for before in list_at(old, &["spec", "ephemeralContainers"]) {
+    for before in old.list_at(&["spec", "ephemeralContainers"]) {
         let verb = match now.get(name(before)) {
             None => "removed",
             Some(container) if *container != before => "changed",
@@ -60,10 +60,7 @@ pub(crate) fn validate(pod: &Part<'_>) {
     let Some(context) = PodContext::of_running(pod.value()) else { return };
     for container in pod.each("spec.ephemeralContainers") {
         container::common(&container, &context);
-        let name = container.text("name");
-        if !seen.insert(name) {
-            container.duplicate("name", name);
-        }
+        container.unique("name", container.text("name"), &mut seen);
         let target = container.text("targetContainerName");
         if !target.is_empty() && !others.contains(target) {
             container.not_found("targetContainerName", target);

@@ -47,7 +47,7 @@ fn each(list: Option<&mut Value>, change: impl Fn(&mut Value)) {
 /// Merges the label keys of each member into the owner's selector; a null selector matches nothing and is
 /// left alone.
 fn add(owner: &mut Value, labels: &Value, members: &[(&str, &str)]) {
-    let texts = |member: &str| owner.at(&[member]).and_then(Value::as_array).unwrap_or_default();
+    let texts = |member: &str| owner.list_at(&[member]);
     let requirements: Vec<Value> = members
         .iter()
         .flat_map(|(member, operator)| texts(member).iter().map(move |key| (key, *operator)))

@@ -191,7 +191,6 @@ const SELECTABLE: Selectable = Selectable::new(&[
 mod tests {
     use super::*;
     use crate::checks::ErrorList;
-    use crate::core::pod::subresources::list_at;
     use plinth_codec::json;
 
     fn parse(text: &str) -> Value {
@@ -219,7 +218,7 @@ mod tests {
             (pod.str_at(&["metadata", "labels", "a"]), pod.str_at(&["spec", "nodeName"])),
             (Some("b"), Some("n"))
         );
-        assert_eq!(list_at(&pod, &["spec", "ephemeralContainers"]).len(), 2);
+        assert_eq!(pod.list_at(&["spec", "ephemeralContainers"]).len(), 2);
         let (_, errors) = through("ephemeralcontainers", r#"{"spec":{"ephemeralContainers":[]}}"#, OLD);
         assert_eq!(errors, ["spec.ephemeralContainers"]);
         let (_, errors) = through(
@@ -242,7 +241,7 @@ mod tests {
             &pod(OLD, r#","image":"x""#),
         );
         assert_eq!(errors, Vec::<String>::new());
-        let container = &list_at(&resized, &["spec", "containers"])[0];
+        let container = &resized.list_at(&["spec", "containers"])[0];
         assert_eq!(container.str_at(&["resources", "requests", "cpu"]), Some("2"));
         assert_eq!(container.str_at(&["image"]), Some("x"));
         // resources, paths of the errors

@@ -11,8 +11,7 @@ const COUNTED: [&str; 2] = ["cpu", "memory"];
 pub fn quality_of_service(pod: &Value) -> &'static str {
     let whole = pod.at(&["spec", "resources"]).filter(|r| r.get("limits").or(r.get("requests")).is_some());
     let lists = ["containers", "initContainers"].into_iter();
-    let containers =
-        lists.flat_map(|part| pod.at(&["spec", part]).and_then(Value::as_array).unwrap_or_default());
+    let containers = lists.flat_map(|part| pod.list_at(&["spec", part]));
     let resources: Vec<Option<&Value>> = match whole {
         Some(whole) => vec![Some(whole)],
         None => containers.map(|c| c.get("resources")).collect(),

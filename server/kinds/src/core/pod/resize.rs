@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 
 use crate::checks::Part;
 use crate::core::pod::qos::quality_of_service;
-use crate::core::pod::subresources::{is_static, list_at, name, old_with_write};
+use crate::core::pod::subresources::{is_static, name, old_with_write};
 use crate::path::list;
 
 /// Resets everything but pod-level resources and the resources and resize policies of containers.
@@ -19,10 +19,10 @@ pub(crate) fn prepare(new: &mut Value, old: &Value) {
         };
     }
     for part in ["containers", "initContainers"] {
-        let wanted = list_at(new, &["spec", part]);
+        let wanted = new.list_at(&["spec", part]);
         // Containers that were added, removed or reordered are left for validation to refuse.
-        let same = wanted.len() == list_at(old, &["spec", part]).len()
-            && wanted.iter().zip(list_at(old, &["spec", part])).all(|(a, b)| name(a) == name(b));
+        let same = wanted.len() == old.list_at(&["spec", part]).len()
+            && wanted.iter().zip(old.list_at(&["spec", part])).all(|(a, b)| name(a) == name(b));
         if !same {
             if let Some(spec) = kept.object_at_mut(&["spec"]) {
                 spec.insert(part, wanted.to_vec());
@@ -61,7 +61,7 @@ pub(crate) fn validate(pod: &Part<'_>, old: &Value) {
     if quality_of_service(new) != class {
         pod.invalid("spec", class, "Pod QOS Class may not change as a result of resizing");
     }
-    let running = list_at(old, &["status", "containerStatuses"]);
+    let running = old.list_at(&["status", "containerStatuses"]);
     let running =
         running.iter().find(|status| status.at(&["state", "running"]).is_some_and(|r| !r.is_null()));
     if running.is_some_and(|status| status.get("resources").is_none_or(Value::is_null)) {
@@ -75,7 +75,7 @@ pub(crate) fn validate(pod: &Part<'_>, old: &Value) {
         false if now != before => pod.forbidden("spec", IMMUTABLE),
         false => {}
     }
-    if !list_at(old, &["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
+    if !old.list_at(&["status", "nodeAllocatableResourceClaimStatuses"]).is_empty() {
         pod.forbidden("spec", "pods with node allocatable resource claims cannot be resized");
     }
     let before_order = pod.errors();
@@ -94,7 +94,7 @@ pub(crate) fn validate(pod: &Part<'_>, old: &Value) {
             }
         }
     }
-    let policy = |container: &Value| list_at(container, &["resizePolicy"]).to_vec();
+    let policy = |container: &Value| container.list_at(&["resizePolicy"]).to_vec();
     let is_fixed = |now: &Value, before: &Value| {
         let others = |container: &Value| container.get("resources").map(fixed_resources).unwrap_or_default();
         others(now) == others(before) && policy(now) == policy(before)
@@ -139,7 +139,7 @@ fn pod_resources(pod: &Part<'_>, new: Option<&Value>, old: Option<&Value>) {
 fn order(pod: &Part<'_>, old: &Value) {
     let spec = pod.field("spec");
     for part in ["containers", "initContainers"] {
-        let before = list_at(old, &["spec", part]);
+        let before = old.list_at(&["spec", part]);
         if spec.list(part).len() != before.len() {
             spec.forbidden(part, &format!("{part} may not be added or removed on resize"));
             continue;
@@ -164,7 +164,7 @@ struct FixedResources {
 
 fn fixed_resources(resources: &Value) -> FixedResources {
     let mut fixed =
-        FixedResources { claims: list_at(resources, &["claims"]).to_vec(), ..FixedResources::default() };
+        FixedResources { claims: resources.list_at(&["claims"]).to_vec(), ..FixedResources::default() };
     for part in ["requests", "limits"] {
         let others = amounts(resources, part).filter(|(name, _)| !matches!(name.as_str(), "cpu" | "memory"));
         fixed.amounts.extend(others.map(|(name, amount)| {

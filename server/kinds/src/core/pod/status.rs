@@ -6,26 +6,24 @@ use std::net::IpAddr;
 use plinth_codec::{names, Value};
 
 use crate::checks::immutable::IMMUTABLE;
-use crate::checks::Check::{self, By, Each};
+use crate::checks::Check::{self, By, Each, Within};
 use crate::checks::{address, Part};
 use crate::path::{at, int, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
 
-pub(crate) const CHECKS: &[Check] = &[Each("status.conditions", &[By(condition)])];
+pub(crate) const CHECKS: &[Check] =
+    &[Each("status.conditions", &[not_negative("observedGeneration"), By(condition)])];
 
 fn condition(condition: &Part<'_>) {
-    not_negative(condition, "observedGeneration");
     let kind = condition.text("type");
     if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
         condition.check_text("Type", kind, names::qualified_name_errors);
     }
 }
 
-fn not_negative(part: &Part<'_>, key: &str) {
-    if let Some(number) = part.int(key).filter(|number| *number < 0) {
-        part.invalid(key, number, "must be a non-negative integer");
-    }
+const fn not_negative(key: &'static str) -> Check {
+    Within(key, 0, i64::MAX, "must be a non-negative integer")
 }
 
 /// Errors of an update of the status: the QoS class is immutable, and terminated containers stay so unless
@@ -39,7 +37,7 @@ pub(crate) fn validate(new: &Part<'_>, old: &Value) {
             new.forbidden(NOMINATED, "may not be set on pods that are already bound to a node");
         }
     }
-    not_negative(new, "status.observedGeneration");
+    new.check(&[not_negative("status.observedGeneration")]);
     let class = new.text("status.qosClass");
     if class != text(old, "status.qosClass") {
         new.invalid("status.qosClass", class, IMMUTABLE);

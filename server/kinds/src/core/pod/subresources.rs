@@ -5,10 +5,6 @@ use plinth_codec::Value;
 
 use crate::pod_template::MIRROR_ANNOTATION;
 
-pub(crate) fn list_at<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
-    object.at(path).and_then(Value::as_array).unwrap_or_default()
-}
-
 pub(crate) fn name(object: &Value) -> &str {
     object.str_at(&["name"]).unwrap_or_default()
 }

@@ -51,12 +51,12 @@ fn text<'a>(service: &'a Value, key: &str) -> &'a str {
 }
 
 fn texts<'a>(service: &'a Value, key: &str) -> Vec<&'a str> {
-    let list = service.at(&["spec", key]).and_then(Value::as_array).unwrap_or_default();
+    let list = service.list_at(&["spec", key]);
     list.iter().filter_map(Value::as_str).collect()
 }
 
 fn ports(service: &Value) -> &[Value] {
-    service.at(&["spec", "ports"]).and_then(Value::as_array).unwrap_or_default()
+    service.list_at(&["spec", "ports"])
 }
 
 /// The node port of an entry, not validated; 0 if absent.

@@ -1,20 +1,14 @@
 //! Validation of the IP families of a Service.
 
-use std::collections::HashSet;
-
-use crate::checks::Check::Enum;
+use crate::checks::Check::{EachUnique, Enum, MustBe};
 use crate::checks::Part;
 
 /// Validates IP families and policy; also runs before cluster IPs are allocated.
 pub(crate) fn validate_families(service: &Part<'_>) {
-    let mut seen = HashSet::new();
-    for family in service.each("spec.ipFamilies") {
-        family.one_of("", &["IPv4", "IPv6"]);
-        if !seen.insert(family.text("")) {
-            family.duplicate("", family.text(""));
-        }
-    }
-    service.check(&[Enum("spec.ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"])]);
+    service.check(&[
+        EachUnique("spec.ipFamilies", "", &[MustBe("", &["IPv4", "IPv6"])]),
+        Enum("spec.ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"]),
+    ]);
     let kind = service.text("spec.type");
     if kind == "ExternalName" {
         const WHY: &str = "may not be set for ExternalName services";

@@ -143,9 +143,7 @@ fn ports(service: &Part<'_>) {
             "" => {}
             name => {
                 port.check_text("name", name, names::dns1123_label_errors);
-                if !names_seen.insert(name) {
-                    port.duplicate("name", name);
-                }
+                port.unique("name", name, &mut names_seen);
             }
         }
         must_be_port(&port, "port");

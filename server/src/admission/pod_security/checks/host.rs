@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use plinth_codec::{Map, Value};
 
-use super::{
-    bad, context_flag, list, name, named_containers, plural, quoted, setters, violation, Pod, Violation,
-};
+use super::{bad, context_flag, name, named_containers, plural, quoted, setters, violation, Pod, Violation};
 
 pub(super) fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
     let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter();
@@ -19,7 +17,7 @@ pub(super) fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 pub(super) fn host_path_volumes(pod: &Pod<'_>) -> Option<Violation> {
-    let volumes = list(pod.spec, &["volumes"]).iter().filter(|v| v.get("hostPath").is_some()).map(name);
+    let volumes = pod.spec.list_at(&["volumes"]).iter().filter(|v| v.get("hostPath").is_some()).map(name);
     let volumes: Vec<&str> = volumes.collect();
     match volumes.len() {
         0 => None,
@@ -34,7 +32,7 @@ pub(super) fn host_ports(pod: &Pod<'_>) -> Option<Violation> {
     // Sorted as text, as upstream does.
     let mut ports = BTreeSet::new();
     let names = bad(pod, |container| {
-        let used = list(container, &["ports"]).iter().filter_map(|port| port.get("hostPort")?.as_int());
+        let used = container.list_at(&["ports"]).iter().filter_map(|port| port.get("hostPort")?.as_int());
         let used: Vec<String> = used.filter(|port| *port != 0).map(|port| port.to_string()).collect();
         let bad = !used.is_empty();
         ports.extend(used);
@@ -102,7 +100,7 @@ const SYSCTLS: [&str; 12] = [
 ];
 
 pub(super) fn sysctls(pod: &Pod<'_>, count: usize) -> Option<Violation> {
-    let set = list(pod.spec, &["securityContext", "sysctls"]).iter().map(name);
+    let set = pod.spec.list_at(&["securityContext", "sysctls"]).iter().map(name);
     let forbidden: Vec<&str> = set.filter(|name| !SYSCTLS.iter().take(count).any(|s| s == name)).collect();
     match forbidden.is_empty() {
         true => None,
@@ -130,7 +128,7 @@ pub(super) fn volume_types(pod: &Pod<'_>) -> Option<Violation> {
         "secret",
     ];
     let (mut names, mut kinds) = (Vec::new(), BTreeSet::new());
-    for volume in list(pod.spec, &["volumes"]) {
+    for volume in pod.spec.list_at(&["volumes"]) {
         if GOOD.iter().any(|kind| volume.get(kind).is_some_and(|v| !v.is_null())) {
             continue;
         }

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use plinth_codec::{Map, Value};
 
 use super::{
-    bad, containers, context_flag, list, name, named_containers, plural, quoted, setters, violation, Pod,
-    Violation,
+    bad, containers, context_flag, name, named_containers, plural, quoted, setters, violation, Pod, Violation,
 };
 
 pub(super) fn app_armor(pod: &Pod<'_>) -> Option<Violation> {
@@ -63,7 +62,7 @@ const CAPABILITIES: [&str; 13] = [
 fn added_capabilities<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a str>) {
     let mut forbidden = BTreeSet::new();
     let names = bad(pod, |container| {
-        let added = list(container, &["securityContext", "capabilities", "add"]).iter();
+        let added = container.list_at(&["securityContext", "capabilities", "add"]).iter();
         let bad: Vec<&str> = added.filter_map(Value::as_str).filter(|c| !allowed.contains(c)).collect();
         forbidden.extend(bad.iter().copied());
         !bad.is_empty()
@@ -87,7 +86,7 @@ pub(super) fn capabilities_baseline(pod: &Pod<'_>) -> Option<Violation> {
 
 pub(super) fn capabilities_restricted(pod: &Pod<'_>) -> Option<Violation> {
     let drops_all = |container: &Value| {
-        let dropped = list(container, &["securityContext", "capabilities", "drop"]);
+        let dropped = container.list_at(&["securityContext", "capabilities", "drop"]);
         dropped.iter().any(|c| c.as_str() == Some("ALL"))
     };
     let missing = bad(pod, |container| !drops_all(container));

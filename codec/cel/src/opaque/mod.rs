@@ -1,17 +1,26 @@
 //! Values of the opaque types that the libraries add.
 
+mod authorization;
+mod format;
+mod network;
+mod url;
+mod version;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use plinth_codec::quantity::Quantity;
 use smol_str::SmolStr;
 
-use super::authz::{AuthorizationDecision, Principal, ResourceAttributes};
-use super::format::NamedFormat;
-use super::net::Network;
-use super::semver::Version;
-use super::url::Url;
-use crate::types::OpaqueType;
+use crate::types::{OpaqueType, Type};
+
+pub use self::authorization::{
+    AuthorizationDecision, AuthorizationRequest, AuthorizationTarget, Principal, ResourceAttributes,
+};
+pub(crate) use self::format::NamedFormat;
+pub(crate) use self::network::Network;
+pub(crate) use self::url::{unescape, Url};
+pub(crate) use self::version::Version;
 
 /// A value of an opaque type.
 #[derive(Clone, Debug)]
@@ -44,6 +53,10 @@ impl OpaqueValue {
             OpaqueValue::ResourceCheck(..) => OpaqueType::ResourceCheck,
             OpaqueValue::Decision(_) => OpaqueType::Decision,
         }
+    }
+
+    pub(crate) fn to_type(&self) -> Type {
+        Type::Opaque(self.kind())
     }
 
     /// The size from which costs are computed: bytes of an address, 1 for all else.

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::EncodeError;
-use crate::json::{unescape, write_integer, write_number, write_string, Cursor, Number, RawString, Token};
+use super::{unescape, write_integer, write_number, write_string, Cursor, Number, RawString, Token};
+use crate::error::EncodeError;
 use crate::value::{level, Map, Value, MAX_DEPTH as MAX_JSON_DEPTH};
 
 /// One node of a [`Tape`].
@@ -191,7 +191,7 @@ fn flatten_object<'a>(members: &'a Map, nodes: &mut Vec<Node<'a>>, depth: usize)
 }
 
 /// A cursor at the beginning of stored JSON.
-pub(super) fn cursor(json: &[u8]) -> Result<Cursor<'_>, EncodeError> {
+pub(crate) fn cursor(json: &[u8]) -> Result<Cursor<'_>, EncodeError> {
     let invalid = |offset, problem: &str| EncodeError::Json { offset, problem: problem.into() };
     let text = std::str::from_utf8(json).map_err(|e| invalid(e.valid_up_to(), "invalid UTF-8"))?;
     match u32::try_from(text.len()) {
@@ -202,7 +202,7 @@ pub(super) fn cursor(json: &[u8]) -> Result<Cursor<'_>, EncodeError> {
 
 /// The node of the next value; the end of a container is not known yet.
 #[inline(always)]
-pub(super) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<Node<'a>, EncodeError> {
+pub(crate) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<Node<'a>, EncodeError> {
     Ok(match cursor.token(Cursor::raw_string)? {
         Token::Null => Node::Null,
         Token::Bool(b) => Node::Bool(b),

@@ -1,12 +1,15 @@
 //! Types of expressions, and how they unify.
 
+mod declare;
+
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::declare::DeclType;
+pub use declare::DeclType;
+pub(crate) use declare::{ListKind, Shape};
 
 /// The type of an expression.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
-//! What clients do while the server is killed: every kind of request on a few objects, noted with its answer.
+//! What clients do while failures happen: every kind of request on a few objects, noted with its answer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Reply, JSON};
@@ -11,13 +11,27 @@ use plinth_campaigns::history::linear::{Answer, Operation, Request};
 use plinth_campaigns::history::observations::{Listed, Objects, Scope};
 use serde_json::{json, Value};
 
-pub const NAMESPACES: [&str; 2] = ["kills-0", "kills-1"];
-/// Objects of each namespace: few, so that requests meet.
-const NAMES: u64 = 6;
+pub const NAMESPACES: [&str; 2] = ["load-0", "load-1"];
 
-/// State that the clients of one server share.
+/// What differs between campaigns.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Objects of each namespace: few, so that requests meet.
+    pub names: u64,
+    /// How long a client waits for an answer; the server is given half of that. `None`: until the connection
+    /// breaks.
+    pub patience: Option<Duration>,
+    /// Whether 503 promises that nothing was written, nor will be.
+    pub unavailable_is_not_written: bool,
+}
+
+/// State that the clients share.
 pub struct SharedState {
+    rules: Rules,
     started: Instant,
+    /// When a write was acknowledged last, and the longest time between two since it was asked for.
+    acknowledged: AtomicU64,
+    longest_pause: AtomicU64,
     /// Set when clients are to end.
     pub stop: AtomicBool,
     content: AtomicU64,
@@ -32,9 +46,12 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub fn new() -> SharedState {
+    pub fn new(rules: Rules) -> SharedState {
         SharedState {
+            rules,
             started: Instant::now(),
+            acknowledged: AtomicU64::new(0),
+            longest_pause: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             content: AtomicU64::new(1),
             checked: AtomicU64::new(0),
@@ -51,6 +68,18 @@ impl SharedState {
 
     pub fn content(&self) -> u64 {
         self.content.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A write was acknowledged.
+    fn acknowledge(&self, now: u64) {
+        let before = self.acknowledged.fetch_max(now, Ordering::Relaxed);
+        self.longest_pause.fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+    }
+
+    /// The longest time without an acknowledged write since the last call.
+    pub fn longest_pause(&self) -> Duration {
+        self.acknowledge(self.now());
+        Duration::from_nanos(self.longest_pause.swap(0, Ordering::Relaxed))
     }
 
     fn saw(&self, version: u64) {
@@ -101,7 +130,7 @@ impl<'a> Client<'a> {
     pub async fn work(mut self) -> ClientLog {
         while !self.shared.stop.load(Ordering::Acquire) {
             let namespace = NAMESPACES[self.rng.below(2) as usize];
-            let name = format!("o{}", self.rng.below(NAMES));
+            let name = format!("o{}", self.rng.below(self.shared.rules.names));
             if let Err(ConnectionLost(why)) = self.step(namespace, &name).await {
                 self.done.broken = Some(why);
                 break;
@@ -138,13 +167,33 @@ impl<'a> Client<'a> {
                 self.list(namespace, Some(version), None).await
             }
             (96..99, _) => self.list(namespace, None, Some(4)).await,
-            (99, _) if self.rng.below(4) == 0 => self.backup().await,
+            // Not bounded by a time, and large.
+            (99, _) if self.shared.rules.patience.is_none() && self.rng.below(4) == 0 => self.backup().await,
             _ => self.request(namespace, name, Request::Read, false).await,
         }
     }
 
     async fn call(&mut self, call: &Call) -> Result<Reply, ConnectionLost> {
-        self.connection.call(call).await.map_err(|e| ConnectionLost(e.to_string()))
+        let reply = self.connection.call(call);
+        let reply = match self.shared.rules.patience {
+            None => reply.await,
+            Some(patience) => match tokio::time::timeout(patience, reply).await {
+                Ok(reply) => reply,
+                Err(_) => return Err(ConnectionLost(format!("no answer in {patience:?}"))),
+            },
+        };
+        reply.map_err(|e| ConnectionLost(e.to_string()))
+    }
+
+    /// The path with the time that the server is given.
+    fn limited(&self, path: &str) -> String {
+        match self.shared.rules.patience {
+            None => path.to_owned(),
+            Some(patience) => {
+                let separator = if path.contains('?') { '&' } else { '?' };
+                format!("{path}{separator}timeout={}ms", patience.as_millis() / 2)
+            }
+        }
     }
 
     /// Sends a request and notes its answer.
@@ -156,7 +205,8 @@ impl<'a> Client<'a> {
         patch: bool,
     ) -> Result<(), ConnectionLost> {
         let object = format!("{namespace}/{name}");
-        let call = call_of(namespace, name, request, patch);
+        let mut call = call_of(namespace, name, request, patch);
+        call.path = self.limited(&call.path);
         let called = self.shared.now();
         let outcome = self.call(&call).await;
         let returned = self.shared.now();
@@ -165,6 +215,9 @@ impl<'a> Client<'a> {
             // The time is set once the process is known to have ended.
             Err(_) => Some(Answer::Unknown),
         };
+        if matches!(answer, Some(Answer::Done(_))) {
+            self.shared.acknowledge(returned);
+        }
         match answer {
             Some(Answer::Done(Some(version)) | Answer::Found { version, .. }) => {
                 self.shared.saw(version);
@@ -203,6 +256,10 @@ impl<'a> Client<'a> {
             (409, "Conflict", _) => Answer::Conflict,
             // Nothing was done.
             (429, _, _) => return None,
+            (503, _, _) if self.shared.rules.unavailable_is_not_written => {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
             (500.., _, _) => {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 return (request != Request::Read).then_some(Answer::Unknown);
@@ -235,7 +292,7 @@ impl<'a> Client<'a> {
         let called = self.shared.now();
         let (mut objects, mut version) = (Objects::new(), None);
         loop {
-            let call = Call::get(format!("{base}?{query}"));
+            let call = Call::get(self.limited(&format!("{base}?{query}")));
             let reply = self.call(&call).await?;
             match reply.status.as_u16() {
                 200 => {}
@@ -344,7 +401,7 @@ fn call_of(namespace: &str, name: &str, request: Request, patch: bool) -> Call {
         Request::Update { content, expected } => {
             Call::new(Method::PUT, one).body(JSON, object(content, expected))
         }
-        Request::Apply(content) => Call::new(Method::PATCH, format!("{one}?fieldManager=kills&force=true"))
+        Request::Apply(content) => Call::new(Method::PATCH, format!("{one}?fieldManager=load&force=true"))
             .body("application/apply-patch+yaml", object(content, None)),
         Request::Delete { expected: None } => Call::new(Method::DELETE, one),
         Request::Delete { expected: Some(version) } => {

@@ -1,11 +1,13 @@
-//! Watches that go on after each kill from the version that they saw last.
+//! Watches that go on after each failure from the version that they saw last.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Connection, Endpoint, Protocol};
+use plinth_benches::api::objects::Rng;
 use plinth_campaigns::history::observations::{Change, Event, Listed, Objects, Scope, Watch};
 use plinth_campaigns::history::Violation;
 use serde_json::Value;
@@ -112,6 +114,34 @@ impl Watcher {
         }
     }
 
+    /// Watches at one server after the other, at each for a while, until it is aborted.
+    pub async fn roam(&self, shared: &SharedState, endpoints: &[Endpoint], mut rng: Rng) {
+        /// How long one server is watched, in milliseconds.
+        const STAY: u64 = 4000;
+        const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+        loop {
+            let endpoint = &endpoints[rng.below(endpoints.len() as u64) as usize];
+            let protocol = if rng.below(2) == 0 { Protocol::Http1 } else { Protocol::Http2 };
+            let connecting = tokio::time::timeout(CONNECT_WITHIN, endpoint.connect(protocol));
+            let Ok(Ok(mut connection)) = connecting.await else {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            };
+            let stay = Duration::from_millis(100 + rng.below(STAY));
+            match tokio::time::timeout(stay, self.watch(shared, &mut connection)).await {
+                Err(_) | Ok(Ok(()) | Err(End::Stream)) => {}
+                Ok(Err(End::Expired)) => {
+                    shared.expired.fetch_add(1, Ordering::Relaxed);
+                    self.forget();
+                }
+                Ok(Err(End::Wrong(what))) => {
+                    self.state.lock().wrong.push(what);
+                    return;
+                }
+            }
+        }
+    }
+
     fn path(&self, query: &str) -> String {
         let selector = match &self.scope {
             Scope::Object(object) => {
@@ -140,8 +170,8 @@ impl Watcher {
         match response.status().as_u16() {
             200 => {}
             410 => return Err(End::Expired),
-            // Refused for now: retried.
-            429 | 503 => return Err(End::Stream),
+            // Refused for now, of a version that this replica has not, or by one whose disk is full: retried.
+            429 | 500.. => return Err(End::Stream),
             status => return Err(End::Wrong(format!("{path}: {status}"))),
         }
         let mut lines = Lines { body: response.into_body(), rest: Vec::new() };
@@ -210,6 +240,8 @@ impl Watcher {
             "DELETED" => Change::Deleted,
             "BOOKMARK" => return Ok(watch.bookmark(seen, version_of(&object)?)?),
             "ERROR" if object["code"] == 410 => return Err(End::Expired),
+            // A server that ends, for want of room say.
+            "ERROR" if object["code"].as_u64() >= Some(500) => return Err(End::Stream),
             _ => return Err(End::Wrong(format!("{kind}: {object}"))),
         };
         match content_and_version(&object) {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::escape::{escape, is_reserved};
-use super::limits::MAX_REQUEST_BYTES;
-use super::schema::SchemaNode;
-use super::types::Type;
+use super::Type;
+use crate::escape::{escape, is_reserved};
+use crate::limits::MAX_REQUEST_BYTES;
+use crate::schema::SchemaNode;
 
 /// A schema node as a CEL type, with its children (upstream's `DeclType`). Clones share their data.
 #[derive(Clone, Debug)]

@@ -8,15 +8,13 @@
 
 use smol_str::SmolStr;
 
-use super::encode::empty_message;
-use super::wire::ReverseBuffer;
-use crate::schema::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Successors, Type, TypeId};
+use super::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Successors, Type, TypeId};
 
 /// The layouts of all structs of a schema. Immutable once built; shared with the schema that owns it.
 #[derive(Debug, Default)]
 pub(crate) struct Layouts {
     /// By [`TypeId`]; `None` for types that are no structs and for structs without a protobuf form.
-    messages: Vec<Option<Message>>,
+    pub messages: Vec<Option<Message>>,
 }
 
 /// One struct as a protobuf message.
@@ -210,9 +208,10 @@ impl Message {
 }
 
 impl Layouts {
-    /// Compiles a schema's structs. Costs a few microseconds each.
+    /// Compiles a schema's structs, but not the bytes of unset fields and empty messages, which the encoder
+    /// adds. Costs a few microseconds each.
     pub fn new(schema: &Schema) -> Layouts {
-        let mut layouts = Layouts {
+        Layouts {
             messages: schema
                 .types
                 .iter()
@@ -225,64 +224,12 @@ impl Layouts {
                     _ => None,
                 })
                 .collect(),
-        };
-        let mut done = vec![false; layouts.messages.len()];
-        for id in 0..layouts.messages.len() {
-            layouts.fill_empty(TypeId(id as u32), &mut done);
-        }
-        layouts.fill_zeros();
-        layouts
-    }
-
-    /// Computes the wire form of unset fields, once the empty messages are known.
-    fn fill_zeros(&mut self) {
-        for id in 0..self.messages.len() {
-            let Some(message) = &self.messages[id] else { continue };
-            let zero = |field: &FieldLayout| {
-                let mut out = ReverseBuffer::with_capacity(16);
-                if field.is_filled() && field.number != 0 {
-                    out.put_zero(field.number, field.shape, self);
-                }
-                out.as_slice().into()
-            };
-            let zeros: Vec<Box<[u8]>> = message.fields.iter().map(zero).collect();
-            if let Some(message) = &mut self.messages[id] {
-                for (field, zero) in message.fields.iter_mut().zip(zeros) {
-                    field.zero = zero;
-                }
-            }
         }
     }
 
     #[inline]
     pub fn message(&self, id: TypeId) -> Option<&Message> {
         self.messages.get(id.0 as usize)?.as_ref()
-    }
-
-    /// Computes the empty form of a message, after those that it holds by value. Go types cannot contain
-    /// themselves by value, so the recursion ends; `done` ensures it.
-    fn fill_empty(&mut self, id: TypeId, done: &mut [bool]) {
-        match done.get_mut(id.0 as usize) {
-            Some(done) if !*done => *done = true,
-            _ => return,
-        }
-        let Some(message) = self.message(id) else { return };
-        let held: Vec<TypeId> = message
-            .fields
-            .iter()
-            .filter(|f| f.form == Form::One && !f.pointer)
-            .filter_map(|f| match f.shape {
-                Shape::Message(inner) => Some(inner),
-                _ => None,
-            })
-            .collect();
-        for inner in held {
-            self.fill_empty(inner, done);
-        }
-        let empty = self.message(id).map(|m| empty_message(self, m)).unwrap_or_default();
-        if let Some(Some(message)) = self.messages.get_mut(id.0 as usize) {
-            message.empty = empty.into();
-        }
     }
 }
 

@@ -1,0 +1,67 @@
+//! Authorization checks and their decisions.
+
+use smol_str::SmolStr;
+
+/// The user of an authorization check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// The user who sent the request.
+    Requester,
+    /// A service account.
+    ServiceAccount {
+        /// Its namespace.
+        namespace: SmolStr,
+        /// Its name.
+        name: SmolStr,
+    },
+}
+
+/// An authorization check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthorizationRequest {
+    /// The user.
+    pub principal: Principal,
+    /// The verb.
+    pub verb: SmolStr,
+    /// The target.
+    pub target: AuthorizationTarget,
+}
+
+/// The target of an authorization check.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AuthorizationTarget {
+    /// A non-resource path.
+    Path(SmolStr),
+    /// A resource.
+    Resource(ResourceAttributes),
+}
+
+/// The resource of an authorization check. Empty strings are unset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ResourceAttributes {
+    /// API group.
+    pub group: SmolStr,
+    /// Plural resource.
+    pub resource: SmolStr,
+    /// Subresource.
+    pub subresource: SmolStr,
+    /// Namespace.
+    pub namespace: SmolStr,
+    /// Name of an object.
+    pub name: SmolStr,
+    /// Text of a field selector.
+    pub field_selector: SmolStr,
+    /// Text of a label selector.
+    pub label_selector: SmolStr,
+}
+
+/// The authorizer's decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthorizationDecision {
+    /// Whether it is allowed.
+    pub allowed: bool,
+    /// The reason.
+    pub reason: String,
+    /// An error of the authorizer.
+    pub error: Option<String>,
+}
