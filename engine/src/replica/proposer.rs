@@ -124,14 +124,15 @@ impl Proposer {
 
     /// Refuses what was not appended.
     pub(crate) fn end(&mut self) {
+        let error = self.shared.refusal();
         for (_, reply) in self.returned.drain(..) {
-            reply.send(Err(Error::Closed));
+            reply.send(Err(error.clone()));
         }
         for work in self.backlog.drain(..) {
-            work.reply.send(Err(Error::Closed));
+            work.reply.send(Err(error.clone()));
         }
         while let Some(work) = self.queue.take_batch(usize::MAX, false).filter(|work| !work.is_empty()) {
-            work.into_iter().for_each(|work| work.reply.send(Err(Error::Closed)));
+            work.into_iter().for_each(|work| work.reply.send(Err(error.clone())));
         }
         self.shared.proposer_ended();
     }
@@ -227,8 +228,7 @@ impl Proposer {
         let returned = std::mem::take(&mut self.returned).into_iter().filter(|(_, reply)| reply.begin());
         let (proposals, replies): (Vec<_>, Vec<_>) = returned.unzip();
         if !proposals.is_empty() {
-            self.append_later(session, sequence, proposals, replies);
-            return Step::Done;
+            return self.append_later(session, sequence, proposals, replies);
         }
         if self.backlog.is_empty() {
             match self.queue.take_batch(self.group_limit, block) {
@@ -268,8 +268,7 @@ impl Proposer {
         if proposals.is_empty() {
             return Step::Idle;
         }
-        self.append_later(session, sequence, proposals, replies);
-        Step::Done
+        self.append_later(session, sequence, proposals, replies)
     }
 
     fn append_later(
@@ -278,10 +277,13 @@ impl Proposer {
         sequence: u64,
         proposals: Vec<ProposalRecord>,
         replies: Vec<Reply>,
-    ) {
-        self.shared.register(sequence, replies);
+    ) -> Step {
+        if !self.shared.register(sequence, replies) {
+            return Step::Ended;
+        }
         let bytes = self.encode(session, sequence, Body::Group(proposals.clone()));
         self.phase = Phase::Appending { session, sequence, proposals, bytes, uncertain: false };
+        Step::Done
     }
 
     fn encode(&self, session: Session, sequence: u64, body: Body) -> Bytes {

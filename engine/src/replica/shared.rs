@@ -46,6 +46,7 @@ struct State {
     asking: VecDeque<Arc<Ticket>>,
     stop_at: Option<Instant>,
     proposer_ended: bool,
+    /// The replica has failed, or was closed and no longer applies anything: nothing is pending from then on.
     failed: Option<Error>,
 }
 
@@ -114,9 +115,22 @@ impl Shared {
         self.state.lock().own = Some(session);
     }
 
-    /// Registers the callers of a record before it is appended.
-    pub(crate) fn register(&self, sequence: u64, replies: Vec<Reply>) {
-        self.state.lock().pending.insert(sequence, replies);
+    /// Registers the callers of a record before it is appended. After the replica has failed or was closed
+    /// nobody would answer them: they are refused here, and false is returned.
+    pub(crate) fn register(&self, sequence: u64, replies: Vec<Reply>) -> bool {
+        let mut state = self.state.lock();
+        let Some(error) = state.failed.clone() else {
+            state.pending.insert(sequence, replies);
+            return true;
+        };
+        drop(state);
+        replies.into_iter().for_each(|reply| reply.send(Err(error.clone())));
+        false
+    }
+
+    /// Why nothing more is proposed.
+    pub(crate) fn refusal(&self) -> Error {
+        self.state.lock().failed.clone().unwrap_or(Error::Closed)
     }
 
     /// Takes the callers of a record: when it is applied, or was refused by the journal.
@@ -270,12 +284,9 @@ impl Shared {
         state.failed.is_some() || closed
     }
 
-    /// Answers callers whose records were not applied before the replica was closed.
+    /// The replica was closed and applies nothing more: answers callers whose records were not applied.
     pub(crate) fn abandon(&self) {
-        let pending = std::mem::take(&mut self.state.lock().pending);
-        for reply in pending.into_values().flatten() {
-            reply.send(Err(Error::OutcomeUnknown { message: "the engine was closed".to_owned() }));
-        }
+        self.end(Error::Closed, true);
     }
 }
 
@@ -292,20 +303,39 @@ mod tests {
     use crate::commit::queue::{CommitQueue, Task};
     use crate::transaction::Transaction;
 
-    #[test]
-    fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
-        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+    /// A caller, with the reply that a record of it has.
+    fn caller() -> (Proposal, Vec<Reply>) {
         let queue = Arc::new(CommitQueue::new(1 << 20));
         let task = Task::Transact(Transaction::new().put("k", "v"));
         let proposal = Proposal::submit_withdrawable(&queue, task, 2);
         let replies = queue.take_batch(usize::MAX, true).unwrap().into_iter().map(|work| work.reply);
         let replies: Vec<_> = replies.filter(Reply::begin).collect();
         assert_eq!(replies.len(), 1);
-        shared.register(1, replies);
+        (proposal, replies)
+    }
+
+    #[test]
+    fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
+        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+        let (proposal, replies) = caller();
+        assert!(shared.register(1, replies));
         shared.fail(Error::Poisoned { message: "no space left".to_owned() });
         match proposal.wait() {
             Err(Error::OutcomeUnknown { message }) => assert!(message.contains("no space left")),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn callers_that_are_registered_after_the_end_are_refused() {
+        let failed: fn(&Shared) = |shared| shared.fail(Error::Poisoned { message: "full".to_owned() });
+        for end in [failed, Shared::abandon] {
+            let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+            end(&shared);
+            let (proposal, replies) = caller();
+            assert!(!shared.register(1, replies), "it is not to be appended");
+            let refused = proposal.wait();
+            assert!(matches!(refused, Err(Error::Poisoned { .. } | Error::Closed)), "{refused:?}");
         }
     }
 }
