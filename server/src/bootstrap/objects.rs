@@ -18,6 +18,8 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
+use plinth_apiserver::kind_handlers::service_networks::DEFAULT_SERVICE_CIDR;
+use plinth_storage::object;
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -191,18 +193,17 @@ pub async fn ensure_token_tracking(server: &Arc<Server>) -> Result<(), ApiError>
 /// When it cannot be written.
 pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
     const RESOURCE: (&str, &str, &str) = ("networking.k8s.io", "v1", "servicecidrs");
-    const NAME: &str = "kubernetes";
     let ranges = &server.services.addresses;
     let networks: Value =
         ranges.iter().map(|range| Value::from(range.trunc().to_string())).collect::<Vec<_>>().into();
     let object = tree!({
         "apiVersion": "networking.k8s.io/v1",
         "kind": "ServiceCIDR",
-        "metadata": tree!({ "name": NAME }),
+        "metadata": tree!({ "name": DEFAULT_SERVICE_CIDR }),
         "spec": tree!({ "cidrs": networks.clone() }),
     });
     ensure(server, RESOURCE, "", object).await?;
-    let cx = Context::internal(server, RESOURCE, "", NAME, Verb::Update)?;
+    let cx = Context::internal(server, RESOURCE, "", DEFAULT_SERVICE_CIDR, Verb::Update)?;
     let widened = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
         let shown = new.list_at(&["spec", "cidrs"]).to_vec();
@@ -244,7 +245,63 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
     };
     ignore_not_found(update(&cx, &widened).await)?;
     let cx = cx.at_subresource("status");
-    ignore_not_found(update(&cx, &ready).await)
+    ignore_not_found(update(&cx, &ready).await)?;
+    warn_of_other_networks(server, &cx, &networks).await
+}
+
+/// Reports as an Event that the ServiceCIDR `kubernetes` has other networks than the flag: addresses are
+/// allocated from those of the object. It is made again when it has expired.
+async fn warn_of_other_networks(
+    server: &Arc<Server>,
+    cx: &Context,
+    networks: &Value,
+) -> Result<(), ApiError> {
+    const RESOURCE: (&str, &str, &str) = ("", "v1", "events");
+    const NAMESPACE: &str = "default";
+    const COMPONENT: &str = "kubernetes-service-cidr-controller";
+    let Some(form) = &cx.resource.storage else { return Ok(()) };
+    let Some(record) = server.store.get(form, "", DEFAULT_SERVICE_CIDR).await? else { return Ok(()) };
+    let live = object::to_tree(&cx.resource, &record)?;
+    let shown = live.list_at(&["spec", "cidrs"]);
+    let expected = networks.as_array().unwrap_or_default();
+    if shown == expected || metadata::is_deleting(&live) {
+        return Ok(());
+    }
+    let list = |networks: &[Value]| networks.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
+    let (shown, expected) = (list(shown), list(expected));
+    let message = format!(
+        "The default ServiceCIDR [{shown}] does not match the controller flag configurations [{expected}]"
+    );
+    let (uid, now) = (metadata::text(&live, "uid"), Timestamp::now().to_rfc3339());
+    let name = format!("{DEFAULT_SERVICE_CIDR}.{}", uid.get(..8).unwrap_or_default());
+    let events = Context::internal(server, RESOURCE, NAMESPACE, &name, Verb::Get)?;
+    let Some(form) = &events.resource.storage else { return Ok(()) };
+    if server.store.get(form, NAMESPACE, &name).await?.is_some() {
+        return Ok(());
+    }
+    tracing::warn!(%shown, %expected, "ServiceCIDR kubernetes differs from --service-cluster-ip-range: set the flag to its networks or delete it");
+    let involved = tree!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "ServiceCIDR",
+        "name": DEFAULT_SERVICE_CIDR,
+        "uid": uid,
+        "resourceVersion": metadata::text(&live, "resourceVersion"),
+    });
+    let event = tree!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": tree!({ "name": name, "namespace": NAMESPACE }),
+        "involvedObject": involved,
+        "reason": "KubernetesDefaultServiceCIDRInconsistent",
+        "message": message,
+        "type": "Warning",
+        "count": 1,
+        "firstTimestamp": now.clone(),
+        "lastTimestamp": now,
+        "source": tree!({ "component": COMPONENT }),
+        "reportingComponent": COMPONENT,
+    });
+    ensure(server, RESOURCE, NAMESPACE, event).await
 }
 
 /// Creates a missing object and repairs the given parts of an existing one.

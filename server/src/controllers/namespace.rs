@@ -3,6 +3,7 @@
 //!
 //! Upstream: kubernetes `pkg/controller/namespace/deletion`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,13 @@ use plinth_engine::{Entry, Event, EventKind};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
+use plinth_api::conditions;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::{delete, internal};
+use plinth_apiserver::handlers::delete::{self, Remaining};
+use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
+use plinth_registry::ResourceType;
 use plinth_storage::stored::Header;
 use plinth_storage::terminating::TerminatingObject;
 
@@ -79,22 +83,156 @@ async fn end(server: &Arc<Server>, name: &str) -> Result<(), ApiError> {
     let Some(namespace) = TerminatingObject::find(&server.store, "", "namespaces", name).await? else {
         return Ok(());
     };
-    if !empty(server, &namespace).await? {
-        return Err(ApiError::conflict("", "namespaces", name, "some contents have finalizers"));
+    let contents = empty(server, &namespace).await?;
+    report(server, &namespace, &contents).await?;
+    match contents.is_empty() {
+        true => finalize(server, &namespace).await,
+        false => Err(ApiError::conflict("", "namespaces", name, &contents.message())),
     }
-    finalize(server, &namespace).await
 }
 
-/// Deletes the contents of a namespace; true when nothing is left.
-async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<bool, ApiError> {
-    let mut left = false;
+/// What is left of the contents of a namespace after a pass.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Objects that are held, by the resource's name and group.
+    resources: BTreeMap<String, u64>,
+    /// How many of them each finalizer holds.
+    finalizers: BTreeMap<String, u64>,
+    /// Why objects could not be deleted.
+    errors: Vec<String>,
+}
+
+impl Contents {
+    fn is_empty(&self) -> bool {
+        self.resources.is_empty() && self.errors.is_empty()
+    }
+
+    fn message(&self) -> String {
+        match self.errors.first() {
+            Some(error) => format!("some contents could not be deleted: {error}"),
+            None => format!("some contents remain: {}", listed(&self.resources, "has")),
+        }
+    }
+
+    fn add(&mut self, resource: &ResourceType, outcome: Result<Remaining, ApiError>) {
+        let remaining = match outcome {
+            Ok(remaining) => remaining,
+            Err(error) => return self.errors.push(error.to_string()),
+        };
+        if remaining.objects > 0 {
+            let name = format!("{}.{}", resource.plural(), resource.group());
+            self.resources.insert(name, remaining.objects);
+        }
+        for (finalizer, objects) in remaining.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += objects;
+        }
+    }
+
+    /// The conditions that say so: type, status, reason and message (kubernetes
+    /// `pkg/controller/namespace/deletion/status_condition_utils.go`). All resources are those of this
+    /// server: their discovery and their versions cannot fail.
+    fn conditions(&self) -> [(&'static str, &'static str, &'static str, String); 5] {
+        let ok = |kind, reason, message: &str| (kind, "False", reason, message.to_owned());
+        let failed = |kind, reason, message| (kind, "True", reason, message);
+        let deletion = "NamespaceDeletionContentFailure";
+        let (content, finalizers) = ("NamespaceContentRemaining", "NamespaceFinalizersRemaining");
+        [
+            ok(
+                "NamespaceDeletionDiscoveryFailure",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            ok(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            match self.errors.is_empty() {
+                true => ok(
+                    deletion,
+                    "ContentDeleted",
+                    "All content successfully deleted, may be waiting on finalization",
+                ),
+                false => {
+                    let (count, errors) = (self.errors.len(), self.errors.join(", "));
+                    let message = format!("Failed to delete all resource types, {count} remaining: {errors}");
+                    failed(deletion, "ContentDeletionFailed", message)
+                }
+            },
+            match self.resources.is_empty() {
+                true => ok(content, "ContentRemoved", "All content successfully removed"),
+                false => {
+                    let resources = listed(&self.resources, "has");
+                    failed(
+                        content,
+                        "SomeResourcesRemain",
+                        format!("Some resources are remaining: {resources}"),
+                    )
+                }
+            },
+            match self.finalizers.is_empty() {
+                true => {
+                    ok(finalizers, "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+                }
+                false => {
+                    let list = listed(&self.finalizers, "in");
+                    let message = format!("Some content in the namespace has finalizers remaining: {list}");
+                    failed(finalizers, "SomeFinalizersRemain", message)
+                }
+            },
+        ]
+    }
+}
+
+fn listed(counts: &BTreeMap<String, u64>, verb: &str) -> String {
+    let parts = counts.iter().map(|(name, objects)| format!("{name} {verb} {objects} resource instances"));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// Deletes the contents of a namespace: pods first, and nothing else while some of them remain, because what
+/// they use and what restricts them is to outlive them (KEP-5080, ordered namespace deletion).
+async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Contents, ApiError> {
+    let mut contents = Contents::default();
     let registry = server.registry();
-    for resource in registry.stored().filter(|r| r.row.namespaced) {
+    let is_pods = |r: &&Arc<ResourceType>| r.group().is_empty() && r.plural() == "pods";
+    let resources = || registry.stored().filter(|r| r.row.namespaced);
+    for resource in resources().filter(is_pods).chain(resources().filter(|r| !is_pods(r))) {
         let at = (namespace.name(), "");
         let cx = Context::of_resource(server, &registry, resource, at, Verb::DeleteCollection);
-        left |= delete::delete_all(&cx, namespace).await? > 0;
+        match delete::delete_all(&cx, namespace).await {
+            // It was deleted concurrently.
+            Err(error) if error.code == 404 => return Err(error),
+            outcome => contents.add(resource, outcome),
+        }
+        if is_pods(&resource) && !contents.is_empty() {
+            break;
+        }
     }
-    Ok(!left)
+    Ok(contents)
+}
+
+/// Says in the conditions of the namespace what holds it. One that goes without delay gets none.
+async fn report(
+    server: &Arc<Server>,
+    terminating: &TerminatingObject,
+    contents: &Contents,
+) -> Result<(), ApiError> {
+    let cx = Context::internal(server, ("", "v1", "namespaces"), "", terminating.name(), Verb::Update)?
+        .at_subresource("status");
+    let transform = |live: Option<&Value>| {
+        let mut namespace = live.cloned().unwrap_or_default();
+        terminating.check_live(&namespace)?;
+        let finalizers = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array).unwrap_or_default();
+        let has_own = finalizers.iter().any(|finalizer| finalizer.as_str() != Some(FINALIZER));
+        let is_reported = namespace.at(&["status", "conditions"]).is_some();
+        if !contents.is_empty() || has_own || is_reported {
+            for (kind, status, reason, message) in contents.conditions() {
+                conditions::set(&mut namespace, kind, status, reason, &message);
+            }
+        }
+        Ok(namespace)
+    };
+    internal::update(&cx, &transform).await
 }
 
 /// Removes the finalizer.
@@ -112,4 +250,27 @@ async fn finalize(server: &Arc<Server>, terminating: &TerminatingObject) -> Resu
         Ok(namespace)
     };
     internal::update(&cx, &transform).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_say_what_remains() {
+        let counts = |list: &[(&str, u64)]| list.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
+        let contents = Contents {
+            resources: counts(&[("pods.", 2), ("deployments.apps", 1)]),
+            finalizers: counts(&[("example.com/hold", 1)]),
+            errors: vec!["one".to_owned(), "two".to_owned()],
+        };
+        let [.., failure, content, finalizers] = contents.conditions();
+        assert_eq!(failure.3, "Failed to delete all resource types, 2 remaining: one, two");
+        let what = "deployments.apps has 1 resource instances, pods. has 2 resource instances";
+        assert_eq!(content.3, format!("Some resources are remaining: {what}"));
+        let what = "example.com/hold in 1 resource instances";
+        assert_eq!(finalizers.3, format!("Some content in the namespace has finalizers remaining: {what}"));
+        assert!(contents.conditions()[2..].iter().all(|condition| condition.1 == "True"));
+        assert!(Contents::default().conditions().iter().all(|condition| condition.1 == "False"));
+    }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use plinth_tests::requests::{call, create, send};
 use plinth_tests::samples::pod;
-use plinth_tests::server::{namespace, shared, TestServer};
+use plinth_tests::server::{namespace, shared, unique, TestServer};
 use plinth_tests::{eventually, stays};
 use serde_json::{json, Value};
 
@@ -142,4 +142,92 @@ async fn what_is_left_of_a_namespace_takes_nothing_from_the_next_of_its_name() {
     eventually("the next namespace goes", gone).await;
     let left = maps.list(&ListParams::default()).await.expect("list").items;
     assert!(left.is_empty(), "{left:?}");
+}
+
+fn condition<'a>(namespace: &'a Value, kind: &str) -> &'a Value {
+    let conditions = namespace["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
+}
+
+#[tokio::test]
+async fn conditions_say_what_holds_a_namespace_and_pods_go_first() {
+    let client = shared().await.client().await;
+    let name = namespace(&client, "held").await;
+    let path = format!("/api/v1/namespaces/{name}");
+    let mut held = pod("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    create(&client, &format!("{path}/pods"), &held).await;
+    create(&client, &format!("{path}/configmaps"), &json!({"metadata": {"name": "used"}})).await;
+    assert_eq!(call(&client, Method::DELETE, &path, None).await.0, 200);
+    let live = || async { call(&client, Method::GET, &path, None).await.1 };
+    eventually("conditions", || async {
+        condition(&live().await, "NamespaceContentRemaining")["status"] == "True"
+    })
+    .await;
+    let found = live().await;
+    let message = |kind: &str| condition(&found, kind)["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(
+        message("NamespaceContentRemaining"),
+        "Some resources are remaining: pods. has 1 resource instances"
+    );
+    assert_eq!(
+        message("NamespaceFinalizersRemaining"),
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    assert_eq!(condition(&found, "NamespaceDeletionContentFailure")["reason"], "ContentDeleted");
+    let kept = format!("{path}/configmaps/used");
+    stays("what the pod may use is there", || async {
+        call(&client, Method::GET, &kept, None).await.0 == 200
+    })
+    .await;
+    // Whoever takes the name of a pod that is being deleted learns why it cannot.
+    let again = call(&client, Method::POST, &format!("{path}/pods"), Some(&pod("held"))).await;
+    assert_eq!(again.0, 403, "in a namespace that is being deleted: {}", again.1);
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(send(&client, "PATCH", &format!("{path}/pods/held"), &release).await.code, 200);
+    eventually("it goes", || async { call(&client, Method::GET, &path, None).await.0 == 404 }).await;
+}
+
+#[tokio::test]
+async fn a_namespace_keeps_its_own_finalizers() {
+    let client = shared().await.client().await;
+    let name = unique("own");
+    let path = format!("/api/v1/namespaces/{name}");
+    let mine = "example.com/mine";
+    let new = json!({"metadata": {"name": name}, "spec": {"finalizers": [mine]}});
+    let made = create(&client, "/api/v1/namespaces", &new).await;
+    assert_eq!(made["spec"]["finalizers"], json!([mine, "kubernetes"]));
+    // Only /finalize changes them.
+    let mut other = made.clone();
+    other["spec"]["finalizers"] = json!(["example.com/other"]);
+    let (code, answer) = call(&client, Method::PUT, &path, Some(&other)).await;
+    assert_eq!((code, &answer["spec"]), (200, &made["spec"]), "{answer}");
+    assert_eq!(call(&client, Method::DELETE, &path, None).await.0, 200);
+    let live = || async { call(&client, Method::GET, &path, None).await.1 };
+    eventually("its contents are gone", || async { live().await["spec"]["finalizers"] == json!([mine]) })
+        .await;
+    let mut last = live().await;
+    assert_eq!(condition(&last, "NamespaceContentRemaining")["reason"], "ContentRemoved", "{last}");
+    last["spec"]["finalizers"] = json!([]);
+    let (code, answer) = call(&client, Method::PUT, &format!("{path}/finalize"), Some(&last)).await;
+    assert_eq!(code, 200, "{answer}");
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
+}
+
+#[tokio::test]
+async fn the_name_of_an_object_that_is_being_deleted_is_taken() {
+    let client = shared().await.client().await;
+    let path = format!("/api/v1/namespaces/{}/configmaps", namespace(&client, "taken").await);
+    let new = |name: &str| json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
+    create(&client, &path, &new("going")).await;
+    create(&client, &path, &new("staying")).await;
+    assert_eq!(send(&client, "DELETE", &format!("{path}/going"), &Value::Null).await.code, 200);
+    for (name, expected) in [
+        ("going", r#"object is being deleted: configmaps "going" already exists"#),
+        ("staying", r#"configmaps "staying" already exists"#),
+    ] {
+        let (code, answer) = call(&client, Method::POST, &path, Some(&new(name))).await;
+        assert_eq!((code, answer["message"].as_str()), (409, Some(expected)));
+        assert_eq!(answer["reason"], "AlreadyExists");
+    }
 }

@@ -1,7 +1,7 @@
-//! Services: node ports.
+//! Services: node ports and cluster addresses.
 
 use plinth_tests::requests::{create, send};
-use plinth_tests::server::{namespace, shared};
+use plinth_tests::server::{client_of, launch, namespace, shared, start_ready, TestServer};
 use serde_json::{json, Value};
 
 /// Upstream lets a dry run pass with a node port outside of the range, and answers the real write to
@@ -48,4 +48,75 @@ async fn node_ports_are_refused_with_their_field_in_a_dry_run_too() {
     let change = json!({ "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": held } });
     let answer = send(&client, "PATCH", &format!("{path}/held"), &change).await;
     assert_eq!((answer.code, answer.fields()), (422, vec![health]), "{}", answer.body);
+}
+
+/// kube-controller-manager sets the condition Ready, and not a server.
+#[tokio::test]
+async fn cluster_addresses_come_from_the_service_cidrs_that_are_ready() {
+    let server = TestServer::start(&["--service-cluster-ip-range=10.0.0.0/30"]).await;
+    let client = server.client().await;
+    let path = format!("/api/v1/namespaces/{}/services", namespace(&client, "networks").await);
+    let cidrs = "/apis/networking.k8s.io/v1/servicecidrs";
+    let service = |name: &str, address: Option<&str>| {
+        let mut spec = json!({ "ports": [{ "port": 1 }] });
+        if let Some(address) = address {
+            spec["clusterIP"] = json!(address);
+        }
+        json!({ "metadata": { "name": name }, "spec": spec })
+    };
+    // One of the two addresses is that of the Service `kubernetes`.
+    assert_eq!(create(&client, &path, &service("a", None)).await["spec"]["clusterIP"], "10.0.0.2");
+    let refused = || async {
+        let full = send(&client, "POST", &path, &service("b", None)).await;
+        assert_eq!(full.code, 500, "{}", full.body);
+        assert!(full.text_at("/message").contains("range is full"), "{}", full.body);
+        let outside = send(&client, "POST", &path, &service("b", Some("10.1.0.9"))).await;
+        assert_eq!((outside.code, outside.fields()), (422, vec!["spec.clusterIPs"]), "{}", outside.body);
+    };
+    refused().await;
+    let more = json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.1.0.0/28"] } });
+    create(&client, cidrs, &more).await;
+    refused().await;
+    let ready = |status: &str| {
+        json!({ "status": { "conditions": [{
+            "type": "Ready", "status": status, "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] } })
+    };
+    assert_eq!(send(&client, "PATCH", &format!("{cidrs}/more/status"), &ready("True")).await.code, 200);
+    let given = create(&client, &path, &service("b", None)).await["spec"]["clusterIP"].clone();
+    assert!(given.as_str().is_some_and(|address| address.starts_with("10.1.0.")), "{given}");
+    let taken = send(&client, "POST", &path, &service("c", given.as_str())).await;
+    assert_eq!(taken.code, 422, "{}", taken.body);
+    // One that is being deleted gives nothing any more; what it gave stays.
+    let hold = json!({ "metadata": { "finalizers": ["networking.k8s.io/service-cidr-finalizer"] } });
+    assert_eq!(send(&client, "PATCH", &format!("{cidrs}/more"), &hold).await.code, 200);
+    assert_eq!(send(&client, "DELETE", &format!("{cidrs}/more"), &Value::Null).await.code, 200);
+    let full = send(&client, "POST", &path, &service("c", None)).await;
+    assert_eq!(full.code, 500, "{}", full.body);
+    let kept = json!({ "metadata": { "labels": { "a": "b" } } });
+    let kept = send(&client, "PATCH", &format!("{path}/b"), &kept).await;
+    assert_eq!((kept.code, &kept.body["spec"]["clusterIP"]), (200, &given), "{}", kept.body);
+}
+
+#[tokio::test]
+async fn another_range_of_addresses_is_reported() {
+    let root = tempfile::tempdir().expect("directory");
+    let flag = |network: &str| format!("--service-cluster-ip-range={network}");
+    let first = start_ready(&launch(), root.path(), &[&flag("10.0.0.0/24")]).await;
+    drop(first);
+    let server = start_ready(&launch(), root.path(), &[&flag("10.9.0.0/24")]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let events = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=ServiceCIDR";
+    let list = send(&client, "GET", events, &Value::Null).await;
+    let found = &list.body["items"][0];
+    assert_eq!(found["reason"], "KubernetesDefaultServiceCIDRInconsistent", "{}", list.body);
+    assert_eq!(
+        found["message"],
+        "The default ServiceCIDR [10.0.0.0/24] does not match the controller flag configurations [10.9.0.0/24]"
+    );
+    // Addresses are those of the object.
+    let path = format!("/api/v1/namespaces/{}/services", namespace(&client, "networks").await);
+    let service = json!({ "metadata": { "name": "a" }, "spec": { "ports": [{ "port": 1 }] } });
+    let given = create(&client, &path, &service).await["spec"]["clusterIP"].clone();
+    assert!(given.as_str().is_some_and(|address| address.starts_with("10.0.0.")), "{given}");
 }

@@ -126,7 +126,7 @@ impl Journal for EtcdJournal {
 }
 
 enum AppendError {
-    /// Before the record was sent.
+    /// Nothing was appended.
     Journal(Error),
     Call(CallError),
 }
@@ -147,11 +147,10 @@ impl Shared {
             let response = self.client.txn(&request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
             if response.succeeded {
-                // Without a position the outcome is known to etcd alone.
-                let unknown = || CallError::Unknown("etcd did not return the version".to_owned());
-                let log = log.ok_or_else(unknown).map_err(AppendError::Call)?;
-                self.learn(&log).map_err(AppendError::Journal)?;
-                return position(&log).map_err(AppendError::Journal);
+                // It is in the log. Without a position, where is known to etcd alone.
+                let unknown = |message| AppendError::Call(CallError::Unknown(message));
+                let log = log.ok_or_else(|| unknown("etcd did not return the version".to_owned()))?;
+                return self.position_of(&log).map_err(|error| unknown(error.to_string()));
             }
             // Nothing was put. The first record of all may be another replica's.
             let is_marked = range_of(&response, 1).is_some_and(|kv| kv.create_revision == known.marker);

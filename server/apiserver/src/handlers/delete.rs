@@ -8,8 +8,9 @@ use futures_util::future::join_all;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::time::Timestamp;
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::{json, tree, Map, Value};
 use plinth_engine::{At, Record, Snapshot, Transaction};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::delete_options::DeleteOptions;
@@ -28,7 +29,7 @@ use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_kinds::Deletion;
 use plinth_registry::key;
-use plinth_storage::stored::Header;
+use plinth_storage::stored::{Header, Stored};
 use plinth_storage::terminating::TerminatingObject;
 use plinth_storage::{object, Fetched};
 
@@ -65,8 +66,7 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
         }
         Deleted::Unreadable => answer_status(&cx, &representation, ""),
         Deleted::Gone { last, .. } => {
-            let uid =
-                plinth_storage::stored::Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
+            let uid = Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
             answer_status(&cx, &representation, &uid)
         }
         Deleted::Pending { value, revision } => {
@@ -459,17 +459,40 @@ pub(super) async fn delete_collection(
     Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
 }
 
+/// What remains of a collection after all of its objects were deleted.
+#[derive(Debug, Default)]
+pub struct Remaining {
+    /// Objects that are held by finalizers or a grace period.
+    pub objects: u64,
+    /// How many of them each finalizer holds.
+    pub finalizers: BTreeMap<String, u64>,
+}
+
+impl Remaining {
+    /// Counts an object that waits to be deleted.
+    fn count(&mut self, value: &[u8]) -> Result<(), ApiError> {
+        self.objects += 1;
+        let stored = Stored::parse(value).map_err(ApiError::internal)?;
+        let metadata = json::parse(stored.metadata()).map_err(ApiError::internal)?;
+        let finalizers = metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default();
+        for finalizer in finalizers.iter().filter_map(Value::as_str) {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
 /// Deletes all objects of the collection that `cx` names and that belongs to `owner`, with background
-/// propagation; returns how many are held by finalizers or a grace period.
+/// propagation; returns what is held by finalizers or a grace period.
 ///
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
-pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<u64, ApiError> {
+pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remaining, ApiError> {
     let form = super::storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
-    let mut held = 0;
+    let mut remaining = Remaining::default();
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
         // After the snapshot: its objects existed while the owner did, and are identified by UID.
@@ -487,16 +510,17 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<u64, 
             for deleted in join_all(deletions).await {
                 match deleted {
                     Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
-                    Ok(Deleted::Pending { .. }) => held += 1,
+                    Ok(Deleted::Pending { value, .. }) => remaining.count(&value)?,
                     // Deleted concurrently, and possibly recreated.
-                    Err(error) if matches!(error.code, 404 | 409) => held += u64::from(error.code == 409),
+                    Err(error) if error.code == 404 => {}
+                    Err(error) if error.code == 409 => remaining.objects += 1,
                     Err(error) => return Err(error),
                 }
             }
         }
         match next {
             Some(next) => range = next,
-            None => return Ok(held),
+            None => return Ok(remaining),
         }
     }
 }

@@ -17,6 +17,7 @@ mod device_claims;
 mod eviction;
 mod service_account_tokens;
 pub mod service_allocations;
+pub mod service_networks;
 mod virtual_resources;
 
 use crate::authz::rbac::{self, escalation};

@@ -18,6 +18,7 @@ use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
 use plinth_engine::{At, Condition, Record, Transaction};
 
+use super::service_networks::networks;
 use crate::context::{Context, TransactionParts};
 use crate::service_ranges::nth;
 use plinth_api::api_error::{ApiError, Cause};
@@ -55,22 +56,28 @@ pub(super) async fn allocate(
     let held_ports: Vec<u16> = old.map(service::node_ports).unwrap_or_default();
     let mut parts = TransactionParts::default();
     let mut addresses = service::addresses(new);
+    let missing = service::missing_families(new);
+    let networks = match missing.is_empty() && addresses.iter().all(|a| held_addresses.contains(a)) {
+        true => Vec::new(),
+        false => networks(cx).await?,
+    };
     for address in &addresses {
         if held_addresses.contains(address) {
             continue;
         }
-        let conditions = check_address(cx, *address, Asker { old, new }).await.map_err(|why| {
+        let asker = Asker { old, new };
+        let conditions = check_address(cx, &networks, *address, asker).await.map_err(|why| {
             let why = format!("failed to allocate IP {address}: {why}");
             refuse(new, vec![field::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
         })?;
         let (key, value) = address_key(cx, new, *address)?;
         hold(&mut parts, key, value, conditions);
     }
-    for family in service::missing_families(new) {
+    for family in missing {
         let range = ranges.of_family(&family).ok_or_else(|| ApiError::internal("no range of the family"))?;
         let address = match cx.query.is_dry_run() {
             true => range.network(),
-            false => free_address(cx, range, &addresses).await?,
+            false => free_address(cx, &networks, &family, &addresses).await?,
         };
         if !cx.query.is_dry_run() {
             let (key, value) = address_key(cx, new, address)?;
@@ -235,9 +242,14 @@ pub fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
 }
 
 /// The conditions under which an address that was asked for can be taken, or why it cannot.
-async fn check_address(cx: &Context, address: IpAddr, asker: Asker<'_>) -> Result<Vec<Condition>, String> {
+async fn check_address(
+    cx: &Context,
+    networks: &[IpNet],
+    address: IpAddr,
+    asker: Asker<'_>,
+) -> Result<Vec<Condition>, String> {
     let in_range = |range: &IpNet| range.contains(&address) && !is_reserved(range, address);
-    if !cx.server.services.addresses.iter().any(in_range) {
+    if !networks.iter().any(in_range) {
         return Err("the provided network does not match the current range".into());
     }
     match holder(cx, address_name(address), asker).await {
@@ -302,16 +314,24 @@ fn size(range: &IpNet) -> u128 {
     all.saturating_sub(if matches!(range, IpNet::V4(_)) { 2 } else { 1 })
 }
 
-async fn free_address(cx: &Context, range: &IpNet, mine: &[IpAddr]) -> Result<IpAddr, ApiError> {
-    let count = size(range);
-    let band = left_for_people(count, 16, 256);
+/// An address of the first network of a family that has one free.
+async fn free_address(
+    cx: &Context,
+    networks: &[IpNet],
+    family: &str,
+    mine: &[IpAddr],
+) -> Result<IpAddr, ApiError> {
     let prefix = key::resource_prefix("networking.k8s.io", "ipaddresses");
-    let place = |n: u128| nth(range, n + 1).filter(|address| !mine.contains(address));
-    let name = |n: u128| place(n).map(address_name);
-    match free_place(cx, count, band, prefix.into_bytes(), &name).await? {
-        Some(n) => place(n).ok_or_else(|| ApiError::internal("address outside its range")),
-        None => Err(ApiError::internal("failed to allocate a serviceIP: range is full")),
+    for range in networks.iter().filter(|range| service::family(range.addr()) == family) {
+        let count = size(range);
+        let band = left_for_people(count, 16, 256);
+        let place = |n: u128| nth(range, n + 1).filter(|address| !mine.contains(address));
+        let name = |n: u128| place(n).map(address_name);
+        if let Some(n) = free_place(cx, count, band, prefix.clone().into_bytes(), &name).await? {
+            return place(n).ok_or_else(|| ApiError::internal("address outside its range"));
+        }
     }
+    Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
 }
 
 async fn free_port(cx: &Context, range: &RangeInclusive<u16>, mine: &HashSet<u16>) -> Result<u16, ApiError> {

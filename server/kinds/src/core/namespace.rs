@@ -39,10 +39,15 @@ fn default_name_label(object: &mut Map) {
     }
 }
 
-/// Sets the finalizer and the label of a new namespace.
+/// Adds the finalizer of the namespace controller to a new namespace's own, and sets its label.
 fn prepare_for_create(object: &mut Value) {
     if let Some(spec) = object.object_at_mut(&["spec"]) {
-        spec.insert("finalizers", tree!(["kubernetes"]));
+        let finalizers = spec.entry("finalizers");
+        match finalizers.as_array_mut() {
+            Some(own) if own.iter().any(|finalizer| finalizer.as_str() == Some("kubernetes")) => {}
+            Some(own) => own.push("kubernetes".into()),
+            None => *finalizers = tree!(["kubernetes"]),
+        }
     }
     if let Some(status) = object.object_at_mut(&["status"]) {
         *status = plinth_codec::Map::new();

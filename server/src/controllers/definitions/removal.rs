@@ -48,9 +48,11 @@ async fn remove(
     let registry = server.registry();
     let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
     match delete::delete_all(&cx, object).await {
-        Ok(0) => finish(server, object, "InstanceDeletionCompleted", "removed all instances").await,
-        Ok(held) => {
-            let why = format!("{held} of its objects have finalizers");
+        Ok(remaining) if remaining.objects == 0 => {
+            finish(server, object, "InstanceDeletionCompleted", "removed all instances").await
+        }
+        Ok(remaining) => {
+            let why = format!("{} of its objects have finalizers", remaining.objects);
             Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, object.name(), &why))
         }
         Err(error) => {

@@ -12,6 +12,8 @@ use plinth_api::api_error::Reason;
 use plinth_api::metadata::Moment;
 use plinth_registry::object_meta;
 use plinth_storage::namespaces::Namespaces;
+use plinth_storage::stored::Header;
+use plinth_storage::Fetched;
 
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;
@@ -135,10 +137,20 @@ async fn create_once(
     let commit = Commit { live: None, key: key.clone(), value, delete: false, parts, dry_run };
     match commit.run(cx).await? {
         Committed::Done(done) => Ok(Created::Written(done.written(false))),
-        Committed::Conflict if !dry_run && can_race && cx.server.store.newest(key).await?.is_none() => {
-            Ok(Created::Raced)
+        Committed::Conflict => {
+            let holder = cx.server.store.newest(key).await;
+            if !dry_run && can_race && matches!(holder, Ok(None)) {
+                return Ok(Created::Raced);
+            }
+            let mut error = already_exists(cx, &name, has_generate_name);
+            // As upstream (k8s.io/apiserver `pkg/registry/generic/registry/store.go`, `create`).
+            let is_deleting =
+                |holder: Fetched| Header::parse(&holder.value).is_ok_and(|head| head.deleting());
+            if holder.ok().flatten().is_some_and(is_deleting) {
+                error.message.insert_str(0, "object is being deleted: ");
+            }
+            Err(error)
         }
-        Committed::Conflict => Err(already_exists(cx, &name, has_generate_name)),
     }
 }
 
