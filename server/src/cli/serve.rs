@@ -249,9 +249,9 @@ impl Running {
         tracing::error!(
             error = %failure,
             "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
-             No acknowledged write is lost. Check the disk and the kernel's log, then start the server again; \
-             if it does not start, run \"plinth verify\"",
+             No acknowledged write is lost. {}",
             super::STORAGE_FAILED,
+            advice(failure),
         );
         tokio::time::sleep(ANSWER_AFTER_FAILURE).await;
         // Fails if the listener has ended already.
@@ -300,6 +300,25 @@ impl Running {
                 source: std::io::Error::other(error),
             })?
             .map_err(ServeError::Close)
+    }
+}
+
+/// What to do after a failure.
+fn advice(failure: &plinth_engine::Failure) -> &'static str {
+    use plinth_engine::Failure;
+    match failure {
+        Failure::Superseded { .. } => {
+            "Stop one of the two processes; a replica on another machine is made with \"plinth join\", not by a \
+             copy of a data directory"
+        }
+        Failure::Journal { .. } | Failure::Diverged { .. } => {
+            "Start the server again; if it fails again, remove its data directory and run \"plinth join\", which \
+             copies another replica"
+        }
+        _ => {
+            "Check the disk and the kernel's log, then start the server again; if it does not start, run \
+             \"plinth verify\""
+        }
     }
 }
 

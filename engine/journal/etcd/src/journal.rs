@@ -364,7 +364,7 @@ impl Shared {
             let found: String = found.chars().take(100).collect();
             let message = format!(
                 "the key {place:?} in etcd says {found:?} where {expected:?} is due: it is another cluster's, \
-                 or of a later version; use another etcd, or join that cluster"
+                 or of a later version; use another etcd, or join that cluster in an empty data directory"
             );
             return Err(Error::Refused { message });
         }
