@@ -15,8 +15,9 @@ use super::network::Network;
 
 /// Replicas, and members; nodes are numbered replicas first.
 pub const SIDE: usize = 3;
-/// Room of each node's disk, where it has one of its own.
-const DISK: &str = "size=384m";
+/// Room of each node's disk, where it has one of its own: several times what 64 clients write within the
+/// history that is kept.
+const DISK: &str = "size=1g";
 
 /// Everything that runs.
 pub struct Cluster {
@@ -60,7 +61,8 @@ impl Cluster {
                 let mut join = launch().command(["join", "--kubeconfig"]);
                 succeeds(join.arg(first.kubeconfig()).arg("--data-dir").arg(root.join("data")));
             }
-            let arguments = ["--journal", &cluster.url, "--history-retention=5m"];
+            let arguments =
+                ["--journal", &cluster.url, "--history-retention=2m", "--compaction-interval=10s"];
             let server = cluster.launch(replica).start(&root, &arguments).await;
             let mut server = server.expect("start of a replica");
             server.ready(READY_WITHIN).await.expect("ready replica");
