@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_are_json_of_the_asked_size() {
+    fn bodies_are_json_of_the_requested_size() {
         let map: serde_json::Value = serde_json::from_slice(&config_map("a", 1024, 1)).unwrap();
         assert_eq!(map["data"]["payload"].as_str().unwrap().len(), 1024);
         for body in [

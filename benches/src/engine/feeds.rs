@@ -49,7 +49,7 @@ fn fan_out(options: &Options, count: usize, writers: usize) -> Result<f64, Error
     Ok(rate)
 }
 
-fn subscribe_elsewhere(engine: &Engine) -> Result<Vec<Subscription>, Error> {
+fn subscribe_to_other_ranges(engine: &Engine) -> Result<Vec<Subscription>, Error> {
     let subscribe = |n| {
         let mut feed =
             engine.subscribe(Subscribe::new(KeyRange::prefix(format!("elsewhere/namespace-{n}/"))))?;
@@ -65,7 +65,7 @@ pub(super) fn idle(options: &Options, report: &mut Report) -> Result<(), Error> 
     let dir = options.scratch()?;
     let engine = Engine::open(plinth_engine::Options::new(dir.path()))?;
     let before = resident();
-    let idle = subscribe_elsewhere(&engine)?;
+    let idle = subscribe_to_other_ranges(&engine)?;
     let each = (resident() - before) / IDLE as f64;
     drop(idle);
     report.add("idle", "memory of an idle subscriber", (each, "B"), None, Some(Goal::AtMost(1024.0)));
@@ -88,7 +88,7 @@ pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Error> {
         // Alternating: the load of the machine changes more than the figures do.
         let time = options.time() / 2;
         without += load(&engine, options, 100, Keys::New(next), time)?.rate;
-        let idle = subscribe_elsewhere(&engine)?;
+        let idle = subscribe_to_other_ranges(&engine)?;
         with += load(&engine, options, 100, Keys::New(next + 50_000_000), time)?.rate;
         drop(idle);
         next += 100_000_000;

@@ -3,8 +3,8 @@
 use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
 
-/// A condition of the given type.
-fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
+/// A condition of the given type, its last transition now.
+pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
     let mut condition = Map::new();
     for (key, text) in [("type", kind), ("status", status), ("reason", reason), ("message", message)] {
         condition.insert(key, text);
@@ -14,7 +14,7 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
 }
 
 /// Inserts or replaces a condition in an object's status; `lastTransitionTime` changes only with the status.
-fn put(object: &mut Value, mut condition: Map) {
+pub fn put(object: &mut Value, mut condition: Map) {
     let Some(status) = object.object_at_mut(&["status"]) else { return };
     let list = status.entry("conditions");
     if list.as_array().is_none() {
@@ -50,18 +50,6 @@ pub fn set_observed(object: &mut Value, kind: &str, status: &str, reason: &str, 
     put(object, condition);
 }
 
-/// Sets a `PodCondition`; empty texts are left out.
-pub fn set_of_pod(pod: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
-    let mut condition = condition(kind, status, reason, message);
-    condition.insert("lastProbeTime", Value::Null);
-    for (key, text) in [("reason", reason), ("message", message)] {
-        if text.is_empty() {
-            condition.remove(key);
-        }
-    }
-    put(pod, condition);
-}
-
 /// The condition of the given type.
 pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let list = object.at(&["status", "conditions"]).and_then(Value::as_array)?;
@@ -85,7 +73,7 @@ mod tests {
         )
         .unwrap();
         for kind in ["A", "B", "C"] {
-            set_of_pod(&mut pod, kind, "True", "Why", "");
+            set(&mut pod, kind, "True", "Why", "");
         }
         let since = |kind| find(&pod, kind).and_then(|c| c.str_at(&["lastTransitionTime"])).unwrap();
         assert_eq!(since("A"), "then");

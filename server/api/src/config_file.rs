@@ -141,11 +141,11 @@ pub fn decode_tree<T: DeserializeOwned>(
 /// [`DecodeError::Strict`] and [`DecodeError::Invalid`].
 pub fn decode_part<T: DeserializeOwned>(tree: &Value, strictness: Strictness) -> Result<T, DecodeError> {
     T::deserialize(Reader { value: tree, strictness }).map_err(|error| {
-        let FieldError { path, what } = error;
-        match what {
-            What::Unknown => DecodeError::Strict(format!("unknown field {path:?}")),
-            What::Invalid(what) if path.is_empty() => DecodeError::Invalid(what),
-            What::Invalid(what) => DecodeError::Invalid(format!("{path}: {what}")),
+        let FieldError { path, kind } = error;
+        match kind {
+            Kind::Unknown => DecodeError::Strict(format!("unknown field {path:?}")),
+            Kind::Invalid(what) if path.is_empty() => DecodeError::Invalid(what),
+            Kind::Invalid(what) => DecodeError::Invalid(format!("{path}: {what}")),
         }
     })
 }
@@ -154,18 +154,18 @@ pub fn decode_part<T: DeserializeOwned>(tree: &Value, strictness: Strictness) ->
 #[derive(Debug)]
 struct FieldError {
     path: String,
-    what: What,
+    kind: Kind,
 }
 
 #[derive(Debug)]
-enum What {
+enum Kind {
     Unknown,
     Invalid(String),
 }
 
 impl FieldError {
     fn invalid(what: impl Into<String>) -> FieldError {
-        FieldError { path: String::new(), what: What::Invalid(what.into()) }
+        FieldError { path: String::new(), kind: Kind::Invalid(what.into()) }
     }
 
     /// The same, seen from the parent of the field or item.
@@ -178,9 +178,9 @@ impl FieldError {
 
 impl Display for FieldError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.what {
-            What::Unknown => write!(f, "unknown field {:?}", self.path),
-            What::Invalid(what) => write!(f, "{}: {what}", self.path),
+        match &self.kind {
+            Kind::Unknown => write!(f, "unknown field {:?}", self.path),
+            Kind::Invalid(what) => write!(f, "{}: {what}", self.path),
         }
     }
 }
@@ -307,7 +307,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             match fields.contains(&key.as_str()) {
                 true => members.push((key, value)),
                 false if self.strictness == Strictness::Lenient => {}
-                false => return Err(FieldError { path: key.to_string(), what: What::Unknown }),
+                false => return Err(FieldError { path: key.to_string(), kind: Kind::Unknown }),
             }
         }
         visitor.visit_map(Members { reader: self, members: members.into_iter(), next: None })

@@ -1,5 +1,6 @@
-//! The generic API server: everything a request passes through. It names no kind: what is specific to one is
-//! in `plinth_kinds`.
+//! The generic API server: everything a request passes through. What is specific to a kind is in
+//! `plinth_kinds`, and the path names none; what some kinds need of the store or the authorizers is a table
+//! beside it, [`kind_handlers`].
 //!
 //! A request flows in one direction; [`pipeline`] reads top to bottom:
 //!

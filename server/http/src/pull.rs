@@ -88,7 +88,7 @@ thread_local! {
 
 /// Too many requests of this server wait for remote services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many requests wait for services elsewhere")]
+#[error("too many requests wait for remote services")]
 pub struct TooManyRemoteWaits;
 
 /// Limits the requests of one server that block a thread on a remote service (conversion webhook, KMS

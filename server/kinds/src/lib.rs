@@ -37,6 +37,7 @@ mod columns;
 mod coordination;
 mod core;
 mod defaults;
+mod deletion;
 mod discovery;
 mod events;
 mod flowcontrol;
@@ -62,11 +63,13 @@ pub use apiextensions::custom_resource_definition;
 pub use autoscaling::scale;
 pub use certificates::certificate_signing_request;
 pub use checks::quantities;
+pub use core::pod::conditions::set_condition as set_pod_condition;
 pub use core::pod::qos::quality_of_service;
 pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
+pub use deletion::{Deletion, DeletionRequest};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
 pub use rows::of;
 pub use strategy::{
-    keep_metadata, Conversion, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM,
+    keep_metadata, Conversion, Generation, NameRule, Strategy, Subresource, Unwritten, BASE, CUSTOM,
 };

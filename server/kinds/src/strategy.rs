@@ -2,6 +2,8 @@
 //!
 //! Facts are those of the registry strategies of kubernetes (`pkg/registry/*/strategy.go`).
 
+use std::borrow::Cow;
+
 use plinth_api::api_error::Cause;
 use plinth_api::metadata;
 use plinth_api::user::User;
@@ -12,6 +14,7 @@ use plinth_codec::Value;
 
 use crate::checks::{immutable, Check, ErrorList, Part};
 use crate::defaults::{self, DefaultRule};
+use crate::deletion::{self, Deletion};
 
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 pub(crate) const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
@@ -33,19 +36,6 @@ pub enum NameRule {
     PathSegment,
 }
 
-/// How an object is deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deletion {
-    /// Immediately, unless it has finalizers.
-    Plain,
-    /// After its grace period, when it is bound to a node and running.
-    Pod,
-    /// When its content is deleted and its lifecycle finalizer removed.
-    Namespace,
-    /// When the objects that it defines are deleted.
-    Definition,
-}
-
 /// What increments `metadata.generation`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
@@ -63,6 +53,14 @@ pub enum Generation {
     LaterChanges,
 }
 
+/// A member of an object with the value that it keeps; `None` for one that stays absent.
+pub type Unwritten<'v> = (&'static str, Option<Cow<'v, Value>>);
+
+/// A member as it is stored, null where it is absent.
+pub(crate) fn as_stored<'v>(member: &'static str, old: &'v Value) -> Unwritten<'v> {
+    (member, Some(old.get(member).map(Cow::Borrowed).unwrap_or_default()))
+}
+
 /// What is specific to one resource.
 #[derive(Debug)]
 pub struct Strategy {
@@ -76,6 +74,14 @@ pub struct Strategy {
     pub unconditional_update: bool,
     /// How its objects are deleted.
     pub deletion: Deletion,
+    /// Whether finalizers that are not Kubernetes' own need a domain.
+    pub finalizers_need_domain: bool,
+    /// Whether admission takes an object for the namespace that it is in.
+    pub is_namespace_of_itself: bool,
+    /// Members of the stored object that a write of the subresource (empty for the object itself) leaves as
+    /// they are; `None` where that is the status, or everything but the status.
+    pub unwritten:
+        for<'v> fn(subresource: &str, new: &'v Value, old: &'v Value) -> Option<Vec<Unwritten<'v>>>,
     /// Whether DELETE returns the object instead of a Status (`ReturnDeletedObject`).
     pub returns_deleted_object: bool,
     /// Whether the finalizers of the garbage collector apply.
@@ -171,7 +177,10 @@ pub const BASE: Strategy = Strategy {
     generation: Generation::None,
     create_on_update: false,
     unconditional_update: true,
-    deletion: Deletion::Plain,
+    deletion: deletion::AT_ONCE,
+    finalizers_need_domain: true,
+    is_namespace_of_itself: false,
+    unwritten: |_, _, _| None,
     returns_deleted_object: false,
     garbage_collected: true,
     orphans_by_default: false,
@@ -213,6 +222,7 @@ pub const BASE: Strategy = Strategy {
 pub static CUSTOM: Strategy = Strategy {
     generation: Generation::Changes,
     unconditional_update: false,
+    finalizers_need_domain: false,
     reset_fields: STATUS_OWNS_NO_METADATA,
     ..BASE
 };
@@ -295,7 +305,7 @@ impl Strategy {
     /// Whether OpenAPI documents that a deletion returns the object. Upstream wraps the storage of kinds that
     /// are only marked as deleted at first, so that their documents have a Status.
     pub fn documents_deleted_object(&self) -> bool {
-        self.returns_deleted_object && matches!(self.deletion, Deletion::Plain | Deletion::Pod)
+        self.returns_deleted_object && !self.deletion.is_always_marked_first
     }
 
     /// Fills in the defaults.

@@ -13,7 +13,7 @@ use plinth_api::request_info::RequestInfo;
 use plinth_codec::{apply, names, Map, Value};
 
 use super::ResourceType;
-use plinth_kinds::{Deletion, Generation, NameRule};
+use plinth_kinds::{Generation, NameRule};
 
 /// The object's namespace must be absent or the request's; that of a cluster-scoped object is dropped
 /// (apiserver `pkg/registry/rest`, `EnsureObjectNamespaceMatchesRequestNamespace`).
@@ -126,9 +126,7 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
     errors.extend(label_errors(metadata.get("labels"), format_args!("metadata.labels")));
     errors.extend(annotation_errors(metadata.get("annotations"), format_args!("metadata.annotations")));
     errors.extend(owner_errors(metadata.get("ownerReferences")));
-    // Definitions have finalizers without a domain, and are validated like custom resources.
-    let wants_domain = !resource.is_custom() && resource.strategy.deletion != Deletion::Definition;
-    errors.extend(finalizer_errors(&finalizers(object), wants_domain));
+    errors.extend(finalizer_errors(&finalizers(object), resource.strategy.finalizers_need_domain));
     errors
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plinth_codec::Value;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::IgnoredAny;
 use serde::Deserialize;
 
 use super::event_rate_limit::Limits;
@@ -77,7 +77,7 @@ const CONFIGURABLE: &[(&str, Load)] = &[
         settings.image_policy = Some(Arc::new(ImagePolicy::read(part.ok_or("no config specified")?)?));
         Ok(())
     }),
-    ("ResourceQuota", |_, part| refuse(part)),
+    (super::resource_quota::NAME, |_, part| refuse(part)),
     (super::webhook::MUTATING, |_, part| refuse(part)),
     ("ValidatingAdmissionWebhook", |_, part| refuse(part)),
 ];
@@ -163,11 +163,6 @@ fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> 
         }
     }
     Ok(parts)
-}
-
-/// Decodes a plugin's section.
-pub(super) fn decode_section<T: DeserializeOwned>(part: &Value, kind: ConfigKind) -> Result<T, String> {
-    config_file::decode_tree(part, kind, Strictness::Strict).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

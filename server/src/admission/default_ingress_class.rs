@@ -24,7 +24,7 @@ pub(super) async fn admit(call: &Call<'_>, ingress: &mut Value) -> Result<(), Ap
         return Ok(());
     }
     let server = &call.cx.server;
-    let classes = call.admission.ingress_classes.objects(&server.store, "").await?;
+    let classes = call.admission.collections.ingress_classes.objects(&server.store, "").await?;
     if let (Some(class), Some(spec)) =
         (newest_default(&classes, &[DEFAULT]), ingress.object_at_mut(&["spec"]))
     {

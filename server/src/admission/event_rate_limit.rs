@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use plinth_codec::Value;
 use serde::Deserialize;
 
-use super::configuration::decode_section;
+use super::section::decode_section;
 use super::Call;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::config_file::ConfigKind;

@@ -23,7 +23,7 @@ async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
         return Ok(Vec::new());
     }
     let server = &call.cx.server;
-    call.admission.limit_ranges.objects(&server.store, call.namespace).await
+    call.admission.collections.limit_ranges.objects(&server.store, call.namespace).await
 }
 
 fn limits(range: &Value) -> &[Value] {

@@ -14,6 +14,7 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
+use plinth_storage::namespaces::Namespaces;
 use plinth_storage::stored::Header;
 
 /// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
@@ -181,7 +182,7 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
     let server = &call.cx.server;
     let selected = |namespace: Header<'_>| selects(owner, KEY, |key| namespace.label(key));
     let selected = server.namespaces.read(&server.store, call.namespace, selected).await?;
-    selected.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))
+    selected.ok_or_else(|| Namespaces::not_found(call.namespace))
 }
 
 fn no_labels(selector: &Value) -> bool {

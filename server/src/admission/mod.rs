@@ -40,8 +40,7 @@
 //! `expressions` evaluates their CEL, `mutated` decodes mutated objects, `configuration` loads the plugins'
 //! configuration file, `reinvocation` tracks the second round of webhooks and policies.
 //!
-//! A plugin that needs a small collection for every write reads it from an
-//! [`plinth_storage::object_cache::ObjectCache`].
+//! A plugin that needs a small collection for every write reads it from one of the caches of `collections`.
 
 mod always_deny;
 mod always_pull_images;
@@ -49,6 +48,7 @@ mod anti_affinity;
 #[cfg(test)]
 mod certificate_requests;
 pub(crate) mod certificate_subject_restriction;
+mod collections;
 pub mod configuration;
 mod default_ingress_class;
 mod default_toleration_seconds;
@@ -76,6 +76,7 @@ mod reinvocation;
 mod resource_list;
 pub(crate) mod resource_quota;
 mod runtime_class;
+mod section;
 mod service_account;
 mod signers;
 pub(crate) mod storage;
@@ -90,7 +91,8 @@ use plinth_codec::Value;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
 use plinth_registry::object_meta;
-use plinth_storage::object_cache::{DerivedCache, ObjectCache};
+
+use collections::{namespace_of, Collections};
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
@@ -104,30 +106,8 @@ pub struct Plugins {
     pub not_ready_toleration_seconds: i64,
     /// Toleration of unreachable nodes, in seconds (`--default-unreachable-toleration-seconds`).
     pub unreachable_toleration_seconds: i64,
-    /// LimitRanges.
-    pub limit_ranges: ObjectCache,
-    /// ResourceQuotas.
-    pub resource_quotas: ObjectCache,
-    /// PriorityClasses.
-    pub priority_classes: ObjectCache,
-    /// RuntimeClasses.
-    pub runtime_classes: ObjectCache,
-    /// StorageClasses.
-    pub storage_classes: ObjectCache,
-    /// IngressClasses.
-    pub ingress_classes: ObjectCache,
-    /// MutatingWebhookConfigurations.
-    pub mutating_webhooks: DerivedCache<webhook::Hooks>,
-    /// ValidatingWebhookConfigurations.
-    pub validating_webhooks: DerivedCache<webhook::Hooks>,
-    /// MutatingAdmissionPolicies.
-    pub mutating_policies: DerivedCache<policy::MutatingPolicy>,
-    /// MutatingAdmissionPolicyBindings.
-    pub mutating_bindings: ObjectCache,
-    /// ValidatingAdmissionPolicies.
-    pub validating_policies: DerivedCache<policy::Policy>,
-    /// ValidatingAdmissionPolicyBindings.
-    pub validating_bindings: ObjectCache,
+    /// What the plugins read of the store.
+    pub(crate) collections: Collections,
 }
 
 /// Default toleration of failed nodes, in seconds.
@@ -135,31 +115,12 @@ const TOLERATION_SECONDS: i64 = 300;
 
 impl Default for Plugins {
     fn default() -> Plugins {
-        const GROUP: &str = "admissionregistration.k8s.io";
-        let hooks = |plural| DerivedCache::new(ObjectCache::new(GROUP, "v1", plural), webhook::Hooks::read);
         Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
             settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
-            limit_ranges: ObjectCache::new("", "v1", "limitranges"),
-            resource_quotas: ObjectCache::new("", "v1", "resourcequotas"),
-            priority_classes: ObjectCache::new("scheduling.k8s.io", "v1", "priorityclasses"),
-            runtime_classes: ObjectCache::new("node.k8s.io", "v1", "runtimeclasses"),
-            storage_classes: ObjectCache::new("storage.k8s.io", "v1", "storageclasses"),
-            ingress_classes: ObjectCache::new("networking.k8s.io", "v1", "ingressclasses"),
-            mutating_webhooks: hooks("mutatingwebhookconfigurations"),
-            validating_webhooks: hooks("validatingwebhookconfigurations"),
-            mutating_policies: DerivedCache::new(
-                ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicies"),
-                policy::MutatingPolicy::read,
-            ),
-            mutating_bindings: ObjectCache::new(GROUP, "v1", "mutatingadmissionpolicybindings"),
-            validating_policies: DerivedCache::new(
-                ObjectCache::new(GROUP, "v1", "validatingadmissionpolicies"),
-                policy::Policy::read,
-            ),
-            validating_bindings: ObjectCache::new(GROUP, "v1", "validatingadmissionpolicybindings"),
+            collections: Collections::default(),
         }
     }
 }
@@ -168,16 +129,6 @@ impl Plugins {
     /// Whether a plugin is on.
     pub fn runs(&self, name: &str) -> bool {
         self.plugins.iter().any(|plugin| plugin.name == name)
-    }
-}
-
-/// The namespace of the request; `None` if it does not exist.
-async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let Some(form) = &namespaces.storage else { return Ok(None) };
-    match call.cx.stored(form, "", call.namespace).await? {
-        Some(record) => Ok(Some(plinth_storage::object::to_tree(namespaces, &record)?)),
-        None => Ok(None),
     }
 }
 

@@ -333,7 +333,7 @@ pub static PLUGINS: &[Plugin] = &[
         validate: Some(|call, object| Box::pin(webhook::validate(call, object))),
     },
     Plugin {
-        name: "ResourceQuota",
+        name: resource_quota::NAME,
         on: true,
         handles: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
         mutate: None,

@@ -7,7 +7,7 @@ use plinth_codec::{json, tree, Value};
 use serde::de::IgnoredAny;
 use serde::Deserialize;
 
-use super::configuration::decode_section;
+use super::section::decode_section;
 use super::{namespace_of, Call, Operation};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::config_file::ConfigKind;

@@ -39,9 +39,11 @@ async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Ap
     let server = &call.cx.server;
     let name = pod.str_at(&["spec", "priorityClassName"]).unwrap_or_default();
     if name.is_empty() {
-        return Ok(default_class(&call.admission.priority_classes.objects(&server.store, "").await?));
+        return Ok(default_class(
+            &call.admission.collections.priority_classes.objects(&server.store, "").await?,
+        ));
     }
-    match call.admission.priority_classes.object(&server.store, name).await? {
+    match call.admission.collections.priority_classes.object(&server.store, name).await? {
         Some(class) => Ok(Some(class)),
         None => Err(call.forbidden(pod, &format!("no PriorityClass with name {name} was found"))),
     }
@@ -89,7 +91,8 @@ pub(super) async fn validate_class(call: &Call<'_>, class: &Value) -> Result<(),
         return Ok(());
     }
     let server = &call.cx.server;
-    let present = default_class(&call.admission.priority_classes.objects(&server.store, "").await?);
+    let present =
+        default_class(&call.admission.collections.priority_classes.objects(&server.store, "").await?);
     let Some(present) = present else { return Ok(()) };
     let name = metadata::text(&present, "name");
     if call.operation == Operation::Update && name == metadata::text(class, "name") {

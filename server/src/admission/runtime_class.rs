@@ -15,7 +15,7 @@ use plinth_api::api_error::ApiError;
 async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
     let Some(name) = pod.str_at(&["spec", "runtimeClassName"]) else { return Ok(None) };
     let server = &call.cx.server;
-    match call.admission.runtime_classes.object(&server.store, name).await? {
+    match call.admission.collections.runtime_classes.object(&server.store, name).await? {
         Some(class) => Ok(Some(class)),
         None => Err(call.forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
     }

@@ -45,7 +45,7 @@ pub(super) async fn default_class(call: &Call<'_>, claim: &mut Value) -> Result<
         return Ok(());
     }
     let server = &call.cx.server;
-    let classes = call.admission.storage_classes.objects(&server.store, "").await?;
+    let classes = call.admission.collections.storage_classes.objects(&server.store, "").await?;
     if let (Some(class), Some(spec)) =
         (newest_default(&classes, &DEFAULT_CLASS), claim.object_at_mut(&["spec"]))
     {
@@ -79,7 +79,7 @@ pub(super) async fn validate_resize(call: &Call<'_>, claim: &Value) -> Result<()
     let name = class_name(claim);
     let class = match name.is_empty() || name != class_name(old) {
         true => None,
-        false => call.admission.storage_classes.object(&server.store, name).await?,
+        false => call.admission.collections.storage_classes.object(&server.store, name).await?,
     };
     let allows = class.is_some_and(|c| c.get("allowVolumeExpansion").and_then(Value::as_bool) == Some(true));
     if allows {

@@ -7,6 +7,7 @@ pub mod kubeconfig;
 mod objects;
 pub mod pki;
 mod rbac;
+mod reconcile_object;
 mod trust;
 
 pub use datadir::{DataDir, DataDirError, Stage};

@@ -9,6 +9,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
 use super::rbac;
+use super::reconcile_object::reconcile_object;
 use super::trust::ensure_trust;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use crate::replica::members;
@@ -302,34 +303,6 @@ async fn warn_of_other_networks(
         "reportingComponent": COMPONENT,
     });
     ensure(server, RESOURCE, NAMESPACE, event).await
-}
-
-/// Creates a missing object and repairs the given parts of an existing one.
-pub(super) async fn reconcile_object(
-    server: &Arc<Server>,
-    resource: (&str, &str, &str),
-    namespace: &str,
-    object: Value,
-    parts: &[&str],
-) -> Result<(), ApiError> {
-    ensure(server, resource, namespace, object.clone()).await?;
-    let cx = Context::internal(server, resource, namespace, metadata::text(&object, "name"), Verb::Update)?;
-    let is_current = |live: &Value| parts.iter().all(|part| live.get(part) == object.get(part));
-    let repaired = |live: Option<&Value>| {
-        let mut new = live.cloned().unwrap_or_default();
-        let target = new.as_object_mut().filter(|_| live.is_some_and(|live| !is_current(live)));
-        if let Some(target) = target {
-            for part in parts {
-                target.insert(*part, object.get(part).cloned().unwrap_or_default());
-            }
-        }
-        Ok(new)
-    };
-    match update(&cx, &repaired).await {
-        // Deleted concurrently: the next round recreates it.
-        Err(error) if error.code == 404 => Ok(()),
-        outcome => outcome,
-    }
 }
 
 /// Handles an error for one of these objects at start. A first start fails. A later one continues, and

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use plinth_codec::{tree, Value};
 
-use super::objects::reconcile_object;
+use super::reconcile_object::reconcile_object;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;

@@ -63,7 +63,8 @@ impl Reconciler for Quotas {
         let mut namespaces = Vec::new();
         for event in events {
             let Some((resource, namespace)) = concerned(&registry, event) else { continue };
-            let has_quotas = !self.plugins.resource_quotas.objects(store, namespace).await?.is_empty();
+            let has_quotas =
+                !self.plugins.collections.resource_quotas.objects(store, namespace).await?.is_empty();
             if has_quotas && asks_for_count(store, &resource, event) {
                 namespaces.push(namespace.to_owned());
             }

@@ -29,7 +29,7 @@ pub fn start(
 ) {
     let store = server.store.clone();
     server.spawn(async move {
-        let mut held = Held { tasks: Vec::new(), renewed: Instant::now() };
+        let mut held = Lease { tasks: Vec::new(), renewed: Instant::now() };
         loop {
             let began = Instant::now();
             match renew(&store, id).await {
@@ -54,12 +54,12 @@ pub fn start(
 }
 
 /// The controllers that run here. They end with it.
-struct Held {
+struct Lease {
     tasks: Vec<JoinHandle<()>>,
     renewed: Instant,
 }
 
-impl Held {
+impl Lease {
     fn stop(&mut self, id: ReplicaId) {
         if !self.tasks.is_empty() {
             tracing::info!(replica = id.0, "this replica does not run the controllers any more");
@@ -68,7 +68,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for Lease {
     fn drop(&mut self) {
         self.tasks.drain(..).for_each(|task| task.abort());
     }

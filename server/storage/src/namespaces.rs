@@ -15,6 +15,9 @@ use plinth_api::api_error::ApiError;
 use plinth_engine::Condition;
 use plinth_registry::key;
 
+/// Plural name of the resource.
+const RESOURCE: &str = "namespaces";
+
 /// The headers of all namespaces; loaded by the first read.
 #[derive(Default)]
 pub struct Namespaces(OnceLock<Informer<Headers>>);
@@ -37,7 +40,7 @@ impl Namespaces {
         read: impl FnOnce(Header<'_>) -> T,
     ) -> Result<Option<T>, ApiError> {
         let informer = self.0.get_or_init(|| {
-            let headers = Headers { prefix: key::resource_prefix("", "namespaces"), by_name: HashMap::new() };
+            let headers = Headers { prefix: key::resource_prefix("", RESOURCE), by_name: HashMap::new() };
             Informer::new(store.clone(), headers)
         });
         let outcome = informer.read(|headers| {
@@ -47,12 +50,17 @@ impl Namespaces {
         outcome.await?.transpose()
     }
 
+    /// The error of a request in a namespace that is absent.
+    pub fn not_found(name: &str) -> ApiError {
+        ApiError::not_found("", RESOURCE, name)
+    }
+
     /// The condition that a namespace has not changed; `None` where it is absent or being deleted.
     ///
     /// # Errors
     /// When it cannot be read.
     pub async fn unchanged(store: &Store, name: &str) -> Result<Option<Condition>, ApiError> {
-        let key = key::object(&key::resource_prefix("", "namespaces"), "", name);
+        let key = key::object(&key::resource_prefix("", RESOURCE), "", name);
         let Some(record) = store.newest(key).await? else { return Ok(None) };
         let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         Ok((!header.deleting()).then(|| unchanged(&record)))

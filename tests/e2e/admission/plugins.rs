@@ -171,7 +171,7 @@ async fn plugins_follow_their_configuration() {
 }
 
 #[tokio::test]
-async fn everything_is_denied_where_that_is_asked_for() {
+async fn the_plugin_that_denies_everything_does() {
     let server = TestServer::start(&["--enable-admission-plugins=AlwaysDeny"]).await;
     let mut admin = server.connect(Protocol::Http2).await;
     let map = json!({"metadata": {"name": "m"}}).to_string();

@@ -321,7 +321,7 @@ fn lifetime(der: &[u8]) -> i64 {
 }
 
 #[tokio::test]
-async fn certificates_live_as_long_as_was_asked_for_and_the_signer_can_be_switched_off() {
+async fn certificates_live_as_long_as_requested_and_the_signer_can_be_switched_off() {
     let approved = async |server: &TestServer, name: &str, seconds: i64| {
         let (_, mut body) = request(name, ("jane", "dev"), CLIENT, &["client auth"]);
         body["spec"]["expirationSeconds"] = json!(seconds);

@@ -87,7 +87,7 @@ async fn every_namespace_has_its_account_and_its_authority() {
     // The shared server leaves these two controllers out.
     let server = TestServer::start(&[]).await;
     let client = server.client().await;
-    let namespace = namespace(&client, "furnished").await;
+    let namespace = namespace(&client, "published").await;
     let maps = maps_in(&client, &namespace);
     let accounts: Api<ServiceAccount> = Api::namespaced(client, &namespace);
     let authority = || async {

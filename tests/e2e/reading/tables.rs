@@ -78,7 +78,7 @@ async fn a_scale_has_columns_of_its_own() {
 /// What is not stored, because of a dry run or because it is an answer alone, has the requested form,
 /// without a revision.
 #[tokio::test]
-async fn what_is_not_stored_is_shown_in_the_form_asked_for() {
+async fn what_is_not_stored_is_shown_in_the_requested_form() {
     let mut client = reader(shared().await, "dry-table").await;
     let namespace = client.collection.split('/').nth(4).expect("a namespace").to_owned();
     let collection = format!("/api/v1/namespaces/{namespace}/configmaps");

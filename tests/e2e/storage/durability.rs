@@ -64,7 +64,7 @@ async fn a_restart_keeps_every_object_as_it_was() {
             Err(error) => panic!("{types:?}: {error}"),
         }
     }
-    let before = settled(&client).await;
+    let before = wait_until_unchanged(&client).await;
     assert!(before.len() > 60, "{}", before.len());
 
     server.terminate().await;
@@ -76,7 +76,7 @@ async fn a_restart_keeps_every_object_as_it_was() {
 }
 
 /// Everything, once the controllers have updated the statuses.
-async fn settled(client: &Client) -> BTreeMap<String, Value> {
+async fn wait_until_unchanged(client: &Client) -> BTreeMap<String, Value> {
     let mut last = everything(client).await;
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_millis(500)).await;

@@ -10,7 +10,7 @@
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::inject::{Site, What};
+use crate::inject::{Action, Site};
 use crate::state::{errno, identity_of, identity_of_path, set_errno, state, status, State};
 use crate::trace::{Kind, Record};
 
@@ -53,7 +53,7 @@ fn place(dir: c_int, path: *const c_char) -> Option<(&'static State, Vec<u8>)> {
 
 /// Does a call on names, traced.
 fn named(state: &State, site: Site, record: Record<'_>, call: impl FnOnce() -> c_long) -> c_long {
-    if let Some(What::Fail(number)) = state.inject(site) {
+    if let Some(Action::Fail(number)) = state.inject(site) {
         return fail(number);
     }
     let _order = state.lock();
@@ -67,7 +67,7 @@ fn named(state: &State, site: Site, record: Record<'_>, call: impl FnOnce() -> c
 fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     let open = || call!(SYS_openat, dir, path, flags, mode) as c_int;
     let Some((state, name)) = place(dir, path) else { return open() };
-    if let Some(What::Fail(number)) = state.inject(Site::Open) {
+    if let Some(Action::Fail(number)) = state.inject(Site::Open) {
         return fail(number) as c_int;
     }
     let mut tracked = state.lock();
@@ -99,8 +99,8 @@ fn write_file(fd: c_int, data: *const c_void, mut length: size_t, offset: Option
     };
     let Some((state, inode)) = target(fd) else { return write(length) };
     match state.inject(Site::Write) {
-        Some(What::Fail(number)) => return fail(number) as ssize_t,
-        Some(What::Short) => length = length.div_ceil(2),
+        Some(Action::Fail(number)) => return fail(number) as ssize_t,
+        Some(Action::Short) => length = length.div_ceil(2),
         _ => {}
     }
     let _order = state.lock();
@@ -123,7 +123,7 @@ fn write_vector(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let Some((state, inode)) = target(fd) else {
         return call!(SYS_writev, fd, parts, count) as ssize_t;
     };
-    if let Some(What::Fail(number)) = state.inject(Site::Write) {
+    if let Some(Action::Fail(number)) = state.inject(Site::Write) {
         return fail(number) as ssize_t;
     }
     let _order = state.lock();
@@ -145,7 +145,7 @@ fn write_vector(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
 fn sync_file(fd: c_int, sync: impl FnOnce() -> c_long) -> c_int {
     let Some((state, inode)) = target(fd) else { return sync() as c_int };
     let injected = match state.inject(Site::Sync) {
-        Some(What::Fail(number)) => number,
+        Some(Action::Fail(number)) => number,
         _ => 0,
     };
     let _order = state.lock();
@@ -166,7 +166,7 @@ fn resize_file(fd: c_int, size: off_t) -> c_int {
 fn allocate_file(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
     let allocate = || call!(SYS_fallocate, fd, mode, offset, length) as c_int;
     let Some((state, inode)) = target(fd) else { return allocate() };
-    if let Some(What::Fail(number)) = state.inject(Site::Allocate) {
+    if let Some(Action::Fail(number)) = state.inject(Site::Allocate) {
         return fail(number) as c_int;
     }
     let _order = state.lock();
@@ -231,7 +231,7 @@ fn unlink_file(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
 fn make_directory(dir: c_int, path: *const c_char, mode: mode_t) -> c_int {
     let make = || call!(SYS_mkdirat, dir, path, mode);
     let Some((state, name)) = place(dir, path) else { return make() as c_int };
-    if let Some(What::Fail(number)) = state.inject(Site::Mkdir) {
+    if let Some(Action::Fail(number)) = state.inject(Site::Mkdir) {
         return fail(number) as c_int;
     }
     let mut tracked = state.lock();
@@ -257,8 +257,8 @@ fn read_file(fd: c_int, length: size_t, read: impl FnOnce(size_t) -> c_long) -> 
         state.inject(Site::Read)
     });
     let outcome = match injected {
-        Some(What::Fail(number)) => fail(number),
-        Some(What::Short) => read(length.div_ceil(2)),
+        Some(Action::Fail(number)) => fail(number),
+        Some(Action::Short) => read(length.div_ceil(2)),
         _ => read(length),
     };
     outcome as ssize_t
@@ -269,7 +269,7 @@ fn status_error(dir: c_int, path: *const c_char) -> Option<c_int> {
     let state = state().filter(|state| state.injects(Site::Stat))?;
     state.below(dir, path)?;
     match state.inject(Site::Stat)? {
-        What::Fail(number) => Some(number),
+        Action::Fail(number) => Some(number),
         _ => None,
     }
 }
@@ -332,7 +332,7 @@ interpose! {
     fn fdatasync(fd: c_int) -> c_int { sync_file(fd, || call!(SYS_fdatasync, fd)) }
     fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int {
         // A hint: nothing is durable after it. It may fail all the same.
-        if let Some(What::Fail(number)) = target(fd).and_then(|(state, _)| state.inject(Site::Sync)) {
+        if let Some(Action::Fail(number)) = target(fd).and_then(|(state, _)| state.inject(Site::Sync)) {
             return fail(number) as c_int;
         }
         call!(SYS_sync_file_range, fd, offset, length, flags) as c_int

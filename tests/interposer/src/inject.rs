@@ -39,7 +39,7 @@ const NAMES: [(&str, Site); 11] = [
 const SLOW: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Action {
     /// The call fails with this error number and has no effect.
     Fail(c_int),
     /// A write or read handles half of its bytes.
@@ -59,7 +59,7 @@ pub(crate) struct Injection {
     site: Site,
     first: u64,
     count: u64,
-    what: What,
+    what: Action,
     calls: AtomicU64,
 }
 
@@ -70,15 +70,15 @@ impl Injection {
         let (site, first, count, what) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let site = NAMES.iter().find(|(name, _)| *name == site)?.1;
         let what = match what {
-            "EIO" => What::Fail(libc::EIO),
-            "ENOSPC" => What::Fail(libc::ENOSPC),
-            "EDQUOT" => What::Fail(libc::EDQUOT),
-            "EACCES" => What::Fail(libc::EACCES),
-            "SHORT" => What::Short,
-            "SLOW" => What::Slow,
-            "TORN" => What::Torn,
-            "HOLD" => What::Hold,
-            "KILL" => What::Kill,
+            "EIO" => Action::Fail(libc::EIO),
+            "ENOSPC" => Action::Fail(libc::ENOSPC),
+            "EDQUOT" => Action::Fail(libc::EDQUOT),
+            "EACCES" => Action::Fail(libc::EACCES),
+            "SHORT" => Action::Short,
+            "SLOW" => Action::Slow,
+            "TORN" => Action::Torn,
+            "HOLD" => Action::Hold,
+            "KILL" => Action::Kill,
             _ => return None,
         };
         let (first, count) = (first.parse().ok()?, count.parse().ok()?);
@@ -91,7 +91,7 @@ impl Injection {
 
     /// Counts a call; what is to happen to it. Slow calls sleep here. The first call that is hit leaves `hit`
     /// as an empty file beside the trace, so that a test knows.
-    pub(crate) fn pass(&self, site: Site, hit: impl FnOnce()) -> Option<What> {
+    pub(crate) fn pass(&self, site: Site, hit: impl FnOnce()) -> Option<Action> {
         if site != self.site {
             return None;
         }
@@ -103,13 +103,13 @@ impl Injection {
             hit();
         }
         match self.what {
-            What::Slow => {
+            Action::Slow => {
                 std::thread::sleep(SLOW);
                 None
             }
-            What::Kill => kill(),
-            What::Torn if number == self.first => Some(What::Short),
-            What::Torn => Some(What::Fail(libc::ENOSPC)),
+            Action::Kill => kill(),
+            Action::Torn if number == self.first => Some(Action::Short),
+            Action::Torn => Some(Action::Fail(libc::ENOSPC)),
             what => Some(what),
         }
     }

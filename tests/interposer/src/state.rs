@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use libc::{c_char, c_int};
 
-use crate::inject::{Injection, Site, What};
+use crate::inject::{Action, Injection, Site};
 use crate::trace::{Kind, Record};
 
 /// How often a held call looks whether it may go on.
@@ -129,7 +129,7 @@ impl State {
     }
 
     /// What is to happen to a call below the root. Calls that are held wait here.
-    pub(crate) fn inject(&self, site: Site) -> Option<What> {
+    pub(crate) fn inject(&self, site: Site) -> Option<Action> {
         let what = self.injection.as_ref()?.pass(site, || {
             let Some(hit) = &self.hit else { return };
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_CLOEXEC;
@@ -139,7 +139,7 @@ impl State {
                 libc::syscall(libc::SYS_close, fd);
             }
         })?;
-        if what != What::Hold {
+        if what != Action::Hold {
             return Some(what);
         }
         let is_hit = |hit: &Vec<u8>| status(libc::AT_FDCWD, hit.as_ptr().cast(), 0).is_some();

@@ -18,8 +18,8 @@ use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::counters::{Counters, EventLost};
 use super::options::{AuditMode, AuditOptions, Batching};
-use super::sinks::{Counters, EventLost};
 use super::throttle::Throttle;
 use crate::private_files;
 

@@ -8,6 +8,7 @@
 //! Every request has an audit ID, the client's own if it sends one.
 
 mod body;
+mod counters;
 mod event;
 mod log;
 pub mod options;
@@ -35,6 +36,7 @@ pub use options::AuditOptions;
 pub use policy::PolicyError;
 
 use crate::flow_control;
+use counters::{Counters, EventLost};
 use event::{Event, EventFormat, ObjectRef, MAX_OBJECT_BYTES, TRUNCATED};
 use log::Log;
 use options::LogFormat;
@@ -44,7 +46,7 @@ use plinth_api::request_info::Route;
 use plinth_api::user::User;
 use plinth_http::body::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
-use sinks::{Counters, Sinks};
+use sinks::Sinks;
 use webhook::AuditWebhook;
 
 /// The header with a request's audit ID, in requests and responses.
@@ -264,7 +266,7 @@ const STARTED: u8 = 1;
 const ENDED: u8 = 2;
 
 impl Recording {
-    async fn write(&self, stage: AuditStage) -> Result<(), sinks::EventLost> {
+    async fn write(&self, stage: AuditStage) -> Result<(), EventLost> {
         self.mark_written(stage);
         // Boxed, since most requests are not recorded.
         Box::pin(self.sinks.write(&self.event, stage)).await

@@ -3,50 +3,13 @@
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use prometheus::{IntCounter, IntCounterVec, Opts};
 
+use super::counters::{Counters, EventLost};
 use super::event::{Event, EventFormat};
 use super::log::Log;
 use super::options::Truncate;
 use super::policy::AuditStage;
 use super::webhook::AuditWebhook;
-
-/// An event was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventLost;
-
-/// Counters with upstream's names. Cheap to clone.
-#[derive(Clone)]
-pub struct Counters {
-    events: IntCounter,
-    errors: IntCounterVec,
-}
-
-impl Counters {
-    /// Registers the counters.
-    ///
-    /// # Errors
-    /// When a name is already registered.
-    pub fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.")?;
-        let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
-        let errors = IntCounterVec::new(opts, &["plugin"])?;
-        registry.register(Box::new(events.clone()))?;
-        registry.register(Box::new(errors.clone()))?;
-        Ok(Counters { events, errors })
-    }
-
-    /// Counts lost events of a sink.
-    pub fn lost(&self, sink: &str, events: usize) {
-        self.errors.with_label_values(&[sink]).inc_by(events as u64);
-    }
-
-    /// Number of events that a sink has lost.
-    #[cfg(test)]
-    pub fn lost_by(&self, sink: &str) -> u64 {
-        self.errors.with_label_values(&[sink]).get()
-    }
-}
 
 /// The configured sinks. Immutable.
 pub struct Sinks {
@@ -83,7 +46,7 @@ impl Sinks {
         if event.config.omit_stages.has(stage) {
             return None;
         }
-        self.counters.events.inc();
+        self.counters.recorded();
         let now = SystemTime::now();
         let text = |form: EventFormat, truncate: &Truncate, sink: &str| {
             let text = event.text(form, stage, now, truncate.largest());

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
+use super::counters::{Counters, EventLost};
 use super::options::{AuditMode, Batching};
-use super::sinks::{Counters, EventLost};
 use super::throttle::Throttle;
 use crate::egress::service::{Service, ServiceError};
 use crate::egress::KubeconfigError;

@@ -11,7 +11,6 @@ use plinth_engine::Condition;
 use super::{key_namespace, Context, TransactionParts};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_kinds::Deletion;
 
 /// What a request does to the object, in the words of `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +92,7 @@ impl<'a> AdmissionRequest<'a> {
 
     /// Whether the request is about a namespace.
     pub fn is_about_namespace(&self) -> bool {
-        self.cx.resource.strategy.deletion == Deletion::Namespace
+        self.cx.resource.strategy.is_namespace_of_itself
     }
 
     /// The namespace as webhooks and policies see it: a namespace is in itself.
@@ -111,7 +110,7 @@ impl<'a> AdmissionRequest<'a> {
         parts.put(key, value);
     }
 
-    /// What the plugins want written; asked once, after the validating halves.
+    /// The writes that plugins have added; taken once, after the validating halves.
     pub fn into_parts(self) -> TransactionParts {
         self.parts.into_inner()
     }

@@ -79,7 +79,7 @@ impl KindHandler {
     /// Adds to the errors of an object what its writer may not do.
     ///
     /// # Errors
-    /// When an authorizer cannot be asked.
+    /// When an authorizer cannot be called.
     pub async fn check_permissions(&self, write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
         match self.check_permissions {
             Some(check) => check(write, errors).await,

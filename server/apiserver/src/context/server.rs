@@ -32,53 +32,53 @@ use plinth_storage::Store;
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
 pub struct Server {
-    /// Objects.
+    /// Stored objects.
     pub store: Store,
-    /// Heads of namespaces.
+    /// Headers of namespaces, in memory.
     pub namespaces: Namespaces,
-    /// Continue tokens of this data directory.
+    /// Signs and verifies continue tokens with the key of the data directory.
     pub tokens: ContinueTokens,
     /// Sizes of collections that are listed in pages.
     pub counts: Counts,
-    /// What collections come to in encodings that state it in front.
+    /// Sizes of lists in encodings that state a length before the items.
     pub list_sizes: ListSizeCache,
     /// Lengths of objects in long protobuf lists.
     pub lengths: Lengths,
-    /// Who sends a request.
+    /// Finds the user of a request.
     pub authenticator: Arc<Authenticator>,
-    /// Who may do what.
+    /// Decides what a user may do.
     pub authorizer: Arc<Authorizer>,
-    /// What is filled in and refused around the object of a write.
+    /// The admission plugins.
     pub admission: Arc<dyn Admission>,
-    /// What single kinds do in the request path.
+    /// Finds the handler of what a single kind does beside its strategy.
     pub kind_handler: FindKindHandler,
-    /// What is recorded of requests.
+    /// Records requests for the audit log.
     pub audit: crate::audit::Audit,
-    /// Errors that the operator should see.
+    /// Logs internal errors, each of them once in a while.
     pub error_log: ErrorLog,
-    /// Places of requests with large bodies.
+    /// Slots for steps of requests that take milliseconds.
     pub large_requests: Limiter,
-    /// How many requests are served at once.
+    /// API priority and fairness.
     pub flow_control: FlowControl,
-    /// Discovery, made on first use.
+    /// Discovery documents, encoded on first use.
     pub discovery: DiscoveryDocuments,
-    /// OpenAPI, made on first use.
+    /// OpenAPI documents, encoded on first use.
     pub openapi: OpenApiDocuments,
-    /// Counters and latencies.
+    /// Prometheus metrics.
     pub metrics: Metrics,
-    /// Lists and first states of watches that are being made.
+    /// Producers of lists and of initial states of watches.
     pub producers: Arc<ProducerPool>,
     /// Threads that wait for clients which read backups slowly.
     pub blocked_threads: BlockedThreads,
-    /// What objects are read and converted with.
+    /// Reads objects and converts them between versions.
     pub converter: Arc<Converter>,
-    /// The way to kubelets.
+    /// Finds and connects to kubelets.
     pub kubelets: Kubelets,
-    /// Where the addresses and ports of Services come from.
+    /// Ranges of the addresses and node ports of Services.
     pub services: Ranges,
     /// This server as a replica; none where it is a single one.
     pub replica: Option<Arc<dyn ReplicaInfo>>,
-    /// Settings that handlers look at.
+    /// Limits and durations from flags.
     pub limits: Limits,
     /// Whether the first pass over the APIServices of all built-in APIs is over.
     pub has_registered_apis: AtomicBool,
@@ -89,7 +89,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// What is served now. A request takes it once and keeps it.
+    /// The resources that are served now. A request takes it once and keeps it.
     pub fn registry(&self) -> Arc<Registry> {
         self.store.registry()
     }
@@ -109,10 +109,10 @@ impl Server {
         self.tasks.spawn(until(ended, task))
     }
 
-    /// Goes on with a request whose client has left, to its end: a stop waits for it. Where too many do so
-    /// already it is given up.
+    /// Runs a request whose client has left to its end; a stop waits for it. It is dropped where too many such
+    /// requests are running.
     pub fn carry_on(&self, request: impl Future<Output: Send> + Send + 'static) {
-        /// Tasks beside the requests, these among them, beyond which there are no more of these.
+        /// The most tasks beside the requests, these included.
         const MOST: usize = 1024;
         let Some(runtime) = Handle::try_current().ok().filter(|_| self.tasks.len() < MOST) else { return };
         // Nobody waits for the answer.

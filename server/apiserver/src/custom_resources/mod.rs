@@ -27,7 +27,7 @@ pub struct Converter {
     pub store: Store,
     /// Clients of conversion webhooks.
     pub webhooks: Arc<Webhooks>,
-    /// Heads of collections that are searched by selectors.
+    /// Headers of collections that are searched by selectors.
     pub header_index: Arc<HeaderIndex>,
     /// Bounds the threads that wait for conversion webhooks.
     pub remote_waits: RemoteWaits,

@@ -13,7 +13,7 @@ use super::text;
 use crate::context::Server;
 use plinth_http::body::Body;
 
-/// The endpoint that is asked.
+/// The endpoint of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Probe {
     Health,
@@ -172,7 +172,7 @@ pub(super) fn paths(server: &Server) -> Vec<String> {
 }
 
 /// Answers `/livez`, `/livez/CHECK` and the like; `?verbose` lists the checks, `?exclude=CHECK` skips one. Who
-/// may ask for a single check is told why it fails.
+/// may ask for a single check gets the reason.
 pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> Response<Body> {
     let [endpoint, below @ ..] = segments else { return super::not_found_text() };
     let Some(probe) = Probe::of(endpoint) else { return super::not_found_text() };

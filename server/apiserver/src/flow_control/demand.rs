@@ -2,7 +2,8 @@
 //!
 //! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/fairqueuing/integrator.go`.
 
-use super::queues::Nanos;
+/// Nanoseconds on the owner's clock.
+pub type Nanos = u64;
 
 /// Integrates the number of requested seats over time.
 #[derive(Debug)]

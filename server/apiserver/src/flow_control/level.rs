@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::demand::DemandStats;
-use super::queues::{Arrival, Nanos, QueuePosition, QueueSet, Queuing, Rejected, Ticket};
+use super::demand::{DemandStats, Nanos};
+use super::queues::{Arrival, QueuePosition, QueueSet, Queuing, Rejected, Ticket};
 use super::retry::RetryAfter;
 
 /// Maximum seats of one request (upstream's `MaximumListSeatsLimit`).

@@ -10,14 +10,11 @@
 
 use std::collections::VecDeque;
 
-use super::demand::Demand;
+use super::demand::{Demand, Nanos};
 use super::shuffle::Dealer;
 
 /// Assumed duration of a request until it ends, in nanoseconds.
 pub const ESTIMATED_DURATION: i128 = 3_000_000;
-
-/// Nanoseconds on the owner's clock.
-pub type Nanos = u64;
 
 /// How a level treats requests without a free seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,15 +7,14 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::time::Timestamp;
 use plinth_codec::{json, tree, Map, Value};
 use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::delete_options::DeleteOptions;
 use super::respond::respond;
-use super::write::{Commit, Committed, Written};
+use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::context::{AdmissionRequest, Operation, TransactionParts};
@@ -27,14 +26,12 @@ use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
-use plinth_kinds::Deletion;
+use plinth_kinds::DeletionRequest;
 use plinth_registry::key;
 use plinth_storage::stored::{Header, Stored};
 use plinth_storage::terminating::TerminatingObject;
 use plinth_storage::{object, Fetched};
 
-/// Attempts of a delete that conflicts with other writes.
-const ATTEMPTS: usize = 256;
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
 /// Objects of a collection that are deleted at once.
@@ -124,15 +121,13 @@ pub(crate) async fn delete_object(
     if options.ignore_store_read_error {
         return delete_unreadable(cx, object_key, name).await;
     }
-    for _ in 0..ATTEMPTS {
-        let live = cx.newest(object_key.clone()).await?;
-        let live =
-            live.ok_or_else(|| ApiError::not_found(cx.resource.group(), cx.resource.plural(), name))?;
+    let mut attempts = Attempts::new(cx, object_key, name);
+    loop {
+        let live = attempts.next().await?.ok_or_else(|| ApiError::not_found(group, plural, name))?;
         if let Some(deleted) = delete_once(cx, name, options, live).await? {
             return Ok(deleted);
         }
     }
-    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), name))
 }
 
 /// Deletes an unreadable object: without admission, finalizers or preconditions, since its content is
@@ -237,113 +232,13 @@ pub(crate) fn check_preconditions(
 
 /// Applies the deletion's changes to the object; returns whether it must be kept for now.
 fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool {
-    let strategy = cx.resource.strategy;
-    let was_deleting = metadata::is_deleting(new);
-    if strategy.deletion == Deletion::Definition && !was_deleting {
-        // The first request only starts the deletion of the objects.
-        plinth_kinds::custom_resource_definition::mark_deleted(new);
-        return true;
-    }
-    // A graceful deletion keeps its original options; only the grace period may be shortened.
-    if !(strategy.deletion == Deletion::Pod && is_pending(options, new)) {
+    let deletion = &cx.resource.strategy.deletion;
+    let request =
+        DeletionRequest { grace_period_seconds: options.grace_period_seconds, now: SystemTime::now() };
+    if !(deletion.keeps_finalizers)(new, &request) {
         set_gc_finalizers(cx, options, new);
     }
-    let waits_for_finalizers = !metadata::finalizers(new).is_empty();
-    match strategy.deletion {
-        Deletion::Pod => {
-            let graceful = mark_pod(options, new, was_deleting);
-            graceful || waits_for_finalizers
-        }
-        Deletion::Namespace => {
-            if !was_deleting {
-                mark_now(new, None);
-                if let Some(status) = new.object_at_mut(&["status"]) {
-                    status.insert("phase", "Terminating");
-                }
-            }
-            let own = new.at(&["spec", "finalizers"]).and_then(Value::as_array);
-            own.is_some_and(|f| !f.is_empty()) || waits_for_finalizers
-        }
-        Deletion::Plain | Deletion::Definition => {
-            if waits_for_finalizers && !was_deleting {
-                mark_now(new, Some(0));
-            }
-            waits_for_finalizers
-        }
-    }
-}
-
-fn mark_now(object: &mut Value, grace: Option<i64>) {
-    mark_at(object, SystemTime::now(), grace);
-}
-
-fn mark_at(object: &mut Value, when: SystemTime, grace: Option<i64>) {
-    let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
-    metadata.insert("deletionTimestamp", Timestamp::from(when).to_rfc3339());
-    if let Some(grace) = grace {
-        metadata.insert("deletionGracePeriodSeconds", grace);
-    }
-    if let Some(generation) = metadata.get("generation").and_then(Value::as_int).filter(|g| *g > 0) {
-        metadata.insert("generation", generation.saturating_add(1));
-    }
-}
-
-/// Whether a grace period is running that the request does not shorten.
-fn is_pending(options: &DeleteOptions, pod: &Value) -> bool {
-    let pending = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
-    let shorter = options.grace_period_seconds.is_some_and(|requested| requested < pending);
-    metadata::is_deleting(pod) && pending > 0 && !shorter
-}
-
-/// Sets the grace period of a running, bound pod; returns whether it must be kept (kubernetes
-/// `pkg/registry/core/pod/strategy.go`, `CheckGracefulDelete`).
-fn mark_pod(options: &DeleteOptions, pod: &mut Value, was_deleting: bool) -> bool {
-    let requested = options.grace_period_seconds.map(|s| if s < 0 { 1 } else { s });
-    if was_deleting {
-        let pending =
-            pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0);
-        return match requested {
-            _ if pending == 0 => false,
-            // A grace period can only be shortened.
-            Some(requested) if requested < pending => {
-                shorten(pod, pending, requested);
-                requested > 0
-            }
-            _ => true,
-        };
-    }
-    let wanted =
-        requested.or_else(|| pod.at(&["spec", "terminationGracePeriodSeconds"]).and_then(Value::as_int));
-    let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|n| !n.is_empty());
-    let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
-    let grace = match wanted {
-        _ if !bound || over => 0,
-        Some(seconds) if seconds < 0 => 1,
-        Some(seconds) => seconds,
-        None => 0,
-    };
-    let until = SystemTime::now().checked_add(Duration::from_secs(grace.unsigned_abs()));
-    mark_at(pod, until.unwrap_or_else(SystemTime::now), Some(grace));
-    grace > 0
-}
-
-fn read_time(text: &str) -> Option<SystemTime> {
-    let seconds = Timestamp::parse(text).ok()?.seconds;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).ok()?))
-}
-
-/// Brings the end of a grace period forward, but not into the past.
-fn shorten(pod: &mut Value, pending: i64, requested: i64) {
-    let Some(metadata) = pod.object_at_mut(&["metadata"]) else { return };
-    let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(read_time);
-    let now = SystemTime::now();
-    let moved = set
-        .and_then(|t| t.checked_sub(Duration::from_secs(pending.unsigned_abs())))
-        .and_then(|t| t.checked_add(Duration::from_secs(requested.unsigned_abs())))
-        .unwrap_or(now);
-    let grace = if moved < now && requested != 0 { 1 } else { requested };
-    metadata.insert("deletionTimestamp", Timestamp::from(moved.max(now)).to_rfc3339());
-    metadata.insert("deletionGracePeriodSeconds", grace);
+    (deletion.mark)(new, &request) || !metadata::finalizers(new).is_empty()
 }
 
 /// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).

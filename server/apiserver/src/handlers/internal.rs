@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plinth_codec::{json, Value};
 use plinth_engine::{Condition, Transaction};
 
-use super::write::{self, Commit, Committed, Ownership, Update, Written, ATTEMPTS};
+use super::write::{self, Attempts, Commit, Committed, Ownership, Update, Written};
 use crate::context::{Context, Server, TransactionParts};
 use crate::ownership;
 use plinth_api::api_error::{ApiError, Reason};
@@ -43,9 +43,9 @@ pub(crate) async fn update_unchecked(
     change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
 ) -> Result<Written, ApiError> {
     let key = cx.info.object_key(&cx.resource)?;
-    for _ in 0..ATTEMPTS {
-        let live = cx.newest(key.clone()).await?;
-        let live = live.ok_or_else(|| cx.not_found())?;
+    let mut attempts = Attempts::new(cx, key.clone(), &cx.info.name);
+    loop {
+        let live = attempts.next().await?.ok_or_else(|| cx.not_found())?;
         let mut tree = object::to_tree(&cx.resource, &live)?;
         change(&mut tree)?;
         let value = object::to_stored(&cx.resource, tree)?;
@@ -55,7 +55,6 @@ pub(crate) async fn update_unchecked(
             return Ok(done.written(false));
         }
     }
-    Err(ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name))
 }
 
 /// Creates an object of the server's own, unless it is there. `resource` is group, version and plural.

@@ -6,7 +6,6 @@ use plinth_codec::{Map, Value};
 use smol_str::SmolStr;
 
 use super::Context;
-use plinth_kinds::Deletion;
 
 /// Top-level fields of an object by name; `None` for an absent one.
 pub(super) type Members = Vec<(SmolStr, Option<Value>)>;
@@ -56,31 +55,17 @@ fn unwritten_fields(cx: &Context, new: &Value, old: &Value) -> Members {
         }
     };
     let stored = |key: &str| old.get(key).map(Cow::Borrowed);
-    let stored_or_null = |key: &str| Some(stored(key).unwrap_or_default());
     if cx.resource.is_custom() && cx.info.subresource == "status" {
         // A status update of a custom resource changes no metadata except managedFields.
         let mut metadata = old.get("metadata").cloned().unwrap_or_else(Value::object);
         set_managed_fields(&mut metadata, new.at(&["metadata", "managedFields"]).cloned());
         keep("metadata", Some(Cow::Owned(metadata)));
     }
+    if let Some(kept) = (cx.resource.strategy.unwritten)(&cx.info.subresource, new, old) {
+        kept.into_iter().for_each(|(key, value)| keep(key, value));
+        return part;
+    }
     match cx.info.subresource.as_str() {
-        // The spec of a namespace is its finalizers, which only /finalize changes.
-        "" if cx.resource.strategy.deletion == Deletion::Namespace => {
-            keep("spec", stored_or_null("spec"));
-            keep("status", stored_or_null("status"));
-        }
-        // An approval changes the conditions, and nothing else in the status.
-        "approval" => {
-            let mut status = old.get("status").cloned().unwrap_or_else(Value::object);
-            if let Some(status) = status.as_object_mut() {
-                match new.at(&["status", "conditions"]) {
-                    Some(conditions) => status.insert("conditions", conditions.clone()),
-                    None => status.remove("conditions"),
-                };
-            }
-            keep("status", Some(Cow::Owned(status)));
-        }
-        "finalize" => keep("status", stored_or_null("status")),
         "" if has_status => keep("status", stored("status")),
         "status" => {
             let names = |object: &Value| -> Vec<SmolStr> {

@@ -10,7 +10,6 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::respond::respond_status;
 use crate::handlers::{body, internal};
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::conditions;
 use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
@@ -97,7 +96,7 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
             }
         }
     }
-    conditions::set_of_pod(pod, "PodScheduled", "True", "", "");
+    plinth_kinds::set_pod_condition(pod, "PodScheduled", "True", "", "");
     Ok(())
 }
 

@@ -198,7 +198,7 @@ async fn mark_and_delete(pods: &Context, mut options: DeleteOptions) -> Result<(
         let written = internal::update_unchecked(pods, false, &|pod| {
             delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
             let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
-            conditions::set_of_pod(pod, "DisruptionTarget", "True", reason, message);
+            plinth_kinds::set_pod_condition(pod, "DisruptionTarget", "True", reason, message);
             Ok(())
         })
         .await?;

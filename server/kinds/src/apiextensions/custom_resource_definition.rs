@@ -9,12 +9,14 @@ use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Str;
 use crate::defaults::{self, SERVICE_REFERENCE};
-use crate::strategy::{Deletion, Generation, Strategy, BASE};
+use crate::deletion::{Deletion, AT_ONCE};
+use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     unconditional_update: false,
-    deletion: Deletion::Definition,
+    deletion: DELETION,
+    finalizers_need_domain: false,
     returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_update,
@@ -22,6 +24,19 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     validate_update,
     ..BASE
+};
+
+/// A definition is deleted when the objects that it defines are: the first request only starts that.
+const DELETION: Deletion = Deletion {
+    keeps_finalizers: |definition, _| !metadata::is_deleting(definition),
+    mark: |definition, _| {
+        if !metadata::is_deleting(definition) {
+            mark_deleted(definition);
+        }
+        false
+    },
+    is_always_marked_first: true,
+    ..AT_ONCE
 };
 
 const DEFAULTS: &[DefaultRule] = &[
@@ -70,8 +85,8 @@ fn prepare_for_update(new: &mut Value, _: &Value) {
     }
 }
 
-/// Marks a definition for deletion: its objects are deleted first.
-pub fn mark_deleted(definition: &mut Value) {
+/// Adds the finalizer that holds the definition, and the condition that says so.
+fn mark_deleted(definition: &mut Value) {
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
     let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();

@@ -1,6 +1,7 @@
 //! CertificateSigningRequests: what a request may be, and which of its parts each subresource may change
 //! (kubernetes `pkg/registry/certificates` and `pkg/apis/certificates/validation`).
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
@@ -18,12 +19,13 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::checks::Check::{Required, RequiredOneOf, Within};
 use crate::checks::Part;
 use crate::path::{at, list, text};
-use crate::strategy::{NameRule, Strategy, BASE};
+use crate::strategy::{NameRule, Strategy, Unwritten, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::PathSegment,
     record_requester,
     prepare_for_update,
+    unwritten,
     validate,
     validate_status: |new, _| validate(new),
     prepare_status,
@@ -37,6 +39,21 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ],
     ..BASE
 };
+
+/// An approval changes the conditions, and nothing else in the status.
+fn unwritten<'v>(subresource: &str, new: &'v Value, old: &'v Value) -> Option<Vec<Unwritten<'v>>> {
+    if subresource != "approval" {
+        return None;
+    }
+    let mut status = old.get("status").cloned().unwrap_or_else(Value::object);
+    if let Some(status) = status.as_object_mut() {
+        match new.at(&["status", "conditions"]) {
+            Some(conditions) => status.insert("conditions", conditions.clone()),
+            None => status.remove("conditions"),
+        };
+    }
+    Some(vec![("status", Some(Cow::Owned(status)))])
+}
 
 /// The minimum of `spec.expirationSeconds`.
 const MIN_EXPIRATION: i64 = 600;

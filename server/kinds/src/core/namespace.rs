@@ -1,5 +1,6 @@
 //! Namespace (`core`).
 
+use plinth_api::metadata;
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
@@ -10,11 +11,14 @@ use crate::checks::Part;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field};
 use crate::defaults::Literal::Str;
-use crate::strategy::{Deletion, NameRule, Strategy, BASE};
+use crate::deletion::{has_grace_left, set_deletion_time, Deletion, DeletionRequest};
+use crate::strategy::{as_stored, NameRule, Strategy, Unwritten, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::Label,
-    deletion: Deletion::Namespace,
+    deletion: DELETION,
+    is_namespace_of_itself: true,
+    unwritten,
     returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
@@ -25,6 +29,37 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     reset_fields: &[("finalize", Reset::Except(&["status"]))],
     ..BASE
 };
+
+/// A namespace is deleted when its content is deleted and the finalizers of its spec are removed.
+const DELETION: Deletion = Deletion {
+    keeps_finalizers: |_, _| false,
+    mark,
+    is_held: |namespace| has_own_finalizers(namespace) || has_grace_left(namespace),
+    is_always_marked_first: true,
+};
+
+fn mark(namespace: &mut Value, request: &DeletionRequest) -> bool {
+    if !metadata::is_deleting(namespace) {
+        set_deletion_time(namespace, request.now, None);
+        if let Some(status) = namespace.object_at_mut(&["status"]) {
+            status.insert("phase", "Terminating");
+        }
+    }
+    has_own_finalizers(namespace)
+}
+
+fn has_own_finalizers(namespace: &Value) -> bool {
+    namespace.at(&["spec", "finalizers"]).and_then(Value::as_array).is_some_and(|own| !own.is_empty())
+}
+
+/// The spec of a namespace is its finalizers, which only `/finalize` changes.
+fn unwritten<'v>(subresource: &str, _: &'v Value, old: &'v Value) -> Option<Vec<Unwritten<'v>>> {
+    match subresource {
+        "" => Some(vec![as_stored("spec", old), as_stored("status", old)]),
+        "finalize" => Some(vec![as_stored("status", old)]),
+        _ => None,
+    }
+}
 
 const DEFAULTS: &[DefaultRule] = &[Computed(default_name_label), Field("status.phase", Str("Active"))];
 

@@ -6,7 +6,7 @@ use plinth_codec::{names, Value};
 use serde::Deserialize;
 
 use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
-use crate::admission::configuration::decode_section;
+use crate::admission::section::decode_section;
 use plinth_api::config_file::ConfigKind;
 
 /// The configuration.

@@ -32,6 +32,7 @@ use super::Call;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
 use plinth_registry::ResourceType;
+use plinth_storage::namespaces::Namespaces;
 
 /// Maximum length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
@@ -53,11 +54,11 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     if matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = call.admission.validating_bindings.objects(&server.store, "").await?;
+    let bindings = call.admission.collections.validating_bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = call.admission.validating_policies.entries(&server.store).await?;
+    let policies = call.admission.collections.validating_policies.entries(&server.store).await?;
     let mut request = Request {
         call,
         object,
@@ -296,7 +297,7 @@ async fn namespace_object(call: &Call<'_>) -> Result<Value, ApiError> {
         return Ok(Value::Null);
     }
     let namespace = super::namespace_of(call).await?;
-    let namespace = namespace.ok_or_else(|| ApiError::not_found("", "namespaces", call.namespace))?;
+    let namespace = namespace.ok_or_else(|| Namespaces::not_found(call.namespace))?;
     let mut shown = Map::new();
     for key in ["spec", "status"] {
         shown.insert(key, namespace.get(key).cloned().unwrap_or_default());

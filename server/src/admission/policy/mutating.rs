@@ -75,11 +75,11 @@ pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) ->
     if object.is_null() || matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = call.admission.mutating_bindings.objects(&server.store, "").await?;
+    let bindings = call.admission.collections.mutating_bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = call.admission.mutating_policies.entries(&server.store).await?;
+    let policies = call.admission.collections.mutating_policies.entries(&server.store).await?;
     let mut refusals = Refusals::default();
     let mut invocations = Vec::new();
     for (_, policy) in policies.iter() {

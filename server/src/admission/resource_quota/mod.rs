@@ -24,6 +24,9 @@ use plinth_storage::object;
 
 pub(crate) use usage::Counted;
 
+/// Upstream's name of the plugin.
+pub(super) const NAME: &str = "ResourceQuota";
+
 /// Checks the object's usage against the namespace's quotas, and charges it.
 ///
 /// # Errors
@@ -34,7 +37,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         return Ok(());
     }
     let server = &call.cx.server;
-    let quotas = call.admission.resource_quotas.objects(&server.store, call.namespace).await?;
+    let quotas = call.admission.collections.resource_quotas.objects(&server.store, call.namespace).await?;
     if quotas.is_empty() {
         return Ok(());
     }

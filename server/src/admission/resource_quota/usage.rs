@@ -139,9 +139,9 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
         .or_else(|| claim.str_at(&["spec", "storageClassName"]))
         .filter(|class| !class.is_empty());
     let amount = |path: &[&str]| ResourceList::of(claim.at(path)).get("storage");
-    let asked = amount(&["spec", "resources", "requests"]);
+    let requested = amount(&["spec", "resources", "requests"]);
     // While a claim is resized the larger size counts.
-    let storage = asked.max(amount(&["status", "allocatedResources"]).filter(|_| asked.is_some()));
+    let storage = requested.max(amount(&["status", "allocatedResources"]).filter(|_| requested.is_some()));
     let mut used = BTreeMap::new();
     for (name, amount) in [("persistentvolumeclaims", Some(one())), ("requests.storage", storage)] {
         let Some(amount) = amount else { continue };

@@ -133,7 +133,7 @@ impl Invocation {
 /// The denial of a webhook; 500 when a required one fails.
 pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = call.admission.mutating_webhooks.entries(&server.store).await?;
+    let configurations = call.admission.collections.mutating_webhooks.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -192,7 +192,7 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
 /// As [`mutate`].
 pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = call.admission.validating_webhooks.entries(&server.store).await?;
+    let configurations = call.admission.collections.validating_webhooks.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }

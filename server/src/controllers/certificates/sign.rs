@@ -46,8 +46,8 @@ pub(super) async fn sign(
     let Some(uses) = signers::uses(&usages) else {
         return fail(server, request, "unrecognized usage values").await;
     };
-    let asked = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
-    let lives = lives(asked, Duration::try_from(options.lifetime).unwrap_or(Duration::days(365)));
+    let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);
+    let lives = lives(requested, Duration::try_from(options.lifetime).unwrap_or(Duration::days(365)));
     let (options, now) = (options.clone(), OffsetDateTime::now_utc());
     let signed = tokio::task::spawn_blocking(move || {
         Authority::read(&options.certificate, &options.key)?.sign(&Template {
@@ -79,8 +79,8 @@ async fn fail(server: &Arc<Server>, request: &Value, why: &str) -> Result<(), Ap
 }
 
 /// The validity of a certificate: as requested, between the minimum and the maximum.
-fn lives(asked: Option<i64>, most: Duration) -> Duration {
-    asked.map_or(most, |seconds| Duration::seconds(seconds).min(most).max(LEAST))
+fn lives(requested: Option<i64>, most: Duration) -> Duration {
+    requested.map_or(most, |seconds| Duration::seconds(seconds).min(most).max(LEAST))
 }
 
 #[cfg(test)]

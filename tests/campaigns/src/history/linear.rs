@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_known_from_elsewhere_are_compared() {
+    fn versions_known_from_other_answers_are_compared() {
         let mut register = Register::default();
         let unknown = at(0, 1, Request::Create(1), Answer::Unknown);
         let conflict = at(2, 3, Request::Update { content: 2, expected: Some(10) }, Answer::Conflict);

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+/// Size of a batch of ready events, in bytes.
+pub(super) const BATCH: usize = 64 << 10;
+
 use bytes::Bytes;
 
 use plinth_api::api_error::ApiError;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use plinth_engine::{At, KeyRange, Revision};
 
-use super::batch::Batch;
-use super::stream::BATCH;
+use super::batch::{Batch, BATCH};
 use crate::context::Server;
 use crate::custom_resources::read::{Filter, Scan};
 use crate::flow_control::Seat;

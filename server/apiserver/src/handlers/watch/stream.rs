@@ -13,7 +13,7 @@ use plinth_engine::{Event, EventKind, Feed, Revision, Subscription};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
-use super::batch::Batch;
+use super::batch::{Batch, BATCH};
 use super::initial::InitialState;
 use super::watch_error;
 use crate::context::Server;
@@ -26,8 +26,6 @@ use plinth_http::pull::Reader;
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::stored::Header;
 
-/// Size of a batch of ready events, in bytes.
-pub(super) const BATCH: usize = 64 << 10;
 /// Interval of bookmarks for an idle watch; upstream's.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// Time between the last bookmark and the end of the watch, as upstream's.

@@ -8,7 +8,7 @@ use crate::context::TransactionParts;
 use plinth_api::api_error::ApiError;
 use plinth_storage::{unchanged, Fetched};
 
-/// What is to become of a stored object.
+/// A change of a stored object.
 pub(in crate::handlers) struct Commit {
     /// What the object was, for the transaction to require; `None` for one that must be absent.
     pub live: Option<Fetched>,
@@ -24,7 +24,7 @@ pub(in crate::handlers) struct Commit {
     pub dry_run: bool,
 }
 
-/// What became of a [`Commit`].
+/// The outcome of a [`Commit`].
 pub(in crate::handlers) enum Committed {
     /// It was written, or nothing was to be written.
     Done(Done),

@@ -23,12 +23,12 @@ const NAME_ATTEMPTS: usize = 8;
 /// `pkg/endpoints/handlers`, `withAuthorization`).
 struct Permit<'a> {
     cx: &'a Context,
-    asked: OnceCell<Authorized>,
+    granted: OnceCell<Authorized>,
 }
 
 impl<'a> Permit<'a> {
     fn of(cx: &'a Context) -> Permit<'a> {
-        Permit { cx, asked: OnceCell::new() }
+        Permit { cx, granted: OnceCell::new() }
     }
 
     async fn grant(&self) -> Result<CreateGrant<'_>, ApiError> {
@@ -36,12 +36,12 @@ impl<'a> Permit<'a> {
             return Ok(grant);
         }
         let ask = || self.cx.server.authorizer.authorize_create(&self.cx.user, &self.cx.info);
-        let asked = self.asked.get_or_try_init(ask).await?;
-        asked.grant().ok_or_else(|| ApiError::internal("a create was authorized as another verb"))
+        let granted = self.granted.get_or_try_init(ask).await?;
+        granted.grant().ok_or_else(|| ApiError::internal("a create was authorized as another verb"))
     }
 }
 
-/// Makes the object that is to be created; asked again for each attempt.
+/// Makes the object that is to be created; called for each attempt.
 pub(in crate::handlers) type Source<'a> = dyn FnMut() -> Result<Value, ApiError> + Send + 'a;
 
 /// Creates an object.

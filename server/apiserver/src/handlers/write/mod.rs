@@ -19,6 +19,7 @@ use crate::large_requests::INLINE_COST;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
 use plinth_registry::custom::validate;
+use plinth_storage::Fetched;
 
 pub(super) use commit::{put, Commit, Committed};
 pub(super) use create::create_object;
@@ -26,7 +27,33 @@ pub(super) use update::{check_name, update_object, Update, Updated};
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
-pub(super) const ATTEMPTS: usize = 256;
+const ATTEMPTS: usize = 256;
+
+/// The attempts of a write of one object that is stored, each on what is stored then: the loop of every such
+/// write, which ends where an attempt is not in conflict with another write.
+pub(super) struct Attempts<'a> {
+    cx: &'a Context,
+    key: Vec<u8>,
+    left: usize,
+    /// The error when others never stop changing the object; a 409 at first.
+    pub last_error: ApiError,
+}
+
+impl Attempts<'_> {
+    pub fn new<'a>(cx: &'a Context, key: Vec<u8>, name: &str) -> Attempts<'a> {
+        let last_error = ApiError::modified(cx.resource.group(), cx.resource.plural(), name);
+        Attempts { cx, key, left: ATTEMPTS, last_error }
+    }
+
+    /// The object for the next attempt; `None` where it is absent.
+    ///
+    /// # Errors
+    /// When there were too many attempts, or the object cannot be read.
+    pub async fn next(&mut self) -> Result<Option<Fetched>, ApiError> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| self.last_error.clone())?;
+        self.cx.newest(self.key.clone()).await
+    }
+}
 
 /// An object as it was stored, in the version of the request.
 pub struct Written {
@@ -51,10 +78,10 @@ async fn is_judged_again(cx: &Context, refusal: &ApiError) -> Result<bool, ApiEr
     Ok(refusal.code < 500 && cx.catch_up().await?)
 }
 
-/// What a warning of owners adds that admission brought in twice.
+/// The part of the warning for owners that admission has duplicated.
 const AFTER_ADMISSION: &str = " after mutating admission happens";
 
-/// Leaves each owner once, and says so.
+/// Removes duplicate owners, with a warning.
 fn dedup_owners(cx: &Context, tree: &mut Value, when: &str) {
     let twice = metadata::dedup_owners(tree);
     if !twice.is_empty() {
@@ -78,21 +105,21 @@ pub fn clear_status(cx: &Context, tree: &mut Value) {
     }
 }
 
-/// What a definition says of its objects. Rules that take long are asked in a place beside the requests of
-/// everybody.
+/// Errors of a custom resource by its definition. Rules that take long are evaluated in a slot of the
+/// large-request limiter.
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
-    let ask = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
-    match ask(Some(INLINE_COST))? {
+    let validate = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
+    match validate(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
-            let errors = Box::pin(cx.slot.run_long(&cx.server.large_requests, || ask(None))).await?;
+            let errors = Box::pin(cx.slot.run_long(&cx.server.large_requests, || validate(None))).await?;
             Ok(errors.unwrap_or_default())
         }
     }
 }
 
-/// Says what the kind has to warn of.
+/// Adds the warnings of the kind to the response.
 fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
     let warnings = match (cx.resource.is_custom(), cx.info.subresource.is_empty()) {
         (true, true) => validate::finalizer_warnings(new, old),

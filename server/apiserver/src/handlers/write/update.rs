@@ -9,7 +9,6 @@ use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::ownership;
 use plinth_api::api_error::Reason;
 use plinth_kinds::keep_metadata;
-use plinth_kinds::Deletion;
 use plinth_registry::object_meta;
 use plinth_storage::{object, Fetched};
 
@@ -45,10 +44,9 @@ pub(in crate::handlers) async fn update_object(
     cx: &Context,
     mut update: Update<'_>,
 ) -> Result<Updated, ApiError> {
-    let mut taken = None;
-    for _ in 0..ATTEMPTS {
-        let live = cx.newest(cx.info.object_key(&cx.resource)?).await?;
-        let Some(live) = live else {
+    let mut attempts = Attempts::new(cx, cx.info.object_key(&cx.resource)?, &cx.info.name);
+    loop {
+        let Some(live) = attempts.next().await? else {
             if !update.creates {
                 match cx.catch_up().await? {
                     true => continue,
@@ -56,9 +54,9 @@ pub(in crate::handlers) async fn update_object(
                 }
             }
             match create_absent(cx, &mut update).await {
-                // Another request created it in between: what is there now, or nothing again, is updated, as
+                // Another request created it in between: what is stored now, or nothing again, is updated, as
                 // by upstream's storage.
-                Err(error) if matches!(error.reason, Reason::AlreadyExists) => taken = Some(error),
+                Err(error) if matches!(error.reason, Reason::AlreadyExists) => attempts.last_error = error,
                 created => return created.map(Updated::Created),
             }
             continue;
@@ -70,8 +68,6 @@ pub(in crate::handlers) async fn update_object(
             Err(_) => {}
         }
     }
-    let modified = || ApiError::modified(cx.resource.group(), cx.resource.plural(), &cx.info.name);
-    Err(taken.unwrap_or_else(modified))
 }
 
 /// Creates the object that an update found absent.
@@ -113,8 +109,7 @@ async fn update_once(
     // The last finalizer has gone from an object that waits to be deleted.
     let delete = metadata::is_deleting(&new)
         && metadata::finalizers(&new).is_empty()
-        && grace_is_over(&new)
-        && no_namespace_finalizers(cx, &new);
+        && !(cx.resource.strategy.deletion.is_held)(&new);
     let own = if delete { cx.kind_handler.release(&old) } else { allocated };
     let commit = Commit {
         live: Some(live),
@@ -198,16 +193,6 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
     refuse_errors(cx, new, errors)?;
     warn(cx, new, Some(old));
     Ok(())
-}
-
-fn grace_is_over(object: &Value) -> bool {
-    object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0) == 0
-}
-
-/// A namespace's own finalizers lie in its spec.
-fn no_namespace_finalizers(cx: &Context, object: &Value) -> bool {
-    cx.resource.strategy.deletion != Deletion::Namespace
-        || object.at(&["spec", "finalizers"]).and_then(Value::as_array).is_none_or(<[Value]>::is_empty)
 }
 
 /// The name of an object is that of the path, which is what was authorized.

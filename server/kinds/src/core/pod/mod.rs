@@ -1,6 +1,8 @@
 //! Pod (`core`).
 
 mod columns;
+pub(crate) mod conditions;
+mod deletion;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod label_keys;
 pub mod qos;
@@ -9,13 +11,13 @@ pub(crate) mod status;
 pub(crate) mod subresources;
 pub(crate) mod update;
 
-use plinth_api::conditions;
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{tree, Map, Value};
 
 use crate::checks::Check::{self, By};
 use crate::checks::Part;
+use crate::core::pod::conditions::set_condition;
 use crate::core::pod::qos::quality_of_service;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, IfPresent};
@@ -23,12 +25,12 @@ use crate::defaults::Literal::Bool;
 use crate::pod_template::defaults::SPEC_DEFAULTS;
 use crate::pod_template::warnings::{warn_app_armor_of_pod, warn_pod};
 use crate::pod_template::{annotations, app_armor, container, validate_spec};
-use crate::strategy::{Deletion, Generation, Strategy, Subresource, BASE};
+use crate::strategy::{Generation, Strategy, Subresource, BASE};
 use crate::warnings::{warn_pod_name, Warnings};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
-    deletion: Deletion::Pod,
+    deletion: deletion::DELETION,
     returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
@@ -102,7 +104,7 @@ fn prepare_for_create(pod: &mut Value) {
     let gates = pod.at(&["spec", "schedulingGates"]).and_then(Value::as_array);
     if gates.is_some_and(|gates| !gates.is_empty()) {
         let why = "Scheduling is blocked due to non-empty scheduling gates";
-        conditions::set_of_pod(pod, "PodScheduled", "False", "SchedulingGated", why);
+        set_condition(pod, "PodScheduled", "False", "SchedulingGated", why);
     }
     label_keys::merge(pod);
     app_armor::fill(pod);
