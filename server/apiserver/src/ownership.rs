@@ -75,7 +75,7 @@ pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
 
 /// Updates managedFields of a new object that is sent to a subresource and has a built-in kind of its own,
 /// like a TokenRequest; it is not stored.
-pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
+pub(crate) fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
     let manager = cx.field_manager();
     let (server, registry) = (&cx.server, &cx.registry);
     let versions = &ServedVersions { server, registry, resource: &cx.resource };
@@ -94,7 +94,7 @@ pub fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now
 
 /// Owners of the number of replicas, as shown in Scale and as stored in the scaled object. Upstream:
 /// k8s.io/apimachinery `pkg/util/managedfields/scalehandler.go`.
-pub struct ScaleOwners<'a> {
+pub(crate) struct ScaleOwners<'a> {
     cx: &'a Context,
     /// Each served version with the path of its replicas; `None` for one without.
     paths: Vec<(&'a str, Option<Vec<PathElement>>)>,

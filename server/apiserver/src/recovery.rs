@@ -11,7 +11,7 @@ use std::task::Poll;
 
 /// Polls a future to its end or to its panic, whose text is the error. State shared with other requests is
 /// either immutable or behind locks that a panic does not poison, and the future is not polled after a panic.
-pub async fn recover<T>(step: impl Future<Output = T>) -> Result<T, String> {
+pub(crate) async fn recover<T>(step: impl Future<Output = T>) -> Result<T, String> {
     let mut step = pin!(step);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),

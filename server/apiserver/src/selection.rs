@@ -10,7 +10,7 @@ use plinth_storage::stored::Header;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]
-pub struct Selection {
+pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
 }

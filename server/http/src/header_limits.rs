@@ -65,7 +65,7 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 ";
 type Waiting = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
 /// The header that a connection is receiving. Owned by the connection's stream.
-pub struct RequestHeader {
+pub(crate) struct RequestHeader {
     slots: LargeHeaderSlots,
     phase: ReadPhase,
     /// HTTP/1.1: bytes read since the last response began.

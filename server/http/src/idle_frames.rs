@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 
 /// Parses the frame headers of a connection's bytes.
 #[derive(Debug)]
-pub struct IdleFrames {
+pub(crate) struct IdleFrames {
     /// Bytes of the current frame's payload still to skip.
     skip: usize,
     header: [u8; FRAME_HEADER],

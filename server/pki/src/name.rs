@@ -16,7 +16,7 @@ use yasna::tags::TAG_OID;
 use super::der::{Reader, SEQUENCE, SET};
 
 /// The type of an attribute: an object identifier, encoded.
-pub type AttributeType = &'static [u8];
+pub(crate) type AttributeType = &'static [u8];
 
 /// `2.5.4.3`: the user of a client certificate.
 pub const COMMON_NAME: AttributeType = &[0x55, 4, 3];

@@ -25,7 +25,7 @@ const FIELD: usize = 66;
 
 /// A public key: a point on the curve.
 #[derive(Clone, Debug)]
-pub struct PublicKey(VerifyingKey);
+pub(crate) struct PublicKey(VerifyingKey);
 
 impl PublicKey {
     /// Decodes an uncompressed point (SEC 1, 2.3.3), the only form that Go accepts; `None` otherwise.
@@ -49,7 +49,7 @@ impl PublicKey {
 
 /// A private key.
 #[derive(Clone)]
-pub struct PrivateKey(SigningKey);
+pub(crate) struct PrivateKey(SigningKey);
 
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -131,7 +131,7 @@ impl SignatureVerificationAlgorithm for WithHash {
 
 /// Verifies an X.509 signature by a key of this curve: the key's point, and the size of the hash: 256, 384 or
 /// 512.
-pub fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: &[u8]) -> bool {
     let with = match hash {
         256 => &WITH_SHA256,
         384 => &WITH_SHA384,

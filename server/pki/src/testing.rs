@@ -52,7 +52,7 @@ fn oid(numbers: &[u64]) -> ObjectIdentifier {
 }
 
 /// An `extensionRequest` with these values of `subjectAltName`.
-pub fn extension_request(values: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn extension_request(values: &[&[u8]]) -> Vec<u8> {
     yasna::construct_der(|writer| {
         writer.write_sequence(|writer| {
             writer.next().write_oid(&oid(&[1, 2, 840, 113549, 1, 9, 14]));

@@ -27,7 +27,7 @@ pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
 
 /// Requests that a plugin handles: group, resource, subresource and operations; `*` is any group, resource or
 /// subresource.
-pub type Handled = (&'static str, &'static str, &'static str, &'static [Operation]);
+pub(crate) type Handled = (&'static str, &'static str, &'static str, &'static [Operation]);
 
 /// One admission plugin.
 pub struct Plugin {

@@ -156,7 +156,7 @@ pub struct SplitValue<'a> {
 }
 
 /// Whether the body of a stored value is encrypted.
-pub fn is_sealed(value: &[u8]) -> bool {
+pub(crate) fn is_sealed(value: &[u8]) -> bool {
     value.first() == Some(&FORMAT_SEALED)
 }
 

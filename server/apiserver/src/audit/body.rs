@@ -14,7 +14,7 @@ use plinth_api::latency::Layer;
 use plinth_http::body::{Body, BodyError};
 
 /// A response body; the request's last event is written when it ends or its client disconnects.
-pub struct RecordedBody {
+pub(crate) struct RecordedBody {
     inner: Body,
     recording: Arc<Recording>,
     /// The bytes so far, if the response object is recorded and not yet too large.

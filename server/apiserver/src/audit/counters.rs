@@ -4,11 +4,11 @@ use prometheus::{IntCounter, IntCounterVec, Opts};
 
 /// An event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventLost;
+pub(crate) struct EventLost;
 
 /// Counters with upstream's names. Cheap to clone.
 #[derive(Clone)]
-pub struct Counters {
+pub(crate) struct Counters {
     events: IntCounter,
     errors: IntCounterVec,
 }

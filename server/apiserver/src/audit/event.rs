@@ -15,13 +15,13 @@ use plinth_api::user::User;
 
 /// Largest recorded object, in bytes; larger ones are omitted (upstream's
 /// `--audit-log-truncate-max-event-size`).
-pub const MAX_OBJECT_BYTES: usize = 10 << 20;
+pub(crate) const MAX_OBJECT_BYTES: usize = 10 << 20;
 /// Annotation of an event whose objects were omitted.
-pub const TRUNCATED: &str = "audit.k8s.io/truncated";
+pub(crate) const TRUNCATED: &str = "audit.k8s.io/truncated";
 
 /// The format of an event in a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventFormat {
+pub(crate) enum EventFormat {
     /// A JSON object on a line.
     Line,
     /// An item of an `EventList`, without type metadata.
@@ -68,7 +68,7 @@ pub struct Event {
 /// `ObjectReference` of audit.k8s.io/v1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the API's own words
-pub struct ObjectRef {
+pub(crate) struct ObjectRef {
     pub resource: String,
     pub namespace: String,
     pub name: String,

@@ -57,9 +57,9 @@ pub const DECISION: &str = "authorization.k8s.io/decision";
 pub const REASON: &str = "authorization.k8s.io/reason";
 
 /// Annotation with the ID of a token issued by a TokenRequest.
-pub const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
+pub(crate) const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
 /// Annotation of requests for a deprecated resource.
-pub const DEPRECATED: &str = "k8s.io/deprecated";
+pub(crate) const DEPRECATED: &str = "k8s.io/deprecated";
 /// Annotation with the Pod Security Standard that was enforced.
 pub const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
 /// Annotation with the reason of a Pod Security exemption.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::options::Batching;
 
 /// A token bucket with one token per batch.
-pub struct Throttle {
+pub(crate) struct Throttle {
     /// Batches per second; `None` for no limit.
     rate: Option<f64>,
     burst: f64,

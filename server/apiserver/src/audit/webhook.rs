@@ -33,7 +33,7 @@ const LIST_START: &[u8] = br#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1"
 const LIST_END: &[u8] = b"]}";
 
 /// The sending end of the queue.
-pub struct AuditWebhook {
+pub(crate) struct AuditWebhook {
     queue: mpsc::UnboundedSender<QueuedEvent>,
     slots: Arc<Semaphore>,
     capacity: u32,

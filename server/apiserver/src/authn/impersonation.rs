@@ -341,7 +341,7 @@ fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
 
 /// Validates a key of extra values, which must be like `acme.io/foo` (k8s.io/apimachinery
 /// `pkg/util/validation`, `IsDomainPrefixedPath`).
-pub fn domain_prefixed_path_error(field: &str, key: &str) -> Option<String> {
+pub(crate) fn domain_prefixed_path_error(field: &str, key: &str) -> Option<String> {
     const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
     let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {value:?}: {why}"));
     let (host, path) = match key.split_once('/') {

@@ -13,7 +13,7 @@ use super::{Authenticated, AuthnError};
 use plinth_api::user::User;
 
 /// Authenticators of bearer tokens.
-pub struct Tokens {
+pub(crate) struct Tokens {
     pub(super) audiences: Vec<String>,
     pub(super) file: Option<TokenFile>,
     pub(super) accounts: Arc<ServiceAccounts>,

@@ -45,7 +45,7 @@ pub enum TokenWebhookError {
 pub type Answer = Option<(Arc<User>, Vec<String>)>;
 
 /// The webhook. The lock of the cache is held to look up and to insert.
-pub struct TokenWebhook {
+pub(crate) struct TokenWebhook {
     service: Service,
     version: TokenReviewVersion,
     ttl: Duration,

@@ -20,9 +20,9 @@ pub type Endpoint = fn(Box<Context>, RequestBody) -> Outcome<'static, Response<B
 pub type Allocate =
     for<'a> fn(&'a Context, Option<&'a Value>, &'a mut Value) -> Outcome<'a, TransactionParts>;
 /// Adds to the errors of an object what its writer may not do.
-pub type CheckPermissions = for<'a> fn(Write<'a>, &'a mut Vec<Cause>) -> Outcome<'a, ()>;
+pub(crate) type CheckPermissions = for<'a> fn(Write<'a>, &'a mut Vec<Cause>) -> Outcome<'a, ()>;
 /// Refuses a write by which its writer would grant more than it has.
-pub type CheckGrant = for<'a> fn(Write<'a>) -> Outcome<'a, ()>;
+pub(crate) type CheckGrant = for<'a> fn(Write<'a>) -> Outcome<'a, ()>;
 
 /// Finds the handler of a resource.
 pub type FindKindHandler = fn(&ResourceType) -> &'static KindHandler;

@@ -159,7 +159,7 @@ pub async fn convert(
 ///
 /// The webhook is awaited in `block_in_place`: the runtime moves the thread's other tasks to another thread.
 /// The number of threads is bounded, so only so many conversions wait at once; `None` beyond that.
-pub fn convert_now(
+pub(crate) fn convert_now(
     converter: &Converter,
     custom: &CustomVersion,
     to: &Version,

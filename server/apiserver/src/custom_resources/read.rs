@@ -96,7 +96,7 @@ async fn values(
 ///
 /// # Errors
 /// 500 when it cannot be decoded.
-pub fn without_webhook(
+pub(crate) fn without_webhook(
     store: &Store,
     resource: &ResourceType,
     key: &[u8],
@@ -115,7 +115,7 @@ pub fn without_webhook(
 /// A scan over the objects of a range at one revision, in the served version. It can be stopped after any
 /// object, suspended, and resumed on another thread. Blocks: the webhook is called for `BATCH` objects at a
 /// time.
-pub struct Scan {
+pub(crate) struct Scan {
     converter: Arc<Converter>,
     resource: Arc<ResourceType>,
     revision: Revision,
@@ -360,7 +360,7 @@ impl Scan {
 }
 
 /// An event with its values in the served version.
-pub struct ServedEvent {
+pub(crate) struct ServedEvent {
     /// The event.
     pub event: Arc<Event>,
     /// The value before it.
@@ -399,7 +399,7 @@ impl ServedEvent {
 ///
 /// # Errors
 /// 500 when a value cannot be decoded.
-pub fn needs_webhook<'e>(
+pub(crate) fn needs_webhook<'e>(
     resource: &ResourceType,
     events: impl Iterator<Item = &'e Arc<Event>>,
 ) -> Result<bool, ApiError> {
@@ -418,7 +418,7 @@ pub fn needs_webhook<'e>(
 ///
 /// # Errors
 /// 500 when a value cannot be decoded or converted.
-pub async fn convert_events(
+pub(crate) async fn convert_events(
     converter: Arc<Converter>,
     resource: Arc<ResourceType>,
     events: Vec<Arc<Event>>,

@@ -239,7 +239,7 @@ impl Distinguisher {
 
 /// The rules of a FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowSchemaRules {
+pub(crate) struct FlowSchemaRules {
     /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
     rules: Vec<FlowSchemaRule>,

@@ -3,11 +3,11 @@
 //! Upstream: k8s.io/apiserver `pkg/util/flowcontrol/fairqueuing/integrator.go`.
 
 /// Nanoseconds on the owner's clock.
-pub type Nanos = u64;
+pub(crate) type Nanos = u64;
 
 /// Integrates the number of requested seats over time.
 #[derive(Debug)]
-pub struct Demand {
+pub(crate) struct Demand {
     seats: u32,
     since: Nanos,
     /// Nanoseconds since the last reset.

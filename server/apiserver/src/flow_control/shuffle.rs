@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 
 /// The largest hand that the API allows with a usable number of queues.
-pub const LARGEST_HAND: usize = 15;
+pub(crate) const LARGEST_HAND: usize = 15;
 /// Bits of a hash that a hand may consume; more would bias the last cards.
 const ENTROPY_BITS: f64 = 60.0;
 
@@ -48,7 +48,7 @@ impl Dealer {
 }
 
 /// The hash of a flow: schema name and distinguisher.
-pub fn hash_flow(schema: &str, distinguisher: &str) -> u64 {
+pub(crate) fn hash_flow(schema: &str, distinguisher: &str) -> u64 {
     let mut sha = Sha256::new();
     sha.update(schema.as_bytes());
     sha.update([0]);

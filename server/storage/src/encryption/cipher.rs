@@ -27,7 +27,7 @@ const HASH: usize = 32;
 /// The bytes were not encrypted with this key, or not for this place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct CipherError(pub &'static str);
+pub(crate) struct CipherError(pub &'static str);
 
 const NOT_OURS: CipherError =
     CipherError("the value cannot be decrypted with this key, or has been tampered with");

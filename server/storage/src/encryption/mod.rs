@@ -47,7 +47,7 @@ pub struct EncryptionError {
 
 /// The cause of an [`EncryptionError`].
 #[derive(Debug, thiserror::Error)]
-pub enum TransformError {
+pub(crate) enum TransformError {
     /// No configured provider of the resource can decrypt it.
     #[error("no matching prefix found")]
     NoProvider,

@@ -8,7 +8,7 @@ use super::TransformError;
 use plinth_http::pull::RemoteWaits;
 
 /// The providers of one entry of the configuration, in order.
-pub struct Providers {
+pub(crate) struct Providers {
     providers: Vec<Provider>,
 }
 

@@ -358,7 +358,7 @@ fn url_error(url: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// [`ConfigError`].
-pub fn of_flags(
+pub(crate) fn of_flags(
     options: &super::OidcOptions,
     own_issuers: &[String],
 ) -> Result<Option<Configuration>, ConfigError> {

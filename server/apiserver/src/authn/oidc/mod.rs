@@ -85,7 +85,7 @@ type Claims = BTreeMap<String, Value>;
 
 /// The configured issuers. The list is replaced as a whole when its file changes; the lock is held to read or
 /// replace it.
-pub struct Issuers {
+pub(crate) struct Issuers {
     list: RwLock<Arc<[Arc<Issuer>]>>,
 }
 

@@ -245,6 +245,6 @@ impl BoundObject {
 }
 
 /// A value of a Secret's data, decoded.
-pub fn secret_text(secret: &Value, key: &str) -> Option<Vec<u8>> {
+pub(crate) fn secret_text(secret: &Value, key: &str) -> Option<Vec<u8>> {
     base64_text::decode(secret.str_at(&["data", key])?).ok()
 }

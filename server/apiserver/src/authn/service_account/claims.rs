@@ -6,11 +6,11 @@ use plinth_api::user::{self, User};
 use plinth_pki::jwt::Registered;
 
 /// The issuer of tokens in Secrets.
-pub const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
+pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 
 /// All claims of a bound token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BoundClaims {
+pub(crate) struct BoundClaims {
     /// Issuer, audience, times.
     #[serde(flatten)]
     pub registered: Registered,
@@ -62,7 +62,7 @@ impl Reference {
 
 /// All claims of a token in a Secret. It has no expiration and no audience.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct LegacyClaims {
+pub(crate) struct LegacyClaims {
     /// Issuer and subject.
     #[serde(flatten)]
     pub registered: Registered,
@@ -83,7 +83,7 @@ pub struct LegacyClaims {
 /// A required claim of a legacy token is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct MissingClaim(&'static str);
+pub(crate) struct MissingClaim(&'static str);
 
 impl LegacyClaims {
     /// The claims of the token in a Secret.
@@ -122,7 +122,7 @@ impl LegacyClaims {
 }
 
 /// The user of a bound token (k8s.io/apiserver `pkg/authentication/serviceaccount`).
-pub fn bound_user(claims: &BoundClaims) -> User {
+pub(crate) fn bound_user(claims: &BoundClaims) -> User {
     const PREFIX: &str = "authentication.kubernetes.io";
     let kubernetes = &claims.kubernetes;
     let mut user = account_user(&kubernetes.namespace, &kubernetes.serviceaccount);
@@ -146,7 +146,7 @@ pub fn bound_user(claims: &BoundClaims) -> User {
 }
 
 /// The user of a service account.
-pub fn account_user(namespace: &str, account: &Reference) -> User {
+pub(crate) fn account_user(namespace: &str, account: &Reference) -> User {
     User {
         name: user::service_account_name(namespace, &account.name),
         uid: account.uid.clone(),

@@ -10,9 +10,9 @@ pub const CONFIGURATION: &str = "/.well-known/openid-configuration";
 /// Path of the keys.
 pub const KEYS: &str = "/openid/v1/jwks";
 /// The media type of the keys.
-pub const KEYS_TYPE: &str = "application/jwk-set+json";
+pub(crate) const KEYS_TYPE: &str = "application/jwk-set+json";
 /// Cache-Control of both.
-pub const CACHE_CONTROL: &str = "public, max-age=3600";
+pub(crate) const CACHE_CONTROL: &str = "public, max-age=3600";
 
 /// Both documents.
 pub struct Documents {

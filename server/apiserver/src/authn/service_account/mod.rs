@@ -41,7 +41,7 @@ const MANUAL: &str = "authentication.k8s.io/legacy-token-manual-secret";
 const PREFER_REQUESTED: &str = "Use tokens from the TokenRequest API or manually created secret-based \
     tokens instead of auto-generated secret-based tokens.";
 /// The default of `--service-account-issuer`: the name by which pods reach the server.
-pub const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+pub(crate) const DEFAULT_ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// Verified tokens in the cache; when the limit is reached it is cleared.
 const MAX_VERIFIED: usize = 4096;
 /// Validity of an extended token, in seconds: a year, as upstream.

@@ -15,7 +15,7 @@ use plinth_registry::key;
 use plinth_storage::informer::{Change, View};
 
 /// Namespace and name.
-pub type ObjectKey = (SmolStr, SmolStr);
+pub(crate) type ObjectKey = (SmolStr, SmolStr);
 
 /// An object that a node requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

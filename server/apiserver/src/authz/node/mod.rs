@@ -34,7 +34,7 @@ pub fn identity(user: &User) -> Option<&str> {
 
 /// The Node authorizer. Its graph is loaded at the first request of a node: a cluster without kubelets pays
 /// nothing for it.
-pub struct NodeAuthorizer {
+pub(crate) struct NodeAuthorizer {
     graph: Informer<Graph>,
 }
 

@@ -17,7 +17,7 @@ use super::rules::{PolicyRule, ALL};
 
 /// Bounds of [`uncovered`].
 #[derive(Clone, Copy, Debug)]
-pub struct CoverageLimits {
+pub(crate) struct CoverageLimits {
     /// Comparisons of a value with a held rule; those of long values cost more.
     pub steps: usize,
     /// Number of uncovered permissions that are returned.
@@ -38,7 +38,7 @@ impl CoverageLimits {
 
 /// Permissions that are not covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Uncovered {
+pub(crate) struct Uncovered {
     /// Rules of one verb on one target each, in upstream's order.
     pub rules: Vec<PolicyRule>,
     /// Whether there are more than the limits allow.
@@ -47,13 +47,13 @@ pub struct Uncovered {
 
 /// The comparison exceeds its step limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooComplex;
+pub(crate) struct TooComplex;
 
 /// The permissions in `wanted` that no rule of `held` covers; empty when all are covered.
 ///
 /// # Errors
 /// When it takes too many steps.
-pub fn uncovered<'a>(
+pub(crate) fn uncovered<'a>(
     held: impl IntoIterator<Item = &'a PolicyRule>,
     wanted: &'a [PolicyRule],
     limits: CoverageLimits,

@@ -36,7 +36,7 @@ pub enum AccessReviewVersion {
 
 /// WebhookSettings of a webhook.
 #[derive(Clone, Debug)]
-pub struct WebhookSettings {
+pub(crate) struct WebhookSettings {
     /// Version of the review.
     pub version: AccessReviewVersion,
     /// Time to live of cached allow decisions; zero disables caching.
@@ -48,7 +48,7 @@ pub struct WebhookSettings {
 }
 
 /// A webhook. The lock of the cache is held to look up and to insert.
-pub struct WebhookAuthorizer {
+pub(crate) struct WebhookAuthorizer {
     service: Service,
     settings: WebhookSettings,
     conditions: Conditions,

@@ -56,7 +56,7 @@ impl Attempts<'_> {
 }
 
 /// An object as it was stored, in the version of the request.
-pub struct Written {
+pub(crate) struct Written {
     /// Header and body.
     pub value: Bytes,
     /// Its revision; `None` for a dry-run create, which has none.

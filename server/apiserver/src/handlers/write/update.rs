@@ -29,7 +29,7 @@ pub(in crate::handlers) struct Update<'a> {
 }
 
 /// What an update found and did.
-pub enum Updated {
+pub(crate) enum Updated {
     /// The object was there.
     Existing(Written),
     /// The object was absent and was created.

@@ -24,7 +24,7 @@ const PREFIX: usize = 5;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
-pub enum KmsError {
+pub(crate) enum KmsError {
     /// The socket cannot be connected to.
     #[error("cannot connect to {0}: {1}")]
     Connect(String, std::io::Error),
@@ -92,7 +92,7 @@ struct EncryptRequest {
 
 /// `EncryptResponse`.
 #[derive(Clone, PartialEq, Message)]
-pub struct EncryptResponse {
+pub(crate) struct EncryptResponse {
     /// The encrypted bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub ciphertext: Vec<u8>,

@@ -43,7 +43,7 @@ const SEED: usize = 32;
 type Seed = [u8; SEED];
 
 /// A plugin and its seeds. A background task checks the plugin's health until this value is dropped.
-pub struct Kms {
+pub(crate) struct Kms {
     shared: Arc<Shared>,
 }
 
