@@ -66,6 +66,7 @@ pub use core::pod::qos::quality_of_service;
 pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
+pub use pod_template::MIRROR_ANNOTATION;
 pub use rows::of;
 pub use strategy::{
     keep_metadata, Conversion, Deletion, Generation, NameRule, Strategy, Subresource, BASE, CUSTOM,
