@@ -61,6 +61,7 @@ pub mod cbor;
 pub mod convert;
 pub mod error;
 pub mod field;
+pub mod hex;
 pub mod json;
 pub mod names;
 pub mod negotiate;

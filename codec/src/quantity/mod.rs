@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_differ_by_cause() {
         for (text, error) in [
             ("", QuantityError::Format),
             ("1 Gi", QuantityError::Format),

@@ -1,51 +1,12 @@
-//! Cells: the content of a column in a row, and its source.
+//! Sources of cells: how the columns of a row are made from its object.
 
 use super::age::Now;
+use super::cell::Cell;
 use super::custom::CustomColumn;
-use super::read::{at, count, int_at, items, join, pairs, str_at};
+use super::read::{at, condition, count, int_at, items, join, pairs, str_at};
 use crate::selector::LabelSelector;
 use crate::Value;
-use std::borrow::Cow;
 use std::cell::RefCell;
-
-/// The content of one cell.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cell<'a> {
-    /// Nothing: a custom column without a value.
-    Null,
-    /// A truth value.
-    Bool(bool),
-    /// An integer.
-    Int(i64),
-    /// Another number.
-    Float(f64),
-    /// Text.
-    Text(Cow<'a, str>),
-}
-
-impl<'a> From<&'a str> for Cell<'a> {
-    fn from(text: &'a str) -> Cell<'a> {
-        Cell::Text(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for Cell<'_> {
-    fn from(text: String) -> Self {
-        Cell::Text(Cow::Owned(text))
-    }
-}
-
-impl<'a> From<Cow<'a, str>> for Cell<'a> {
-    fn from(text: Cow<'a, str>) -> Cell<'a> {
-        Cell::Text(text)
-    }
-}
-
-impl From<i64> for Cell<'_> {
-    fn from(n: i64) -> Self {
-        Cell::Int(n)
-    }
-}
 
 /// The source of the cells of a built-in column; see the constructors of [`Column`](super::Column).
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +125,7 @@ impl Source {
                 }
             }
             Source::Condition(list, kind) => {
-                super::read::condition(items(object, list), kind).map_or("?", |c| str_at(c, "status")).into()
+                condition(items(object, list), kind).map_or("?", |c| str_at(c, "status")).into()
             }
             Source::Computed { cell, .. } => cell(object, row.now),
             Source::Part(parts, index) => {
