@@ -300,7 +300,7 @@ proptest! {
     #![proptest_config(cases())]
 
     #[test]
-    fn the_engine_does_what_the_model_says(steps in prop::collection::vec(step(), 1..40)) {
+    fn the_engine_matches_the_model(steps in prop::collection::vec(step(), 1..40)) {
         let mut world =
             World { dir: scratch(), engine: None, model: Model::default(), floor: 0, feeds: Vec::new() };
         world.open();
