@@ -54,6 +54,8 @@
 //! | [`error`] | decoding errors, with upstream's messages |
 //! | [`field`] | field errors: paths and causes |
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 pub mod apply;
 pub mod base64_text;
 mod blocks;

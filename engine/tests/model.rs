@@ -3,6 +3,8 @@
 //!
 //! `PROPTEST_CASES` sets the number of histories for long runs.
 
+#![allow(clippy::too_many_lines, reason = "one arm for each step")]
+
 mod common;
 
 use common::{assert_sound, change, drain, dump, replay, scratch, Change, Model};

@@ -60,15 +60,15 @@ impl VariableType {
 /// The result types that an expression may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Anything.
+    /// A value of any type.
     Any,
     /// True or false.
     Bool,
-    /// Text.
+    /// A `string`.
     Text,
-    /// Nothing.
+    /// `null`.
     Null,
-    /// A list of texts.
+    /// A `list(string)`.
     Texts,
     /// `Object{…}`: an apply configuration.
     Configuration,

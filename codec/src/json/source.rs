@@ -31,7 +31,7 @@ pub(crate) enum Number<'a> {
 pub(crate) enum Key<T> {
     /// The key of a field, by its rank.
     Field(usize),
-    /// Any other.
+    /// A key that names no field.
     Unknown(T),
 }
 

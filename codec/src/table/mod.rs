@@ -196,9 +196,9 @@ impl Definition {
 /// The objects in the rows of a table: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// `null` in place of each object.
     None,
-    /// The metadata.
+    /// A PartialObjectMetadata.
     #[default]
     Metadata,
     /// The whole object.

@@ -229,7 +229,7 @@ impl Builder {
         around: Enclosing<'_>,
     ) -> Result<Additional, CompileError> {
         Ok(match props.additional() {
-            None => Additional::Unsaid,
+            None => Additional::Absent,
             Some(AdditionalProps::Bool(true)) => Additional::Any,
             Some(AdditionalProps::Bool(false)) => Additional::Closed,
             Some(AdditionalProps::Schema(schema)) => {

@@ -75,7 +75,7 @@ impl StructuralSchema {
         self.nodes.len()
     }
 
-    /// Always false.
+    /// Always false: there is at least the root.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

@@ -25,6 +25,8 @@
 //! assert!(strategy.create_errors(&deployment).iter().any(|error| error.field == "spec.selector"));
 //! ```
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 mod admissionregistration;
 mod apiextensions;
 mod apiregistration;

@@ -110,12 +110,7 @@ impl Estimator<'_> {
                 let size = self.size_or_unknown(call.target.or_else(|| arg(0))?);
                 (size.scaled(TRAVERSAL), Some(size))
             }
-            Cost::Replace => {
-                let text = self.size_or_unknown(call.target?);
-                let result_size =
-                    replaced(text, self.size_or_unknown(arg(0)?), self.size_or_unknown(arg(1)?));
-                (text.scaled(2.0 * TRAVERSAL), Some(result_size))
-            }
+            Cost::Replace => self.replacement(call.target?, arg(0)?, arg(1)?),
             Cost::Split => {
                 let size = self.size_or_unknown(call.target?);
                 let most = arg(1).and_then(literal_int).map_or(size.max, |n| n as u64);
@@ -134,27 +129,18 @@ impl Estimator<'_> {
                 (self.containment(id, arg(0)?).plus(address).plus(one), None)
             }
             Cost::Validate => {
-                /// The longest regular expression of a format.
-                const REGEX: f64 = 128.0;
-                (self.size_or_unknown(arg(0)?).scaled(TRAVERSAL).scaled(REGEX * REGEX_LENGTH), None)
+                let text = self.size_or_unknown(arg(0)?).scaled(TRAVERSAL);
+                (text.scaled(LONGEST_FORMAT * REGEX_LENGTH), None)
             }
-            Cost::Slice => {
-                let most = self.size_or_unknown(call.target?).max;
-                let start = literal_size(arg(0)?, 0);
-                made_list(1.0, Range::exactly(literal_size(arg(1)?, most).wrapping_sub(start)))
-            }
+            Cost::Slice => self.slice(call.target?, arg(0)?, arg(1)?),
             Cost::Flatten => {
                 let depth = arg(0).map_or(1, |depth| literal_size(depth, u64::MAX));
                 made_list(depth as f64, self.size_or_unknown(call.target?))
             }
             Cost::Range => made_list(1.0, Range::exactly(literal_size(arg(0)?, u64::MAX))),
             Cost::ListCopy => made_list(1.0, self.size_or_unknown(call.target?)),
-            Cost::SelfCompare(which) => {
-                let compared = if which == 0 { call.target? } else { arg(0)? };
-                let size = self.size_or_unknown(compared);
-                let texts = id.starts_with("list_string_") || id.starts_with("list_bytes_");
-                made_list(if texts { 2.0 + TRAVERSAL } else { 2.0 }, size.times(size))
-            }
+            Cost::SelfCompare(0) => self.self_comparison(id, call.target?),
+            Cost::SelfCompare(_) => self.self_comparison(id, arg(0)?),
             Cost::Check => (Range::exactly(CHECK), None),
             Cost::Selector => {
                 let size = self.size_or_unknown(arg(0)?);
@@ -200,6 +186,25 @@ impl Estimator<'_> {
         text.times(self.size_or_unknown(pattern).scaled(REGEX_LENGTH))
     }
 
+    fn replacement(&mut self, text: &Expr, old: &Expr, new: &Expr) -> (Range, Option<Range>) {
+        let text = self.size_or_unknown(text);
+        let result_size = replaced(text, self.size_or_unknown(old), self.size_or_unknown(new));
+        (text.scaled(2.0 * TRAVERSAL), Some(result_size))
+    }
+
+    fn slice(&mut self, list: &Expr, start: &Expr, end: &Expr) -> (Range, Option<Range>) {
+        let most = self.size_or_unknown(list).max;
+        let size = literal_size(end, most).wrapping_sub(literal_size(start, 0));
+        made_list(1.0, Range::exactly(size))
+    }
+
+    /// Comparing the elements of a list with each other.
+    fn self_comparison(&mut self, overload: &str, list: &Expr) -> (Range, Option<Range>) {
+        let size = self.size_or_unknown(list);
+        let of_texts = overload.starts_with("list_string_") || overload.starts_with("list_bytes_");
+        made_list(if of_texts { 2.0 + TRAVERSAL } else { 2.0 }, size.times(size))
+    }
+
     /// The size of the texts of a list, joined.
     fn joined_size(&mut self, list: &Expr, separator: Option<&Expr>) -> Range {
         let count = self.size_or_unknown(list);
@@ -232,6 +237,9 @@ impl Estimator<'_> {
         }
     }
 }
+
+/// The size of the longest regular expression of a format.
+const LONGEST_FORMAT: f64 = 128.0;
 
 /// The size of an IP address in bytes.
 const ADDRESS: Range = Range { min: 4, max: 16 };
