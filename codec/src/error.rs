@@ -103,7 +103,7 @@ pub enum EncodeError {
     /// A string does not have the form that the schema requires.
     #[error("{path}: invalid {what} {text:?}")]
     Value {
-        /// Where.
+        /// The path of the field, as `spec.replicas`.
         path: String,
         /// What was expected: `time`, `base64`.
         what: &'static str,

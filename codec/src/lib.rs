@@ -54,6 +54,8 @@
 //! | [`error`] | decoding errors, with upstream's messages |
 //! | [`field`] | field errors: paths and causes |
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 pub mod apply;
 pub mod base64_text;
 mod blocks;
@@ -61,6 +63,7 @@ pub mod cbor;
 pub mod convert;
 pub mod error;
 pub mod field;
+pub mod hex;
 pub mod json;
 pub mod names;
 pub mod negotiate;

@@ -48,7 +48,7 @@ const TRAILER_BYTES: usize = 16;
 /// Progress of a long operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Entries done.
+    /// Entries that are written or checked.
     pub done: u64,
     /// Estimated number of all entries; zero when unknown.
     pub total: u64,

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_failure_is_kept_and_told() {
+    fn the_first_failure_is_kept_and_reported() {
         let health = Arc::new(Health::default());
         let (sender, hooked) = std::sync::mpsc::channel();
         health.on_failure(move |failure| sender.send(failure.clone()).unwrap());

@@ -14,6 +14,8 @@
 //! | 20221 watch on a future revision | [`a_future_feed_gets_nothing_early`] |
 //! | 20418 stale read | [`histories_are_linearizable`] |
 
+#![allow(clippy::too_many_lines, reason = "a history from its start to its end")]
+
 mod common;
 
 use std::collections::BTreeMap;

@@ -220,7 +220,7 @@ fn with_last_group() -> (tempfile::TempDir, PathBuf, usize, Revision) {
 }
 
 #[test]
-fn a_torn_last_group_is_dropped_and_told() {
+fn a_torn_last_group_is_dropped_and_reported() {
     let (image, log, begin, before) = with_last_group();
     let sound = fs::read(&log).unwrap();
     let sectors = begin.div_ceil(512)..sound.len() / 512;

@@ -355,7 +355,7 @@ fn a_log_with_an_impossible_number_is_refused() {
 
 /// Without the watermark the loss of a log cannot be detected: the start warns of it.
 #[test]
-fn a_lost_watermark_is_told() {
+fn a_lost_watermark_is_reported() {
     let (image, _, _) = killed(false);
     let warnings = |dir: &Path| {
         let reported = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));

@@ -30,6 +30,8 @@
 //! # }
 //! ```
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 pub mod admission;
 pub mod bootstrap;
 pub mod cli;

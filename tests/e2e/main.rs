@@ -19,6 +19,8 @@
 //! | [`storage`] | durability, damage, backup, repair, encryption |
 //! | [`writing`] | create, update, patch, subresources |
 
+#![allow(clippy::too_many_lines, reason = "tables of tests")]
+
 mod admission;
 mod audit;
 mod authentication;

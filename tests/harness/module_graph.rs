@@ -1,7 +1,8 @@
 //! Which module of a crate imports which: found in its sources, checked for cycles, drawn.
 //!
-//! A module here is a file or folder directly below `src/`; the files in a folder count as one. Unit tests do
-//! not count.
+//! A module is a file or folder directly below `src/`, whose files count as one, or each file
+//! ([`ModuleGraph::read_files`]). Unit tests do not count. What the `mod.rs` of a folder re-exports counts as the
+//! folder's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,6 +27,20 @@ pub const ORDERED_CRATES: [&str; 13] = [
     "engine/journal/src",
 ];
 
+/// Those of them whose files import each other in no circle either.
+pub const ORDERED_FILES: [&str; 10] = [
+    "server/storage/src",
+    "server/registry/src",
+    "server/http/src",
+    "server/kinds/src",
+    "server/pki/src",
+    "server/api/src",
+    "codec/src",
+    "codec/cel/src",
+    "codec/structural/src",
+    "engine/journal/src",
+];
+
 /// The modules of a crate, and what each imports.
 #[derive(Debug, Default)]
 pub struct ModuleGraph {
@@ -33,33 +48,47 @@ pub struct ModuleGraph {
 }
 
 impl ModuleGraph {
-    /// Reads the sources below `src`.
+    /// Reads the sources below `src`; a module is a file or folder directly below it.
     ///
     /// # Errors
     /// When one cannot be read.
     pub fn read(src: &Path) -> io::Result<ModuleGraph> {
-        let mut files = Vec::new();
-        sources(src, &mut files)?;
         let mut graph = ModuleGraph::default();
-        let mut found = Vec::new();
-        for file in files {
-            let relative = file.strip_prefix(src).unwrap_or(&file);
-            let steps: Vec<String> =
-                relative.with_extension("").iter().map(|step| step.to_string_lossy().into_owned()).collect();
-            if steps.iter().any(|step| step.contains("tests")) {
-                continue;
-            }
-            // `super` of a file in the crate's root, and of a `mod.rs` in a folder, is the root itself.
-            let depth = steps.len() - usize::from(steps.last().is_some_and(|step| step == "mod"));
-            let text = fs::read_to_string(&file)?;
-            found.push((steps[0].clone(), imported(&text, depth)));
-            graph.imports.entry(steps[0].clone()).or_default();
+        let files = SourceFile::read_all(src)?;
+        for file in &files {
+            graph.imports.entry(file.steps[0].clone()).or_default();
         }
-        for (module, imported) in found {
-            let known: Vec<String> =
-                imported.into_iter().filter(|name| graph.imports.contains_key(name)).collect();
-            let imports = graph.imports.entry(module.clone()).or_default();
-            imports.extend(known.into_iter().filter(|name| *name != module));
+        for file in &files {
+            let first_steps = file.imports.iter().map(|path| path[0].clone());
+            let known: BTreeSet<String> = first_steps
+                .filter(|name| graph.imports.contains_key(name) && *name != file.steps[0])
+                .collect();
+            graph.imports.entry(file.steps[0].clone()).or_default().extend(known);
+        }
+        Ok(graph)
+    }
+
+    /// Reads the sources below `src`; a module is a file. A folder and the files in it import each other as
+    /// they like.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn read_files(src: &Path) -> io::Result<ModuleGraph> {
+        let mut graph = ModuleGraph::default();
+        let files = SourceFile::read_all(src)?;
+        for file in &files {
+            graph.imports.entry(file.module().join("::")).or_default();
+        }
+        for file in &files {
+            let module = file.module();
+            let named = |path: &Vec<String>| {
+                let known = (1..=path.len()).rev().map(|end| &path[..end]);
+                known.map(<[String]>::to_vec).find(|path| graph.imports.contains_key(&path.join("::")))
+            };
+            let beside = |other: &Vec<String>| !other.starts_with(module) && !module.starts_with(other);
+            let imports: BTreeSet<String> =
+                file.imports.iter().filter_map(named).filter(beside).map(|path| path.join("::")).collect();
+            graph.imports.entry(module.join("::")).or_default().extend(imports);
         }
         Ok(graph)
     }
@@ -195,49 +224,91 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The modules that a source file imports: what follows `crate::`, also in braces, and `super::` where that
-/// is the root. `depth` is how many modules lie between.
-fn imported(text: &str, depth: usize) -> BTreeSet<String> {
+/// A source file that is no unit test.
+struct SourceFile {
+    /// Its path below `src/`, without the ending.
+    steps: Vec<String>,
+    /// The paths that it imports, from the crate's root.
+    imports: BTreeSet<Vec<String>>,
+}
+
+impl SourceFile {
+    fn read_all(src: &Path) -> io::Result<Vec<SourceFile>> {
+        let mut paths = Vec::new();
+        sources(src, &mut paths)?;
+        let mut files = Vec::new();
+        for path in paths {
+            let relative = path.strip_prefix(src).unwrap_or(&path).with_extension("");
+            let steps: Vec<String> =
+                relative.iter().map(|step| step.to_string_lossy().into_owned()).collect();
+            if !steps.iter().any(|step| step.contains("tests")) {
+                let mut file = SourceFile { steps, imports: BTreeSet::new() };
+                file.imports = imported(&fs::read_to_string(&path)?, file.module());
+                files.push(file);
+            }
+        }
+        Ok(files)
+    }
+
+    /// The module that the file is: of a `mod.rs`, the folder; of the crate's root, the file.
+    fn module(&self) -> &[String] {
+        match self.steps.split_last() {
+            Some((last, folder)) if last == "mod" => folder,
+            _ => &self.steps,
+        }
+    }
+}
+
+/// The paths that the file of a module imports: what follows `crate::` and `super::`, also in braces.
+fn imported(text: &str, module: &[String]) -> BTreeSet<Vec<String>> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
     let code = lines.join("\n");
-    let root = "super::".repeat(depth);
     let mut found = BTreeSet::new();
-    for prefix in ["crate::", root.as_str()].into_iter().filter(|prefix| !prefix.is_empty()) {
-        for (at, _) in code.match_indices(prefix) {
-            // A longer chain of `super` leads elsewhere.
-            if prefix != "crate::" && code[..at].ends_with("super::") {
-                continue;
-            }
-            first_steps(&code[at + prefix.len()..], &mut found);
+    for (at, prefix) in code.match_indices("crate::") {
+        paths(&code[at + prefix.len()..], &mut Vec::new(), &mut found);
+    }
+    for (at, prefix) in code.match_indices("super::").filter(|(at, _)| !code[..*at].ends_with("super::")) {
+        let mut rest = &code[at + prefix.len()..];
+        let mut above = module.len().saturating_sub(1);
+        while let Some(further) = rest.strip_prefix(prefix) {
+            (rest, above) = (further, above.saturating_sub(1));
         }
+        paths(rest, &mut module[..above].to_vec(), &mut found);
     }
     found
 }
 
-/// The first step of a path, or of each path in braces.
-fn first_steps(rest: &str, found: &mut BTreeSet<String>) {
-    let word = |text: &str| -> String {
-        text.trim_start().chars().take_while(|c| *c == '_' || c.is_alphanumeric()).collect()
-    };
-    let Some(group) = rest.strip_prefix('{') else {
-        found.insert(word(rest));
-        return;
-    };
-    let (mut depth, mut is_first) = (1, true);
-    for (at, c) in group.char_indices() {
-        if is_first && !c.is_whitespace() {
-            found.insert(word(&group[at..]));
-            is_first = false;
-        }
-        match c {
-            '{' => depth += 1,
-            '}' if depth == 1 => break,
-            '}' => depth -= 1,
-            ',' if depth == 1 => is_first = true,
-            _ => {}
+/// The path at the start of a text below `base`, or each path in its braces; returns what follows.
+fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut BTreeSet<Vec<String>>) -> &'t str {
+    let text = text.trim_start();
+    if let Some(mut rest) = text.strip_prefix('{') {
+        loop {
+            rest = paths(rest, base, found).trim_start();
+            match rest.strip_prefix(',') {
+                Some(further) => rest = further,
+                None => return rest.strip_prefix('}').unwrap_or(rest),
+            }
         }
     }
+    let end = text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    if word.is_empty() || word == "self" {
+        if !base.is_empty() {
+            found.insert(base.clone());
+        }
+        return rest;
+    }
+    base.push(word.to_owned());
+    let rest = match rest.strip_prefix("::") {
+        Some(below) => paths(below, base, found),
+        None => {
+            found.insert(base.clone());
+            rest
+        }
+    };
+    base.pop();
+    rest
 }
 
 #[cfg(test)]
@@ -248,8 +319,9 @@ mod tests {
     fn paths_are_found() {
         let text = "use crate::{a::{self, b}, c};\nuse super::super::d;\nuse crate::e;\n// crate::f\n\
                     use super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
-        let found = imported(text, 2);
-        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "c", "d", "e"]);
+        let found = imported(text, &["x".to_owned(), "y".to_owned()]);
+        let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
+        assert_eq!(found, ["a", "a::b", "c", "d", "e", "x::g"]);
     }
 
     #[test]
@@ -276,6 +348,15 @@ mod tests {
         for of in ORDERED_CRATES {
             let graph = ModuleGraph::read(&root.join(of)).expect(of);
             assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
+            assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
+        }
+    }
+
+    #[test]
+    fn no_file_imports_in_a_circle() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for of in ORDERED_FILES {
+            let graph = ModuleGraph::read_files(&root.join(of)).expect(of);
             assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
         }
     }

@@ -2,7 +2,9 @@
 
 use smol_str::SmolStr;
 
-use super::ast::{Call, Comprehension, Expr, FieldInit, Kind, Literal, Struct, ACCUMULATOR};
+use super::ast::{
+    Call, Comprehension, Element, Entry, Expr, FieldInit, Kind, Literal, OptMap, Struct, ACCUMULATOR,
+};
 use super::library::{self, Function, Overload, TYPE_NAMES};
 use super::message::{self, MessageTypes};
 use super::parse::{Issue, Tree};
@@ -112,15 +114,7 @@ impl Checker<'_> {
 
     fn find_type(&mut self, expr: &Expr) -> Type {
         match &expr.kind {
-            Kind::Literal(literal) => match literal {
-                Literal::Null => Type::Null,
-                Literal::Bool(_) => Type::Bool,
-                Literal::Int(_) => Type::Int,
-                Literal::Uint(_) => Type::Uint,
-                Literal::Double(_) => Type::Double,
-                Literal::String(_) => Type::String,
-                Literal::Bytes(_) => Type::Bytes,
-            },
+            Kind::Literal(literal) => literal_type(literal),
             Kind::Ident(name) => match self.lookup(expr, name) {
                 Some(t) => t,
                 None => {
@@ -146,28 +140,8 @@ impl Checker<'_> {
             }
             Kind::Call(call) if call.function == "_?._" => self.optional_select(expr, call),
             Kind::Call(call) => self.call(expr, call),
-            Kind::List(elements) => {
-                let mut joined = None;
-                for element in elements {
-                    self.check(&element.value);
-                    let t = self.element_type(&element.value, element.optional);
-                    joined = Some(self.join(joined, t));
-                }
-                Type::list(joined.unwrap_or_else(|| self.bindings.fresh()))
-            }
-            Kind::Map(entries) => {
-                let (mut keys, mut values) = (None, None);
-                for entry in entries {
-                    self.check(&entry.key);
-                    let t = self.type_of(&entry.key);
-                    keys = Some(self.join(keys, t));
-                    self.check(&entry.value);
-                    let t = self.element_type(&entry.value, entry.optional);
-                    values = Some(self.join(values, t));
-                }
-                let key = keys.unwrap_or_else(|| self.bindings.fresh());
-                Type::map(key, values.unwrap_or_else(|| self.bindings.fresh()))
-            }
+            Kind::List(elements) => self.list(elements),
+            Kind::Map(entries) => self.map(entries),
             Kind::Struct(message) => self.make(expr, message),
             Kind::Comprehension(comprehension) => self.comprehension(comprehension),
             Kind::Bind(bind) => {
@@ -178,37 +152,58 @@ impl Checker<'_> {
                 self.locals.pop();
                 self.type_of(&bind.body)
             }
-            Kind::OptMap(map) => {
-                self.check(&map.target);
-                let target = self.type_of(&map.target);
-                let value = self.bindings.fresh();
-                if !self.bindings.assign(&target, &Type::optional(value.clone())) {
-                    let signature = format!("{}.()", self.with_dyn(&target));
-                    self.issue(
-                        expr,
-                        format!("found no matching overload for 'hasValue' applied to '{signature}'"),
-                    );
-                }
-                let value = self.substituted(&value);
-                self.locals.push((map.name.clone(), value));
-                self.check(&map.body);
-                self.locals.pop();
-                let body = self.type_of(&map.body);
-                if !map.flat {
-                    return Type::optional(body);
-                }
-                let wanted = Type::optional(self.bindings.fresh());
-                if !self.bindings.assign(&body, &wanted) {
-                    let arguments = format!("(bool, {}, optional_type(dyn))", self.with_dyn(&body));
-                    self.issue(
-                        expr,
-                        format!("found no matching overload for '_?_:_' applied to '{arguments}'"),
-                    );
-                    return Type::Error;
-                }
-                self.substituted(&wanted)
-            }
+            Kind::OptMap(map) => self.opt_map(expr, map),
         }
+    }
+
+    fn list(&mut self, elements: &[Element]) -> Type {
+        let mut joined = None;
+        for element in elements {
+            self.check(&element.value);
+            let t = self.element_type(&element.value, element.optional);
+            joined = Some(self.join(joined, t));
+        }
+        Type::list(joined.unwrap_or_else(|| self.bindings.fresh()))
+    }
+
+    fn map(&mut self, entries: &[Entry]) -> Type {
+        let (mut keys, mut values) = (None, None);
+        for entry in entries {
+            self.check(&entry.key);
+            let t = self.type_of(&entry.key);
+            keys = Some(self.join(keys, t));
+            self.check(&entry.value);
+            let t = self.element_type(&entry.value, entry.optional);
+            values = Some(self.join(values, t));
+        }
+        let key = keys.unwrap_or_else(|| self.bindings.fresh());
+        Type::map(key, values.unwrap_or_else(|| self.bindings.fresh()))
+    }
+
+    /// `optMap` and `optFlatMap`.
+    fn opt_map(&mut self, expr: &Expr, map: &OptMap) -> Type {
+        self.check(&map.target);
+        let target = self.type_of(&map.target);
+        let value = self.bindings.fresh();
+        if !self.bindings.assign(&target, &Type::optional(value.clone())) {
+            let signature = format!("{}.()", self.with_dyn(&target));
+            self.issue(expr, format!("found no matching overload for 'hasValue' applied to '{signature}'"));
+        }
+        let value = self.substituted(&value);
+        self.locals.push((map.name.clone(), value));
+        self.check(&map.body);
+        self.locals.pop();
+        let body = self.type_of(&map.body);
+        if !map.flat {
+            return Type::optional(body);
+        }
+        let wanted = Type::optional(self.bindings.fresh());
+        if !self.bindings.assign(&body, &wanted) {
+            let arguments = format!("(bool, {}, optional_type(dyn))", self.with_dyn(&body));
+            self.issue(expr, format!("found no matching overload for '_?_:_' applied to '{arguments}'"));
+            return Type::Error;
+        }
+        self.substituted(&wanted)
     }
 
     /// `Name{field: value}`.
@@ -496,6 +491,18 @@ impl Checker<'_> {
 
 /// Upstream's checks of literals: durations, timestamps, regular expressions and the elements of lists and
 /// maps. The arguments of `format` may be of any types.
+fn literal_type(literal: &Literal) -> Type {
+    match literal {
+        Literal::Null => Type::Null,
+        Literal::Bool(_) => Type::Bool,
+        Literal::Int(_) => Type::Int,
+        Literal::Uint(_) => Type::Uint,
+        Literal::Double(_) => Type::Double,
+        Literal::String(_) => Type::String,
+        Literal::Bytes(_) => Type::Bytes,
+    }
+}
+
 fn validate(expr: &Expr, checked: &Checked, mixed: bool, issues: &mut Vec<Issue>) {
     plinth_codec::value::level(|| {
         let mut issue = |at: &Expr, message: String| issues.push(Issue { offset: at.offset, message });

@@ -5,7 +5,7 @@
 /// How the cost of a function depends on its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cost {
-    /// 1.
+    /// One unit, whatever the arguments.
     One,
     /// `dyn(x)`: free.
     Dyn,

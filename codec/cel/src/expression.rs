@@ -60,15 +60,15 @@ impl VariableType {
 /// The result types that an expression may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Anything.
+    /// A value of any type.
     Any,
     /// True or false.
     Bool,
-    /// Text.
+    /// A `string`.
     Text,
-    /// Nothing.
+    /// `null`.
     Null,
-    /// A list of texts.
+    /// A `list(string)`.
     Texts,
     /// `Object{…}`: an apply configuration.
     Configuration,
@@ -272,7 +272,7 @@ pub enum Interruption {
     OutOfBudget,
     /// This check has to be answered first ([`Activation::answer`]).
     Authorization(Box<AuthorizationRequest>),
-    /// The evaluation exceeds the inline limit ([`Budget::keep_brief`]).
+    /// The evaluation exceeds the inline limit ([`Budget::set_inline_limit`]).
     Long,
 }
 
@@ -469,7 +469,7 @@ mod tests {
             let activation =
                 Activation::new(&environment).with("object", &object).with_authorizer("authorizer");
             let mut budget = Budget::default();
-            budget.keep_brief(Some(1_000));
+            budget.set_inline_limit(Some(1_000));
             let mut made = expression.evaluate(&activation, &mut budget);
             if let Err(Interruption::Authorization(question)) = made {
                 let answer = AuthorizationDecision { allowed: true, reason: String::new(), error: None };
@@ -478,11 +478,11 @@ mod tests {
             }
             if long {
                 assert_eq!(made, Err(Interruption::Long), "{source}");
-                assert_eq!(budget.brief(), Some(1_000), "{source}");
-                budget.keep_brief(None);
+                assert_eq!(budget.inline_limit(), Some(1_000), "{source}");
+                budget.set_inline_limit(None);
                 made = expression.evaluate(&activation, &mut budget);
             } else {
-                assert!(budget.brief().is_some_and(|left| left <= 1_000), "{source}");
+                assert!(budget.inline_limit().is_some_and(|left| left <= 1_000), "{source}");
             }
             assert_eq!(made, Ok(Ok(Value::Bool(true))), "{source}");
         }

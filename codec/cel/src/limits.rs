@@ -28,7 +28,7 @@ pub(crate) const MAX_DEPTH: usize = 1000;
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     remaining: i64,
-    brief: Option<u64>,
+    inline_limit: Option<u64>,
     is_long: bool,
 }
 
@@ -41,19 +41,19 @@ impl Default for Budget {
 impl Budget {
     /// A budget of so many units.
     pub fn new(units: i64) -> Budget {
-        Budget { remaining: units, brief: None, is_long: false }
+        Budget { remaining: units, inline_limit: None, is_long: false }
     }
 
     /// Sets the inline limit of evaluations in units, authorization checks not counted; an evaluation that
     /// exceeds it ends with [`Interruption::Long`](crate::Interruption::Long), and is not charged. `None` is
     /// no limit.
-    pub fn keep_brief(&mut self, units: Option<u64>) {
-        self.brief = units;
+    pub fn set_inline_limit(&mut self, units: Option<u64>) {
+        self.inline_limit = units;
     }
 
     /// The remaining inline limit.
-    pub fn brief(&self) -> Option<u64> {
-        self.brief
+    pub fn inline_limit(&self) -> Option<u64> {
+        self.inline_limit
     }
 
     /// Whether rules exceeded the inline limit: their results are to be discarded, and no further rule may be
@@ -68,7 +68,7 @@ impl Budget {
 
     /// Cost limit of the next evaluation.
     pub(crate) fn limit(&self) -> u64 {
-        self.brief.map_or(PER_CALL_LIMIT, |brief| brief.min(PER_CALL_LIMIT))
+        self.inline_limit.map_or(PER_CALL_LIMIT, |limit| limit.min(PER_CALL_LIMIT))
     }
 
     /// Whether the budget is used up: no further rule may be evaluated.
@@ -83,7 +83,7 @@ impl Budget {
     /// Charges the cost of one evaluation. `false`, with the budget used up, when it was not enough.
     pub(crate) fn charge(&mut self, cost: u64) -> bool {
         // An inline evaluation costs less than an authorization check.
-        self.brief = self.brief.map(|brief| brief.saturating_sub(cost % CHECK));
+        self.inline_limit = self.inline_limit.map(|limit| limit.saturating_sub(cost % CHECK));
         match i64::try_from(cost) {
             Ok(cost) if cost <= self.remaining => {
                 self.remaining -= cost;

@@ -370,51 +370,47 @@ impl Rules {
             match outcome {
                 Ok(Val::Bool(true)) => continue,
                 Ok(_) => {}
-                Err(EvalError::CostLimit) => {
-                    verdict.errors.push(invalid(format!(
-                        "'{}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
-                        EvalError::CostLimit,
-                        rule.display_text()
-                    )));
-                    budget.exhaust();
-                    return verdict;
-                }
-                Err(e) if e.is_no_such_overload() => {
-                    verdict.errors.push(invalid(format!(
-                        "'{e}': call arguments did not match a supported operator, function or macro signature for \
-                         rule: {}",
-                        rule.display_text()
-                    )));
-                    continue;
-                }
                 Err(e) => {
-                    verdict.errors.push(invalid(format!("{e} evaluating rule: {}", rule.display_text())));
+                    verdict.errors.push(invalid(evaluation_error(&e, rule)));
+                    if matches!(e, EvalError::CostLimit) {
+                        budget.exhaust();
+                        return verdict;
+                    }
                     continue;
                 }
             }
-            let at = match compiled.field_path.as_str() {
-                "" => path.to_string(),
-                below => join(&path.to_string(), below),
-            };
-            let mut stop = false;
-            let error = match message(compiled, &variables, budget) {
-                Ok(Some(text)) => self.error(&at, value, &text, compiled.reason),
-                Ok(None) => self.error(&at, value, &rule.default_message(), compiled.reason),
-                Err(why) => {
-                    stop = true;
-                    FieldError::invalid(&at, &schema_type, why)
-                }
-            };
+            let message = message(compiled, &variables, budget);
+            let is_last = message.is_err();
+            let error = self.failure(compiled, path.to_string(), value, message);
             match !compiled.uses_old_self && unchanged.get() {
                 true => verdict.warnings.push(error),
                 false => verdict.errors.push(error),
             }
-            if stop {
+            if is_last {
                 budget.exhaust();
                 return verdict;
             }
         }
         verdict
+    }
+
+    /// The error of a rule that does not hold.
+    fn failure(
+        &self,
+        compiled: &CompiledRule,
+        path: String,
+        value: &Value,
+        message: Result<Option<String>, String>,
+    ) -> FieldError {
+        let at = match compiled.field_path.as_str() {
+            "" => path,
+            below => join(&path, below),
+        };
+        match message {
+            Ok(Some(text)) => self.error(&at, value, &text, compiled.reason),
+            Ok(None) => self.error(&at, value, &compiled.rule.default_message(), compiled.reason),
+            Err(why) => FieldError::invalid(&at, &Value::from(self.schema_type.clone()), why),
+        }
     }
 
     fn error(&self, path: &str, value: &Value, why: &str, reason: Reason) -> FieldError {
@@ -430,6 +426,23 @@ impl Rules {
             _ if omit => FieldError { reason, field: named(path), message: format!("Invalid value: {why}") },
             _ => FieldError::invalid(path, value, why),
         }
+    }
+}
+
+/// The error of a rule that could not be evaluated.
+fn evaluation_error(error: &EvalError, rule: &Rule) -> String {
+    let text = rule.display_text();
+    match error {
+        EvalError::CostLimit => {
+            format!("'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {text}")
+        }
+        error if error.is_no_such_overload() => {
+            format!(
+                "'{error}': call arguments did not match a supported operator, function or macro signature for rule: \
+                 {text}"
+            )
+        }
+        error => format!("{error} evaluating rule: {text}"),
     }
 }
 

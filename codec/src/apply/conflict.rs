@@ -9,7 +9,7 @@ use super::set::Set;
 pub struct Conflict {
     /// The manager, for display: `"kubectl" with subresource "status" using apps/v1`.
     pub manager: String,
-    /// The field.
+    /// The steps to the field.
     pub path: Vec<PathElement>,
 }
 

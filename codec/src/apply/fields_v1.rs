@@ -13,7 +13,6 @@ use std::sync::LazyLock;
 use smol_str::SmolStr;
 
 use super::path::{PathElement, PathElementError};
-use super::remove::step;
 use super::set::{Builder, Node, Set, View};
 use super::typed::Ref;
 use super::MAX_DEPTH;
@@ -318,7 +317,7 @@ fn parts_of(reader: &mut Reader<'_>, schema: &Schema, of: Ref<'_>) -> Option<Par
             continue;
         }
         parts = Parts::Some;
-        match (step(shape, key.strip_prefix("f:")), &token) {
+        match (shape.step(key.strip_prefix("f:")), &token) {
             (Some(below), Token::Object) => match parts_of(reader, schema, below)? {
                 Parts::OfAnAtom => return Some(Parts::OfAnAtom),
                 Parts::Some if below.is_atomic(schema) => return Some(Parts::OfAnAtom),

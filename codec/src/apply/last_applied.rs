@@ -1,8 +1,8 @@
 //! Migration from client-side `kubectl apply`: its annotation holds the configuration that was applied last.
 
 use super::compare::compare;
+use super::context::Context;
 use super::extract::field_set;
-use super::flow::Context;
 use super::set::Set;
 use super::{text, validate};
 use crate::json;

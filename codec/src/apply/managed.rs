@@ -140,7 +140,7 @@ pub enum ManagedFieldsError {
     /// Neither Apply nor Update.
     #[error("operation must be `Apply` or `Update`")]
     Operation,
-    /// No version.
+    /// An entry without a version.
     #[error("apiVersion must not be empty")]
     ApiVersion,
     /// No type of fields.

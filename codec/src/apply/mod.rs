@@ -49,6 +49,7 @@
 pub mod compare;
 pub mod configure;
 pub mod conflict;
+mod context;
 pub mod extract;
 pub mod fields_v1;
 mod flow;
@@ -66,7 +67,8 @@ mod validate;
 
 pub use configure::{configure, ConfigureError};
 pub use conflict::{Conflict, Conflicts};
-pub use flow::{apply, keep_times, track_update, ApplyError, Context, NoOtherVersions, Versions};
+pub use context::{Context, NoOtherVersions, Versions};
+pub use flow::{apply, keep_times, track_update, ApplyError};
 pub use managed::ManagedFields;
 pub use reset::Reset;
 pub use set::Set;

@@ -91,17 +91,6 @@ pub(super) fn reconcile(schema: &Schema, root: TypeId, fields: &Fields) -> Optio
     Some(out.finish())
 }
 
-/// The type of the child at a step; `None` for fields that are not in the schema, and without a schema: these
-/// are not changed.
-pub(super) fn step<'s>(shape: Shape<'s>, field: Option<&str>) -> Option<Ref<'s>> {
-    match (shape, field) {
-        (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
-        (Shape::Map(value), _) => Some(value),
-        (Shape::Keyed(_, element), _) => Some(element),
-        _ => None,
-    }
-}
-
 fn field_name(element: &PathElement) -> Option<&str> {
     match element {
         PathElement::Field(name) => Some(name),
@@ -111,7 +100,7 @@ fn field_name(element: &PathElement) -> Option<&str> {
 
 fn set_fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
     let shape = of.shape(schema);
-    view.nodes().filter(|n| !n.below.is_empty()).all(|n| match step(shape, field_name(n.element)) {
+    view.nodes().filter(|n| !n.below.is_empty()).all(|n| match shape.step(field_name(n.element)) {
         Some(of) => !of.is_atomic(schema) && set_fits(schema, n.below, of),
         None => true,
     })
@@ -120,7 +109,7 @@ fn set_fits(schema: &Schema, view: View<'_>, of: Ref<'_>) -> bool {
 fn fit(schema: &Schema, view: View<'_>, of: Ref<'_>, out: &mut Builder) {
     let shape = of.shape(schema);
     for node in view.nodes() {
-        match step(shape, field_name(node.element)) {
+        match shape.step(field_name(node.element)) {
             Some(of) if !node.below.is_empty() => {
                 out.enter(node.element.clone());
                 let atomic = of.is_atomic(schema);

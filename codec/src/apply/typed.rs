@@ -112,6 +112,17 @@ impl<'s> Shape<'s> {
         }
     }
 
+    /// The type of a field or element that the schema declares; `None` for a field that it does not, and without
+    /// a schema.
+    pub(super) fn step(self, field: Option<&str>) -> Option<Ref<'s>> {
+        match (self, field) {
+            (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
+            (Shape::Map(value), _) => Some(value),
+            (Shape::Keyed(_, element), _) => Some(element),
+            _ => None,
+        }
+    }
+
     /// The type of the elements of a list.
     pub(super) fn element(self) -> Ref<'s> {
         match self {
@@ -189,7 +200,7 @@ pub(super) fn element_name(
 }
 
 /// The value of a key field that an element leaves out: the declared default, or the zero value where
-/// upstream's type cannot omit the field (its OpenAPI says `default: ""` for those).
+/// upstream's type cannot omit the field (its OpenAPI has `default: ""` for those).
 pub(super) fn key_default<'s>(schema: &'s Schema, element: Ref<'s>, key: &str) -> Option<&'s Value> {
     let Some(Type::Struct(s)) = element.get(schema) else { return None };
     let rank = s.rank(key)?;

@@ -5,6 +5,7 @@ use base64::Engine;
 use smol_str::SmolStr;
 
 use super::DecodeError;
+use crate::hex;
 use crate::time::Timestamp;
 use crate::value::{Map, Value, MAX_DEPTH};
 
@@ -61,6 +62,16 @@ struct Reader<'a> {
     at: usize,
 }
 
+/// Major type, the five low bits, and the argument; `None` for an indefinite length or a break.
+type Head = (u8, u8, Option<u64>);
+
+/// The tags in front of an item.
+struct Tags {
+    count: usize,
+    time: Option<TimeTag>,
+    later: Option<LaterEncoding>,
+}
+
 impl<'a> Reader<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8], DecodeError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -75,8 +86,7 @@ impl<'a> Reader<'a> {
         taken.try_into().map_err(|_| DecodeError::UnexpectedEnd)
     }
 
-    /// Major type, the five low bits, and the argument; `None` for an indefinite length or a break.
-    fn head(&mut self) -> Result<(u8, u8, Option<u64>), DecodeError> {
+    fn head(&mut self) -> Result<Head, DecodeError> {
         let start = self.at;
         let [first] = self.array()?;
         let (major, low) = (first >> 5, first & 0x1f);
@@ -120,96 +130,14 @@ impl<'a> Reader<'a> {
         let mut frames: Vec<Frame> = Vec::new();
         loop {
             let start = self.at;
-            let mut later = frames.last().and_then(|f| f.later);
-            let mut time_tag = None;
-            let mut tags = 0;
-            let (major, low, argument) = loop {
-                let head_at = self.at;
-                match self.head()? {
-                    (6, _, Some(tag)) => {
-                        tags += 1;
-                        if tags + frames.len() > MAX_DEPTH {
-                            return Err(DecodeError::TooDeep);
-                        }
-                        match tag {
-                            0 => time_tag = Some(TimeTag::Text),
-                            1 => time_tag = Some(TimeTag::Epoch),
-                            2 | 3 => return Err(DecodeError::Bignum(head_at)),
-                            21 => later = Some(LaterEncoding::Base64Url),
-                            22 => later = Some(LaterEncoding::Base64),
-                            23 => later = Some(LaterEncoding::Base16),
-                            _ => {}
-                        }
-                    }
-                    head => break head,
-                }
-            };
-            if time_tag.is_some() && matches!(major, 4 | 5) {
+            let inherited = frames.last().and_then(|frame| frame.later);
+            let mut tags = Tags { count: 0, time: None, later: inherited };
+            let head = self.untagged_head(&mut tags, frames.len())?;
+            if tags.time.is_some() && matches!(head.0, 4 | 5) {
                 return Err(DecodeError::Time(start));
             }
-            let value = match (major, argument) {
-                (0, Some(n)) => Value::Int(i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
-                (1, Some(n)) => Value::Int(!i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
-                (2, len) => {
-                    let bytes = self.string(2, len)?;
-                    match later {
-                        None => text(&bytes, start)?,
-                        Some(LaterEncoding::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
-                        Some(LaterEncoding::Base64) => STANDARD.encode(&bytes).into(),
-                        Some(LaterEncoding::Base16) => hex(&bytes).into(),
-                    }
-                }
-                (3, len) => text(&self.string(3, len)?, start)?,
-                (4 | 5, len) => {
-                    if frames.len() >= MAX_DEPTH {
-                        return Err(DecodeError::TooDeep);
-                    }
-                    // A claimed length is trusted only as far as there are bytes for it.
-                    let room = (self.bytes.len() - self.at) as u64;
-                    let items = match (major, len) {
-                        (_, None) => None,
-                        (4, Some(n)) if n <= room => Some(n),
-                        (5, Some(n)) if n <= room / 2 => Some(n * 2),
-                        _ => return Err(DecodeError::UnexpectedEnd),
-                    };
-                    let likely = items.map_or(0, |n| n.min(LIKELY) as usize);
-                    let container = match major {
-                        4 => Container::Array(Vec::with_capacity(likely)),
-                        _ => Container::Map { members: Vec::with_capacity(likely.div_ceil(2)), key: None },
-                    };
-                    frames.push(Frame { container, left: items, later });
-                    match close(&mut frames)? {
-                        None => continue,
-                        Some(value) => value,
-                    }
-                }
-                (7, Some(bits)) => match low {
-                    20 => Value::Bool(false),
-                    21 => Value::Bool(true),
-                    22 => Value::Null,
-                    25 => float(from_half(bits as u16), start)?,
-                    26 => float(f32::from_bits(bits as u32).into(), start)?,
-                    27 => float(f64::from_bits(bits), start)?,
-                    _ => return Err(DecodeError::Simple(start)),
-                },
-                (7, None) => {
-                    // A break ends the open container, if that has an indefinite length.
-                    match frames.last_mut() {
-                        Some(Frame { left: left @ None, container, .. })
-                            if tags == 0 && !matches!(container, Container::Map { key: Some(_), .. }) =>
-                        {
-                            *left = Some(0);
-                        }
-                        _ => return Err(DecodeError::Malformed(start)),
-                    }
-                    match close(&mut frames)? {
-                        None => return Err(DecodeError::Malformed(start)),
-                        Some(value) => value,
-                    }
-                }
-                _ => return Err(DecodeError::Malformed(start)),
-            };
-            let mut value = match time_tag {
+            let Some(value) = self.value(head, &tags, &mut frames, start)? else { continue };
+            let mut value = match tags.time {
                 Some(tag) => time_value(tag, value).ok_or(DecodeError::Time(start))?,
                 None => value,
             };
@@ -224,6 +152,109 @@ impl<'a> Reader<'a> {
             }
         }
     }
+
+    /// Reads the tags in front of an item, and its head.
+    fn untagged_head(&mut self, tags: &mut Tags, depth: usize) -> Result<Head, DecodeError> {
+        loop {
+            let start = self.at;
+            let tag = match self.head()? {
+                (6, _, Some(tag)) => tag,
+                head => return Ok(head),
+            };
+            tags.count += 1;
+            if tags.count + depth > MAX_DEPTH {
+                return Err(DecodeError::TooDeep);
+            }
+            match tag {
+                0 => tags.time = Some(TimeTag::Text),
+                1 => tags.time = Some(TimeTag::Epoch),
+                2 | 3 => return Err(DecodeError::Bignum(start)),
+                21 => tags.later = Some(LaterEncoding::Base64Url),
+                22 => tags.later = Some(LaterEncoding::Base64),
+                23 => tags.later = Some(LaterEncoding::Base16),
+                _ => {}
+            }
+        }
+    }
+
+    /// The value that the item completes: a scalar, an empty container, or one that a break ends. `None` where
+    /// the item begins a container.
+    fn value(
+        &mut self,
+        (major, low, argument): Head,
+        tags: &Tags,
+        frames: &mut Vec<Frame>,
+        start: usize,
+    ) -> Result<Option<Value>, DecodeError> {
+        let value = match (major, argument) {
+            (0, Some(n)) => Value::Int(i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
+            (1, Some(n)) => Value::Int(!i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
+            (2, len) => {
+                let bytes = self.string(2, len)?;
+                match tags.later {
+                    None => text(&bytes, start)?,
+                    Some(LaterEncoding::Base64Url) => URL_SAFE_NO_PAD.encode(&bytes).into(),
+                    Some(LaterEncoding::Base64) => STANDARD.encode(&bytes).into(),
+                    Some(LaterEncoding::Base16) => hex::lower(&bytes).into(),
+                }
+            }
+            (3, len) => text(&self.string(3, len)?, start)?,
+            (4 | 5, len) => return self.open(major, len, tags.later, frames),
+            (7, Some(bits)) => match low {
+                20 => Value::Bool(false),
+                21 => Value::Bool(true),
+                22 => Value::Null,
+                25 => float(from_half(bits as u16), start)?,
+                26 => float(f32::from_bits(bits as u32).into(), start)?,
+                27 => float(f64::from_bits(bits), start)?,
+                _ => return Err(DecodeError::Simple(start)),
+            },
+            (7, None) if tags.count == 0 => return end_indefinite(frames, start).map(Some),
+            _ => return Err(DecodeError::Malformed(start)),
+        };
+        Ok(Some(value))
+    }
+
+    /// Begins an array or a map; returns it if it is empty.
+    fn open(
+        &mut self,
+        major: u8,
+        len: Option<u64>,
+        later: Option<LaterEncoding>,
+        frames: &mut Vec<Frame>,
+    ) -> Result<Option<Value>, DecodeError> {
+        if frames.len() >= MAX_DEPTH {
+            return Err(DecodeError::TooDeep);
+        }
+        // A claimed length is trusted only as far as there are bytes for it.
+        let room = (self.bytes.len() - self.at) as u64;
+        let items = match (major, len) {
+            (_, None) => None,
+            (4, Some(n)) if n <= room => Some(n),
+            (5, Some(n)) if n <= room / 2 => Some(n * 2),
+            _ => return Err(DecodeError::UnexpectedEnd),
+        };
+        let likely = items.map_or(0, |n| n.min(LIKELY) as usize);
+        let container = match major {
+            4 => Container::Array(Vec::with_capacity(likely)),
+            _ => Container::Map { members: Vec::with_capacity(likely.div_ceil(2)), key: None },
+        };
+        frames.push(Frame { container, left: items, later });
+        close(frames)
+    }
+}
+
+/// Ends the innermost container at a break, if that has an indefinite length and no key without a value.
+fn end_indefinite(frames: &mut Vec<Frame>, start: usize) -> Result<Value, DecodeError> {
+    match frames.last_mut() {
+        Some(Frame { left: left @ None, container, .. })
+            if !matches!(container, Container::Map { key: Some(_), .. }) =>
+        {
+            *left = Some(0);
+        }
+        _ => return Err(DecodeError::Malformed(start)),
+    }
+    close(frames)?.ok_or(DecodeError::Malformed(start))
 }
 
 impl Frame {
@@ -268,11 +299,6 @@ fn text(bytes: &[u8], at: usize) -> Result<Value, DecodeError> {
         Ok(text) => Ok(Value::String(SmolStr::new(text))),
         Err(_) => Err(DecodeError::Utf8(at)),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |n: u8| char::from_digit(n as u32, 16).unwrap_or('0');
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
 }
 
 fn float(x: f64, at: usize) -> Result<Value, DecodeError> {

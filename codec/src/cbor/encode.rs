@@ -106,15 +106,7 @@ fn write_items(
             Node::Text(_) | Node::Escaped(_) => {
                 let text = node.text().unwrap_or_default();
                 match ty {
-                    Some(Type::Scalar(Scalar::Bytes)) => {
-                        let bytes = base64_text::decode(&text).map_err(|_| EncodeError::Value {
-                            path: String::new(),
-                            what: "base64",
-                            text: text.chars().take(64).collect(),
-                        })?;
-                        out.push(0xd6);
-                        push_bytes(out, &bytes);
-                    }
+                    Some(Type::Scalar(Scalar::Bytes)) => push_base64(out, &text)?,
                     _ => push_bytes(out, text.as_bytes()),
                 }
             }
@@ -211,6 +203,18 @@ pub(super) fn push_head(out: &mut Vec<u8>, major: u8, argument: u64) {
 pub(super) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     push_head(out, 2, bytes.len() as u64);
     out.extend_from_slice(bytes);
+}
+
+/// The bytes of a base64 text, with the tag that makes readers show them so.
+fn push_base64(out: &mut Vec<u8>, text: &str) -> Result<(), EncodeError> {
+    let bytes = base64_text::decode(text).map_err(|_| EncodeError::Value {
+        path: String::new(),
+        what: "base64",
+        text: text.chars().take(64).collect(),
+    })?;
+    out.push(0xd6);
+    push_bytes(out, &bytes);
+    Ok(())
 }
 
 /// The shortest float of 16, 32 or 64 bits that is the same number.

@@ -64,7 +64,7 @@ fn members_are_ordered_by_length_then_bytes() {
 }
 
 #[test]
-fn the_schema_says_what_is_bytes_and_what_a_float() {
+fn the_schema_decides_what_is_bytes_and_what_a_float() {
     let schema = schema::builtin();
     let id = schema.kind(&GVK::new("", "v1", "Secret")).unwrap();
     let secret = tree!({ "data": tree!({ "k": "AQID" }), "stringData": tree!({ "k": "AQID" }) });

@@ -31,7 +31,7 @@ pub(crate) enum Number<'a> {
 pub(crate) enum Key<T> {
     /// The key of a field, by its rank.
     Field(usize),
-    /// Any other.
+    /// A key that names no field.
     Unknown(T),
 }
 
@@ -66,7 +66,7 @@ pub(crate) trait Source<'a> {
 
     /// Takes the next value if it is an object or a list that is known to conform.
     #[inline]
-    fn settled(&mut self) -> Option<Value> {
+    fn take_unchanged(&mut self) -> Option<Value> {
         None
     }
 
@@ -113,7 +113,7 @@ impl<'b> Tree<'b> {
 impl<'a> Source<'a> for Tree<'_> {
     type Text = SmolStr;
 
-    fn settled(&mut self) -> Option<Value> {
+    fn take_unchanged(&mut self) -> Option<Value> {
         let before = self.before?;
         let deep = matches!(self.next, Value::Object(_) | Value::Array(_));
         (deep && self.next == *before).then(|| std::mem::take(&mut self.next))

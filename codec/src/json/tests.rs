@@ -51,7 +51,7 @@ fn an_empty_list_is_none_where_upstream_always_writes_one() {
 }
 
 #[test]
-fn what_upstream_keeps_as_bytes_is_kept_whatever_it_says() {
+fn what_upstream_keeps_as_bytes_is_kept_with_any_content() {
     let revision = kind("apps", "v1", "ControllerRevision");
     for data in ["[]", "\"\"", "0", "0.5", "false", "{}"] {
         let (out, _) = round_trip(revision, &format!(r#"{{"data":{data},"revision":1}}"#));
@@ -62,7 +62,7 @@ fn what_upstream_keeps_as_bytes_is_kept_whatever_it_says() {
 }
 
 #[test]
-fn a_list_that_defaults_depend_on_is_told_from_none() {
+fn an_empty_list_that_defaults_depend_on_differs_from_none() {
     let scaler = kind("autoscaling", "v2", "HorizontalPodAutoscaler");
     let body = r#"{"spec":{"behavior":{"scaleUp":{"policies":[]}},"metrics":[]}}"#;
     let (out, _) = round_trip(scaler, body);
@@ -109,7 +109,7 @@ fn at_most_a_hundred_strict_errors() {
 }
 
 #[test]
-fn wrong_types_are_told_in_gos_words() {
+fn errors_of_wrong_types_have_gos_words() {
     let deployment = deployment();
     for (body, message) in [
         (
@@ -178,7 +178,7 @@ fn wrong_types_are_told_in_gos_words() {
 }
 
 #[test]
-fn errors_of_syntax_are_told_in_gos_words() {
+fn errors_of_syntax_have_gos_words() {
     for (body, message) in [
         ("", "unexpected end of JSON input"),
         ("{", "unexpected end of JSON input"),
@@ -384,11 +384,11 @@ fn what_owners_own_stays_text_in_stored_objects_alone() {
     };
     assert_eq!(encoded(&stored), [r#"{"f:a":{}}"#]);
     assert_eq!(encoded(&read), [""; 0]);
-    for faulty in [
+    for malformed in [
         r#"{"metadata":{"managedFields":[{"fieldsV1":{"f:a":{}]}}"#,
         r#"{"metadata":{"managedFields":[{"fieldsV1":{"#,
     ] {
-        assert!(parse_stored(faulty.as_bytes()).is_err(), "{faulty}");
+        assert!(parse_stored(malformed.as_bytes()).is_err(), "{malformed}");
     }
     // Invalid UTF-8 is replaced as elsewhere.
     let broken = b"{\"metadata\":{\"managedFields\":[{\"fieldsV1\":{\"f:\xff\":{}}}]}}";

@@ -142,7 +142,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
                 self.values.push(value);
                 return Ok(());
             }
-            Type::Struct(_) | Type::List { .. } | Type::Map { .. } if self.take_settled() => return Ok(()),
+            Type::Struct(_) | Type::List { .. } | Type::Map { .. } if self.push_unchanged() => return Ok(()),
             Type::Struct(structure) => match self.source.token()? {
                 Token::Object => return level(|| self.structure(structure)),
                 other => other,
@@ -163,8 +163,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
 
     /// Takes the next value unchanged if it is known to conform.
     #[inline]
-    fn take_settled(&mut self) -> bool {
-        match self.source.settled() {
+    fn push_unchanged(&mut self) -> bool {
+        match self.source.take_unchanged() {
             Some(value) => {
                 self.values.push(value);
                 true

@@ -93,7 +93,7 @@ impl Descriptions for NoDescriptions {
 /// A resource to be published.
 #[derive(Clone, Copy, Debug)]
 pub struct PublishedResource<'a> {
-    /// Its row.
+    /// Its row in the resource table.
     pub resource: &'a Resource,
     /// The schema of its CustomResourceDefinition; `None` for built-in resources.
     pub custom: Option<CustomSchema<'a>>,

@@ -326,7 +326,7 @@ fn custom_resources_join_with_metadata_and_expanded_extensions() {
     assert_eq!(definition["x-kubernetes-selectable-fields"][0]["fieldPath"], "spec.note");
     let spec = &properties["spec"]["properties"];
     assert_eq!(spec["port"]["anyOf"], serde_json::json!([{ "type": "integer" }, { "type": "string" }]));
-    assert!(spec["size"].get("allOf").is_none(), "said already");
+    assert!(spec["size"].get("allOf").is_none(), "no second reference");
     assert_eq!(spec["template"]["required"], serde_json::json!(["kind", "apiVersion"]));
     assert_eq!(spec["template"]["properties"]["metadata"]["$ref"], object_meta);
 

@@ -400,41 +400,8 @@ impl<'s, 'a> Decoder<'s, 'a> {
         if depth > MAX_DEPTH {
             return Err(DecodeError::TooDeep);
         }
-        let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
         let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
-        // Pieces of one schema, merged by concatenation.
-        let mut schema: Option<Cow<'a, [u8]>> = None;
-        let mut allows = false;
-        let mut alternatives = ScannedField::default();
-        let mut reader = Reader::new(bytes);
-        while !reader.is_empty() {
-            let rest = reader.rest();
-            let (number, wire) = reader.tag()?;
-            let expect = |expected| match wire == expected {
-                true => Ok(()),
-                false => Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 }),
-            };
-            if number == schema_number {
-                expect(WireType::Bytes)?;
-                let piece = reader.bytes()?;
-                match &mut schema {
-                    None => schema = Some(Cow::Borrowed(piece)),
-                    Some(pieces) => pieces.to_mut().extend_from_slice(piece),
-                }
-            } else if number == 1 {
-                expect(WireType::Varint)?;
-                allows = reader.varint()? != 0;
-            } else if number == 2 {
-                expect(WireType::Bytes)?;
-                reader.bytes()?;
-                if alternatives.count == 0 {
-                    alternatives.bytes = rest;
-                }
-                alternatives.count += 1;
-            } else {
-                reader.skip(wire)?;
-            }
-        }
+        let Union { schema, allows, mut alternatives } = Union::scan(field, or, bytes)?;
         if alternatives.count > 0 {
             sink.begin_array();
             let mut reader = Reader::new(alternatives.bytes);
@@ -468,6 +435,52 @@ impl<'s, 'a> Decoder<'s, 'a> {
                 Ok(())
             }
         }
+    }
+}
+
+/// The fields of a [`SchemaOr`] on the wire.
+#[derive(Default)]
+struct Union<'a> {
+    /// Pieces of one schema, merged by concatenation.
+    schema: Option<Cow<'a, [u8]>>,
+    allows: bool,
+    alternatives: ScannedField<'a>,
+}
+
+impl<'a> Union<'a> {
+    fn scan(field: &FieldLayout, or: SchemaOr, bytes: &'a [u8]) -> Result<Union<'a>, DecodeError> {
+        let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
+        let mut union = Union::default();
+        let mut reader = Reader::new(bytes);
+        while !reader.is_empty() {
+            let rest = reader.rest();
+            let (number, wire) = reader.tag()?;
+            let expect = |expected| match wire == expected {
+                true => Ok(()),
+                false => Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 }),
+            };
+            if number == schema_number {
+                expect(WireType::Bytes)?;
+                let piece = reader.bytes()?;
+                match &mut union.schema {
+                    None => union.schema = Some(Cow::Borrowed(piece)),
+                    Some(pieces) => pieces.to_mut().extend_from_slice(piece),
+                }
+            } else if number == 1 {
+                expect(WireType::Varint)?;
+                union.allows = reader.varint()? != 0;
+            } else if number == 2 {
+                expect(WireType::Bytes)?;
+                reader.bytes()?;
+                if union.alternatives.count == 0 {
+                    union.alternatives.bytes = rest;
+                }
+                union.alternatives.count += 1;
+            } else {
+                reader.skip(wire)?;
+            }
+        }
+        Ok(union)
     }
 }
 

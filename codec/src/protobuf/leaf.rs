@@ -81,16 +81,7 @@ impl ReverseBuffer {
                     Shape::Time => (Timestamp::parse(&text), 1_000_000_000),
                     _ => (Timestamp::parse_micro(&text), 1_000),
                 };
-                let time = time.map_err(|_| invalid("time", &text))?;
-                let (seconds, nanos) = (time.seconds, time.nanos / unit * unit);
-                if time == Timestamp::ZERO {
-                    self.put_bytes_field(number, b"");
-                    return Ok(());
-                }
-                let end = self.len();
-                self.put_varint_field(2, nanos as u64);
-                self.put_varint_field(1, seconds as u64);
-                self.put_message_prefix(number, end);
+                self.put_time(number, time.map_err(|_| invalid("time", &text))?, unit);
             }
             Shape::Duration => {
                 let text = value.text().ok_or_else(|| mismatch("string", value))?;
@@ -102,6 +93,18 @@ impl ReverseBuffer {
             Shape::Message(_) | Shape::Raw | Shape::SchemaOr(..) | Shape::None => {}
         }
         Ok(())
+    }
+
+    /// A time, its nanoseconds cut to whole units.
+    fn put_time(&mut self, number: u32, time: Timestamp, unit: u32) {
+        if time == Timestamp::ZERO {
+            self.put_bytes_field(number, b"");
+            return;
+        }
+        let end = self.len();
+        self.put_varint_field(2, (time.nanos / unit * unit) as u64);
+        self.put_varint_field(1, time.seconds as u64);
+        self.put_message_prefix(number, end);
     }
 
     fn put_double(&mut self, number: u32, x: f64) {

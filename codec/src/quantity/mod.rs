@@ -239,10 +239,10 @@ impl Quantity {
         scaled.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
-    /// Nothing.
+    /// The quantity `0`.
     pub const ZERO: Quantity = Quantity { mantissa: 0, exponent: 0, format: Format::DecimalSI };
 
-    /// One.
+    /// The quantity `1`.
     pub const ONE: Quantity = Quantity { mantissa: 1, exponent: 0, format: Format::DecimalSI };
 
     /// The sum, in the format of the first unless that is zero. Saturates.
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_apart() {
+    fn errors_differ_by_cause() {
         for (text, error) in [
             ("", QuantityError::Format),
             ("1 Gi", QuantityError::Format),

@@ -30,7 +30,7 @@ const CACHE_BYTES: usize = 32 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {what}: `{at}`")]
 pub struct RegexpError {
-    /// The error.
+    /// The error, in the words of Go.
     pub what: &'static str,
     /// The part of the pattern that is wrong.
     pub at: String,

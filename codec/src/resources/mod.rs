@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_builtin_table_says_what_discovery_says() {
+    fn the_builtin_table_matches_discovery() {
         let table = builtin();
         let find = |group: &str, version: &str, plural: &str| {
             table
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(pods.subresource("eviction").unwrap().gvk, GVK::new("policy", "v1", "Eviction"));
         assert_eq!(pods.storage, Some(("".into(), "v1".into())));
         let events = find("events.k8s.io", "v1", "events");
-        assert_eq!(events.storage, Some(("".into(), "v1".into())), "a second face of core events");
+        assert_eq!(events.storage, Some(("".into(), "v1".into())), "stored as core events");
         assert_eq!(find("autoscaling", "v1", "horizontalpodautoscalers").storage.as_ref().unwrap().1, "v2");
         assert_eq!(find("", "v1", "bindings").storage, None);
         assert_eq!(table.groups[0].name, "");

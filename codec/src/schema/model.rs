@@ -171,7 +171,7 @@ pub enum Type {
         /// Whether protobuf holds the list in a message of its own, as field 1 (upstream's `ExtraValue`
         /// and `Verbs`). Then the field's number is that of the message, and a map may have such values.
         message: bool,
-        /// How elements are merged, where the type says it: in custom resources, whose markers are on the
+        /// How elements are merged, where the type has a marker: in custom resources, whose markers are on the
         /// list itself, so that nested lists have their own. A marker of the field takes precedence.
         merge: ListType,
     },
@@ -179,7 +179,7 @@ pub enum Type {
     Map {
         /// The type of each value.
         value: TypeId,
-        /// Whether the map is merged as a whole, where the type says it.
+        /// Whether the map is merged as a whole, where the type has a marker.
         atomic: bool,
     },
 }

@@ -1,7 +1,8 @@
 //! The columns of built-in resources, as data.
 
 use super::age::Now;
-use super::cell::{Cell, Parts, Source};
+use super::cell::Cell;
+use super::source::{Parts, Source};
 use super::ColumnDefinition;
 
 /// A column of a built-in resource: its definition and the source of its cells. Paths are dotted keys from

@@ -31,23 +31,27 @@ mod cell;
 mod column;
 mod custom;
 mod json;
+mod list_meta;
 mod partial;
 mod project;
 mod read;
+mod source;
 mod writer;
 
 pub use age::{duration_between, Now};
-pub use cell::{Cell, Parts};
+pub use cell::Cell;
 pub use column::Column;
+pub use list_meta::ListMeta;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
 pub use read::{condition, count, join, pairs};
-pub use writer::{ListMeta, RowObject, Writer};
+pub use source::Parts;
+pub use writer::{RowObject, Writer};
 
 use crate::Value;
-use cell::{AnySource, Row};
 use custom::CustomColumn;
 use smol_str::SmolStr;
+use source::{AnySource, Row};
 use std::fmt;
 
 /// The definition of a column, as clients see it.
@@ -192,9 +196,9 @@ impl Definition {
 /// The objects in the rows of a table: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// `null` in place of each object.
     None,
-    /// The metadata.
+    /// A PartialObjectMetadata.
     #[default]
     Metadata,
     /// The whole object.

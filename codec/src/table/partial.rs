@@ -1,7 +1,7 @@
 //! PartialObjectMetadata and its list.
 
 use super::json;
-use super::writer::ListMeta;
+use super::list_meta::ListMeta;
 use crate::negotiate::MetaVersion;
 use crate::{Map, Value};
 

@@ -200,7 +200,7 @@ mod tests {
         "text": "q\"\\\u00e9\ud83d\ude00\n", "flags": [true, false, null]}"#;
 
     #[test]
-    fn reads_what_is_asked_for() {
+    fn reads_the_wanted_paths() {
         let cases: &[(&[&str], Value)] = &[
             (&[], tree!({})),
             (&["metadata.name"], tree!({ "metadata": tree!({ "name": "x" }) })),

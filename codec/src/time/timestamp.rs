@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_as_go_does() {
+    fn errors_are_those_of_go() {
         for (text, error) in [
             ("abc", r#"parsing time "abc" as "2006-01-02T15:04:05Z07:00": cannot parse "abc" as "2006""#),
             ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),

@@ -58,7 +58,7 @@ mod tests {
     use crate::value::Value;
 
     #[test]
-    fn it_is_the_object_that_it_says() {
+    fn it_is_the_object_that_its_text_encodes() {
         let text = r#"{"f:b":{},"f:a":{"f:c":{}}}"#;
         let object = json::parse(text.as_bytes()).unwrap();
         let mut value = Value::Encoded(encoded(text));

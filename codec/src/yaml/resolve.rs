@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_text_means_what_goyaml_says() {
+    fn plain_text_is_resolved_as_by_goyaml() {
         for (text, meaning) in [
             ("", ResolvedScalar::Null),
             ("~", ResolvedScalar::Null),

@@ -134,48 +134,9 @@ impl Builder {
         }
         let kind = Kind::parse(props.kind()).ok_or_else(|| CompileError::Type(props.kind().to_owned()))?;
         let embeds = props.embeds() || is_root;
-        let inside = |name: &SmolStr| -> Option<Vec<SmolStr>> {
-            match around {
-                Enclosing::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
-                Enclosing::Nothing { .. } => {
-                    (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()])
-                }
-            }
-        };
-
-        let items = match props.items() {
-            None | Some(Items::Many(_)) => None,
-            Some(Items::One(item)) => {
-                let around = match around {
-                    Enclosing::Nothing { preserved } => {
-                        Enclosing::Nothing { preserved: preserved || props.preserves() }
-                    }
-                    meta => meta,
-                };
-                Some(self.node(item, depth + 1, structural, false, around)?)
-            }
-        };
-        let mut properties = Vec::with_capacity(props.named("properties").len());
-        for (name, schema) in props.named("properties") {
-            let path = inside(name);
-            let around = match &path {
-                Some(path) => Enclosing::Meta(path),
-                None => Enclosing::Nothing { preserved: false },
-            };
-            properties.push((name.clone(), self.node(schema, depth + 1, structural, false, around)?));
-        }
-        let additional = match props.additional() {
-            None => Additional::Unsaid,
-            Some(AdditionalProps::Bool(true)) => Additional::Any,
-            Some(AdditionalProps::Bool(false)) => Additional::Closed,
-            Some(AdditionalProps::Schema(schema)) => {
-                let around = match around {
-                    Enclosing::Nothing { .. } => Enclosing::Nothing { preserved: false },
-                    meta => meta,
-                };
-                Additional::Schema(self.node(schema, depth + 1, structural, false, around)?)
-            }
-        };
+        let items = self.items(props, depth, structural, around)?;
+        let properties = self.properties(props, depth, structural, embeds, around)?;
+        let additional = self.additional(props, depth, structural, around)?;
         let mut node = Node {
             kind,
             nullable: props.is("nullable"),
@@ -195,7 +156,7 @@ impl Builder {
             },
             additional,
             items,
-            properties: properties.into_boxed_slice(),
+            properties,
             constraints: Box::default(),
         };
         let mut constraints = self.constraints(props, depth, &node)?;
@@ -216,6 +177,69 @@ impl Builder {
             || below.iter().any(|id| self.nodes[id.0 as usize].rules_below);
         node.constraints = constraints.into_boxed_slice();
         Ok(self.intern(node))
+    }
+
+    fn items(
+        &mut self,
+        props: Props<'_>,
+        depth: usize,
+        structural: bool,
+        around: Enclosing<'_>,
+    ) -> Result<Option<NodeId>, CompileError> {
+        let Some(Items::One(item)) = props.items() else { return Ok(None) };
+        let around = match around {
+            Enclosing::Nothing { preserved } => {
+                Enclosing::Nothing { preserved: preserved || props.preserves() }
+            }
+            meta => meta,
+        };
+        self.node(item, depth + 1, structural, false, around).map(Some)
+    }
+
+    fn properties(
+        &mut self,
+        props: Props<'_>,
+        depth: usize,
+        structural: bool,
+        embeds: bool,
+        around: Enclosing<'_>,
+    ) -> Result<Box<[(SmolStr, NodeId)]>, CompileError> {
+        let mut properties = Vec::with_capacity(props.named("properties").len());
+        for (name, schema) in props.named("properties") {
+            let path: Option<Vec<SmolStr>> = match around {
+                Enclosing::Meta(path) => Some(path.iter().chain([name]).cloned().collect()),
+                Enclosing::Nothing { .. } => {
+                    (embeds && prune::is_meta_field(name)).then(|| vec![name.clone()])
+                }
+            };
+            let around = match &path {
+                Some(path) => Enclosing::Meta(path),
+                None => Enclosing::Nothing { preserved: false },
+            };
+            properties.push((name.clone(), self.node(schema, depth + 1, structural, false, around)?));
+        }
+        Ok(properties.into_boxed_slice())
+    }
+
+    fn additional(
+        &mut self,
+        props: Props<'_>,
+        depth: usize,
+        structural: bool,
+        around: Enclosing<'_>,
+    ) -> Result<Additional, CompileError> {
+        Ok(match props.additional() {
+            None => Additional::Absent,
+            Some(AdditionalProps::Bool(true)) => Additional::Any,
+            Some(AdditionalProps::Bool(false)) => Additional::Closed,
+            Some(AdditionalProps::Schema(schema)) => {
+                let around = match around {
+                    Enclosing::Nothing { .. } => Enclosing::Nothing { preserved: false },
+                    meta => meta,
+                };
+                Additional::Schema(self.node(schema, depth + 1, structural, false, around)?)
+            }
+        })
     }
 
     fn constraints(

@@ -59,6 +59,7 @@
 //! | `rules` | `x-kubernetes-validations`: the walk that evaluates rules; the language is [`plinth_cel`] | `pkg/apiserver/schema/cel` |
 //! | `model` | the schema model for server-side apply | `schemaconv` |
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
 #![warn(unreachable_pub)]
 
 mod check;

@@ -129,7 +129,7 @@ impl Builder<'_> {
         }
         let preserves_unknown = preserved
             || node.additional == Additional::Any
-            || (has_metadata && node.properties.is_empty() && node.additional == Additional::Unsaid);
+            || (has_metadata && node.properties.is_empty() && node.additional == Additional::Absent);
         self.add(Type::Struct(StructType { fields, atomic, preserves_unknown, ..StructType::default() }))
     }
 

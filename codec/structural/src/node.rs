@@ -81,12 +81,12 @@ pub(crate) enum ListKind {
 /// `additionalProperties`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Additional {
-    /// Unset.
+    /// The keyword is absent.
     #[default]
-    Unsaid,
+    Absent,
     /// `true`: values of any type, kept by pruning, but without their contents.
     Any,
-    /// `false`.
+    /// `false`: there are no other fields.
     Closed,
     /// Values of this form.
     Schema(NodeId),

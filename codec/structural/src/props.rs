@@ -144,10 +144,10 @@ impl<'a> Props<'a> {
     /// Whether `anyOf` is exactly what `x-kubernetes-int-or-string` implies.
     pub(crate) fn has_int_or_string_alternatives(self) -> bool {
         let mut schemas = self.schemas("anyOf");
-        let says = |schema: Option<Props<'_>>, kind: &str| {
+        let is_only = |schema: Option<Props<'_>>, kind: &str| {
             schema.is_some_and(|s| s.0.len() == 1 && s.kind() == kind)
         };
-        schemas.len() == 2 && says(schemas.next(), "integer") && says(schemas.next(), "string")
+        schemas.len() == 2 && is_only(schemas.next(), "integer") && is_only(schemas.next(), "string")
     }
 
     /// Whether this or a subschema satisfies a predicate. Walks everything: lists, junctors, fields,

@@ -161,7 +161,7 @@ impl<'a> Pruner<'a> {
             let schema = match (node.property(key), node.additional) {
                 (Some(id), _) | (None, Additional::Schema(id)) => self.get(id),
                 (None, Additional::Any | Additional::Closed) => None,
-                (None, Additional::Unsaid) => {
+                (None, Additional::Absent) => {
                     if prunes {
                         unknown.record(key);
                     }

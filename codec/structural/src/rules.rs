@@ -151,17 +151,17 @@ fn additional(node: &Node) -> Option<NodeId> {
 }
 
 /// The errors of an object by the rules of a schema. `old` is the object that it replaces. None when the
-/// rules cost more units than `brief`.
+/// rules cost more units than `inline_limit`.
 pub(super) fn errors(
     nodes: &[Node],
     root: NodeId,
     rules: &RuleSet,
     new: &Value,
     old: Option<&Value>,
-    brief: Option<u64>,
+    inline_limit: Option<u64>,
 ) -> Option<Vec<FieldError>> {
     let mut budget = Budget::default();
-    budget.keep_brief(brief);
+    budget.set_inline_limit(inline_limit);
     let mut walk = Walk { nodes, rules, budget, errors: Vec::new() };
     let Some(node) = nodes.get(root.index()).filter(|node| node.rules_below) else { return Some(Vec::new()) };
     let correlated = old.map(|old| CorrelatedObject::new(nodes, Some(node), new, old));

@@ -75,7 +75,7 @@ impl StructuralSchema {
         self.nodes.len()
     }
 
-    /// Always false.
+    /// Always false: there is at least the root.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -164,48 +164,48 @@ impl StructuralSchema {
     /// rules of `metadata`, of `kind` and `apiVersion` and of `/scale` are not included. Errors are in
     /// upstream's order.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
-        self.validate_briefly(object, None).unwrap_or_default()
+        self.validate_inline(object, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate`], but `None` when the rules cost more units than `brief`.
-    pub fn validate_briefly(&self, object: &Value, brief: Option<u64>) -> Option<Vec<FieldError>> {
+    /// As [`StructuralSchema::validate`], but `None` when the rules cost more units than `inline_limit`.
+    pub fn validate_inline(&self, object: &Value, inline_limit: Option<u64>) -> Option<Vec<FieldError>> {
         let mut errors = validate::errors(&self.nodes, self.root, &Path::Root, object);
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, object, false));
         errors.extend(list_type::errors(&self.nodes, self.root, object));
-        self.evaluate_rules(errors, object, None, brief)
+        self.evaluate_rules(errors, object, None, inline_limit)
     }
 
     /// Validates an update of an object. Errors of unchanged values are ignored (CRDValidationRatcheting).
     pub fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        self.validate_update_briefly(new, old, None).unwrap_or_default()
+        self.validate_update_inline(new, old, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate_update`], but `None` when the rules cost more units than `brief`.
-    pub fn validate_update_briefly(
+    /// As [`StructuralSchema::validate_update`], but `None` when the rules cost more units than `inline_limit`.
+    pub fn validate_update_inline(
         &self,
         new: &Value,
         old: &Value,
-        brief: Option<u64>,
+        inline_limit: Option<u64>,
     ) -> Option<Vec<FieldError>> {
         let mut errors = validate::update_errors(&self.nodes, self.root, &Path::Root, new, Some(old));
         errors.extend(embedded::errors(&self.nodes, self.root, &Path::Root, new, false));
         errors.extend(self.list_errors(new, old));
-        self.evaluate_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), inline_limit)
     }
 
     /// As [`StructuralSchema::validate_update`], for a write to `/status`: only the schema of `status` is
     /// applied.
     pub fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        self.validate_status_update_briefly(new, old, None).unwrap_or_default()
+        self.validate_status_update_inline(new, old, None).unwrap_or_default()
     }
 
     /// As [`StructuralSchema::validate_status_update`], but `None` when the rules cost more units than
-    /// `brief`.
-    pub fn validate_status_update_briefly(
+    /// `inline_limit`.
+    pub fn validate_status_update_inline(
         &self,
         new: &Value,
         old: &Value,
-        brief: Option<u64>,
+        inline_limit: Option<u64>,
     ) -> Option<Vec<FieldError>> {
         let mut errors = Vec::new();
         if let (Some(id), Some(status)) = (self.node(self.root).property("status"), new.get("status")) {
@@ -214,7 +214,7 @@ impl StructuralSchema {
             errors = validate::update_errors(&self.nodes, id, &path, status, old.get("status"));
         }
         errors.extend(self.list_errors(new, old));
-        self.evaluate_rules(errors, new, Some(old), brief)
+        self.evaluate_rules(errors, new, Some(old), inline_limit)
     }
 
     /// Adds the errors of the rules, unless a blocking error was found.
@@ -223,7 +223,7 @@ impl StructuralSchema {
         mut errors: Vec<FieldError>,
         new: &Value,
         old: Option<&Value>,
-        brief: Option<u64>,
+        inline_limit: Option<u64>,
     ) -> Option<Vec<FieldError>> {
         if !self.node(self.root).rules_below {
             return Some(errors);
@@ -233,7 +233,7 @@ impl StructuralSchema {
             return Some(errors);
         }
         let set = self.rules.get_or_init(|| RuleSet::compile(&self.nodes, self.root));
-        errors.extend(rules::errors(&self.nodes, self.root, set, new, old, brief)?);
+        errors.extend(rules::errors(&self.nodes, self.root, set, new, old, inline_limit)?);
         Some(errors)
     }
 

@@ -56,7 +56,7 @@ fn all(journal: &dyn Journal, from: Position, last: Position) -> Vec<Entry> {
 pub fn check(connect: Connect<'_>) {
     positions_follow_each_other(connect);
     readers_get_what_was_appended(connect);
-    a_reader_waits_no_longer_than_it_was_told(connect);
+    a_reader_waits_no_longer_than_its_timeout(connect);
     sizes_are_kept_to(connect);
     appenders_do_not_disturb_each_other(connect);
     trimmed_records_are_refused_or_read(connect);
@@ -102,7 +102,7 @@ pub fn readers_get_what_was_appended(connect: Connect<'_>) {
 }
 
 /// A reader at the end returns nothing, and soon.
-pub fn a_reader_waits_no_longer_than_it_was_told(connect: Connect<'_>) {
+pub fn a_reader_waits_no_longer_than_its_timeout(connect: Connect<'_>) {
     let journal = connect();
     let mut reader = journal.read(journal.end().unwrap().next()).unwrap();
     for wait in [0, 50, 2500] {

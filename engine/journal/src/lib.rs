@@ -6,6 +6,31 @@
 //!
 //! `record` is the format of what is appended. For tests there are `simulated`, a journal in memory that
 //! fails in every way that a real one may, and `conformance`, the promises of a journal as assertions.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use plinth_journal::simulated::SimulatedJournal;
+//! use plinth_journal::{Journal, Position};
+//!
+//! # fn main() -> plinth_journal::Result<()> {
+//! let journal = SimulatedJournal::new(1);
+//! let (one, other) = (journal.client(1), journal.client(2));
+//! let first = one.append("a".into())?;
+//! let second = other.append("b".into())?;
+//! assert_eq!((first, second), (Position::new(1), Position::new(2)));
+//!
+//! // Every replica reads the same records in the same order.
+//! let mut reader = one.read(first)?;
+//! for (position, bytes) in [(first, "a"), (second, "b")] {
+//!     let entry = reader.next(Duration::from_secs(1))?.ok_or(plinth_journal::Error::Unavailable {
+//!         message: "nothing was read".to_owned(),
+//!     })?;
+//!     assert_eq!((entry.position, &entry.bytes[..]), (position, bytes.as_bytes()));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod conformance;
 mod crc32c;

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn holds_what_fits_and_says_where_it_starts() {
+    fn holds_what_fits_and_knows_where_it_starts() {
         let mut ring = Ring::new(Revision::new(4), 30);
         assert_eq!(since(&ring, 4), Some(vec![]));
         assert_eq!(since(&ring, 3), None);

@@ -27,6 +27,11 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 /// See [`FINALIZER_ORPHAN`].
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
+/// Whether a finalizer has a domain, or is one of the few that need none (`IsStandardFinalizerName` upstream).
+pub fn is_standard_or_qualified(finalizer: &str) -> bool {
+    finalizer.contains('/') || matches!(finalizer, "kubernetes" | FINALIZER_ORPHAN | FINALIZER_FOREGROUND)
+}
+
 /// The non-deterministic inputs of a create, time and randomness, so that rules stay pure.
 #[derive(Clone, Debug)]
 pub struct Moment {
@@ -282,9 +287,8 @@ pub fn finalizer_errors(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
         .take(MOST_ERRORS)
         .collect();
     if is_builtin {
-        let standard = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
         let why = "name is neither a standard finalizer name nor is it fully qualified";
-        let odd = finalizers.iter().enumerate().filter(|(_, f)| !f.contains('/') && !standard.contains(*f));
+        let odd = finalizers.iter().enumerate().filter(|(_, f)| !is_standard_or_qualified(f));
         errors.extend(odd.take(MOST_ERRORS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
     }
     if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {

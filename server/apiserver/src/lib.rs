@@ -30,6 +30,8 @@
 //! assert_eq!((target.group, target.subresource), ("", ""));
 //! ```
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 pub mod audit;
 pub mod authn;
 pub mod authz;

@@ -25,6 +25,8 @@
 //! assert!(strategy.create_errors(&deployment).iter().any(|error| error.field == "spec.selector"));
 //! ```
 
+#![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+
 mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
@@ -69,6 +71,7 @@ pub use core::service::allocation as service_allocation;
 pub use defaults::{DefaultRule, Literal};
 pub use deletion::{Deletion, DeletionRequest};
 pub use pod_template::scheduling::tolerations as validate_tolerations;
+pub use pod_template::MIRROR_ANNOTATION;
 pub use rows::of;
 pub use strategy::{
     keep_metadata, Conversion, Generation, NameRule, Strategy, Subresource, Unwritten, BASE, CUSTOM,

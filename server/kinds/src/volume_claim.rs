@@ -1,10 +1,9 @@
 //! The spec of a claim on a volume: of PersistentVolumeClaims, ephemeral volumes and StatefulSets.
 
 use plinth_api::field;
-use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, Enum, In, Required, Selector, Text};
+use crate::checks::Check::{self, By, Enum, In, PositiveQuantity, Required, Selector, Set, Text};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::Str;
@@ -58,13 +57,8 @@ pub(crate) fn access_modes(object: &Part<'_>) {
 
 /// Upstream reports the path of its internal version.
 fn storage_request(claim: &Part<'_>) {
-    match claim.set_text("resources.requests.storage") {
-        None => claim.required("resources[storage]", ""),
-        Some(shown) if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) => {
-            claim.invalid("resources[storage]", shown, "must be greater than zero");
-        }
-        Some(_) => {}
-    }
+    let storage = claim.field_as("resources.requests.storage", "resources[storage]");
+    storage.check(&[Set("", ""), PositiveQuantity("", "must be greater than zero")]);
 }
 
 fn sources_agree(claim: &Part<'_>) {

@@ -69,12 +69,12 @@ pub(super) struct CelAuthorizer<'c> {
     cx: &'c Context,
     answers: Mutex<HashMap<AuthorizationRequest, AuthorizationDecision>>,
     /// What is left of [`INLINE_COST`].
-    brief: AtomicU64,
+    inline_limit: AtomicU64,
 }
 
 impl<'c> CelAuthorizer<'c> {
     pub fn new(cx: &'c Context) -> CelAuthorizer<'c> {
-        CelAuthorizer { cx, answers: Mutex::default(), brief: AtomicU64::new(INLINE_COST) }
+        CelAuthorizer { cx, answers: Mutex::default(), inline_limit: AtomicU64::new(INLINE_COST) }
     }
 
     async fn answer(&self, question: &AuthorizationRequest) -> AuthorizationDecision {
@@ -154,11 +154,11 @@ pub(super) async fn evaluate<'a>(
         Err(why) => return Ok(Err(format!("compilation error: {why}"))),
     };
     loop {
-        budget.keep_brief(Some(cel_authorizer.brief.load(Ordering::Relaxed)));
+        budget.set_inline_limit(Some(cel_authorizer.inline_limit.load(Ordering::Relaxed)));
         let mut value = expression.evaluate(activation, budget);
-        cel_authorizer.brief.store(budget.brief().unwrap_or_default(), Ordering::Relaxed);
+        cel_authorizer.inline_limit.store(budget.inline_limit().unwrap_or_default(), Ordering::Relaxed);
         if let Err(Interruption::Long) = value {
-            budget.keep_brief(None);
+            budget.set_inline_limit(None);
             let (slot, limiter) = (&cel_authorizer.cx.slot, &cel_authorizer.cx.server.large_requests);
             value = Box::pin(slot.run_long(limiter, || expression.evaluate(activation, budget))).await;
         }

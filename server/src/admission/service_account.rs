@@ -11,12 +11,11 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::Context;
+use plinth_kinds::MIRROR_ANNOTATION;
 use plinth_storage::object;
 
 /// The service account of pods that specify none.
 const DEFAULT: &str = "default";
-/// Annotation of mirror pods, which represent static pods.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Annotation of service accounts whose pods may use only the Secrets that it lists.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 /// Prefix of the token volume's name.
@@ -82,7 +81,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
 }
 
 fn is_mirror(pod: &Value) -> bool {
-    pod.at(&["metadata", "annotations", MIRROR]).is_some()
+    pod.at(&["metadata", "annotations", MIRROR_ANNOTATION]).is_some()
 }
 
 fn account_name(pod: &Value) -> &str {

@@ -336,6 +336,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
 ///
 /// # Errors
 /// As [`start`].
+#[expect(clippy::too_many_lines, reason = "to be split into settings, storage, server and controllers")]
 pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");

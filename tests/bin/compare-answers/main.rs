@@ -6,6 +6,8 @@
 //! at once. Times, tokens, certificates, ports and allocated addresses may differ; UIDs must correspond one
 //! to one, revisions in order. Exits with 1 where an answer differs.
 
+#![allow(clippy::too_many_lines, reason = "a table of requests")]
+
 mod custom_resources;
 mod kinds;
 mod mutations;

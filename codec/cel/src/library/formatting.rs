@@ -1,6 +1,7 @@
 //! `'…'.format([…])` (cel-go `ext/formatting.go`).
 
 use plinth_codec::error::quoted;
+use plinth_codec::hex;
 
 use super::standard::{double_text, duration_text, time_text};
 use crate::context::{Context, EvalError, Outcome};
@@ -138,8 +139,10 @@ fn write<'a>(
         ('X', Val::Int(n)) => signed(*n, |n| format!("{n:X}")),
         ('x', Val::Uint(n)) => format!("{n:x}"),
         ('X', Val::Uint(n)) => format!("{n:X}"),
-        ('x' | 'X', Val::String(s)) => hex(s.as_str().as_bytes(), verb == 'X'),
-        ('x' | 'X', Val::Bytes(b)) => hex(b, verb == 'X'),
+        ('x', Val::String(s)) => hex::lower(s.as_str().as_bytes()),
+        ('X', Val::String(s)) => hex::upper(s.as_str().as_bytes()),
+        ('x', Val::Bytes(b)) => hex::lower(b),
+        ('X', Val::Bytes(b)) => hex::upper(b),
         ('o', Val::Int(n)) => signed(*n, |n| format!("{n:o}")),
         ('o', Val::Uint(n)) => format!("{n:o}"),
         ('d' | 'b' | 'x' | 'X' | 'o', value) => return Err(wrong(verb, value)),
@@ -173,10 +176,6 @@ fn double(value: &Val<'_>) -> Result<Option<f64>, EvalError> {
 fn signed(n: i64, digits: fn(u64) -> String) -> String {
     let sign = if n < 0 { "-" } else { "" };
     format!("{sign}{}", digits(n.unsigned_abs()))
-}
-
-fn hex(bytes: &[u8], upper: bool) -> String {
-    bytes.iter().map(|b| if upper { format!("{b:02X}") } else { format!("{b:02x}") }).collect()
 }
 
 fn special(n: f64) -> Option<String> {

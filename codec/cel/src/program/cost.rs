@@ -34,28 +34,16 @@ impl Cost {
                 text.saturating_mul(scaled(size(1), REGEX_LENGTH))
             }
             Cost::Replace | Cost::Split => scaled(size(0), 2.0 * TRAVERSAL),
-            Cost::Join => match args.first() {
-                Some(Val::List(list)) => {
-                    let separators = size(1).saturating_mul((list.len() as u64).saturating_sub(1));
-                    // Only as many elements are summed as the result may cost.
-                    let texts: u64 = list.iter().take(2_000_000).map(|v| v.size()).sum();
-                    scaled(texts.saturating_add(separators), 2.0 * TRAVERSAL).max(list.len() as u64 / 20)
-                }
-                _ => 1,
-            },
+            Cost::Join => join_cost(args.first(), size(1)),
             Cost::Search => traversal_cost(args.first()),
             Cost::Parse(_) if matches!(args.first(), Some(Val::Opaque(_))) => 1,
             Cost::Parse(times) => scaled(size(0), f64::from(times) * TRAVERSAL),
             Cost::ContainsIp | Cost::ContainsCidr => {
                 let network = size(0);
-                let mut cost = scaled(network.saturating_mul(2), TRAVERSAL);
-                if self == Cost::ContainsCidr {
-                    cost += traversal(network) + 1;
-                }
-                if matches!(args.get(1), Some(Val::String(_))) {
-                    cost = cost.saturating_add(traversal(size(1)));
-                }
-                cost
+                let of_cidr = if self == Cost::ContainsCidr { traversal(network) + 1 } else { 0 };
+                let of_text =
+                    if matches!(args.get(1), Some(Val::String(_))) { traversal(size(1)) } else { 0 };
+                (scaled(network.saturating_mul(2), TRAVERSAL) + of_cidr).saturating_add(of_text)
             }
             Cost::Validate => {
                 let regex = match args.first().and_then(|v| v.as_opaque()) {
@@ -84,19 +72,7 @@ impl Cost {
                 _ => LIST_CALL,
             },
             Cost::ListCopy => LIST_CALL.saturating_add(size(0)),
-            Cost::SelfCompare(arg) => {
-                let list = args.get(usize::from(arg));
-                let n = list.map_or(0, Val::size);
-                let first = match list {
-                    Some(Val::List(list)) => list.get(0),
-                    _ => None,
-                };
-                let factor = match first {
-                    Some(Val::String(_) | Val::Bytes(_)) => 2.0 + TRAVERSAL,
-                    _ => 2.0,
-                };
-                LIST_CALL.saturating_add((n.saturating_mul(n) as f64 * factor) as u64)
-            }
+            Cost::SelfCompare(arg) => self_comparison_cost(args.get(usize::from(arg))),
             Cost::Check => CHECK,
             Cost::Selector => selector(size(1)),
             Cost::Sets(times) => {
@@ -104,6 +80,29 @@ impl Cost {
             }
         }
     }
+}
+
+/// The cost of joining the texts of a list.
+fn join_cost(texts: Option<&Val<'_>>, separator: u64) -> u64 {
+    let Some(Val::List(list)) = texts else { return 1 };
+    let separators = separator.saturating_mul((list.len() as u64).saturating_sub(1));
+    // Only as many elements are summed as the result may cost.
+    let texts: u64 = list.iter().take(2_000_000).map(|v| v.size()).sum();
+    scaled(texts.saturating_add(separators), 2.0 * TRAVERSAL).max(list.len() as u64 / 20)
+}
+
+/// The cost of comparing the elements of a list with each other.
+fn self_comparison_cost(list: Option<&Val<'_>>) -> u64 {
+    let n = list.map_or(0, Val::size);
+    let first = match list {
+        Some(Val::List(list)) => list.get(0),
+        _ => None,
+    };
+    let factor = match first {
+        Some(Val::String(_) | Val::Bytes(_)) => 2.0 + TRAVERSAL,
+        _ => 2.0,
+    };
+    LIST_CALL.saturating_add((n.saturating_mul(n) as f64 * factor) as u64)
 }
 
 /// The cost of traversing a value.

@@ -52,15 +52,7 @@ impl<'a> Context<'a> {
                 Some(_) => Ok(Val::Bool(true)),
                 None => Err(EvalError::other(format!("no such attribute(s): {name}"))),
             },
-            Op::OptionalSelect(operand, field) => {
-                let value = self.eval(operand)?;
-                self.charge(SELECT)?;
-                Ok(Val::optional(match &value {
-                    Val::Optional(None) => None,
-                    Val::Optional(Some(inner)) => field_of(inner, field)?,
-                    value => field_of(value, field)?,
-                }))
-            }
+            Op::OptionalSelect(operand, field) => self.optional_select(operand, field),
             Op::And(both) => self.logical(both, false),
             Op::Or(both) => self.logical(both, true),
             Op::Conditional(ops) => {
@@ -71,17 +63,7 @@ impl<'a> Context<'a> {
                     _ => Err(EvalError::NoSuchOverload),
                 }
             }
-            Op::OrElse(ops, unwrap) => {
-                let [first, second] = &**ops;
-                let value = self.eval(first)?;
-                self.charge(1)?;
-                match value {
-                    Val::Optional(Some(value)) if *unwrap => Ok(Val::clone(&value)),
-                    value @ Val::Optional(Some(_)) => Ok(value),
-                    Val::Optional(None) => self.eval(second),
-                    _ => Err(EvalError::NoSuchOverload),
-                }
-            }
+            Op::OrElse(ops, unwrap) => self.or_else(ops, *unwrap),
             Op::Call(function, ops) => self.call(function, ops),
             Op::Regex(function, ops, regex) => {
                 if let Some(Op::Const(Val::String(pattern))) = ops.get(1) {
@@ -99,20 +81,45 @@ impl<'a> Context<'a> {
                 self.charge(LIST)?;
                 self.scoped(value, body)
             }
-            Op::OptMap(ops, flat) => {
-                let [target, body] = &**ops;
-                let target = self.eval(target)?;
-                self.charge(1)?;
-                match target {
-                    Val::Optional(None) => Ok(Val::Optional(None)),
-                    Val::Optional(Some(value)) => {
-                        self.charge(LIST + 1)?;
-                        let value = self.scoped(Val::clone(&value), body)?;
-                        Ok(if *flat { value } else { Val::optional(Some(value)) })
-                    }
-                    _ => Err(EvalError::NoSuchOverload),
-                }
+            Op::OptMap(ops, flat) => self.opt_map(ops, *flat),
+        }
+    }
+
+    /// `operand.?field`.
+    fn optional_select(&mut self, operand: &'a Op, field: &SmolStr) -> Outcome<'a> {
+        let value = self.eval(operand)?;
+        self.charge(SELECT)?;
+        Ok(Val::optional(match &value {
+            Val::Optional(None) => None,
+            Val::Optional(Some(inner)) => field_of(inner, field)?,
+            value => field_of(value, field)?,
+        }))
+    }
+
+    /// `or`; `orValue` where it unwraps.
+    fn or_else(&mut self, [first, second]: &'a [Op; 2], unwrap: bool) -> Outcome<'a> {
+        let value = self.eval(first)?;
+        self.charge(1)?;
+        match value {
+            Val::Optional(Some(value)) if unwrap => Ok(Val::clone(&value)),
+            value @ Val::Optional(Some(_)) => Ok(value),
+            Val::Optional(None) => self.eval(second),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    /// `optMap`; `optFlatMap` where it is flat.
+    fn opt_map(&mut self, [target, body]: &'a [Op; 2], flat: bool) -> Outcome<'a> {
+        let target = self.eval(target)?;
+        self.charge(1)?;
+        match target {
+            Val::Optional(None) => Ok(Val::Optional(None)),
+            Val::Optional(Some(value)) => {
+                self.charge(LIST + 1)?;
+                let value = self.scoped(Val::clone(&value), body)?;
+                Ok(if flat { value } else { Val::optional(Some(value)) })
             }
+            _ => Err(EvalError::NoSuchOverload),
         }
     }
 

@@ -213,7 +213,7 @@ fn the_default_manager_is_the_user_agent() {
 }
 
 #[test]
-fn a_create_of_a_built_in_kind_owns_what_upstream_says() {
+fn a_create_of_a_built_in_kind_owns_what_it_owns_upstream() {
     let schema = schema::builtin();
     let kind = GVK::new("apps", "v1", "Deployment");
     let context = Context {

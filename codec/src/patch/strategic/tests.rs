@@ -387,7 +387,7 @@ fn refusals_by_table() {
 }
 
 #[test]
-fn lists_of_lists_are_told_apart_from_elements_of_other_types() {
+fn lists_of_lists_have_another_error_than_elements_of_other_types() {
     let error =
         apply(r#"{"metadata":{"finalizers":[]}}"#, r#"{"metadata":{"finalizers":[["a"]]}}"#).unwrap_err();
     assert_eq!(error, PatchError::NotApplicable("lists of lists are not supported".into()));

@@ -260,10 +260,10 @@ impl Check {
 
 /// Whether a schema is atomic.
 fn is_atomic(schema: Props<'_>) -> bool {
-    let says = |key: &str| schema.get(key).and_then(Value::as_str);
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
     match schema.kind() {
-        "array" => says("x-kubernetes-list-type").is_none_or(|t| t == "atomic"),
-        "object" => says("x-kubernetes-map-type") == Some("atomic"),
+        "array" => text("x-kubernetes-list-type").is_none_or(|t| t == "atomic"),
+        "object" => text("x-kubernetes-map-type") == Some("atomic"),
         _ => true,
     }
 }

@@ -7,13 +7,20 @@ use plinth_codec::pem::{self, Block};
 use plinth_codec::url;
 use plinth_codec::value::Value;
 
-use super::schema::Options;
 use super::view::View;
 
 /// Versions of ConversionReview that this server supports.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
-pub(super) fn errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<FieldError> {
+/// Which rules apply.
+pub(super) struct Rules {
+    /// The webhook accepts a version of ConversionReview that this server supports.
+    pub known_review_version: bool,
+    /// The CA bundle of the webhook may be malformed.
+    pub any_ca_bundle: bool,
+}
+
+pub(super) fn errors(path: &Path<'_>, view: &View<'_>, rules: &Rules) -> Vec<FieldError> {
     let Some(conversion) = view.spec.get("conversion").filter(|c| !c.is_null()) else { return Vec::new() };
     let mut errors = Vec::new();
     let strategy = conversion.str_at(&["strategy"]).unwrap_or_default();
@@ -37,13 +44,13 @@ pub(super) fn errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec
         None => {
             errors.push(FieldError::required(client_path, "required when strategy is set to Webhook"));
         }
-        Some(client) => client_errors(&client_path, client, options, &mut errors),
+        Some(client) => client_errors(&client_path, client, rules, &mut errors),
     }
-    review_errors(&reviews_path, reviews, options, &mut errors);
+    review_errors(&reviews_path, reviews, rules, &mut errors);
     errors
 }
 
-fn client_errors(path: &Path<'_>, client: &Value, options: &Options, errors: &mut Vec<FieldError>) {
+fn client_errors(path: &Path<'_>, client: &Value, rules: &Rules, errors: &mut Vec<FieldError>) {
     let is_set = |key: &str| client.get(key).filter(|v| !v.is_null());
     match (is_set("url").and_then(Value::as_str), is_set("service")) {
         (Some(url), None) => url_errors(&path.child("url"), url, errors),
@@ -51,7 +58,7 @@ fn client_errors(path: &Path<'_>, client: &Value, options: &Options, errors: &mu
         _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
     }
     let bundle = ca_bundle(client);
-    if !options.any_ca_bundle && !bundle.is_empty() && !is_pem(bundle) {
+    if !rules.any_ca_bundle && !bundle.is_empty() && !is_pem(bundle) {
         let why = "unable to load root certificates: unable to parse bytes as PEM block";
         errors.push(FieldError::invalid(path.child("caBundle"), &bundle.into(), why));
     }
@@ -118,7 +125,7 @@ fn service_errors(path: &Path<'_>, service: &Value, errors: &mut Vec<FieldError>
     }
 }
 
-fn review_errors(path: &Path<'_>, versions: &[Value], options: &Options, errors: &mut Vec<FieldError>) {
+fn review_errors(path: &Path<'_>, versions: &[Value], rules: &Rules, errors: &mut Vec<FieldError>) {
     if versions.is_empty() {
         return errors.push(FieldError::required(path, ""));
     }
@@ -131,7 +138,7 @@ fn review_errors(path: &Path<'_>, versions: &[Value], options: &Options, errors:
             errors.push(FieldError::invalid(path.index(i), version, why));
         }
     }
-    if options.known_review_version && !versions.iter().any(is_known) {
+    if rules.known_review_version && !versions.iter().any(is_known) {
         let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
         errors.push(FieldError::invalid(path, &versions.to_vec().into(), why));
     }

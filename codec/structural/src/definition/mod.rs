@@ -137,7 +137,7 @@ fn spec_errors(view: &View<'_>, options: &Options) -> Vec<FieldError> {
     }
     errors.extend(parts::name_errors(&names_path, view.names));
     errors.extend(common_errors(&path, view, options));
-    errors.extend(conversion::errors(&path.child("conversion"), view, options));
+    errors.extend(conversion::errors(&path.child("conversion"), view, &options.conversion));
     errors
 }
 

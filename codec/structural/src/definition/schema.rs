@@ -19,10 +19,7 @@ pub(super) struct Options {
     pub structural: bool,
     pub pruned_defaults: bool,
     pub keywords: keywords::Rules,
-    /// The webhook accepts a version of ConversionReview that this server supports.
-    pub known_review_version: bool,
-    /// The CA bundle of the webhook may be malformed.
-    pub any_ca_bundle: bool,
+    pub conversion: conversion::Rules,
     /// Versions with an unchanged schema: single rules that cost too much are allowed.
     pub costs_kept: Vec<String>,
     /// Versions that may keep too many selectable fields; empty text for all versions together.
@@ -37,8 +34,7 @@ impl Options {
             structural: true,
             pruned_defaults: true,
             keywords: keywords::Rules { valid_type: true, atomic_set: true, map_keys: true },
-            known_review_version: true,
-            any_ca_bundle: true,
+            conversion: conversion::Rules { known_review_version: true, any_ca_bundle: true },
             costs_kept: Vec::new(),
             selectable_kept: Vec::new(),
         }
@@ -64,8 +60,10 @@ impl Options {
                 atomic_set: !schemas().any(keywords::has_divisible_set),
                 map_keys: !schemas().any(keywords::has_loose_keys),
             },
-            known_review_version: conversion::has_known_review_version(old),
-            any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
+            conversion: conversion::Rules {
+                known_review_version: conversion::has_known_review_version(old),
+                any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
+            },
             costs_kept: costs_kept(new, old),
             selectable_kept: selectable_kept(new, old),
         }

@@ -62,14 +62,14 @@ impl<'a> View<'a> {
         let given = spec.get("versions").and_then(Value::as_array).unwrap_or_default();
         // The value of the first version, if it is equal in all; also if it is unset in all.
         let alike = |key: &str| -> Option<Option<&'a Value>> {
-            let first = said(given.first()?, key);
-            given.iter().all(|version| said(version, key) == first).then_some(first)
+            let first = set_member(given.first()?, key);
+            given.iter().all(|version| set_member(version, key) == first).then_some(first)
         };
         let (validation, subresources) = (alike("schema"), alike("subresources"));
         let (columns, selectable) = (alike("additionalPrinterColumns"), alike("selectableFields"));
         let own = |version: &'a Value, key: &str, common: Option<Option<&'a Value>>| match common {
             Some(_) => None,
-            None => said(version, key),
+            None => set_member(version, key),
         };
         let list = |value: Option<&'a Value>| value.and_then(Value::as_array).unwrap_or_default();
         let is = |version: &Value, key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
@@ -130,7 +130,7 @@ impl<'a> View<'a> {
 }
 
 /// A set member; an empty list counts as unset.
-fn said<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
+fn set_member<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
     version.get(key).filter(|value| match value {
         Value::Null => false,
         Value::Array(list) => !list.is_empty(),

@@ -14,7 +14,7 @@ const SCHEMA: &str = "f: {type: object, x-kubernetes-validations: [{rule: 'self.
         m: {type: object, additionalProperties: {type: string, maxLength: 5, x-kubernetes-validations: [{rule: 'self != oldSelf || true'}, {rule: 'self != \"bad\"', message: is bad}]}}}}";
 
 #[test]
-fn rules_are_asked_at_every_depth() {
+fn rules_are_evaluated_at_every_depth() {
     let schema = schema(&with(SCHEMA));
     assert_eq!(schema.validate(&value("{f: {a: 1, b: 2, l: [{k: x, v: 1}], m: {q: good}}}")), []);
     let errors = texts(&schema.validate(&value("{f: {a: 3, b: 2, m: {q: bad}}}")));
@@ -37,12 +37,12 @@ fn rules_may_be_brief() {
     // words, whether the rule is violated, whether it costs more than a thousand units
     for (words, broken, long) in [(0, false, false), (1, true, false), (100, true, true)] {
         let object = object(words);
-        let brief = [
-            schema.validate_briefly(&object, Some(1_000)),
-            schema.validate_update_briefly(&object, &value("{f: {}}"), Some(1_000)),
-            schema.validate_status_update_briefly(&object, &value("{f: {}}"), Some(1_000)),
+        let outcomes = [
+            schema.validate_inline(&object, Some(1_000)),
+            schema.validate_update_inline(&object, &value("{f: {}}"), Some(1_000)),
+            schema.validate_status_update_inline(&object, &value("{f: {}}"), Some(1_000)),
         ];
-        for found in brief {
+        for found in outcomes {
             assert_eq!(found.is_none(), long, "{words}");
             assert_eq!(found.is_some_and(|errors| !errors.is_empty()), broken && !long, "{words}");
         }
@@ -72,7 +72,7 @@ fn what_broke_a_rule_before_and_has_not_changed_passes() {
 }
 
 #[test]
-fn blocking_errors_keep_rules_from_being_asked() {
+fn blocking_errors_keep_rules_from_being_evaluated() {
     let schema = schema(&with(SCHEMA));
     let errors = texts(&schema.validate(&value("{f: {a: x, b: 2}}")));
     assert_eq!(errors, [

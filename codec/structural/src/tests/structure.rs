@@ -34,7 +34,7 @@ fn structural_schemas_pass() {
 }
 
 #[test]
-fn others_are_told_why_not() {
+fn errors_name_what_is_not_structural() {
     let cases: &[(&str, &[&str])] = &[
         ("{}", &["s.type: Required value: must not be empty at the root"]),
         ("{type: array, items: {type: string}}", &[r#"s.type: Invalid value: "array": must be object at the root"#]),

@@ -166,7 +166,7 @@ fn reasons_tell_types_from_the_rest() {
 }
 
 #[test]
-fn errors_are_bounded_and_each_is_told_once() {
+fn errors_are_bounded_and_each_is_reported_once() {
     let schema = schema(&with(
         "l: {type: array, items: {type: string}}, s: {type: string, allOf: [{minLength: 2}, {minLength: 2}]}",
     ));

@@ -404,7 +404,7 @@ impl<'a> Walk<'a> {
             }
         }
         let correlated = |name: &str| old.and_then(|old| old.member(name));
-        if node.additional != Additional::Unsaid {
+        if node.additional != Additional::Absent {
             for (name, value) in map.iter().filter(|(name, _)| node.property(name).is_none()) {
                 match node.additional {
                     Additional::Schema(id) => {
@@ -417,7 +417,7 @@ impl<'a> Walk<'a> {
                         let error = FieldError::invalid(self.field(path), &shown, &text);
                         all.add(ValidationError { error, text });
                     }
-                    Additional::Any | Additional::Unsaid => {}
+                    Additional::Any | Additional::Absent => {}
                 }
             }
         }

@@ -16,11 +16,11 @@ use crate::wire::{
     RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, COMPARE_CREATE_REVISION,
 };
 
-/// What the marker says before the cluster.
+/// What the marker holds before the cluster.
 const MARKER: &str = "plinth journal, format 1, cluster ";
 /// Pause between two compactions.
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest wait for etcd to say what it has compacted.
+/// Longest wait for etcd to report what it has compacted.
 const OLDEST_WAIT: Duration = Duration::from_secs(2);
 /// The oldest etcd that can cut the responses of a watch.
 const OLDEST_ETCD: (u32, u32) = (3, 4);
@@ -40,16 +40,16 @@ pub(crate) struct Shared {
     log: Bytes,
     max_record_bytes: usize,
     /// None until etcd was found to hold this journal. Held while that is found out.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KeyRevisions>>,
     /// The revision of a position that was read lately.
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
     trimmed: Mutex<Option<Instant>>,
 }
 
-/// The revisions that created the journal's keys: they tell it from any other that ever has the same name.
+/// The revisions that created the journal's keys: no other journal of the same name ever has these.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct KeyRevisions {
     marker: i64,
     /// Zero before the first record.
     log: i64,
@@ -58,7 +58,7 @@ struct Known {
 impl EtcdJournal {
     /// The journal of `cluster` at a place in etcd; founds it where nothing is there yet.
     ///
-    /// An etcd that cannot be reached now is no error: it is looked at by the first call that reaches it.
+    /// An etcd that cannot be reached now is no error: it is checked by the first call that reaches it.
     ///
     /// # Errors
     /// [`Error::Refused`] for options that cannot be used, an etcd that does not accept them, and where
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     /// Checks that the key of the records is the one that it was, and notes which one that is.
-    fn learn(&self, log: &KeyValue) -> Result<Known> {
+    fn learn(&self, log: &KeyValue) -> Result<KeyRevisions> {
         let mut known = self.known.lock();
         match &mut *known {
             Some(known) if known.log == 0 || known.log == log.create_revision => {
@@ -210,7 +210,7 @@ impl Shared {
     pub(crate) fn replaced(&self) -> Error {
         let marker = String::from_utf8_lossy(&self.marker);
         let message = format!(
-            "the keys beside {marker:?} were deleted or made anew since this replica has used them; \
+            "the keys beside {marker:?} were deleted or created again since this replica has used them; \
              start the replicas from a checkpoint on an empty prefix"
         );
         Error::Refused { message }
@@ -268,8 +268,8 @@ impl Shared {
         }
     }
 
-    /// The oldest position that can be read. etcd says which revision is compacted to a watch that begins
-    /// before it.
+    /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins before
+    /// it.
     pub(crate) fn oldest(&self) -> Result<Position> {
         let request = WatchCreateRequest { key: self.log.clone(), start_revision: 1, fragment: true };
         let mut watch = self.client.watch(request).map_err(CallError::of_reading)?;
@@ -284,7 +284,7 @@ impl Shared {
                 Some(message) if message.events.is_empty() && !message.canceled => {}
                 Some(message) if !message.canceled => return Ok(Position::new(1)),
                 _ => {
-                    let message = "etcd did not say what it has compacted".to_owned();
+                    let message = "etcd did not report what it has compacted".to_owned();
                     return Err(Error::Unavailable { message });
                 }
             }
@@ -325,7 +325,7 @@ impl Shared {
     }
 
     /// Which journal it is, found out by the first call that reaches etcd.
-    fn known(&self) -> Result<Known> {
+    fn known(&self) -> Result<KeyRevisions> {
         let mut known = self.known.lock();
         match *known {
             Some(known) => Ok(known),
@@ -334,7 +334,7 @@ impl Shared {
     }
 
     /// Looks at what etcd holds, and founds the journal where that is nothing.
-    fn find(&self) -> Result<Known> {
+    fn find(&self) -> Result<KeyRevisions> {
         self.check_version()?;
         self.check_keys()?;
         let expected = format!("{MARKER}{}", self.cluster);
@@ -351,31 +351,32 @@ impl Shared {
         let response = self.client.txn(&create).map_err(refused_if_denied)?;
         if response.succeeded {
             let marker = response.header.map_or(0, |header| header.revision);
-            return Ok(Known { marker, log: 0 });
+            return Ok(KeyRevisions { marker, log: 0 });
         }
         let place = String::from_utf8_lossy(&self.marker);
         let Some(marker) = range_of(&response, 0) else {
-            let message =
-                format!("there are records in etcd, but the key {place:?} that says whose is absent");
+            let message = format!(
+                "there are records in etcd, but the key {place:?}, which names their cluster, is absent"
+            );
             return Err(Error::Refused { message });
         };
         let found = String::from_utf8_lossy(&marker.value);
         if found != expected {
             let found: String = found.chars().take(100).collect();
             let message = format!(
-                "the key {place:?} in etcd says {found:?} where {expected:?} is due: it is another cluster's, \
+                "the key {place:?} in etcd has {found:?} in place of {expected:?}: it is another cluster's, \
                  or of a later version; use another etcd, or join that cluster in an empty data directory"
             );
             return Err(Error::Refused { message });
         }
         let log = range_of(&response, 1).map_or(0, |log| log.create_revision);
-        Ok(Known { marker: marker.create_revision, log })
+        Ok(KeyRevisions { marker: marker.create_revision, log })
     }
 
     fn check_version(&self) -> Result<()> {
         let version = match self.client.status() {
             Ok(status) => status.version,
-            // Whoever may not ask is told by the next call what he may not do.
+            // A user without this permission gets a precise error from the next call.
             Err(CallError::Denied(_)) => return Ok(()),
             Err(error) => return Err(error.of_reading()),
         };

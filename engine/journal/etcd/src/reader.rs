@@ -84,7 +84,7 @@ impl EtcdReader {
             let wait = deadline.saturating_duration_since(Instant::now());
             if !self.receive(wait)? {
                 self.shared.client.leave(self.watch.member);
-                let message = format!("a member of etcd lags: position {} is not there yet", self.due);
+                let message = format!("a member of etcd lags: it has not reached position {}", self.due);
                 return Err(Error::Unavailable { message });
             }
         }

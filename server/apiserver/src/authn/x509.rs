@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use plinth_codec::hex;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::WebPkiClientVerifier;
@@ -206,7 +207,7 @@ fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, 
         groups: subject.organizations().into_iter().map(str::to_owned).collect(),
         ..User::default()
     };
-    let id = format!("X509SHA256={}", hex(&Sha256::digest(der)));
+    let id = format!("X509SHA256={}", hex::lower(&Sha256::digest(der)));
     user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![id]);
     Ok(Some(Arc::new(user.authenticated())))
 }
@@ -220,15 +221,6 @@ fn uid_of(subject: &Name) -> Result<String, AuthnError> {
         [uid] => Ok((*uid).to_owned()),
         _ => refuse("expected 1 UID, but found multiple"),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String never fails.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..REGISTRATION
 };
 
-/// Validates what is compiled, the match conditions only where `conditions` says so.
+/// Validates what is compiled, the match conditions only where `conditions` is set.
 fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     let Some(spec) = policy.get("spec") else { return };
     let params = spec.has("paramKind");

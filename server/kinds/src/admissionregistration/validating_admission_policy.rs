@@ -33,7 +33,7 @@ const MAX_ANNOTATIONS: usize = 20;
 /// Maximum size of the expression of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
-/// Validates what is compiled, the match conditions only where `conditions` says so.
+/// Validates what is compiled, the match conditions only where `conditions` is set.
 fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     let Some(spec) = policy.get("spec") else { return };
     let params = spec.has("paramKind");

@@ -34,7 +34,7 @@ const CHECKS: &[Check] = &[
     By(template_always),
 ];
 
-/// By `status.replicas`, too, as the Kubernetes documentation says, though upstream refuses it in apps/v1.
+/// By `status.replicas`, too, as documented, though upstream refuses it in apps/v1.
 const SELECTABLE: Selectable = Selectable {
     fields: &[
         SelectableField::NAME,

@@ -16,7 +16,7 @@ use plinth_pki::request::RequestError;
 use plinth_pki::{files, signers, CertificateRequest};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::checks::Check::{Required, RequiredOneOf, Within};
+use crate::checks::Check::{By, EachUnique, Required, RequiredOneOf, Within};
 use crate::checks::Part;
 use crate::path::{at, list, text};
 use crate::strategy::{NameRule, Strategy, Unwritten, BASE};
@@ -171,12 +171,7 @@ fn validate(request: &Part<'_>) {
     if usages.is_empty() {
         request.required("spec.usages", "");
     }
-    let allowed: Vec<&str> = signers::allowed_usages().collect();
-    let mut seen = HashSet::new();
-    for usage in request.each("spec.usages") {
-        usage.one_of("", &allowed);
-        usage.unique("", usage.text(""), &mut seen);
-    }
+    request.check(&[EachUnique("spec.usages", "", &[By(usage)])]);
     signer_name(&request.field("spec.signerName"));
     const SHORT: &str = "may not specify a duration less than 600 seconds (10 minutes)";
     request.check(&[Within("spec.expirationSeconds", MIN_EXPIRATION, i64::MAX, SHORT)]);
@@ -184,6 +179,11 @@ fn validate(request: &Part<'_>) {
     if let Some(why) = certificate_error(request.value()) {
         request.invalid("status.certificate", "<certificate data>", &why);
     }
+}
+
+fn usage(usage: &Part<'_>) {
+    let allowed: Vec<&str> = signers::allowed_usages().collect();
+    usage.one_of("", &allowed);
 }
 
 /// `example.com/signer` (kubernetes `pkg/apis/core/validation/names.go`).

@@ -1,5 +1,6 @@
 //! A part of an object together with its path and the list of errors: what rules read and report with.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::{self, Display};
@@ -246,6 +247,20 @@ impl<'a> Part<'a> {
     /// The field must be set.
     pub fn required(&self, key: impl Display, why: &str) {
         self.push(field::required(self.path(key), why));
+    }
+
+    /// As [`Part::required`], if the condition holds.
+    pub fn required_if(&self, is_missing: bool, key: &str, why: &str) {
+        if is_missing {
+            self.required(key, why);
+        }
+    }
+
+    /// A number that is set must lie between the two, inclusive.
+    pub fn in_range(&self, key: &str, least: i64, most: i64, why: impl FnOnce() -> Cow<'static, str>) {
+        if let Some(number) = self.int(key).filter(|number| !(least..=most).contains(number)) {
+            self.invalid(key, number, &why());
+        }
     }
 
     /// The value is not valid.

@@ -18,10 +18,11 @@ pub(crate) enum Kind {
     Pod,
 }
 
-const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+/// Message for a negative quantity.
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// Standard resource names, which need no domain.
-const STANDARD: &[&str] = &[
+/// Standard resource names, which need no domain, of amounts.
+const MEASURED: &[&str] = &[
     "cpu",
     "memory",
     "ephemeral-storage",
@@ -31,19 +32,11 @@ const STANDARD: &[&str] = &[
     "limits.cpu",
     "limits.memory",
     "limits.ephemeral-storage",
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
     "storage",
     "requests.storage",
-    "services.nodeports",
-    "services.loadbalancers",
 ];
 
+/// Standard resource names of numbers of objects.
 const COUNTED: &[&str] = &[
     "pods",
     "resourcequotas",
@@ -58,7 +51,10 @@ const COUNTED: &[&str] = &[
 
 /// Whether a resource name is a standard one, which needs no domain.
 pub(crate) fn is_standard(name: &str) -> bool {
-    STANDARD.contains(&name) || name.starts_with("requests.hugepages-") || is_huge(name)
+    MEASURED.contains(&name)
+        || COUNTED.contains(&name)
+        || name.starts_with("requests.hugepages-")
+        || is_huge(name)
 }
 
 /// Whether the resource is huge pages of some size.
@@ -108,6 +104,13 @@ pub(crate) fn amount(name: &str, amount: &Part<'_>) {
     }
     if (COUNTED.contains(&name) || is_extended(name)) && parsed.as_int().is_none() {
         amount.invalid("", shown, "must be an integer");
+    }
+}
+
+/// Validates the quantity of a resource of a volume: not negative.
+pub(crate) fn resource_quantity(given: &Part<'_>) {
+    if let Some(amount) = Quantity::parse(given.text("")).ok().filter(|amount| amount.sign() < 0) {
+        given.invalid("", amount.value(0), "must be a valid resource quantity");
     }
 }
 

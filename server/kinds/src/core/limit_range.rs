@@ -1,11 +1,11 @@
 //! LimitRange (`core`).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Map, Value};
 
-use crate::checks::Check::{self, By, Each};
+use crate::checks::Check::{self, By, Each, EachUnique};
 use crate::checks::{quantities, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, ForEach, When};
@@ -36,18 +36,15 @@ fn prepare_for_create(range: &mut Value) {
     }
 }
 
-const CHECKS: &[Check] = &[By(types), Each("spec.limits", &[By(limit)])];
+const CHECKS: &[Check] =
+    &[EachUnique("spec.limits", "type", &[By(limit_type)]), Each("spec.limits", &[By(limit)])];
 
-fn types(range: &Part<'_>) {
-    let mut seen = HashSet::new();
-    for limit in range.each("spec.limits") {
-        let (kind, before) = (limit.text("type"), limit.errors());
-        limit.check_text("type", kind, names::qualified_name_errors);
-        let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
-        if limit.errors() == before && !kind.contains('/') && !standard {
-            limit.invalid("type", kind, "must be a standard limit type or fully qualified");
-        }
-        limit.unique("type", kind, &mut seen);
+fn limit_type(limit: &Part<'_>) {
+    let (kind, before) = (limit.text("type"), limit.errors());
+    limit.check_text("type", kind, names::qualified_name_errors);
+    let standard = matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim");
+    if limit.errors() == before && !kind.contains('/') && !standard {
+        limit.invalid("type", kind, "must be a standard limit type or fully qualified");
     }
 }
 

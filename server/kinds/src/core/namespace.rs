@@ -97,10 +97,9 @@ fn prepare_for_create(object: &mut Value) {
 const CHECKS: &[Check] = &[By(|namespace| {
     const PATH: &str = "spec.finalizers";
     const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
-    const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
     for finalizer in namespace.texts(PATH) {
         namespace.check_text(PATH, finalizer, names::qualified_name_errors);
-        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+        if !metadata::is_standard_or_qualified(finalizer) {
             namespace.invalid(PATH, finalizer, WHY);
         }
     }

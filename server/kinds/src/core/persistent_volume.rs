@@ -1,6 +1,5 @@
 //! PersistentVolume (`core`).
 
-use plinth_codec::quantity::Quantity;
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{names, Value};
@@ -8,8 +7,10 @@ use plinth_codec::{names, Value};
 use crate::checks::comparison::{same, take};
 use crate::checks::immutable::immutable_as;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, Always, By, Enum, In, Is, OneOf, Range, Required, Set, Text};
-use crate::checks::Part;
+use crate::checks::Check::{
+    self, Always, By, Entries, Enum, In, Is, OneOf, PositiveQuantity, Range, Required, Set, Text,
+};
+use crate::checks::{quantities, Part};
 use crate::columns::{self, short_access_modes};
 use crate::defaults::DefaultRule::{self, Field, IfPresent, RoundQuantities};
 use crate::defaults::Literal::Str;
@@ -17,10 +18,11 @@ use crate::path::{at, list, text};
 use crate::pod_template::defaults::{
     AZURE_DISK_DEFAULTS, HOST_PATH_DEFAULTS, ISCSI_DEFAULTS, RBD_DEFAULTS, SCALE_IO_DEFAULTS,
 };
+use crate::pod_template::file_paths::no_backsteps;
 use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::pod_template::volume::{
-    first_source, forbid_more_sources, iscsi_name_errors, no_backsteps, Source, AZURE_DISK_CHECKS,
-    HOST_PATH_CHECKS, NFS_CHECKS, SCALE_IO_CHECKS,
+    first_source, forbid_more_sources, iscsi_name_errors, Source, AZURE_DISK_CHECKS, HOST_PATH_CHECKS,
+    NFS_CHECKS, SCALE_IO_CHECKS,
 };
 use crate::pod_template::warnings::{deprecated_source, DEPRECATED_VOLUMES};
 use crate::strategy::{Strategy, BASE};
@@ -173,16 +175,10 @@ fn capacity(volume: &Part<'_>) {
         let capacity = volume.at("capacity").filter(|_| !names.is_empty()).cloned();
         volume.not_supported("capacity", capacity.unwrap_or_default(), &["storage"]);
     }
-    for (_, given) in volume.entries("capacity") {
-        let shown = given.text("");
-        let Ok(amount) = Quantity::parse(shown) else { continue };
-        if amount.sign() < 0 {
-            given.invalid("", amount.value(0), "must be a valid resource quantity");
-        }
-        if amount.sign() <= 0 {
-            given.invalid("", shown, "must be greater than zero");
-        }
-    }
+    volume.check(&[Entries(
+        "capacity",
+        &[By(quantities::resource_quantity), PositiveQuantity("", "must be greater than zero")],
+    )]);
 }
 
 fn sources(volume: &Part<'_>) {

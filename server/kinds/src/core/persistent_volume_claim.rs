@@ -6,8 +6,8 @@ use plinth_codec::Value;
 
 use crate::checks::comparison::{same, take};
 use crate::checks::immutable::immutable_as;
-use crate::checks::Check::{self, Always, By};
-use crate::checks::Part;
+use crate::checks::Check::{self, Always, By, Entries};
+use crate::checks::{quantities, Part};
 use crate::columns::{self, or, short_access_modes};
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Str;
@@ -103,14 +103,7 @@ fn validate_update(new: &Part<'_>, old: &Value) {
     immutable_as("spec.volumeMode", "volumeMode", new, old);
 }
 
-const STATUS_CHECKS: &[Check] = &[By(|claim| {
-    for (_, given) in claim.entries("status.capacity") {
-        let amount = Quantity::parse(given.text("")).ok().filter(|amount| amount.sign() < 0);
-        if let Some(amount) = amount {
-            given.invalid("", amount.value(0), "must be a valid resource quantity");
-        }
-    }
-})];
+const STATUS_CHECKS: &[Check] = &[Entries("status.capacity", &[By(quantities::resource_quantity)])];
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {
     let mut found = Warnings::default();

@@ -7,7 +7,9 @@ use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::PROTOCOL_CHECKS;
-use crate::checks::Check::{self, By, OptionalText, Required, RequiredOneOf, Text};
+use crate::checks::Check::{
+    self, AnyText, AtMostItems, By, EachUnlessDuplicate, OptionalText, Required, RequiredOneOf, Text,
+};
 use crate::checks::{address, Part};
 use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
@@ -67,34 +69,33 @@ fn endpoints(slice: &Part<'_>) {
         return;
     }
     for endpoint in slice.each("endpoints") {
-        endpoint.check(&[Required("addresses", "must contain at least 1 address")]);
-        endpoint.at_most_items("addresses", MAX_ADDRESSES);
+        endpoint.check(&[
+            Required("addresses", "must contain at least 1 address"),
+            AtMostItems("addresses", MAX_ADDRESSES, &[]),
+        ]);
         for address in endpoint.each("addresses") {
             endpoint_address(&address, slice.text("addressType"));
         }
-        endpoint.check(&[
-            OptionalText("nodeName", names::dns1123_subdomain_errors),
-            OptionalText("hostname", names::dns1123_label_errors),
-        ]);
-        hints(&endpoint, "hints.forZones", names::label_value_errors);
-        hints(&endpoint, "hints.forNodes", names::dns1123_subdomain_errors);
+        endpoint.check(ENDPOINT);
     }
 }
 
-fn hints(endpoint: &Part<'_>, key: &str, rule: fn(&str) -> Vec<String>) {
-    const MAX_HINTS: usize = 8;
-    if !endpoint.at_most_items(key, MAX_HINTS) {
-        return;
-    }
-    let mut seen = HashSet::new();
-    for hint in endpoint.each(key) {
-        let name = hint.text("name");
-        match seen.insert(name) {
-            true => hint.check_text("name", name, rule),
-            false => hint.duplicate("name", name),
-        }
-    }
-}
+const ENDPOINT: &[Check] = &[
+    OptionalText("nodeName", names::dns1123_subdomain_errors),
+    OptionalText("hostname", names::dns1123_label_errors),
+    AtMostItems(
+        "hints.forZones",
+        MAX_HINTS,
+        &[EachUnlessDuplicate("hints.forZones", "name", &[AnyText("name", names::label_value_errors)])],
+    ),
+    AtMostItems(
+        "hints.forNodes",
+        MAX_HINTS,
+        &[EachUnlessDuplicate("hints.forNodes", "name", &[AnyText("name", names::dns1123_subdomain_errors)])],
+    ),
+];
+
+const MAX_HINTS: usize = 8;
 
 fn ports(slice: &Part<'_>) {
     const MAX: usize = 20_000;

@@ -6,8 +6,10 @@ use plinth_codec::table::{count, join, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{must_be_port, port_name_errors};
-use crate::checks::Check::{self, By, Each, In, Is, OptionalText, Required, RequiredText, Text};
-use crate::checks::{address, Part};
+use crate::checks::Check::{
+    self, Always, By, Each, ExactlyOne, In, Is, OptionalText, Required, RequiredText, Text,
+};
+use crate::checks::{address, Part, PartError};
 use crate::columns::with_more;
 use crate::load_balancer_status::{self, balancer_addresses};
 use crate::path::{at, list, text};
@@ -35,7 +37,7 @@ const CHECKS: &[Check] = &[
             ingress.invalid("spec", Value::Null, "either `defaultBackend` or `rules` must be specified");
         }
     }),
-    In("spec.defaultBackend", &[By(backend)]),
+    In("spec.defaultBackend", BACKEND),
     Each("spec.rules", &[By(host), In("http", &[Required("paths", ""), Each("paths", PATH)])]),
     OptionalText("spec.ingressClassName", names::dns1123_subdomain_errors),
 ];
@@ -45,7 +47,7 @@ const PATH: &[Check] = &[
     By(|path| {
         // Upstream skips the backend of a path without a type, and validates an absent one as an empty one.
         if path.has("pathType") {
-            backend(&path.field("backend"));
+            path.check(&[Always("backend", BACKEND)]);
         }
     }),
 ];
@@ -105,13 +107,12 @@ pub(crate) const REFERENCE: &[Check] = &[
     RequiredText("name", names::path_segment_errors),
 ];
 
-fn backend(backend: &Part<'_>) {
-    match backend.count(&["service", "resource"]) {
-        0 => backend.invalid("", "", "resource or service backend is required"),
-        1 => backend.check(&[By(service), In("resource", REFERENCE)]),
-        _ => backend.invalid("", "", "cannot set both resource and service backends"),
-    }
-}
+const BACKEND: &[Check] = &[ExactlyOne(
+    &["service", "resource"],
+    PartError::InvalidText("resource or service backend is required"),
+    PartError::InvalidText("cannot set both resource and service backends"),
+    &[By(service), In("resource", REFERENCE)],
+)];
 
 fn service(backend: &Part<'_>) {
     let Some(service) = backend.get("service") else { return };

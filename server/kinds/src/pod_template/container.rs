@@ -8,16 +8,15 @@ use plinth_codec::{names, Value};
 use crate::checks::ports::{port_name_errors, PROTOCOLS};
 use crate::checks::quantities::{self, Kind};
 use crate::checks::Check::{
-    self, By, Each, Enum, MustBe, OneOf, OptionalText, Port, Required, RequiredText, Text,
+    self, AtMostItems, By, Each, Enum, ExactlyOne, In, MustBe, OneOf, OptionalText, Port, Required,
+    RequiredText, Set, Text,
 };
-use crate::checks::Part;
+use crate::checks::{Part, PartError};
 use crate::path::{at, text};
 use crate::pod_template::env::{ENV_FROM, VARIABLE};
-use crate::pod_template::volume::{has_backsteps, local_path};
+use crate::pod_template::file_paths::{has_backsteps, local_path};
+use crate::pod_template::volume::PULL_POLICIES;
 use crate::pod_template::{handler, security, PodContext};
-
-/// Valid image pull policies.
-pub(crate) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 
 const COMMON: &[Check] = &[
     RequiredText("name", names::dns1123_label_errors),
@@ -252,17 +251,17 @@ fn restart_policy(container: &Part<'_>) {
         container.required("restartPolicy", "must specify restartPolicy when restart rules are used");
     }
     container.check(&[Enum("restartPolicy", &["Always", "Never", "OnFailure"])]);
-    container.at_most_items("restartPolicyRules", 20);
-    for rule in container.each("restartPolicyRules") {
-        rule.check(&[MustBe("action", &["Restart", "RestartAllContainers"])]);
-        match rule.get("exitCodes") {
-            None => rule.required("exitCodes", "must be specified"),
-            Some(codes) => {
-                codes.check(&[MustBe("operator", &["In", "NotIn"])]);
-                codes.at_most_items("values", 255);
-            }
-        }
-    }
+    container.check(&[
+        AtMostItems("restartPolicyRules", 20, &[]),
+        Each(
+            "restartPolicyRules",
+            &[
+                MustBe("action", &["Restart", "RestartAllContainers"]),
+                Set("exitCodes", "must be specified"),
+                In("exitCodes", &[MustBe("operator", &["In", "NotIn"]), AtMostItems("values", 255, &[])]),
+            ],
+        ),
+    ]);
 }
 
 /// Validates pod-level resources against those of the containers.
@@ -286,9 +285,21 @@ pub(crate) fn pod_resources(spec: &Part<'_>, context: &PodContext<'_>) {
     }
 }
 
+const CLAIM_SOURCE: &[Check] = &[
+    ExactlyOne(
+        &["resourceClaimName", "resourceClaimTemplateName"],
+        PartError::Invalid("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+        PartError::Invalid(
+            "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+        ),
+        &[],
+    ),
+    OptionalText("resourceClaimName", names::dns1123_subdomain_errors),
+    OptionalText("resourceClaimTemplateName", names::dns1123_subdomain_errors),
+];
+
 /// Validates `resourceClaims`.
 pub(crate) fn resource_claims(spec: &Part<'_>) {
-    const SOURCES: [&str; 2] = ["resourceClaimName", "resourceClaimTemplateName"];
     let mut seen = HashSet::new();
     for claim in spec.each("resourceClaims") {
         let name = claim.text("name");
@@ -299,13 +310,6 @@ pub(crate) fn resource_claims(spec: &Part<'_>) {
         if !name.is_empty() {
             seen.insert(name);
         }
-        let none = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
-        let several = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
-        match claim.count(&SOURCES) {
-            0 => claim.invalid("", claim.shown(""), none),
-            1 => {}
-            _ => claim.invalid("", claim.shown(""), several),
-        }
-        claim.check(&SOURCES.map(|key| OptionalText(key, names::dns1123_subdomain_errors)));
+        claim.check(CLAIM_SOURCE);
     }
 }

@@ -2,9 +2,11 @@
 
 use plinth_codec::names;
 
-use crate::checks::Check::{self, AnyText, By, In, Is, Required, RequiredText, Text};
-use crate::checks::Part;
-use crate::pod_template::volume::no_backsteps;
+use crate::checks::Check::{
+    self, AnyText, By, ExactlyOne, In, Is, Required, RequiredText, Text, WithoutIndex,
+};
+use crate::checks::{Part, PartError};
+use crate::pod_template::file_paths::no_backsteps;
 
 /// Checks of one variable.
 pub(crate) const VARIABLE: &[Check] = &[RequiredText("name", variable_errors), By(value_from)];
@@ -194,10 +196,10 @@ pub(crate) const ENV_FROM: &[Check] = &[
     Text("prefix", variable_errors),
     In("configMapRef", &[RequiredText("name", names::dns1123_subdomain_errors)]),
     In("secretRef", &[RequiredText("name", names::dns1123_subdomain_errors)]),
-    // Upstream reports the path of the list.
-    By(|source| match source.count(&["configMapRef", "secretRef"]) {
-        0 => source.without_index().invalid("", "", "must specify one of: `configMapRef` or `secretRef`"),
-        1 => {}
-        _ => source.without_index().invalid("", "", "may not have more than one field specified at a time"),
-    }),
+    WithoutIndex(&[ExactlyOne(
+        &["configMapRef", "secretRef"],
+        PartError::InvalidText("must specify one of: `configMapRef` or `secretRef`"),
+        PartError::InvalidText("may not have more than one field specified at a time"),
+        &[],
+    )]),
 ];

@@ -6,6 +6,7 @@ pub(crate) mod container;
 pub(crate) mod controller;
 pub(crate) mod defaults;
 pub(crate) mod env;
+pub(crate) mod file_paths;
 pub(crate) mod handler;
 pub mod scheduling;
 pub(crate) mod security;
@@ -13,12 +14,12 @@ pub(crate) mod volume;
 pub(crate) mod volume_paths;
 pub(crate) mod warnings;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use plinth_api::metadata;
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, AnyText, By, Each, In, Is, OneOf, Range, Text};
+use crate::checks::Check::{self, AnyText, By, Each, EachUniqueElement, In, Is, OneOf, Range, Text};
 use crate::checks::{address, quantities, Part};
 use crate::path::{at, int, list, text};
 use crate::pod_template::scheduling::AFFINITY_CHECKS;
@@ -111,7 +112,7 @@ pub(crate) fn annotations(object: &Part<'_>, key: &str) {
         if name == SECCOMP || name.starts_with(SECCOMP_OF_CONTAINER) {
             let path = format_args!("{key}.{name}");
             match value.strip_prefix("localhost/") {
-                Some(file) => object.apply_to(path, file, volume::local_path),
+                Some(file) => object.apply_to(path, file, file_paths::local_path),
                 None if ["runtime/default", "docker/default", "unconfined"].contains(&value) => {}
                 None => object.invalid(path, value, "must be a valid seccomp profile"),
             }
@@ -130,7 +131,8 @@ const SPEC_CHECKS: &[Check] = &[
     In("affinity", AFFINITY_CHECKS),
     By(dns_config),
     Each("readinessGates", &[AnyText("conditionType", names::qualified_name_errors)]),
-    By(scheduling_gates),
+    // Upstream reports the gate instead of its name.
+    EachUniqueElement("schedulingGates", "name", &[By(gate_name)]),
     By(scheduling::spread_constraints),
     By(hostname_override),
     Text("serviceAccountName", names::dns1123_subdomain_errors),
@@ -202,13 +204,8 @@ fn dns_config(spec: &Part<'_>) {
     }
 }
 
-fn scheduling_gates(spec: &Part<'_>) {
-    let mut seen = HashSet::new();
-    for gate in spec.each("schedulingGates") {
-        let name = gate.text("name");
-        gate.check_text("", name, names::qualified_name_errors);
-        gate.unique("", name, &mut seen);
-    }
+fn gate_name(gate: &Part<'_>) {
+    gate.check_text("", gate.text("name"), names::qualified_name_errors);
 }
 
 fn hostname_override(spec: &Part<'_>) {
@@ -288,4 +285,4 @@ fn not_on_windows(spec: &Part<'_>) {
 }
 
 /// Annotation of mirror pods, which represent static pods of a node.
-pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::checks::Check::{self, By, Each, Enum, In, Range};
 use crate::checks::Part;
-use crate::pod_template::volume::local_path;
+use crate::pod_template::file_paths::local_path;
 
 const NUMBER: i64 = i32::MAX as i64;
 

@@ -2,22 +2,20 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{
-    self, Always, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set, Within,
+    self, Always, AtMostOne, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set, Within,
 };
-use crate::checks::Part;
+use crate::checks::{Part, PartError};
 use crate::path::{at, text};
-use crate::pod_template::container::PULL_POLICIES;
 use crate::pod_template::env;
+use crate::pod_template::file_paths::{file_path, local_path, no_backsteps};
 use crate::volume_claim;
 
-/// Message for a path that leads out of its volume.
-const BACKSTEPS: &str = "must not contain '..'";
+/// Valid pull policies of images, of containers and of volumes.
+pub(crate) const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
 
 /// A volume source: its field, the field that upstream reports for errors in it, and its checks.
 pub(crate) struct Source(pub(crate) &'static str, pub(crate) &'static str, pub(crate) &'static [Check]);
@@ -184,34 +182,6 @@ pub(crate) fn forbid_more_sources(volume: &Part<'_>, sources: &[Source]) {
     }
 }
 
-/// Whether a path leads upwards.
-pub(crate) fn has_backsteps(given: &str) -> bool {
-    given.split('/').any(|part| part == "..")
-}
-
-/// Reports a path that contains `..`.
-pub(crate) fn no_backsteps(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if has_backsteps(given) {
-        errors.push(field::invalid(path, given, BACKSTEPS));
-    }
-}
-
-/// Validates a relative path without `..`.
-pub(crate) fn local_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    if given.starts_with('/') {
-        errors.push(field::invalid(path, given, "must be a relative path"));
-    }
-    no_backsteps(given, path, errors);
-}
-
-/// As [`local_path`]; names that start with two dots are reserved for the kubelet.
-fn file_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
-    local_path(given, path, errors);
-    if given.starts_with("..") && !given.starts_with("../") {
-        errors.push(field::invalid(path, given, "must not start with '..'"));
-    }
-}
-
 /// Errors of an iSCSI qualified name in one of its three forms.
 pub(crate) fn iscsi_name_errors(name: &str) -> Vec<String> {
     let matches = |pattern: &str| plinth_codec::regexp::is_match(pattern, name);
@@ -353,9 +323,10 @@ fn projections(projected: &Part<'_>) {
         if let Some(token) = source.get("serviceAccountToken") {
             account_token(&token, projected);
         }
-        if source.count(&["secret", "configMap", "downwardAPI", "serviceAccountToken"]) > 1 {
-            source.forbidden("", "may not specify more than 1 volume type per source");
-        }
+        source.check(&[AtMostOne(
+            &["secret", "configMap", "downwardAPI", "serviceAccountToken"],
+            PartError::Forbidden("may not specify more than 1 volume type per source"),
+        )]);
     }
 }
 

@@ -8,9 +8,10 @@ use plinth_codec::{names, Map, Value};
 
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{
-    self, AnyText, By, Each, In, OneOf, Positive, Required, RequiredOneOf, RequiredText, Text,
+    self, AnyText, AtMostItems, By, Each, EachUniqueElement, ExactlyOne, In, OneOf, Positive, Required,
+    RequiredOneOf, RequiredText, Text,
 };
-use crate::checks::Part;
+use crate::checks::{Part, PartError};
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::path::{at, list, text};
@@ -82,12 +83,14 @@ const CREATE_CHECKS: &[Check] = &[By(|claim| claim_devices(&claim.field("spec.de
 fn validate_status(new: &Part<'_>, old: &Value) {
     const RESERVED: &str = "status.reservedFor";
     const ALLOCATION: &str = "status.allocation";
-    new.at_most_items(RESERVED, MAX_CONSUMERS);
-    let mut uids = HashSet::new();
-    for consumer in new.each(RESERVED) {
-        consumer.check(&[Required("resource", ""), Required("name", ""), Required("uid", "")]);
-        consumer.unique("", consumer.text("uid"), &mut uids);
-    }
+    new.check(&[
+        AtMostItems(RESERVED, MAX_CONSUMERS, &[]),
+        EachUniqueElement(
+            RESERVED,
+            "uid",
+            &[Required("resource", ""), Required("name", ""), Required("uid", "")],
+        ),
+    ]);
     let device = |value: &Value| -> String {
         let parts = ["driver", "pool", "device", "shareID"].map(|member| text(value, member));
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
@@ -129,7 +132,6 @@ const MAX_ALTERNATIVES: usize = 8;
 
 /// Validates `devices` of the spec of a claim.
 pub(crate) fn claim_devices(devices: &Part<'_>) {
-    const ATTRIBUTES: [&str; 2] = ["matchAttribute", "distinctAttribute"];
     devices.at_most_items("requests", MAX_REQUESTS);
     let mut known: HashSet<String> = HashSet::new();
     for wanted in devices.each("requests") {
@@ -137,14 +139,8 @@ pub(crate) fn claim_devices(devices: &Part<'_>) {
     }
     for constraint in devices.each("constraints") {
         named_requests(&constraint, &known);
-        // Upstream has the same message for none and for several.
-        const WHY: &str = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
-        match constraint.count(&ATTRIBUTES) {
-            0 => constraint.required("", WHY),
-            1 => {}
-            _ => constraint.invalid("", constraint.shown(""), WHY),
-        }
-        for attribute in ATTRIBUTES.into_iter().filter_map(|key| constraint.get(key)) {
+        constraint.check(&[ONE_ATTRIBUTE]);
+        for attribute in ATTRIBUTES.iter().filter_map(|key| constraint.get(key)) {
             attribute_name(attribute.text(""), true, &attribute);
         }
     }
@@ -153,6 +149,15 @@ pub(crate) fn claim_devices(devices: &Part<'_>) {
         opaque_config(&config);
     }
 }
+
+const ATTRIBUTES: &[&str] = &["matchAttribute", "distinctAttribute"];
+
+// Upstream has the same message for none and for several.
+const ATTRIBUTES_WHY: &str =
+    "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are set";
+
+const ONE_ATTRIBUTE: Check =
+    ExactlyOne(ATTRIBUTES, PartError::Required(ATTRIBUTES_WHY), PartError::Invalid(ATTRIBUTES_WHY), &[]);
 
 fn request(wanted: &Part<'_>, known: &mut HashSet<String>) {
     const WHY: &str = "exactly one of `exactly` or `firstAvailable` is required";

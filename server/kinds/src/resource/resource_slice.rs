@@ -1,14 +1,14 @@
 //! ResourceSlice (`resource.k8s.io`).
 
-use std::collections::HashSet;
-
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, AnyText, By, Each, Is, Positive, Text, Within};
-use crate::checks::Part;
+use crate::checks::Check::{
+    self, AnyText, By, Each, EachUniqueElement, ExactlyOne, Is, Positive, Text, Within,
+};
+use crate::checks::{Part, PartError};
 use crate::path::text;
 use crate::resource::device::attribute_name;
 use crate::strategy::{Generation, Strategy, BASE};
@@ -29,14 +29,7 @@ const CHECKS: &[Check] = &[
     Is("spec.driver", csi_driver_name),
     By(pool),
     Each("spec.devices", &[AnyText("name", names::dns1123_label_errors), By(attributes)]),
-    By(|slice| {
-        let mut seen = HashSet::new();
-        for device in slice.each("spec.devices") {
-            if !seen.insert(device.text("name")) {
-                device.duplicate("", device.text("name"));
-            }
-        }
-    }),
+    EachUniqueElement("spec.devices", "name", &[]),
 ];
 
 fn node_selection(slice: &Part<'_>) {
@@ -78,15 +71,20 @@ fn pool(slice: &Part<'_>) {
     ]);
 }
 
+const ONE_VALUE: Check = ExactlyOne(
+    &["int", "bool", "string", "version"],
+    PartError::Invalid("exactly one value must be specified"),
+    PartError::Invalid("exactly one value must be specified"),
+    &[],
+);
+
 fn attributes(device: &Part<'_>) {
     const MAX_LENGTH: usize = 64;
     const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
     const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
     for (name, attribute) in device.entries("attributes") {
         attribute_name(name, false, &attribute);
-        if attribute.count(&["int", "bool", "string", "version"]) != 1 {
-            attribute.invalid("", attribute.shown(""), "exactly one value must be specified");
-        }
+        attribute.check(&[ONE_VALUE]);
         for key in ["string", "version"] {
             attribute.at_most_bytes(key, attribute.text(key), MAX_LENGTH);
         }

@@ -1,12 +1,10 @@
 //! CSIDriver (`storage.k8s.io`).
 
-use std::collections::HashSet;
-
 use plinth_codec::table::{join, Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable_as;
-use crate::checks::Check::{self, By, Enum, Within};
+use crate::checks::Check::{self, By, Each, EachUnlessDuplicate, Enum, MustBe, Within, WithoutIndex};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field};
 use crate::defaults::Literal::{Bool, Str, Strs};
@@ -37,13 +35,9 @@ const DEFAULTS: &[DefaultRule] = &[
 ];
 
 const CHECKS: &[Check] = &[
-    By(|driver| {
-        for mode in driver.each("spec.volumeLifecycleModes") {
-            mode.without_index().one_of("", &["Persistent", "Ephemeral"]);
-        }
-    }),
+    Each("spec.volumeLifecycleModes", &[WithoutIndex(&[MustBe("", &["Persistent", "Ephemeral"])])]),
     Enum("spec.fsGroupPolicy", &["File", "None", "ReadWriteOnceWithFSType"]),
-    By(token_requests),
+    EachUnlessDuplicate("spec.tokenRequests", "audience", &[By(token_request)]),
     Within(
         "spec.nodeAllocatableUpdatePeriodSeconds",
         10,
@@ -52,15 +46,9 @@ const CHECKS: &[Check] = &[
     ),
 ];
 
-fn token_requests(driver: &Part<'_>) {
-    let mut seen = HashSet::new();
-    for request in driver.each("spec.tokenRequests") {
-        let audience = request.text("audience");
-        if !seen.insert(audience) {
-            request.duplicate("audience", audience);
-        } else if let Some(seconds) = request.int("expirationSeconds") {
-            token_duration(&request, seconds);
-        }
+fn token_request(request: &Part<'_>) {
+    if let Some(seconds) = request.int("expirationSeconds") {
+        token_duration(request, seconds);
     }
 }
 

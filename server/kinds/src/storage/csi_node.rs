@@ -7,7 +7,7 @@ use plinth_codec::{names, Value};
 
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, By, Is, Required};
+use crate::checks::Check::{self, AtLeast, By, Is, Required, Text};
 use crate::checks::Part;
 use crate::path::{list, text, texts};
 use crate::strategy::{Strategy, BASE};
@@ -21,15 +21,25 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     ..BASE
 };
 
+const DRIVER: &[Check] = &[
+    Is("name", csi_driver_name),
+    Required("nodeID", ""),
+    Text("nodeID", node_id_errors),
+    AtLeast("allocatable.count", 0),
+];
+
+fn node_id_errors(id: &str) -> Vec<String> {
+    const MAX: usize = 256;
+    if id.len() > MAX {
+        return vec![format!("must be {MAX} characters or less")];
+    }
+    Vec::new()
+}
+
 const CHECKS: &[Check] = &[By(|node| {
     let mut seen = HashSet::new();
     for driver in node.each("spec.drivers") {
-        let id = driver.text("nodeID");
-        driver.check(&[Is("name", csi_driver_name), Required("nodeID", "")]);
-        if id.len() > 256 {
-            driver.invalid("nodeID", id, "must be 256 characters or less");
-        }
-        driver.check(&[Check::AtLeast("allocatable.count", 0)]);
+        driver.check(DRIVER);
         driver.unique("name", driver.text("name"), &mut seen);
         let mut keys = HashSet::new();
         for key in driver.texts("topologyKeys") {

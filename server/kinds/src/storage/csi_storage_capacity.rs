@@ -1,9 +1,8 @@
 //! CSIStorageCapacity (`storage.k8s.io`).
 
-use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, AnyText, By};
+use crate::checks::Check::{self, AnyText, NonNegativeQuantity};
 use crate::path::{at, list};
 use crate::strategy::{Strategy, BASE};
 use crate::warnings::node_labels::{deprecated_keys, warn_expressions};
@@ -20,12 +19,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 const CHECKS: &[Check] = &[
     AnyText("storageClassName", names::dns1123_subdomain_errors),
     Check::Selector("nodeTopology"),
-    By(|capacity| {
-        let shown = capacity.text("capacity");
-        if Quantity::parse(shown).is_ok_and(|amount| amount.sign() < 0) {
-            capacity.invalid("capacity", shown, "must be greater than or equal to 0");
-        }
-    }),
+    NonNegativeQuantity("capacity"),
 ];
 
 fn warnings(new: &Value, _: Option<&Value>) -> Vec<String> {

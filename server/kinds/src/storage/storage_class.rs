@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use plinth_codec::table::{Cell, Column, Now};
 use plinth_codec::{names, Value};
 
-use crate::checks::Check::{self, By, OneOf, Required};
+use crate::checks::Check::{self, By, EachUnique, OneOf, Required};
 use crate::checks::Part;
 use crate::columns::named_default;
 use crate::defaults::DefaultRule::{self, Field};
@@ -43,16 +43,13 @@ fn topologies(class: &Part<'_>) {
         let mut keys: Vec<(String, Vec<String>)> = Vec::new();
         let mut keys_seen = HashSet::new();
         for wanted in term.each("matchLabelExpressions") {
-            wanted.check(&[Required("values", "")]);
-            let mut once = HashSet::new();
-            for value in wanted.each("values") {
-                value.unique("", value.text(""), &mut once);
-            }
+            wanted.check(&[Required("values", ""), EachUnique("values", "", &[])]);
             let key = wanted.text("key");
             wanted.check_text("key", key, names::qualified_name_errors);
             wanted.unique("key", key, &mut keys_seen);
-            let mut values: Vec<String> = once.into_iter().map(str::to_owned).collect();
+            let mut values: Vec<String> = wanted.texts("values").into_iter().map(str::to_owned).collect();
             values.sort_unstable();
+            values.dedup();
             keys.push((key.to_owned(), values));
         }
         keys.sort_unstable();

@@ -4,7 +4,8 @@ use plinth_codec::names;
 use plinth_codec::table::Column;
 
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{self, AnyText, By, Is, OptionalText};
+use crate::checks::Check::{self, Always, AnyText, By, ExactlyOne, Is, OptionalText};
+use crate::checks::{Part, PartError};
 use crate::core::persistent_volume::SOURCE_DEFAULTS;
 use crate::defaults::DefaultRule::{self, IfPresent};
 use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
@@ -25,20 +26,24 @@ const DEFAULTS: &[DefaultRule] = &[IfPresent("spec.source.inlineVolumeSpec", SOU
 
 const CHECKS: &[Check] = &[
     Is("spec.attacher", csi_driver_name),
-    By(|attachment| {
-        const WHY: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-        let source = attachment.field("spec.source");
-        match source.count(&["inlineVolumeSpec", "persistentVolumeName"]) {
-            0 => source.required("", WHY),
-            1 => source.check(&[OptionalText("persistentVolumeName", names::dns1123_subdomain_errors)]),
-            _ => source.invalid("", source.shown(""), WHY),
-        }
-        if source.set_text("persistentVolumeName") == Some("") && !source.has("inlineVolumeSpec") {
-            source.required("persistentVolumeName", "must specify non empty persistentVolumeName");
-        }
-    }),
+    Always("spec.source", &[SOURCE, By(not_an_empty_name)]),
     AnyText("spec.nodeName", names::dns1123_subdomain_errors),
 ];
+
+const ONE_SOURCE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+
+const SOURCE: Check = ExactlyOne(
+    &["inlineVolumeSpec", "persistentVolumeName"],
+    PartError::Required(ONE_SOURCE),
+    PartError::Invalid(ONE_SOURCE),
+    &[OptionalText("persistentVolumeName", names::dns1123_subdomain_errors)],
+);
+
+fn not_an_empty_name(source: &Part<'_>) {
+    if source.set_text("persistentVolumeName") == Some("") && !source.has("inlineVolumeSpec") {
+        source.required("persistentVolumeName", "must specify non empty persistentVolumeName");
+    }
+}
 
 const COLUMNS: &[Column] = &[
     Column::NAME,

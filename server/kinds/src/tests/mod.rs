@@ -3,6 +3,7 @@
 mod cluster_rows;
 mod columns;
 mod defaults;
+mod enums;
 mod large;
 mod policies;
 mod rbac;

@@ -212,7 +212,7 @@ const NUMBERS: &[i64] = &[
 ];
 
 /// xorshift64.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
     fn below(&mut self, most: usize) -> usize {
@@ -236,7 +236,7 @@ impl Random {
         }
     }
 
-    fn object(&mut self, id: TypeId, depth: usize) -> Value {
+    pub(super) fn object(&mut self, id: TypeId, depth: usize) -> Value {
         let schema = schema::builtin();
         match schema.get(id) {
             Type::Scalar(scalar) => self.scalar(scalar, depth),
@@ -333,7 +333,7 @@ impl Random {
 }
 
 /// The places of all values in an object, as keys and indexes.
-fn places(value: &Value, at: &[String], found: &mut Vec<Vec<String>>) {
+pub(super) fn places(value: &Value, at: &[String], found: &mut Vec<Vec<String>>) {
     let mut below = |key: String, inner: &Value| {
         let place = [at, &[key]].concat();
         found.push(place.clone());
@@ -346,7 +346,7 @@ fn places(value: &Value, at: &[String], found: &mut Vec<Vec<String>>) {
     }
 }
 
-fn with(object: &Value, place: &[String], change: impl FnOnce(&Value) -> Option<Value>) -> Value {
+pub(super) fn with(object: &Value, place: &[String], change: impl FnOnce(&Value) -> Option<Value>) -> Value {
     let mut object = object.clone();
     let (last, parents) = place.split_last().unwrap();
     let mut holder = &mut object;
@@ -374,11 +374,11 @@ fn with(object: &Value, place: &[String], change: impl FnOnce(&Value) -> Option<
 }
 
 /// FNV-1a.
-fn hash(text: &[u8], start: u64) -> u64 {
+pub(super) fn hash(text: &[u8], start: u64) -> u64 {
     text.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-const START: u64 = 0xcbf2_9ce4_8422_2325;
+pub(super) const START: u64 = 0xcbf2_9ce4_8422_2325;
 
 #[derive(Default)]
 struct Record {
@@ -448,7 +448,7 @@ fn tolerations(spec: &Value) -> Vec<Cause> {
 }
 
 /// The good objects of `rules.txt`, and what its rows make of them, by resource.
-fn good_objects() -> BTreeMap<(String, String), Vec<Value>> {
+pub(super) fn good_objects() -> BTreeMap<(String, String), Vec<Value>> {
     let table = include_str!("rules.txt");
     let mut bases: BTreeMap<&str, ((String, String), Vec<&str>, Value)> = BTreeMap::new();
     let mut objects: BTreeMap<(String, String), Vec<Value>> = BTreeMap::new();

@@ -11,7 +11,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
 use plinth_codec::schema::{Schema, TypeId, GVK};
-use plinth_codec::{json, Value};
+use plinth_codec::{hex, json, Value};
 use plinth_structural::StructuralSchema;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
@@ -65,7 +65,7 @@ impl SchemaText {
             hash.update([0]);
         }
         let digest = hash.finalize();
-        let stamp = digest.iter().take(8).map(|b| format!("{b:02x}")).collect::<String>();
+        let stamp = hex::lower(&digest[..8]);
         SchemaText { deflated: schema.is_some().then(|| deflated(&json)), stamp: stamp.into() }
     }
 }

@@ -8,10 +8,10 @@ use super::rows::CustomVersion;
 use crate::ResourceType;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
-use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_api::metadata;
 
 /// Validates an object beyond its metadata. `old` is the object that it replaces; `subresource` selects the
-/// validated part. None when the rules of the definition cost more units than `brief`.
+/// validated part. None when the rules of the definition cost more units than `inline_limit`.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
@@ -21,15 +21,15 @@ pub fn errors(
     new: &Value,
     old: Option<&Value>,
     subresource: &str,
-    brief: Option<u64>,
+    inline_limit: Option<u64>,
 ) -> Result<Option<Vec<Cause>>, ApiError> {
     let mut errors = type_errors(resource, new);
     let Some(compiled) = custom.compiled()? else { return Ok(Some(errors)) };
     let schema = &compiled.structural;
     let found = match (old, subresource) {
-        (None, _) => schema.validate_briefly(new, brief),
-        (Some(old), "status") => schema.validate_status_update_briefly(new, old, brief),
-        (Some(old), _) => schema.validate_update_briefly(new, old, brief),
+        (None, _) => schema.validate_inline(new, inline_limit),
+        (Some(old), "status") => schema.validate_status_update_inline(new, old, inline_limit),
+        (Some(old), _) => schema.validate_update_inline(new, old, inline_limit),
     };
     let Some(found) = found else { return Ok(None) };
     errors.extend(found.into_iter().map(Cause::from));
@@ -133,7 +133,6 @@ pub fn definition_stays(resource: &ResourceType, name: &str) -> Result<(), ApiEr
 /// collide.
 pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const PATH: &str = "metadata.finalizers";
-    const STANDARD: [&str; 3] = ["kubernetes", FINALIZER_ORPHAN, FINALIZER_FOREGROUND];
     let before = old.map(metadata::finalizers).unwrap_or_default();
     let mut added: Vec<&str> =
         metadata::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
@@ -143,7 +142,7 @@ pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     for finalizer in added {
         let errors = names::qualified_name_errors(finalizer);
         warnings.extend(errors.iter().map(|why| format!("{PATH}: {finalizer:?}: {why}")));
-        if !finalizer.contains('/') && !STANDARD.contains(&finalizer) {
+        if !metadata::is_standard_or_qualified(finalizer) {
             let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
             warnings.push(format!(
                 "{PATH}: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"

@@ -1,22 +1,12 @@
 //! Entity tags of documents that clients cache.
 
+use plinth_codec::hex;
 use sha2::{Digest, Sha512};
 
 /// The `ETag` of a document, quotes included: the SHA-512 of its JSON form in hexadecimal, which is also
 /// the tag of its other encodings (`Vary: Accept` keeps them apart).
 pub fn of(json: &[u8]) -> String {
-    format!("\"{}\"", hex_sha512(json))
-}
-
-/// SHA-512 in upper-case hexadecimal.
-pub fn hex_sha512(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut hex = String::with_capacity(128);
-    for byte in Sha512::digest(bytes) {
-        // Writing to a String never fails.
-        let _ = write!(hex, "{byte:02X}");
-    }
-    hex
+    format!("\"{}\"", hex::upper(&Sha512::digest(json)))
 }
 
 /// Whether an `If-None-Match` header lets the answer be 304 (RFC 9110, 13.1.2): `*`, or a list

@@ -14,13 +14,11 @@ use plinth_api::metadata::text;
 use plinth_api::user;
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
-use plinth_kinds::certificate_signing_request;
+use plinth_kinds::{certificate_signing_request, MIRROR_ANNOTATION};
 use plinth_pki::signers;
 
 /// Namespace of node leases.
 const LEASES: &str = "kube-node-lease";
-/// Annotation of mirror pods, which represent static pods of a node.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The checked attributes of a request.
 #[derive(Clone, Copy, Debug)]
@@ -207,9 +205,9 @@ fn node_of(object: &Value) -> &str {
 
 /// A node may only create mirror pods: bound to and owned by itself, and without references to other objects.
 fn check_new_pod(node: &str, pod: &Value, related: &RelatedObjects) -> Result<(), Refusal> {
-    if pod.at(&["metadata", "annotations", MIRROR]).is_none() {
+    if pod.at(&["metadata", "annotations", MIRROR_ANNOTATION]).is_none() {
         return forbid(format!(
-            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+            "pod does not have {MIRROR_ANNOTATION:?} annotation, node {node:?} can only create mirror pods"
         ));
     }
     if node_of(pod) != node {
@@ -486,7 +484,7 @@ fn check_certificate_request(
             "pod {pod_name:?} is not running on node {node_name:?} named in the PodCertificateRequest"
         ));
     }
-    if pod.at(&["metadata", "annotations", MIRROR]).is_some() {
+    if pod.at(&["metadata", "annotations", MIRROR_ANNOTATION]).is_some() {
         return forbid(format!("pod {pod_name:?} is a mirror pod"));
     }
     let (account, live_account) =

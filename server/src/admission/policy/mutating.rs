@@ -149,12 +149,11 @@ async fn run(
             namespace: &namespace,
             params: &invocation.params,
         };
-        let mut refuse = |why: &str| refusals.add(policy, Some(invocation.binding), why, Reason::Invalid);
         match policy.concerns(Subject { object: &current, ..subject }, &cel_authorizer).await {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
-                refuse(&why);
+                refusals.add(policy, Some(invocation.binding), &why, Reason::Invalid);
                 continue;
             }
         }
@@ -162,23 +161,9 @@ async fn run(
         if call.reinvocation.lock().policies.skips(second, &id) {
             continue;
         }
-        let mut changed = false;
-        for mutation in &policy.mutations {
-            let seen = Subject { object: &current, ..subject };
-            let outcome = match policy.patch(mutation, seen, &cel_authorizer).await {
-                Ok(patch) => mutation.apply(call, matched, &current, patch)?,
-                Err(why) => Err(why),
-            };
-            match outcome {
-                Ok(new) => {
-                    patched = true;
-                    changed |= new != current;
-                    current = new;
-                }
-                Err(why) => refuse(&why),
-            }
-        }
-        if changed {
+        let effect = apply(invocation, subject, &mut current, &cel_authorizer, refusals).await?;
+        patched |= effect.patched;
+        if effect.changed {
             let own = &call.cx.resource;
             *object = match matched.api_version == own.api_version {
                 true => current,
@@ -186,7 +171,7 @@ async fn run(
             };
         }
         let mut reinvocation = call.reinvocation.lock();
-        if changed {
+        if effect.changed {
             reinvocation.policies.record_change();
         }
         if policy.reinvokes {
@@ -201,4 +186,41 @@ async fn run(
     }
     reinvocation.policies.end(object);
     Ok(())
+}
+
+/// What the mutations of a policy did to an object.
+#[derive(Default)]
+struct Effect {
+    /// At least one was applied.
+    patched: bool,
+    /// At least one changed the object.
+    changed: bool,
+}
+
+/// Applies the mutations of a policy one after the other; `object` is in the version of the policy.
+async fn apply(
+    invocation: &Invocation<'_>,
+    subject: Subject<'_>,
+    object: &mut Value,
+    cel_authorizer: &CelAuthorizer<'_>,
+    refusals: &mut Refusals,
+) -> Result<Effect, ApiError> {
+    let policy = invocation.policy;
+    let mut effect = Effect::default();
+    for mutation in &policy.mutations {
+        let seen = Subject { object, ..subject };
+        let outcome = match policy.patch(mutation, seen, cel_authorizer).await {
+            Ok(patch) => mutation.apply(subject.call, &invocation.matched, object, patch)?,
+            Err(why) => Err(why),
+        };
+        match outcome {
+            Ok(new) => {
+                effect.patched = true;
+                effect.changed |= new != *object;
+                *object = new;
+            }
+            Err(why) => refusals.add(policy, Some(invocation.binding), &why, Reason::Invalid),
+        }
+    }
+    Ok(effect)
 }

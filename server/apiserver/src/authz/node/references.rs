@@ -3,6 +3,7 @@
 //! Upstream: kubernetes `pkg/api/v1/pod/util.go` and `pkg/api/v1/persistentvolume/util.go`.
 
 use plinth_codec::Value;
+use plinth_kinds::MIRROR_ANNOTATION;
 use smol_str::{format_smolstr, SmolStr};
 
 /// Kind of an object that may be read because a pod references it.
@@ -49,13 +50,10 @@ const PERSISTENT_SECRETS: &[(&[&str], bool)] = &[
     (&["storageos", "secretRef"], false),
 ];
 
-/// Annotation of a mirror pod: created by a kubelet from a file, not through the API.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// The objects that a pod references in its namespace, sorted, without duplicates. References of mirror pods
 /// are ignored: a node must not gain access to objects through a pod that it has created itself.
 pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
-    if pod.at(&["metadata", "annotations", MIRROR]).is_some() {
+    if pod.at(&["metadata", "annotations", MIRROR_ANNOTATION]).is_some() {
         return Vec::new();
     }
     let mut out = Vec::new();
@@ -182,7 +180,7 @@ const PROJECTED_OBJECTS: &[(&str, &str)] = &[
 pub fn first_of_pod(pod: &Value) -> Result<Option<&'static str>, String> {
     let mut plain = pod.clone();
     if let Some(annotations) = plain.object_at_mut(&["metadata", "annotations"]) {
-        annotations.remove(MIRROR);
+        annotations.remove(MIRROR_ANNOTATION);
     }
     let names = of_pod(&plain);
     let has = |what: ReferenceKind| names.iter().any(|(named, _)| *named == what);

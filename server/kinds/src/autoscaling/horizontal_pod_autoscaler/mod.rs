@@ -3,10 +3,11 @@
 mod columns;
 mod conversion;
 
-use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::checks::Check::{self, AtLeast, By, Each, In, Positive, Required, RequiredText, Within};
+use crate::checks::Check::{
+    self, AtLeast, By, Each, In, Positive, PositiveQuantity, Required, RequiredText, Within,
+};
 use crate::checks::{quantities, Part};
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent, When};
@@ -162,13 +163,11 @@ fn target(target: &Part<'_>, kind: &str) {
     if !matches!(given, "Utilization" | "Value" | "AverageValue") {
         target.invalid("type", given, "must be either Utilization, Value, or AverageValue");
     }
-    for key in ["value", "averageValue"] {
-        let shown = target.text(key);
-        if Quantity::parse(shown).is_ok_and(|amount| amount.sign() <= 0) {
-            target.invalid(key, shown, "must be positive");
-        }
-    }
-    target.check(&[Within("averageUtilization", 1, i64::MAX, "must be greater than 0")]);
+    target.check(&[
+        PositiveQuantity("value", "must be positive"),
+        PositiveQuantity("averageValue", "must be positive"),
+        Within("averageUtilization", 1, i64::MAX, "must be greater than 0"),
+    ]);
     let (either, or, needed, both) = match kind {
         "object" => ("averageValue", "value", "must set either a target value or averageValue", None),
         "external" => (

@@ -150,78 +150,87 @@ impl<'a> Summary<'a> {
         if condition(conditions, "PodScheduled").is_some_and(|c| text(c, "reason") == "SchedulingGated") {
             status = Cow::Borrowed("SchedulingGated");
         }
+        let containers = count(pod, "spec.containers") + sidecars;
+        let mut summary = Summary { ready: 0, containers, status, restarts: Restarts::default() };
+        let (initializing, sidecar_restarts) = summary.add_init_containers(pod, init_specs);
+        let is_initialized = initializing.is_none() || is_true(conditions, "Initialized");
+        if let Some(text) = initializing {
+            summary.status = Cow::Owned(text);
+        }
+        if is_initialized {
+            summary.restarts = sidecar_restarts;
+            summary.add_containers(pod, conditions);
+        }
+        if at(pod, "metadata.deletionTimestamp").is_some() {
+            if text(pod, "status.reason") == "NodeLost" {
+                summary.status = Cow::Borrowed("Unknown");
+            } else if !matches!(phase, "Succeeded" | "Failed") {
+                summary.status = Cow::Borrowed("Terminating");
+            }
+        }
+        summary
+    }
 
-        let mut ready = 0;
-        let mut restarts = Restarts::default();
-        let mut sidecar_restarts = Restarts::default();
-        let mut initializing = None;
+    /// Adds the init containers up to the first that has not finished; returns the status that this one gives
+    /// the pod, and the restarts of sidecars.
+    fn add_init_containers(
+        &mut self,
+        pod: &'a Value,
+        init_specs: &[Value],
+    ) -> (Option<String>, Restarts<'a>) {
+        let mut of_sidecars = Restarts::default();
         for (i, container) in list(pod, "status.initContainerStatuses").iter().enumerate() {
             let name = text(container, "name");
             let sidecar = init_specs.iter().any(|c| text(c, "name") == name && is_sidecar(c));
-            restarts.add(container);
+            self.restarts.add(container);
             if sidecar {
-                sidecar_restarts.add(container);
+                of_sidecars.add(container);
             }
-            let terminated = at(container, "state.terminated");
             let waiting = text(container, "state.waiting.reason");
-            match terminated {
+            let status = match at(container, "state.terminated") {
                 Some(end) if int_or_zero(end, "exitCode") == 0 => continue,
                 _ if sidecar && flag(container, "started") => {
-                    ready += i64::from(flag(container, "ready"));
+                    self.ready += i64::from(flag(container, "ready"));
                     continue;
                 }
-                Some(end) => initializing = Some(format!("Init:{}", end_of(end))),
-                None if !waiting.is_empty() && waiting != "PodInitializing" => {
-                    initializing = Some(format!("Init:{waiting}"));
-                }
-                None => initializing = Some(format!("Init:{i}/{}", init_specs.len())),
-            }
-            break;
+                Some(end) => format!("Init:{}", end_of(end)),
+                None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
+                None => format!("Init:{i}/{}", init_specs.len()),
+            };
+            return (Some(status), of_sidecars);
         }
+        (None, of_sidecars)
+    }
 
-        let initialized = initializing.is_none() || is_true(conditions, "Initialized");
-        if let Some(text) = initializing {
-            status = Cow::Owned(text);
-        }
-        if initialized {
-            restarts = sidecar_restarts;
-            let mut running = false;
-            let mut error: Option<Cow<'a, str>> = None;
-            // From the last to the first, so that the first container takes precedence.
-            for container in list(pod, "status.containerStatuses").iter().rev() {
-                restarts.add(container);
-                let waiting = text(container, "state.waiting.reason");
-                if !waiting.is_empty() {
-                    status = Cow::Borrowed(waiting);
-                } else if let Some(end) = at(container, "state.terminated") {
-                    status = end_of(end);
-                    if int_or_zero(end, "exitCode") != 0 {
-                        error = Some(status.clone());
-                    }
-                } else if flag(container, "ready") && at(container, "state.running").is_some() {
-                    running = true;
-                    ready += 1;
+    /// Adds the containers of a pod that is initialized.
+    fn add_containers(&mut self, pod: &'a Value, conditions: &[Value]) {
+        let mut running = false;
+        let mut error: Option<Cow<'a, str>> = None;
+        // From the last to the first, so that the first container takes precedence.
+        for container in list(pod, "status.containerStatuses").iter().rev() {
+            self.restarts.add(container);
+            let waiting = text(container, "state.waiting.reason");
+            if !waiting.is_empty() {
+                self.status = Cow::Borrowed(waiting);
+            } else if let Some(end) = at(container, "state.terminated") {
+                self.status = end_of(end);
+                if int_or_zero(end, "exitCode") != 0 {
+                    error = Some(self.status.clone());
                 }
-            }
-            if status == "Completed" {
-                if running && is_true(conditions, "Ready") {
-                    status = Cow::Borrowed("Running");
-                } else if let Some(error) = error {
-                    status = error;
-                } else if running {
-                    status = Cow::Borrowed("NotReady");
-                }
+            } else if flag(container, "ready") && at(container, "state.running").is_some() {
+                running = true;
+                self.ready += 1;
             }
         }
-
-        if at(pod, "metadata.deletionTimestamp").is_some() {
-            if text(pod, "status.reason") == "NodeLost" {
-                status = Cow::Borrowed("Unknown");
-            } else if !matches!(phase, "Succeeded" | "Failed") {
-                status = Cow::Borrowed("Terminating");
+        if self.status == "Completed" {
+            if running && is_true(conditions, "Ready") {
+                self.status = Cow::Borrowed("Running");
+            } else if let Some(error) = error {
+                self.status = error;
+            } else if running {
+                self.status = Cow::Borrowed("NotReady");
             }
         }
-        Summary { ready, containers: count(pod, "spec.containers") + sidecars, status, restarts }
     }
 
     /// Ready, status and restarts.

@@ -199,11 +199,11 @@ mod tests {
         json::parse(text.as_bytes()).unwrap()
     }
 
-    fn through(face: &str, new: &str, old: &str) -> (Value, Vec<String>) {
-        let face = SUBRESOURCES.iter().find(|f| f.name == face).unwrap();
+    fn through(subresource: &str, new: &str, old: &str) -> (Value, Vec<String>) {
+        let subresource = SUBRESOURCES.iter().find(|f| f.name == subresource).unwrap();
         let (mut new, old) = (parse(new), parse(old));
-        (face.prepare)(&mut new, &old);
-        let errors = face.errors(&new, &old);
+        (subresource.prepare)(&mut new, &old);
+        let errors = subresource.errors(&new, &old);
         (new, errors.into_iter().map(|error| error.field).collect())
     }
 
