@@ -238,7 +238,7 @@ fn the_end_is_not_that_of_a_leader_that_was_deposed() {
         let late = brokers.connect();
         let leader = brokers.leading(&late);
         brokers.signal(leader, "-STOP");
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(90);
         let mut last = Position::ZERO;
         for n in 0..5 {
             last = loop {

@@ -11,10 +11,26 @@ use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 
+/// Why a topic is refused, once brokers know what they are asked about it.
 fn refusal(options: &KafkaOptions, cluster: ClusterId) -> String {
-    match KafkaJournal::connect(options, cluster) {
-        Err(Error::Refused { message }) => message,
-        other => panic!("{}: {:?}", options.topic, other.map(|_| ())),
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match KafkaJournal::connect(options, cluster).and_then(|journal| journal.end()) {
+            Err(Error::Refused { message }) => return message,
+            Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+            Ok(end) => panic!("{} is accepted, and ends at {end}", options.topic),
+        }
+    }
+}
+
+/// The end, once a leader is known that confirms it.
+fn end(journal: &KafkaJournal) -> Result<Position, Error> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match journal.end() {
+            Err(error) if error.is_transient() && Instant::now() < deadline => {}
+            outcome => return outcome,
+        }
     }
 }
 
@@ -60,7 +76,7 @@ fn another_clusters_topic_is_refused(options: &KafkaOptions) {
     let message = refusal(options, other);
     assert!(message.contains(&CLUSTER.to_string()) && message.contains(&other.to_string()), "{message}");
     let mine = KafkaJournal::connect(options, CLUSTER).unwrap();
-    assert_eq!(mine.end(), Ok(Position::new(1)), "nothing was written");
+    assert_eq!(end(&mine), Ok(Position::new(1)), "nothing was written");
 }
 
 fn records_of_other_programs_are_refused(brokers: &Brokers) {
@@ -69,7 +85,13 @@ fn records_of_other_programs_are_refused(brokers: &Brokers) {
     let journals = [one, other].map(|cluster| KafkaJournal::connect(&options, cluster).unwrap());
     Brokers::append(&journals[0], "one's");
     // It has found no topic when it was connected.
-    let refused = journals[1].append("the other's".into());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let refused = loop {
+        match journals[1].append("the other's".into()) {
+            Err(Error::Unavailable { .. }) if Instant::now() < deadline => {}
+            outcome => break outcome,
+        }
+    };
     assert!(
         matches!(&refused, Err(Error::Refused { message }) if message.contains("another")),
         "{refused:?}"
@@ -112,7 +134,7 @@ fn a_topic_that_is_made_anew_is_another_one(brokers: &Brokers, settings: &[(&str
     assert_eq!(reader.next(Duration::from_millis(100)), Ok(None));
     admin::delete(&options);
     admin::create(&options, 1, 3, settings);
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let refusal = loop {
         match journal.append("new".into()) {
             Err(Error::Refused { message }) => break message,
@@ -121,7 +143,7 @@ fn a_topic_that_is_made_anew_is_another_one(brokers: &Brokers, settings: &[(&str
         }
     };
     assert!(refusal.contains("renewed") && refusal.contains("made anew"), "{refusal}");
-    assert!(matches!(journal.end(), Err(Error::Refused { .. })));
+    assert!(matches!(end(&journal), Err(Error::Refused { .. })));
     let read = loop {
         match reader.next(Duration::from_millis(100)) {
             Err(error) if error.is_transient() => match journal.read(Position::new(2)) {
@@ -135,7 +157,7 @@ fn a_topic_that_is_made_anew_is_another_one(brokers: &Brokers, settings: &[(&str
     };
     assert!(matches!(read, Error::Refused { .. }), "{read}");
     let fresh = brokers.connect_with(&options);
-    assert_eq!(fresh.end(), Ok(Position::ZERO), "nothing was written");
+    assert_eq!(end(&fresh), Ok(Position::ZERO), "nothing was written");
 
     let gone = brokers.topic("gone");
     let journal = brokers.connect_with(&gone);
