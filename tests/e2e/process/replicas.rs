@@ -1,5 +1,5 @@
-//! Replicas of the real binary over three real members of etcd or brokers of Kafka, while processes of both are
-//! killed and stopped. `scripts/journal` starts the members; the environment variables `PLINTH_ETCD` and
+//! Replicas of the real binary over three real members of etcd or brokers of Kafka, while processes of both
+//! are killed and stopped. `scripts/journal` starts the members; the environment variables `PLINTH_ETCD` and
 //! `PLINTH_KAFKA` name their programs.
 
 use std::path::{Path, PathBuf};

@@ -9,8 +9,9 @@ use plinth_journal::Error;
 
 use crate::codec::Decoder;
 use crate::connection::{CallError, Connection, Security};
+use crate::error_code::code;
 use crate::options::KafkaOptions;
-use crate::wire::{self, code, Api, View};
+use crate::wire::{self, Api, View};
 
 /// Longest time of a call that a broker answers from what it has at hand.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -16,9 +16,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::codec::{Decoder, Encoder, Malformed};
+use crate::error_code::{code, error_name};
 use crate::options::{KafkaOptions, SaslMechanism, Tls, User};
 use crate::scram::{Exchange, Hash};
-use crate::wire::{self, code, error_name, Api, Authenticated};
+use crate::wire::{self, Api, Authenticated};
 
 /// Longest time until a connection can be used: TCP, TLS, versions and the user.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

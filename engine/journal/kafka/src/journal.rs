@@ -10,11 +10,12 @@ use plinth_journal::{Error, Journal, Position, Reader, Result};
 
 use crate::client::{Client, CALL_TIMEOUT};
 use crate::connection::CallError;
+use crate::error_code::{code, error_name};
 use crate::options::KafkaOptions;
 use crate::reader::KafkaReader;
 use crate::records;
 use crate::shared::{Leader, Shared, Topic};
-use crate::wire::{self, code, error_name, Outcome, Produced};
+use crate::wire::{self, Outcome, Produced};
 
 /// Longest time for which an append waits, as long as its leader leads.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,8 +26,8 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A journal in a topic of Kafka. Cheap to clone: clones share their connections.
 ///
-/// Calls block their thread, for some seconds at most, an append that waits for a replica of the topic ten. They
-/// must not be made on an async thread.
+/// Calls block their thread, for some seconds at most, an append that waits for a replica of the topic ten.
+/// They must not be made on an async thread.
 #[derive(Clone)]
 pub struct KafkaJournal(Arc<Shared>);
 
@@ -36,8 +37,8 @@ impl KafkaJournal {
     /// A Kafka that cannot be reached now is no error: it is looked at by the first call that reaches it.
     ///
     /// # Errors
-    /// [`Error::Refused`] for options that cannot be used, a Kafka that does not accept them, and a topic that
-    /// cannot hold this journal. Nothing was written.
+    /// [`Error::Refused`] for options that cannot be used, a Kafka that does not accept them, and a topic
+    /// that cannot hold this journal. Nothing was written.
     pub fn connect(options: &KafkaOptions, cluster: ClusterId) -> Result<KafkaJournal> {
         let shared = Shared {
             client: Client::new(options)?,
@@ -97,7 +98,8 @@ impl Journal for KafkaJournal {
 }
 
 impl Shared {
-    /// The topic, once it is known to be this journal's; none where it does not exist and is not to be created.
+    /// The topic, once it is known to be this journal's; none where it does not exist and is not to be
+    /// created.
     fn known(&self, create: bool) -> Result<Option<Topic>> {
         let mut known = self.known.lock();
         if known.is_none() {

@@ -13,8 +13,9 @@ use plinth_journal::{Error, Position, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::{CallError, Connection};
+use crate::error_code::{code, error_name};
 use crate::shared::{Leader, Shared, Topic};
-use crate::wire::{self, code, error_name, ListedOffset, Place, View};
+use crate::wire::{self, ListedOffset, Place, View};
 
 /// Other replicas are asked, too, when the ones that were have not answered for so long.
 const HEDGE: Duration = Duration::from_millis(100);

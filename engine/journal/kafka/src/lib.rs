@@ -1,14 +1,15 @@
-//! A [`Journal`](plinth_journal::Journal) in Kafka: a topic with one partition, whose records are those of the
-//! journal.
+//! A [`Journal`](plinth_journal::Journal) in Kafka: a topic with one partition, whose records are those of
+//! the journal.
 //!
-//! A position is an offset plus one. An append is answered when all replicas in sync have it, two of three at
-//! least. A reader fetches from the leader. The end is what the leader says, once other replicas have confirmed
-//! that it leads still. Why it is built like this and what was refused: `docs/design/0033-journal-on-kafka.md`.
+//! A position is an offset plus one. An append is answered when all replicas in sync have it, two of three
+//! at least. A reader fetches from the leader. The end is what the leader says, once other replicas have
+//! confirmed that it leads still. Why it is built like this and what was refused:
+//! `docs/design/0033-journal-on-kafka.md`.
 //!
 //! - `journal`: appends and trims; `reader`: reads; `leader`: who leads, and the end.
 //! - `topic`: checks and creates the topic; `shared`: what all of these share.
 //! - `client`, `connection`, `scram`: calls over connections that TLS and SASL secure.
-//! - `wire`, `codec`, `records`: the messages, and batches of records.
+//! - `wire`, `error_code`, `codec`, `records`: the messages, and batches of records.
 //!
 //! ```no_run
 //! use plinth_journal::record::ClusterId;
@@ -25,6 +26,7 @@
 mod client;
 mod codec;
 mod connection;
+mod error_code;
 mod journal;
 mod leader;
 mod options;

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use plinth_journal::{Entry, Error, Position, Reader, Result};
 
 use crate::connection::{CallError, Connection};
+use crate::error_code::{code, error_name};
 use crate::records::{self, KafkaRecord, Unreadable};
 use crate::shared::{Leader, Shared, Topic};
-use crate::wire::{self, code, error_name, FetchOptions, Fetched, Place};
+use crate::wire::{self, FetchOptions, Fetched, Place};
 
 /// A reader that got nothing for so long compares with the journal's end: the leader may be one no more.
 const QUIET: Duration = Duration::from_secs(1);

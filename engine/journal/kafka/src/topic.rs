@@ -7,9 +7,10 @@ use plinth_journal::{Error, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
+use crate::error_code::{code, error_name};
 use crate::records;
 use crate::shared::{Leader, Shared, Topic};
-use crate::wire::{self, code, error_name, FetchOptions, Outcome, Place, Settings, View};
+use crate::wire::{self, FetchOptions, Outcome, Place, Settings, View};
 
 /// Replicas of a topic that is created, where there are as many brokers.
 const REPLICAS: usize = 3;

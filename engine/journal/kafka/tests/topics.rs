@@ -1,4 +1,5 @@
-//! Topics that cannot hold a journal, on real brokers of Kafka: each is refused in words, and nothing is written.
+//! Topics that cannot hold a journal, on real brokers of Kafka: each is refused in words, and nothing is
+//! written.
 
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
