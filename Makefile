@@ -4,7 +4,7 @@
 #
 #   make run     server on https://127.0.0.1:6443, its data in ./data
 #   make test    every test
-#   make test-replication   replicas over three real members of etcd (needs Go)
+#   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary

@@ -7,13 +7,15 @@ use clap::Args;
 use plinth_api::config_file::{self, DecodeError, Strictness};
 use plinth_journal::record::ClusterId;
 use plinth_journal::Journal;
-use plinth_journal_etcd::{EtcdJournal, EtcdOptions, OptionsError, Tls, User};
+use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
+use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism};
 use serde::Deserialize;
 
 /// The flags of a replica.
 #[derive(Clone, Debug, Default, Args)]
 pub struct JournalOptions {
     /// Serve as one of several replicas that share this journal: etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX
+    /// or kafka://HOST:PORT,HOST:PORT,HOST:PORT/TOPIC
     #[arg(long, value_name = "URL")]
     pub journal: Option<String>,
     /// File with TLS and credentials for the journal, YAML or JSON
@@ -29,7 +31,8 @@ pub type Connect = Box<dyn FnOnce(ClusterId) -> plinth_journal::Result<Arc<dyn J
 pub enum JournalOptionsError {
     /// The URL is of no known kind of journal.
     #[error(
-        "--journal: {url:?} is no URL of a journal, expected etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX"
+        "--journal: {url:?} is no URL of a journal, expected etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX or \
+         kafka://HOST:PORT,HOST:PORT,HOST:PORT/TOPIC"
     )]
     Kind {
         /// The URL, without what follows its scheme.
@@ -37,7 +40,10 @@ pub enum JournalOptionsError {
     },
     /// The URL is malformed.
     #[error("--journal: {0}")]
-    Etcd(#[from] OptionsError),
+    Etcd(#[from] plinth_journal_etcd::OptionsError),
+    /// The URL is malformed.
+    #[error("--journal: {0}")]
+    Kafka(#[from] plinth_journal_kafka::OptionsError),
     /// A file cannot be read.
     #[error("--journal-config: cannot read {path}: {source}")]
     Read {
@@ -73,6 +79,19 @@ struct JournalConfig {
     client_key_file: Option<PathBuf>,
     user: Option<String>,
     password_file: Option<PathBuf>,
+    sasl_mechanism: Option<String>,
+    max_record_bytes: Option<usize>,
+}
+
+/// What the file and the files that it names hold.
+#[derive(Debug, Default)]
+struct Settings {
+    certificate_authority: Option<Vec<u8>>,
+    /// Certificate and key. Comes with an authority.
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Name and password.
+    user: Option<(String, String)>,
+    sasl_mechanism: Option<String>,
     max_record_bytes: Option<usize>,
 }
 
@@ -83,54 +102,114 @@ impl JournalOptions {
     /// See [`JournalOptionsError`]; no connection is made.
     pub fn connector(&self) -> Result<Option<Connect>, JournalOptionsError> {
         let Some(url) = &self.journal else { return Ok(None) };
-        if !url.starts_with("etcd://") {
-            // Another scheme may carry a password behind it.
-            let url = url.split("//").next().unwrap_or_default().chars().take(32).collect();
-            return Err(JournalOptionsError::Kind { url });
+        let path = self.journal_config.as_deref();
+        if url.starts_with("etcd://") {
+            let mut options = EtcdOptions::parse(url)?;
+            if let Some(path) = path {
+                configure_etcd(&mut options, read_settings(path)?, path)?;
+            }
+            return Ok(Some(Box::new(move |cluster| Ok(Arc::new(EtcdJournal::connect(&options, cluster)?)))));
         }
-        let mut options = EtcdOptions::parse(url)?;
-        if let Some(path) = &self.journal_config {
-            configure(&mut options, path)?;
+        if url.starts_with("kafka://") {
+            let mut options = KafkaOptions::parse(url)?;
+            if let Some(path) = path {
+                configure_kafka(&mut options, read_settings(path)?, path)?;
+            }
+            return Ok(Some(Box::new(move |cluster| {
+                Ok(Arc::new(KafkaJournal::connect(&options, cluster)?))
+            })));
         }
-        Ok(Some(Box::new(move |cluster| Ok(Arc::new(EtcdJournal::connect(&options, cluster)?)))))
+        // Another scheme may carry a password behind it.
+        let url = url.split("//").next().unwrap_or_default().chars().take(32).collect();
+        Err(JournalOptionsError::Kind { url })
     }
 }
 
-fn configure(options: &mut EtcdOptions, path: &Path) -> Result<(), JournalOptionsError> {
+fn contradiction(path: &Path, problem: &'static str) -> JournalOptionsError {
+    JournalOptionsError::Contradiction { path: path.to_owned(), problem }
+}
+
+fn configure_etcd(
+    options: &mut EtcdOptions,
+    settings: Settings,
+    path: &Path,
+) -> Result<(), JournalOptionsError> {
+    if settings.sasl_mechanism.is_some() {
+        return Err(contradiction(path, "saslMechanism is of a journal in Kafka, and this one is in etcd"));
+    }
+    let identity = settings.identity;
+    options.tls = settings
+        .certificate_authority
+        .map(|certificate_authority| plinth_journal_etcd::Tls { certificate_authority, identity });
+    options.user = settings.user.map(|(name, password)| plinth_journal_etcd::User { name, password });
+    if let Some(bytes) = settings.max_record_bytes {
+        options.max_record_bytes = bytes;
+    }
+    Ok(())
+}
+
+fn configure_kafka(
+    options: &mut KafkaOptions,
+    settings: Settings,
+    path: &Path,
+) -> Result<(), JournalOptionsError> {
+    let mechanism = match &settings.sasl_mechanism {
+        None => None,
+        Some(name) => {
+            let known = SaslMechanism::ALL.into_iter().find(|mechanism| mechanism.name() == name);
+            let problem = "saslMechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
+            Some(known.ok_or_else(|| contradiction(path, problem))?)
+        }
+    };
+    let identity = settings.identity;
+    options.tls = settings
+        .certificate_authority
+        .map(|certificate_authority| plinth_journal_kafka::Tls { certificate_authority, identity });
+    options.user = match (mechanism, settings.user) {
+        (Some(mechanism), Some((name, password))) => {
+            Some(plinth_journal_kafka::User { mechanism, name, password })
+        }
+        (None, None) => None,
+        _ => {
+            let problem = "user, passwordFile and saslMechanism are given together or not at all";
+            return Err(contradiction(path, problem));
+        }
+    };
+    if let Some(bytes) = settings.max_record_bytes {
+        options.max_record_bytes = bytes;
+    }
+    Ok(())
+}
+
+/// Reads the file of settings, which is the same for every kind of journal.
+fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
     let decode = |source| JournalOptionsError::Decode { path: path.to_owned(), source };
     let tree = config_file::parse(&read(path)?, Strictness::Strict).map_err(decode)?;
     let config: JournalConfig = config_file::decode_part(&tree, Strictness::Strict).map_err(decode)?;
     let beside = |file: PathBuf| read(&path.parent().unwrap_or(Path::new(".")).join(file));
-    let contradiction = |problem| JournalOptionsError::Contradiction { path: path.to_owned(), problem };
     let identity = match (config.client_certificate_file, config.client_key_file) {
         (Some(certificate), Some(key)) => Some((beside(certificate)?, beside(key)?)),
         (None, None) => None,
         _ => {
-            return Err(contradiction(
-                "clientCertificateFile and clientKeyFile are given together or not at all",
-            ))
+            let problem = "clientCertificateFile and clientKeyFile are given together or not at all";
+            return Err(contradiction(path, problem));
         }
     };
-    options.tls = match config.certificate_authority_file {
-        Some(file) => Some(Tls { certificate_authority: beside(file)?, identity }),
-        None if identity.is_some() => {
-            return Err(contradiction("clientCertificateFile needs certificateAuthorityFile"));
-        }
-        None => None,
-    };
-    options.user = match (config.user, config.password_file) {
+    let certificate_authority = config.certificate_authority_file.map(beside).transpose()?;
+    if identity.is_some() && certificate_authority.is_none() {
+        return Err(contradiction(path, "clientCertificateFile needs certificateAuthorityFile"));
+    }
+    let user = match (config.user, config.password_file) {
         (Some(name), Some(file)) => {
             let password = String::from_utf8(beside(file)?);
-            let password = password.map_err(|_| contradiction("the password is not UTF-8"))?;
-            Some(User { name, password: password.trim_end_matches(['\r', '\n']).to_owned() })
+            let password = password.map_err(|_| contradiction(path, "the password is not UTF-8"))?;
+            Some((name, password.trim_end_matches(['\r', '\n']).to_owned()))
         }
         (None, None) => None,
-        _ => return Err(contradiction("user and passwordFile are given together or not at all")),
+        _ => return Err(contradiction(path, "user and passwordFile are given together or not at all")),
     };
-    if let Some(bytes) = config.max_record_bytes {
-        options.max_record_bytes = bytes;
-    }
-    Ok(())
+    let (sasl_mechanism, max_record_bytes) = (config.sasl_mechanism, config.max_record_bytes);
+    Ok(Settings { certificate_authority, identity, user, sasl_mechanism, max_record_bytes })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, JournalOptionsError> {
@@ -150,9 +229,11 @@ mod tests {
         let with = |url: &str| JournalOptions { journal: Some(url.to_owned()), journal_config: None };
         assert!(JournalOptions::default().connector().unwrap().is_none());
         assert!(with("etcd://h:1,h:2/p").connector().unwrap().is_some());
+        assert!(with("kafka://h:1,h:2/t").connector().unwrap().is_some());
         let text = refusal(with("nats://user:secret@h/x"));
         assert!(text.contains("nats:") && !text.contains("secret"), "{text}");
         assert!(refusal(with("etcd://h:1")).contains("names no prefix"));
+        assert!(refusal(with("kafka://h:1")).contains("names no topic"));
     }
 
     #[test]
@@ -162,7 +243,8 @@ mod tests {
         let with = |text: &str| {
             std::fs::write(&path, text).unwrap();
             let mut options = EtcdOptions::parse("etcd://h:1/p").unwrap();
-            configure(&mut options, &path).map(|()| options).map_err(|error| error.to_string())
+            let configured = read_settings(&path).and_then(|read| configure_etcd(&mut options, read, &path));
+            configured.map(|()| options).map_err(|error| error.to_string())
         };
         std::fs::write(dir.path().join("password"), "secret\n").unwrap();
         std::fs::write(dir.path().join("ca.crt"), "PEM").unwrap();
@@ -180,6 +262,32 @@ mod tests {
             ("clientKeyFile: password\nclientCertificateFile: ca.crt", "needs certificateAuthorityFile"),
             ("certificateAuthorityFile: absent", "absent"),
             ("maxRecordBytes: many", "maxRecordBytes"),
+            ("saslMechanism: PLAIN", "this one is in etcd"),
+        ] {
+            let refusal = with(text).unwrap_err();
+            assert!(refusal.contains(expected), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn a_user_of_kafka_has_a_mechanism() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal.yaml");
+        std::fs::write(dir.path().join("password"), "secret\n").unwrap();
+        let with = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let mut options = KafkaOptions::parse("kafka://h:1/t").unwrap();
+            let configured = read_settings(&path).and_then(|read| configure_kafka(&mut options, read, &path));
+            configured.map(|()| options).map_err(|error| error.to_string())
+        };
+        let options = with("user: replica\npasswordFile: password\nsaslMechanism: SCRAM-SHA-256").unwrap();
+        let user = options.user.unwrap();
+        assert_eq!((user.mechanism, user.password.as_str()), (SaslMechanism::ScramSha256, "secret"));
+        assert!(with("maxRecordBytes: 65536").unwrap().user.is_none());
+        for (text, expected) in [
+            ("user: replica\npasswordFile: password", "saslMechanism are given together"),
+            ("saslMechanism: PLAIN", "given together"),
+            ("user: replica\npasswordFile: password\nsaslMechanism: GSSAPI", "SCRAM-SHA-512"),
         ] {
             let refusal = with(text).unwrap_err();
             assert!(refusal.contains(expected), "{text}: {refusal}");

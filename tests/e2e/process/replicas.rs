@@ -1,5 +1,6 @@
-//! Replicas of the real binary over three real members of etcd, while processes of both are killed and
-//! stopped. `scripts/journal` starts the members; the environment variable `PLINTH_ETCD` names the program.
+//! Replicas of the real binary over three real members of etcd or brokers of Kafka, while processes of both
+//! are killed and stopped. `scripts/journal` starts the members; the environment variables `PLINTH_ETCD` and
+//! `PLINTH_KAFKA` name their programs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -16,24 +17,37 @@ use tempfile::TempDir;
 
 const COUNTER: &str = "/api/v1/namespaces/default/configmaps/counter";
 
-/// Three members of etcd, stopped with it.
+/// What holds a journal, and the time that it may take to replace a member that has died.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    variable: &'static str,
+    replaces_within: Duration,
+}
+
+const ETCD: Kind = Kind { name: "etcd", variable: "PLINTH_ETCD", replaces_within: Duration::from_secs(2) };
+const KAFKA: Kind = Kind { name: "kafka", variable: "PLINTH_KAFKA", replaces_within: Duration::from_secs(4) };
+
+/// Three members of a journal, stopped with it.
 struct Members {
+    kind: Kind,
     dir: TempDir,
     url: String,
 }
 
 impl Members {
-    /// None, said aloud, where no program of etcd is named.
-    fn start() -> Option<Members> {
-        if std::env::var_os("PLINTH_ETCD").is_none() {
-            eprintln!("skipped: PLINTH_ETCD names no program of etcd");
+    /// None, said aloud, where no program of this kind is named.
+    fn start(kind: Kind) -> Option<Members> {
+        let Kind { name, variable, .. } = kind;
+        if std::env::var_os(variable).is_none() {
+            eprintln!("skipped: {variable} names no program of {name}");
             return None;
         }
         let dir = TempDir::new().expect("directory");
-        let output = journal("start", dir.path());
+        let output = journal(kind, "start", dir.path());
         let url = String::from_utf8(output.stdout).expect("text").trim().to_owned();
-        assert!(output.status.success() && url.starts_with("etcd://"), "{url}");
-        Some(Members { dir, url })
+        assert!(output.status.success() && url.starts_with(&format!("{name}://")), "{url}");
+        Some(Members { kind, dir, url })
     }
 
     fn process(&self, member: usize) -> u32 {
@@ -43,7 +57,7 @@ impl Members {
 
     /// Starts the members that do not run.
     fn restart(&self) {
-        assert!(journal("start", self.dir.path()).status.success());
+        assert!(journal(self.kind, "start", self.dir.path()).status.success());
     }
 }
 
@@ -56,9 +70,9 @@ impl Drop for Members {
     }
 }
 
-fn journal(command: &str, dir: &Path) -> Output {
+fn journal(kind: Kind, command: &str, dir: &Path) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/journal");
-    Command::new(script).args(["etcd", command]).arg(dir).output().expect("scripts/journal runs")
+    Command::new(script).args([kind.name, command]).arg(dir).output().expect("scripts/journal runs")
 }
 
 fn signal(process: u32, signal: &str) {
@@ -138,7 +152,16 @@ impl Client {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_on_etcd_lose_nothing_while_processes_die() {
-    let Some(members) = Members::start() else { return };
+    lose_nothing_while_processes_die(ETCD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_on_kafka_lose_nothing_while_processes_die() {
+    lose_nothing_while_processes_die(KAFKA).await;
+}
+
+async fn lose_nothing_while_processes_die(kind: Kind) {
+    let Some(members) = Members::start(kind) else { return };
     let roots: Vec<TempDir> = (0..3).map(|_| TempDir::new().expect("directory")).collect();
     let mut servers = replicas(&roots, &members).await;
     let counter = r#"{"metadata":{"name":"counter"},"data":{"n":"0"}}"#;
@@ -166,7 +189,7 @@ async fn replicas_on_etcd_lose_nothing_while_processes_die() {
             })
         })
         .collect();
-    let pause = || tokio::time::sleep(Duration::from_secs(2));
+    let pause = || tokio::time::sleep(kind.replaces_within);
     for n in 0..3 {
         pause().await;
         servers[n].kill().expect("killed");
@@ -234,8 +257,17 @@ async fn until_all_are_listed(kubeconfig: &Path, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_journal_that_is_not_this_clusters_is_refused() {
-    let Some(members) = Members::start() else { return };
+async fn a_journal_in_etcd_that_is_not_this_clusters_is_refused() {
+    another_clusters_journal_is_refused(ETCD).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_in_kafka_that_is_not_this_clusters_is_refused() {
+    another_clusters_journal_is_refused(KAFKA).await;
+}
+
+async fn another_clusters_journal_is_refused(kind: Kind) {
+    let Some(members) = Members::start(kind) else { return };
     let roots: Vec<TempDir> = (0..1).map(|_| TempDir::new().expect("directory")).collect();
     let mut servers = replicas(&roots, &members).await;
     let other = TempDir::new().expect("directory");
@@ -245,14 +277,24 @@ async fn a_journal_that_is_not_this_clusters_is_refused() {
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).expect("text")
     };
-    // A second cluster on the same etcd, under the same name and under another one.
+    // A second cluster on the same journal, and on another one in the same etcd.
     let refusal = refused(other.path().join("a"), &members.url);
     assert!(refusal.contains("another cluster"), "{refusal}");
-    let elsewhere = members.url.replace("/plinth", "/elsewhere");
-    let refusal = refused(other.path().join("b"), &elsewhere);
-    assert!(refusal.contains("an etcd of its own"), "{refusal}");
-    let refusal = refused(other.path().join("c"), "etcd://127.0.0.1:1");
-    assert!(refusal.contains("--journal") && refusal.contains("prefix"), "{refusal}");
+    if kind.name == ETCD.name {
+        let elsewhere = members.url.replace("/plinth", "/elsewhere");
+        let refusal = refused(other.path().join("b"), &elsewhere);
+        assert!(refusal.contains("an etcd of its own"), "{refusal}");
+    }
+    let refusal = refused(other.path().join("c"), &format!("{}://127.0.0.1:1", kind.name));
+    assert!(refusal.contains("--journal") && refusal.contains("names no"), "{refusal}");
     assert!(!other.path().join("a/store").exists() && !other.path().join("b/store").exists());
+    // A replica with data at a journal that does not have it.
+    if kind.name == KAFKA.name {
+        let elsewhere = members.url.replace("/plinth", "/elsewhere");
+        servers[0].terminate().await.expect("clean end");
+        let refusal = refused(roots[0].path().join("data"), &elsewhere);
+        assert!(refusal.contains("the journal ends at position 0"), "{refusal}");
+        return;
+    }
     servers[0].terminate().await.expect("clean end");
 }

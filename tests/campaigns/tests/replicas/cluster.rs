@@ -22,6 +22,8 @@ const DISK: &str = "size=1g";
 /// Everything that runs.
 pub struct Cluster {
     dir: TempDir,
+    /// What the members are, as `scripts/journal` names it.
+    kind: String,
     url: String,
     /// Absent where the test has no namespaces of its own.
     pub network: Option<Network>,
@@ -31,10 +33,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it; `None`, said aloud, where no program of etcd is named.
+    /// Starts it; `None`, said aloud, where no program of the members is named.
     pub async fn start() -> Option<Cluster> {
-        if std::env::var_os("PLINTH_ETCD").is_none() {
-            eprintln!("skipped: PLINTH_ETCD names no program of etcd");
+        let kind = std::env::var("PLINTH_JOURNAL").unwrap_or_else(|_| "etcd".to_owned());
+        let variable = format!("PLINTH_{}", kind.to_uppercase());
+        if std::env::var_os(&variable).is_none() {
+            eprintln!("skipped: {variable} names no program of {kind}");
             return None;
         }
         let network = Network::create(2 * SIDE);
@@ -45,7 +49,7 @@ impl Cluster {
             ["/dev/shm", "/tmp"].into_iter().find(|dir| Path::new(dir).is_dir()).expect("a directory");
         let dir = TempDir::new_in(parent).expect("directory");
         let mut cluster =
-            Cluster { dir, url: String::new(), network, replicas: Vec::new(), killed: [false; SIDE] };
+            Cluster { dir, kind, url: String::new(), network, replicas: Vec::new(), killed: [false; SIDE] };
         for node in 0..2 * SIDE {
             fs::create_dir_all(cluster.root(node)).expect("directory");
             if cluster.network.is_some() {
@@ -91,7 +95,7 @@ impl Cluster {
     fn journal(&self, command: &str) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/journal");
         let mut script = Command::new(script);
-        script.args(["etcd", command]).arg(self.dir.path().join("journal"));
+        script.args([self.kind.as_str(), command]).arg(self.dir.path().join("journal"));
         if self.network.is_some() {
             let members = SIDE..2 * SIDE;
             let hosts: Vec<String> = members.clone().map(|node| Network::host(node).to_string()).collect();

@@ -6,8 +6,9 @@
 //! only where its disk is full, and in the end all say the same of one revision.
 //!
 //! `PLINTH_FAILURES` sets how many failures happen (16 when it is not set), `PLINTH_FAILURE_SEED` which,
-//! `PLINTH_FAILURE_CLIENTS` how many clients work. `PLINTH_ETCD` names the program of the members; without it
-//! nothing is tested. `scripts/campaign replication 1000` runs the long form.
+//! `PLINTH_FAILURE_CLIENTS` how many clients work. `PLINTH_JOURNAL` is what the members are, etcd or kafka,
+//! and `PLINTH_ETCD` or `PLINTH_KAFKA` names their program; without it nothing is tested. `scripts/campaign
+//! replication 1000` runs the long form.
 
 mod cluster;
 mod failures;

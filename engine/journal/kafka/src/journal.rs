@@ -1,0 +1,237 @@
+//! [`KafkaJournal`]: the calls of a journal as calls of Kafka.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_journal::record::ClusterId;
+use plinth_journal::{Error, Journal, Position, Reader, Result};
+
+use crate::client::{Client, CALL_TIMEOUT};
+use crate::connection::CallError;
+use crate::error_code::{code, error_name};
+use crate::options::KafkaOptions;
+use crate::reader::KafkaReader;
+use crate::records;
+use crate::shared::{Leader, Shared, Topic};
+use crate::wire::{self, Outcome, Produced};
+
+/// Longest time for which an append waits, as long as its leader leads.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// An append that has waited for so long asks whether its leader leads still.
+const APPEND_PATIENCE: Duration = Duration::from_millis(250);
+/// Pause between two trims.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A journal in a topic of Kafka. Cheap to clone: clones share their connections.
+///
+/// Calls block their thread, for some seconds at most, an append that waits for a replica of the topic ten.
+/// They must not be made on an async thread.
+#[derive(Clone)]
+pub struct KafkaJournal(Arc<Shared>);
+
+impl KafkaJournal {
+    /// The journal of `cluster` in a topic. Where that does not exist the first append creates it.
+    ///
+    /// A Kafka that cannot be reached now is no error: it is looked at by the first call that reaches it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for options that cannot be used, a Kafka that does not accept them, and a topic
+    /// that cannot hold this journal. Nothing was written.
+    pub fn connect(options: &KafkaOptions, cluster: ClusterId) -> Result<KafkaJournal> {
+        let shared = Shared {
+            client: Client::new(options)?,
+            topic: options.topic.clone(),
+            max_record_bytes: options.max_record_bytes,
+            cluster,
+            key: records::key(cluster),
+            leader: Mutex::default(),
+            known: Mutex::new(None),
+            trimmed: Mutex::new(None),
+        };
+        match shared.known(false) {
+            Err(error) if !error.is_transient() => Err(error),
+            _ => Ok(KafkaJournal(Arc::new(shared))),
+        }
+    }
+
+    /// The address of the broker that leads the partition, as far as this client knows.
+    pub fn leader(&self) -> Option<String> {
+        self.0.leader_address()
+    }
+}
+
+impl Journal for KafkaJournal {
+    fn append(&self, record: Bytes) -> Result<Position> {
+        let limit = self.0.max_record_bytes;
+        let size = record.len();
+        if size > limit {
+            return Err(Error::TooLarge { size, limit });
+        }
+        self.0.append(&record)
+    }
+
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
+        let Some(topic) = self.0.known(false)? else {
+            let message = format!("topic {:?} does not exist yet", self.0.topic);
+            return Err(Error::Unavailable { message });
+        };
+        let leader = self.0.leader(&topic)?;
+        Ok(Box::new(KafkaReader::new(Arc::clone(&self.0), topic, leader, from.max(Position::new(1)))))
+    }
+
+    fn end(&self) -> Result<Position> {
+        match self.0.known(false)? {
+            Some(topic) => self.0.end_of(&topic),
+            None => Ok(Position::ZERO),
+        }
+    }
+
+    fn trim(&self, before: Position) -> Result<()> {
+        self.0.trim(before)
+    }
+
+    fn max_record_bytes(&self) -> usize {
+        self.0.max_record_bytes
+    }
+}
+
+impl Shared {
+    /// The topic, once it is known to be this journal's; none where it does not exist and is not to be
+    /// created.
+    fn known(&self, create: bool) -> Result<Option<Topic>> {
+        let mut known = self.known.lock();
+        if known.is_none() {
+            *known = self.find(create)?;
+        }
+        Ok(*known)
+    }
+
+    fn append(&self, record: &Bytes) -> Result<Position> {
+        let Some(topic) = self.known(true)? else {
+            let message = format!("topic {:?} does not exist", self.topic);
+            return Err(Error::Unavailable { message });
+        };
+        let leader = self.leader(&topic)?;
+        let timeout_ms = i32::try_from(APPEND_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
+        let body = wire::produce(&topic.id, timeout_ms, &records::encode(&self.key, record));
+        match self.produce(&topic, &leader, &body) {
+            Ok(produced) if produced.error == code::NONE => match u64::try_from(produced.offset) {
+                Ok(offset) => Ok(Position::new(offset).next()),
+                Err(_) => Err(Error::OutcomeUnknown { message: "Kafka gave no offset".to_owned() }),
+            },
+            Ok(produced) => {
+                self.suspect(&leader);
+                Err(self.not_appended(&leader, &produced, record.len()))
+            }
+            Err(error) => {
+                self.suspect(&leader);
+                Err(match error {
+                    CallError::NotMade(message) | CallError::Denied(message) => {
+                        Error::Unavailable { message }
+                    }
+                    CallError::Unknown(message) => Error::OutcomeUnknown { message },
+                    CallError::Refused(message) => Error::Refused { message },
+                })
+            }
+        }
+    }
+
+    /// Makes the call, and waits for the answer as long as this is the leader.
+    fn produce(&self, topic: &Topic, leader: &Leader, body: &[u8]) -> Result<Produced, CallError> {
+        let started = Instant::now();
+        let mut connection = self.client.open(&leader.address)?;
+        // From the first byte on, nothing is known before the answer.
+        connection.send(wire::PRODUCE, body).map_err(unknown)?;
+        loop {
+            if let Some(answer) = connection.receive(Instant::now() + APPEND_PATIENCE).map_err(unknown)? {
+                let produced = Produced::decode(answer).map_err(|error| connection.malformed(error))?;
+                self.client.keep(connection);
+                return Ok(produced);
+            }
+            if started.elapsed() >= APPEND_TIMEOUT + CALL_TIMEOUT {
+                return Err(connection.silent(started.elapsed()));
+            }
+            if self.has_moved(topic, leader) {
+                let message = format!("{} no longer leads the journal", leader.address);
+                return Err(CallError::Unknown(message));
+            }
+        }
+    }
+
+    /// What an error in the answer to an append says about the record. Where a broker may have appended it
+    /// before that error, nothing is known.
+    fn not_appended(&self, leader: &Leader, produced: &Produced, size: usize) -> Error {
+        let why = produced.message.clone().unwrap_or_else(|| error_name(produced.error));
+        let message = format!("{}: {why}", leader.address);
+        match produced.error {
+            code::MESSAGE_TOO_LARGE | code::RECORD_LIST_TOO_LARGE => {
+                Error::TooLarge { size, limit: size.saturating_sub(1) }
+            }
+            // All of these are found before the record is appended.
+            code::NOT_ENOUGH_REPLICAS
+            | code::UNKNOWN_TOPIC_ID
+            | code::INCONSISTENT_TOPIC_ID
+            | code::CORRUPT_MESSAGE
+            | code::TOPIC_AUTHORIZATION_FAILED
+            | code::CLUSTER_AUTHORIZATION_FAILED => Error::Unavailable { message },
+            code::INVALID_RECORD | code::POLICY_VIOLATION => {
+                Error::Refused { message: format!("topic {:?} does not take records: {message}", self.topic) }
+            }
+            _ => Error::OutcomeUnknown { message },
+        }
+    }
+
+    fn trim(&self, before: Position) -> Result<()> {
+        let is_due = |last: Instant| last.elapsed() >= TRIM_INTERVAL;
+        if !self.trimmed.lock().is_none_or(is_due) {
+            return Ok(());
+        }
+        let Some(topic) = self.known(false)? else { return Ok(()) };
+        // The newest record stays: it says whose journal this is.
+        let kept = before.min(self.end_of(&topic)?);
+        let Some(offset) = kept.get().checked_sub(1).and_then(|offset| i64::try_from(offset).ok()) else {
+            return Ok(());
+        };
+        *self.trimmed.lock() = Some(Instant::now());
+        let leader = self.leader(&topic)?;
+        let wait_ms = i32::try_from(CALL_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
+        let body = wire::delete_records(&self.topic, offset, wait_ms);
+        let answer = self
+            .client
+            .call(&leader.address, wire::DELETE_RECORDS, &body, CALL_TIMEOUT * 2)
+            .map_err(CallError::of_reading)?;
+        let malformed =
+            |_| Error::Unavailable { message: format!("{} gave a malformed answer", leader.address) };
+        let outcome = Outcome::decode_deleted(answer).map_err(malformed)?;
+        let name = &self.topic;
+        match outcome.error {
+            // A replica that is away follows later. What is out of range is trimmed already.
+            code::NONE | code::REQUEST_TIMED_OUT | code::OFFSET_OUT_OF_RANGE => Ok(()),
+            code::TOPIC_AUTHORIZATION_FAILED => Err(Error::Refused {
+                message: format!(
+                    "the journal is not trimmed: give the user of Kafka DELETE on topic {name:?}"
+                ),
+            }),
+            code::POLICY_VIOLATION => Err(Error::Refused {
+                message: format!(
+                    "the journal is not trimmed: set cleanup.policy of topic {name:?} to delete"
+                ),
+            }),
+            error => {
+                self.suspect(&leader);
+                Err(Error::Unavailable { message: format!("{}: {}", leader.address, error_name(error)) })
+            }
+        }
+    }
+}
+
+/// A call that was begun may have reached the broker.
+fn unknown(error: CallError) -> CallError {
+    match error {
+        CallError::NotMade(message) => CallError::Unknown(message),
+        CallError::Refused(message) => CallError::Unknown(message),
+        error => error,
+    }
+}

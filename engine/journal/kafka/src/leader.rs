@@ -1,0 +1,260 @@
+//! Who leads the partition, and where it ends for certain.
+//!
+//! A leader that was paused or cut off answers as one until it has heard of its successor. So what it says is
+//! the end of the journal only if it leads still, and that is what other replicas of the partition confirm:
+//! a record can be read or answered for under a later leader only when that many of them follow it
+//! (`min.insync.replicas`) that one of those who were asked would have known. Why that is enough:
+//! `docs/design/0033-journal-on-kafka.md`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plinth_journal::{Error, Position, Result};
+
+use crate::client::CALL_TIMEOUT;
+use crate::connection::{CallError, Connection};
+use crate::error_code::{code, error_name};
+use crate::shared::{Leader, Shared, Topic};
+use crate::wire::{self, ListedOffset, Place, View};
+
+/// Other replicas are asked, too, when the ones that were have not answered for so long.
+const HEDGE: Duration = Duration::from_millis(100);
+/// Leaders that are asked for the end before that fails.
+const ATTEMPTS: usize = 2;
+
+impl Shared {
+    /// The leader; asked for where it is not known or has failed.
+    pub(crate) fn leader(&self, topic: &Topic) -> Result<Arc<Leader>> {
+        let known = {
+            let state = self.leader.lock();
+            state.newest.clone().map(|leader| (leader, state.is_suspect))
+        };
+        match known {
+            Some((leader, false)) => Ok(leader),
+            Some((leader, true)) => self.look_up(topic, Some(&leader.address)),
+            None => self.look_up(topic, None),
+        }
+    }
+
+    /// Asks brokers who leads.
+    pub(crate) fn look_up(&self, topic: &Topic, avoid: Option<&str>) -> Result<Arc<Leader>> {
+        let view =
+            self.client.view(&self.topic, avoid, self.newest_epoch()).map_err(CallError::of_reading)?;
+        self.note(topic, &view)
+    }
+
+    /// Notes what a broker knows of the leader. A broker that lags does not bring an earlier one back.
+    pub(crate) fn note(&self, topic: &Topic, view: &View) -> Result<Arc<Leader>> {
+        self.check_identity(topic, view)?;
+        let unavailable = |message: &str| Error::Unavailable { message: message.to_owned() };
+        let Some(partition) = view.partitions.first() else {
+            return Err(unavailable("a broker does not know the partition"));
+        };
+        let mut state = self.leader.lock();
+        match &state.newest {
+            Some(newest) if newest.epoch > partition.leader_epoch => {
+                return Err(unavailable("a broker does not know the newest leader"));
+            }
+            _ => {}
+        }
+        let address = view.brokers.iter().find(|(id, _)| *id == partition.leader).map(|(_, address)| address);
+        let Some(address) = address else {
+            return Err(unavailable("the partition has no leader: too few of its replicas are up"));
+        };
+        let leader = Arc::new(Leader {
+            broker: partition.leader,
+            epoch: partition.leader_epoch,
+            address: address.clone(),
+            replicas: partition.replicas.clone(),
+        });
+        state.newest = Some(Arc::clone(&leader));
+        state.is_suspect = false;
+        Ok(leader)
+    }
+
+    /// Notes that a leader has not answered as one.
+    pub(crate) fn suspect(&self, leader: &Leader) {
+        let mut state = self.leader.lock();
+        if state.newest.as_ref().is_some_and(|newest| newest.epoch == leader.epoch) {
+            state.is_suspect = true;
+        }
+    }
+
+    /// The epoch of the newest leader, -1 for none.
+    pub(crate) fn newest_epoch(&self) -> i32 {
+        self.leader.lock().newest.as_ref().map_or(-1, |leader| leader.epoch)
+    }
+
+    /// Where the newest leader is.
+    pub(crate) fn leader_address(&self) -> Option<String> {
+        self.leader.lock().newest.as_ref().map(|leader| leader.address.clone())
+    }
+
+    /// Whether another leader is known by now to brokers that are not this one.
+    pub(crate) fn has_moved(&self, topic: &Topic, leader: &Leader) -> bool {
+        let newest = self.look_up(topic, Some(&leader.address));
+        newest.is_ok_and(|newest| newest.epoch > leader.epoch)
+    }
+
+    /// Refuses a topic that is not the one that it was.
+    pub(crate) fn check_identity(&self, topic: &Topic, view: &View) -> Result<()> {
+        let name = &self.topic;
+        let what = match view.error {
+            code::NONE if view.topic == topic.id => return Ok(()),
+            code::NONE => "deleted and made anew",
+            code::UNKNOWN_TOPIC_OR_PARTITION => "deleted",
+            error => {
+                return Err(Error::Unavailable { message: format!("topic {name:?}: {}", error_name(error)) });
+            }
+        };
+        let message = format!(
+            "topic {name:?} was {what} since this replica has used it; start the replicas from a checkpoint on a \
+             topic that does not exist"
+        );
+        Err(Error::Refused { message })
+    }
+
+    /// The position of the newest record: at least that of each append that was answered, and of each record
+    /// that any reader has got, before the call.
+    pub(crate) fn end_of(&self, topic: &Topic) -> Result<Position> {
+        let mut failed = Error::Unavailable { message: String::new() };
+        for _ in 0..ATTEMPTS {
+            let leader = self.leader(topic)?;
+            match self.confirmed_end(topic, &leader) {
+                Ok(end) => return position(end),
+                Err(error) if error.is_transient() => failed = error,
+                Err(error) => return Err(error),
+            }
+            self.suspect(&leader);
+        }
+        Err(failed)
+    }
+
+    /// What a leader says is the end, confirmed by enough other replicas that it leads.
+    fn confirmed_end(&self, topic: &Topic, leader: &Leader) -> Result<i64> {
+        // Both are asked after the call began, so what they know is not older.
+        let body = wire::list_offsets(&self.topic, leader.epoch, Place::End);
+        let mut asked = self.client.open(&leader.address).map_err(CallError::of_reading)?;
+        asked.send(wire::LIST_OFFSETS, &body).map_err(CallError::of_reading)?;
+        self.confirm(topic, leader)?;
+        let answer = asked.receive(Instant::now() + CALL_TIMEOUT).map_err(CallError::of_reading)?;
+        let answer = answer.ok_or_else(|| asked.silent(CALL_TIMEOUT).of_reading())?;
+        let listed = ListedOffset::decode(answer).map_err(|error| asked.malformed(error).of_reading())?;
+        self.client.keep(asked);
+        self.listed(leader, listed)
+    }
+
+    /// The oldest offset, or the end as far as this leader knows.
+    pub(crate) fn offset_at(&self, leader: &Leader, place: Place) -> Result<i64> {
+        let body = wire::list_offsets(&self.topic, leader.epoch, place);
+        let answer = self
+            .client
+            .call(&leader.address, wire::LIST_OFFSETS, &body, CALL_TIMEOUT)
+            .map_err(CallError::of_reading)?;
+        let malformed =
+            |_| Error::Unavailable { message: format!("{} gave a malformed answer", leader.address) };
+        let listed = ListedOffset::decode(answer).map_err(malformed)?;
+        self.listed(leader, listed)
+    }
+
+    fn listed(&self, leader: &Leader, listed: ListedOffset) -> Result<i64> {
+        match listed.error {
+            code::NONE => Ok(listed.offset),
+            error => {
+                self.suspect(leader);
+                let message =
+                    format!("{} does not say where the journal ends: {}", leader.address, error_name(error));
+                Err(Error::Unavailable { message })
+            }
+        }
+    }
+
+    /// Asks other replicas of the partition whether they know a later leader, until as many have not as leave
+    /// too few for one.
+    fn confirm(&self, topic: &Topic, leader: &Leader) -> Result<()> {
+        let needed = leader.replicas.len().saturating_sub(topic.min_in_sync);
+        if needed == 0 {
+            return Ok(());
+        }
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let mut others = self.witnesses(leader).into_iter();
+        let (mut confirmed, mut wanted) = (0, needed);
+        let mut waiting: Vec<(i32, Connection)> = Vec::new();
+        let mut failed = "there are no others".to_owned();
+        loop {
+            while waiting.len() + confirmed < wanted {
+                let Some(broker) = others.next() else { break };
+                match self.ask_for_leader(broker) {
+                    Ok(connection) => waiting.push((broker, connection)),
+                    Err(error) => failed = error.of_reading().to_string(),
+                }
+            }
+            if waiting.is_empty() || Instant::now() >= deadline {
+                let message = format!("too few brokers confirm who leads the journal: {failed}");
+                return Err(Error::Unavailable { message });
+            }
+            // Those that did not answer in time are waited for together with the next ones.
+            let share = HEDGE / u32::try_from(waiting.len()).unwrap_or(1);
+            for (broker, mut connection) in std::mem::take(&mut waiting) {
+                match connection.receive(Instant::now() + share) {
+                    Ok(None) => waiting.push((broker, connection)),
+                    Ok(Some(answer)) => {
+                        let view = self.client.take_view(&connection.address, answer);
+                        self.client.keep(connection);
+                        match self.judge(topic, leader, view.map_err(CallError::of_reading)?)? {
+                            true => confirmed += 1,
+                            false => failed = "a broker does not know the topic".to_owned(),
+                        }
+                        self.leader.lock().witness = broker;
+                    }
+                    Err(error) => failed = error.of_reading().to_string(),
+                }
+            }
+            if confirmed >= needed {
+                return Ok(());
+            }
+            wanted = (wanted + 1).min(leader.replicas.len());
+        }
+    }
+
+    /// The other replicas, that which has answered last first.
+    fn witnesses(&self, leader: &Leader) -> Vec<i32> {
+        let last = self.leader.lock().witness;
+        let mut others: Vec<i32> =
+            leader.replicas.iter().copied().filter(|broker| *broker != leader.broker).collect();
+        others.sort_by_key(|broker| *broker != last);
+        others
+    }
+
+    fn ask_for_leader(&self, broker: i32) -> Result<Connection, CallError> {
+        let unknown = || CallError::NotMade(format!("broker {broker} is not up"));
+        let address = self.client.address(broker).ok_or_else(unknown)?;
+        let mut connection = self.client.open(&address)?;
+        connection.send(wire::METADATA, &wire::metadata(&self.topic))?;
+        Ok(connection)
+    }
+
+    /// Whether a replica knows no later leader. It may know an earlier one: it follows no later one either.
+    fn judge(&self, topic: &Topic, leader: &Leader, view: View) -> Result<bool> {
+        if view.error != code::NONE || view.topic != topic.id {
+            return Ok(false);
+        }
+        let Some(partition) = view.partitions.first() else { return Ok(false) };
+        if partition.leader_epoch <= leader.epoch {
+            return Ok(true);
+        }
+        let newer = self.note(topic, &view)?;
+        let message = format!("{} leads the journal now", newer.address);
+        Err(Error::Unavailable { message })
+    }
+}
+
+/// The position of the record before an offset.
+fn position(offset: i64) -> Result<Position> {
+    match u64::try_from(offset) {
+        Ok(offset) => Ok(Position::new(offset)),
+        Err(_) => {
+            Err(Error::Unavailable { message: format!("Kafka says that the journal ends at {offset}") })
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A [`Journal`](plinth_journal::Journal) in Kafka: a topic with one partition, whose records are those of
+//! the journal.
+//!
+//! A position is an offset plus one. An append is answered when all replicas in sync have it, two of three
+//! at least. A reader fetches from the leader. The end is what the leader says, once other replicas have
+//! confirmed that it leads still. Why it is built like this and what was refused:
+//! `docs/design/0033-journal-on-kafka.md`.
+//!
+//! - `journal`: appends and trims; `reader`: reads; `leader`: who leads, and the end.
+//! - `topic`: checks and creates the topic; `shared`: what all of these share.
+//! - `client`, `connection`, `scram`: calls over connections that TLS and SASL secure.
+//! - `wire`, `error_code`, `codec`, `records`: the messages, and batches of records.
+//!
+//! ```no_run
+//! use plinth_journal::record::ClusterId;
+//! use plinth_journal::Journal;
+//! use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
+//!
+//! let options = KafkaOptions::parse("kafka://127.0.0.1:9092,127.0.0.1:9192/plinth")?;
+//! let journal = KafkaJournal::connect(&options, ClusterId([7; 16]))?;
+//! let position = journal.append("a record".into())?;
+//! assert_eq!(journal.read(position)?.next(std::time::Duration::from_secs(1))?.unwrap().bytes, "a record");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod client;
+mod codec;
+mod connection;
+mod error_code;
+mod journal;
+mod leader;
+mod options;
+mod reader;
+mod records;
+mod scram;
+mod shared;
+mod topic;
+mod wire;
+
+pub use journal::KafkaJournal;
+pub use options::{KafkaOptions, OptionsError, SaslMechanism, Tls, User};

@@ -1,0 +1,214 @@
+//! [`KafkaReader`]: fetches from the leader, one of them always on its way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use plinth_journal::{Entry, Error, Position, Reader, Result};
+
+use crate::connection::{CallError, Connection};
+use crate::error_code::{code, error_name};
+use crate::records::{self, KafkaRecord, Unreadable};
+use crate::shared::{Leader, Shared, Topic};
+use crate::wire::{self, FetchOptions, Fetched, Place};
+
+/// A reader that got nothing for so long compares with the journal's end: the leader may be one no more.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long the leader may take for what is known to be there.
+const LAG: Duration = Duration::from_millis(250);
+/// How long the leader waits for records before it answers that there are none.
+const FETCH_WAIT: Duration = Duration::from_millis(500);
+/// Bytes of one answer, unless a single batch is larger.
+const FETCH_BYTES: i32 = 4 << 20;
+
+pub(crate) struct KafkaReader {
+    shared: Arc<Shared>,
+    topic: Topic,
+    leader: Arc<Leader>,
+    /// A fetch that is not answered yet, and when it was made.
+    fetch: Option<(Connection, Instant)>,
+    /// The position that is due from Kafka.
+    due: Position,
+    /// Records that were not returned yet: those of one answer at most.
+    ready: VecDeque<Entry>,
+    /// When the reader was last known to be up to date.
+    current: Instant,
+}
+
+impl KafkaReader {
+    pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaReader {
+        KafkaReader {
+            shared,
+            topic,
+            leader,
+            fetch: None,
+            due,
+            ready: VecDeque::new(),
+            current: Instant::now(),
+        }
+    }
+
+    /// The next answer within `wait`; whether there was one.
+    fn receive(&mut self, wait: Duration) -> Result<bool> {
+        if self.shared.newest_epoch() > self.leader.epoch {
+            let message = format!("{} no longer leads the journal", self.leader.address);
+            return Err(Error::Unavailable { message });
+        }
+        let (mut connection, made) = match self.fetch.take() {
+            Some(fetch) => fetch,
+            None => self.send().map_err(|error| self.fails(error))?,
+        };
+        match connection.receive(Instant::now() + wait) {
+            Ok(None) if made.elapsed() > FETCH_WAIT + QUIET => {
+                Err(self.fails(connection.silent(made.elapsed())))
+            }
+            Ok(None) => {
+                self.fetch = Some((connection, made));
+                Ok(false)
+            }
+            Ok(Some(answer)) => {
+                let fetched =
+                    Fetched::decode(answer).map_err(|error| self.fails(connection.malformed(error)))?;
+                self.shared.client.keep(connection);
+                self.take(fetched)?;
+                // What comes meanwhile is on its way while these records are applied.
+                self.fetch = Some(self.send().map_err(|error| self.fails(error))?);
+                Ok(true)
+            }
+            Err(error) => Err(self.fails(error)),
+        }
+    }
+
+    fn send(&self) -> Result<(Connection, Instant), CallError> {
+        let options = FetchOptions {
+            topic: self.topic.id,
+            leader_epoch: self.leader.epoch,
+            offset: i64::try_from(self.due.get().saturating_sub(1)).unwrap_or(i64::MAX),
+            max_wait_ms: i32::try_from(FETCH_WAIT.as_millis()).unwrap_or(i32::MAX),
+            max_bytes: FETCH_BYTES,
+        };
+        let mut connection = self.shared.client.open(&self.leader.address)?;
+        connection.send(wire::FETCH, &wire::fetch(&options))?;
+        Ok((connection, Instant::now()))
+    }
+
+    fn fails(&self, error: CallError) -> Error {
+        self.shared.suspect(&self.leader);
+        error.of_reading()
+    }
+
+    fn take(&mut self, fetched: Fetched) -> Result<()> {
+        match fetched.error {
+            code::NONE => {}
+            code::OFFSET_OUT_OF_RANGE => return Err(self.out_of_range()?),
+            error => {
+                // It may be that the topic is another one, which the next look at the leader finds.
+                self.shared.suspect(&self.leader);
+                self.shared.leader(&self.topic)?;
+                let message = format!("{}: {}", self.leader.address, error_name(error));
+                return Err(Error::Unavailable { message });
+            }
+        }
+        let records = records::decode(fetched.records).map_err(damaged)?;
+        for record in records {
+            self.take_record(record)?;
+        }
+        Ok(())
+    }
+
+    fn take_record(&mut self, record: KafkaRecord) -> Result<()> {
+        let position = position_of(record.offset);
+        if position < self.due {
+            return Ok(());
+        }
+        if position > self.due {
+            return Err(Error::Gap { expected: self.due, found: position });
+        }
+        if record.key != self.shared.key {
+            return Err(self.foreign(position, &record.key));
+        }
+        self.ready.push_back(Entry { position, bytes: record.value });
+        self.due = self.due.next();
+        Ok(())
+    }
+
+    fn foreign(&self, position: Position, key: &Bytes) -> Error {
+        match records::cluster_of(key) {
+            Some(found) => Error::OtherCluster { position, found, expected: self.shared.cluster },
+            None => Error::Damaged {
+                position,
+                reason: "no replica has written it: another program writes to the topic",
+            },
+        }
+    }
+
+    /// Why a position is neither in the log nor the next one.
+    fn out_of_range(&mut self) -> Result<Error> {
+        let oldest = position_of(self.shared.offset_at(&self.leader, Place::Oldest)?);
+        if self.due < oldest {
+            return Ok(Error::Trimmed { requested: self.due, oldest });
+        }
+        self.shared.suspect(&self.leader);
+        let end = self.shared.end_of(&self.topic)?;
+        let applied = Position::new(self.due.get().saturating_sub(1));
+        if end < applied {
+            return Ok(Error::Behind { applied, end });
+        }
+        let message = format!("{} does not have position {}", self.leader.address, self.due);
+        Ok(Error::Unavailable { message })
+    }
+
+    /// Compares what was read with the journal's end.
+    fn check_end(&mut self) -> Result<()> {
+        let end = self.shared.end_of(&self.topic)?;
+        if end.next() < self.due {
+            let applied = Position::new(self.due.get().saturating_sub(1));
+            return Err(Error::Behind { applied, end });
+        }
+        let deadline = Instant::now() + LAG;
+        while self.due <= end {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            if !self.receive(wait)? && wait.is_zero() {
+                self.shared.suspect(&self.leader);
+                let message = format!("{} lags: position {} is not there yet", self.leader.address, self.due);
+                return Err(Error::Unavailable { message });
+            }
+        }
+        self.current = Instant::now();
+        Ok(())
+    }
+}
+
+impl Reader for KafkaReader {
+    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                return Ok(Some(entry));
+            }
+            let check = self.current + QUIET;
+            let wait = deadline.min(check).saturating_duration_since(Instant::now());
+            if self.receive(wait)? {
+                if !self.ready.is_empty() {
+                    self.current = Instant::now();
+                }
+                continue;
+            }
+            let now = Instant::now();
+            if now >= check {
+                self.check_end()?;
+            } else if now >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+fn position_of(offset: i64) -> Position {
+    Position::new(u64::try_from(offset).unwrap_or(0)).next()
+}
+
+fn damaged(unreadable: Unreadable) -> Error {
+    Error::Damaged { position: position_of(unreadable.offset), reason: unreadable.reason }
+}

@@ -1,0 +1,56 @@
+//! [`Shared`]: what the journal and its readers share.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_journal::record::ClusterId;
+
+use crate::client::Client;
+use crate::wire::TopicId;
+
+/// What the journal shares with its readers.
+pub(crate) struct Shared {
+    pub client: Client,
+    pub topic: String,
+    pub max_record_bytes: usize,
+    pub cluster: ClusterId,
+    /// The key of each record, which says what it is and whose.
+    pub key: Bytes,
+    pub leader: Mutex<LeaderState>,
+    /// None until Kafka was found to hold this journal. Held while that is found out.
+    pub known: Mutex<Option<Topic>>,
+    /// When the journal was last trimmed.
+    pub trimmed: Mutex<Option<Instant>>,
+}
+
+/// The topic, once it was found to be one that this journal may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Topic {
+    /// It tells the topic from any other that ever has the same name.
+    pub id: TopicId,
+    /// Replicas that have a record before its append is answered.
+    pub min_in_sync: usize,
+}
+
+/// The leader of the partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Leader {
+    pub broker: i32,
+    /// Grows with each leader.
+    pub epoch: i32,
+    pub address: String,
+    /// All brokers that have the partition.
+    pub replicas: Vec<i32>,
+}
+
+/// What is known of the leader.
+#[derive(Default)]
+pub(crate) struct LeaderState {
+    pub newest: Option<Arc<Leader>>,
+    /// Whether it has not answered as a leader does.
+    pub is_suspect: bool,
+    /// The replica that has confirmed it last.
+    pub witness: i32,
+}

@@ -1,0 +1,397 @@
+//! Finding the journal's topic: it is checked before anything is written, and created where it is absent.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plinth_journal::{Error, Result};
+
+use crate::client::CALL_TIMEOUT;
+use crate::connection::CallError;
+use crate::error_code::{code, error_name};
+use crate::records;
+use crate::shared::{Leader, Shared, Topic};
+use crate::wire::{self, FetchOptions, Outcome, Place, Settings, View};
+
+/// Replicas of a topic that is created, where there are as many brokers.
+const REPLICAS: usize = 3;
+/// Longest time until a new topic has a leader.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a file of the log: of trimmed records, whole files are removed.
+const SEGMENT_BYTES: usize = 64 << 20;
+/// The shortest retention that is accepted, which is far above what replicas that run need.
+const LEAST_RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Names of the settings that matter.
+mod setting {
+    pub(super) const CLEANUP: &str = "cleanup.policy";
+    pub(super) const COMPRESSION: &str = "compression.type";
+    pub(super) const FLUSH: &str = "flush.messages";
+    pub(super) const MAX_MESSAGE: &str = "max.message.bytes";
+    pub(super) const MIN_IN_SYNC: &str = "min.insync.replicas";
+    pub(super) const RETENTION_BYTES: &str = "retention.bytes";
+    pub(super) const RETENTION_TIME: &str = "retention.ms";
+    pub(super) const SEGMENT: &str = "segment.bytes";
+    pub(super) const UNCLEAN: &str = "unclean.leader.election.enable";
+}
+
+fn refused<T>(message: String) -> Result<T> {
+    Err(Error::Refused { message })
+}
+
+fn unavailable<T>(message: String) -> Result<T> {
+    Err(Error::Unavailable { message })
+}
+
+/// What a broker says about an error.
+fn why(message: Option<String>, error: i16) -> String {
+    message.filter(|message| !message.is_empty()).unwrap_or_else(|| error_name(error))
+}
+
+/// At the start, rights that are missing are a mistake of whoever configured it.
+fn refused_if_denied(error: CallError) -> Error {
+    match error {
+        CallError::Denied(message) => Error::Refused { message },
+        error => error.of_reading(),
+    }
+}
+
+impl Shared {
+    /// Looks whether Kafka holds this journal; none where there is no topic and it is not to be created.
+    pub(crate) fn find(&self, create: bool) -> Result<Option<Topic>> {
+        let mut view = self.view()?;
+        if view.error == code::UNKNOWN_TOPIC_OR_PARTITION {
+            if !create {
+                return Ok(None);
+            }
+            view = self.create(&view)?;
+        }
+        let topic = self.check(&view)?;
+        self.check_owner(&topic, &view)?;
+        Ok(Some(topic))
+    }
+
+    fn view(&self) -> Result<View> {
+        self.client.view(&self.topic, None, -1).map_err(refused_if_denied)
+    }
+
+    fn create(&self, view: &View) -> Result<View> {
+        // Brokers that are not up yet are waited for: the topic has these replicas for ever.
+        let replicas = view.brokers.len().max(self.client.seeds()).min(REPLICAS);
+        let settings = settings_of_new(replicas, self.max_record_bytes);
+        let timeout_ms = i32::try_from(CREATE_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
+        let body =
+            wire::create_topic(&self.topic, i16::try_from(replicas).unwrap_or(1), &settings, timeout_ms);
+        let name = &self.topic;
+        let Some((_, address)) = view.brokers.first() else {
+            return unavailable("no broker of Kafka is up".to_owned());
+        };
+        let malformed = |_| Error::Unavailable { message: format!("{address} gave a malformed answer") };
+        let answer = self.client.call(address, wire::CREATE_TOPICS, &body, CREATE_TIMEOUT + CALL_TIMEOUT);
+        let outcome = Outcome::decode_created(answer.map_err(refused_if_denied)?).map_err(malformed)?;
+        let why = why(outcome.message, outcome.error);
+        match outcome.error {
+            code::NONE | code::TOPIC_ALREADY_EXISTS => {}
+            code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => {
+                return refused(format!(
+                    "topic {name:?} does not exist, and this user has no right to create it: {why}; give the user \
+                     CREATE, or create the topic with {}",
+                    as_arguments(replicas, &settings)
+                ));
+            }
+            code::INVALID_REPLICATION_FACTOR => {
+                return unavailable(format!(
+                    "topic {name:?} is to be created with {replicas} replicas, which needs as many brokers: {why}"
+                ));
+            }
+            code::INVALID_CONFIG | code::INVALID_REQUEST | code::POLICY_VIOLATION => {
+                return refused(format!("topic {name:?} cannot be created: {why}"));
+            }
+            _ => return unavailable(format!("topic {name:?} is not created yet: {why}")),
+        }
+        let deadline = Instant::now() + CREATE_TIMEOUT;
+        loop {
+            let view = self.view()?;
+            if view.error == code::NONE && view.partitions.first().is_some_and(|part| part.leader >= 0) {
+                return Ok(view);
+            }
+            if Instant::now() >= deadline {
+                return unavailable(format!("topic {name:?} was created and has no leader yet"));
+            }
+            thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+
+    /// Checks partitions, replicas and settings.
+    fn check(&self, view: &View) -> Result<Topic> {
+        let name = &self.topic;
+        match view.error {
+            code::NONE => {}
+            code::TOPIC_AUTHORIZATION_FAILED => {
+                return refused(format!(
+                    "this user may not see topic {name:?}: give the user READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS \
+                     and DELETE"
+                ));
+            }
+            error => return unavailable(format!("topic {name:?}: {}", error_name(error))),
+        }
+        let [partition] = &view.partitions[..] else {
+            return refused(format!(
+                "topic {name:?} has {} partitions, and a journal is one log: use a topic with one partition, or \
+                 one that does not exist, which is created",
+                view.partitions.len()
+            ));
+        };
+        let replicas = partition.replicas.len();
+        let brokers = view.brokers.len().max(self.client.seeds());
+        if replicas < brokers.min(REPLICAS) {
+            return refused(format!(
+                "topic {name:?} has {replicas} replicas where there are {brokers} brokers: a record would be lost \
+                 with a broker; create the topic with a replication factor of {}",
+                brokers.min(REPLICAS)
+            ));
+        }
+        let settings = self.settings(view)?;
+        let min_in_sync = check_settings(&settings, replicas, self.max_record_bytes).map_err(|problem| {
+            Error::Refused { message: format!("topic {name:?} cannot hold a journal: {problem}") }
+        })?;
+        Ok(Topic { id: view.topic, min_in_sync })
+    }
+
+    fn settings(&self, view: &View) -> Result<Settings> {
+        use setting::*;
+        let name = &self.topic;
+        let names =
+            [CLEANUP, COMPRESSION, MAX_MESSAGE, MIN_IN_SYNC, RETENTION_BYTES, RETENTION_TIME, UNCLEAN];
+        let body = wire::describe_topic(name, &names);
+        let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());
+        for (_, address) in &view.brokers {
+            let answer = match self.client.call(address, wire::DESCRIBE_CONFIGS, &body, CALL_TIMEOUT) {
+                Ok(answer) => answer,
+                Err(error) => {
+                    failed = error;
+                    continue;
+                }
+            };
+            let malformed = |_| Error::Unavailable { message: format!("{address} gave a malformed answer") };
+            let settings = Settings::decode(answer).map_err(malformed)?;
+            match settings.error {
+                code::NONE => return Ok(settings),
+                code::TOPIC_AUTHORIZATION_FAILED => {
+                    return refused(format!(
+                        "this user may not see the settings of topic {name:?}: give the user DESCRIBE_CONFIGS"
+                    ));
+                }
+                // A topic that was just created is not known to all.
+                error => {
+                    let why = why(settings.message, error);
+                    failed = CallError::NotMade(format!("the settings of topic {name:?}: {why}"));
+                }
+            }
+        }
+        Err(refused_if_denied(failed))
+    }
+
+    /// Refuses a topic whose newest record is not of this cluster. Readers check every other one.
+    fn check_owner(&self, topic: &Topic, view: &View) -> Result<()> {
+        let leader = self.note(topic, view)?;
+        let oldest = self.offset_at(&leader, Place::Oldest)?;
+        let end = self.offset_at(&leader, Place::End)?;
+        if end <= oldest {
+            return Ok(());
+        }
+        let newest = end.saturating_sub(1);
+        let name = &self.topic;
+        match self.key_at(topic, &leader, newest)? {
+            Some(key) if key == self.key => Ok(()),
+            Some(key) if records::cluster_of(&key).is_some() => refused(format!(
+                "the newest record of topic {name:?} says {:?} where {:?} is due: it is another cluster's; use \
+                 another topic, or join that cluster in an empty data directory",
+                String::from_utf8_lossy(&key),
+                String::from_utf8_lossy(&self.key)
+            )),
+            _ => refused(format!(
+                "topic {name:?} holds a record at offset {newest} that no replica has written, or a later version \
+                 of this program has: a journal needs a topic of its own"
+            )),
+        }
+    }
+
+    /// The key of the record at an offset; none for one that no replica can have written.
+    fn key_at(&self, topic: &Topic, leader: &Leader, offset: i64) -> Result<Option<bytes::Bytes>> {
+        let options = FetchOptions {
+            topic: topic.id,
+            leader_epoch: leader.epoch,
+            offset,
+            max_wait_ms: 500,
+            // A batch comes whole.
+            max_bytes: 1,
+        };
+        let answer = self
+            .client
+            .call(&leader.address, wire::FETCH, &wire::fetch(&options), CALL_TIMEOUT * 2)
+            .map_err(refused_if_denied)?;
+        let malformed =
+            |_| Error::Unavailable { message: format!("{} gave a malformed answer", leader.address) };
+        let fetched = wire::Fetched::decode(answer).map_err(malformed)?;
+        match fetched.error {
+            code::NONE => {}
+            code::TOPIC_AUTHORIZATION_FAILED => {
+                return refused(format!("this user may not read topic {:?}: give the user READ", self.topic));
+            }
+            error => return unavailable(format!("topic {:?}: {}", self.topic, error_name(error))),
+        }
+        match records::decode(fetched.records) {
+            Ok(records) => match records.into_iter().find(|record| record.offset == offset) {
+                Some(record) => Ok(Some(record.key)),
+                None => unavailable(format!("topic {:?}: its newest record did not come", self.topic)),
+            },
+            Err(_unreadable) => Ok(None),
+        }
+    }
+}
+
+/// The settings of a topic that is created.
+fn settings_of_new(replicas: usize, max_record_bytes: usize) -> Vec<(&'static str, String)> {
+    let max_message = max_record_bytes + records::OVERHEAD;
+    vec![
+        (setting::CLEANUP, "delete".to_owned()),
+        (setting::RETENTION_TIME, "-1".to_owned()),
+        (setting::RETENTION_BYTES, "-1".to_owned()),
+        (setting::MIN_IN_SYNC, majority(replicas).to_string()),
+        (setting::UNCLEAN, "false".to_owned()),
+        // On disk before it is answered, and not only in the memory of a majority.
+        (setting::FLUSH, "1".to_owned()),
+        (setting::MAX_MESSAGE, max_message.to_string()),
+        (setting::SEGMENT, SEGMENT_BYTES.max(2 * max_message).to_string()),
+        (setting::COMPRESSION, "producer".to_owned()),
+    ]
+}
+
+fn as_arguments(replicas: usize, settings: &[(&str, String)]) -> String {
+    let settings: Vec<String> =
+        settings.iter().map(|(name, value)| format!("--config {name}={value}")).collect();
+    format!("--partitions 1 --replication-factor {replicas} {}", settings.join(" "))
+}
+
+fn majority(replicas: usize) -> usize {
+    replicas / 2 + 1
+}
+
+/// How many replicas have a record before its append is answered, or what is wrong with the settings.
+fn check_settings(settings: &Settings, replicas: usize, max_record_bytes: usize) -> Result<usize, String> {
+    let value = |name: &str| settings.get(name).ok_or_else(|| format!("Kafka does not say its {name}"));
+    let number = |name: &str| {
+        let text = value(name)?;
+        text.parse::<i64>().map_err(|_| format!("its {name} is {text:?}"))
+    };
+    let cleanup = value(setting::CLEANUP)?;
+    if cleanup != "delete" {
+        return Err(format!(
+            "its {} is {cleanup}, which removes records that replicas need: set it to delete",
+            setting::CLEANUP
+        ));
+    }
+    let compression = value(setting::COMPRESSION)?;
+    if !matches!(compression, "producer" | "uncompressed") {
+        return Err(format!(
+            "its {} is {compression}, which replicas do not read: set it to producer",
+            setting::COMPRESSION
+        ));
+    }
+    let retention = number(setting::RETENTION_TIME)?;
+    if (0..LEAST_RETENTION_MS).contains(&retention) {
+        return Err(format!(
+            "its {} is {retention}, which removes records that replicas need: set it to -1, they remove what they \
+             do not need",
+            setting::RETENTION_TIME
+        ));
+    }
+    let retention = number(setting::RETENTION_BYTES)?;
+    if retention >= 0 {
+        return Err(format!(
+            "its {} is {retention}, which removes records that replicas need: set it to -1, they remove what they \
+             do not need",
+            setting::RETENTION_BYTES
+        ));
+    }
+    let min_in_sync = usize::try_from(number(setting::MIN_IN_SYNC)?).unwrap_or(0);
+    if min_in_sync < majority(replicas) {
+        return Err(format!(
+            "its {} is {min_in_sync} with {replicas} replicas, so that an acknowledged write could be lost: set it \
+             to {}",
+            setting::MIN_IN_SYNC,
+            majority(replicas)
+        ));
+    }
+    if min_in_sync > replicas {
+        return Err(format!(
+            "its {} is {min_in_sync} with {replicas} replicas, so that nothing can be written: set it to {}",
+            setting::MIN_IN_SYNC,
+            majority(replicas)
+        ));
+    }
+    if value(setting::UNCLEAN)? != "false" {
+        return Err(format!("its {} loses acknowledged writes: set it to false", setting::UNCLEAN));
+    }
+    let largest = usize::try_from(number(setting::MAX_MESSAGE)?).unwrap_or(0);
+    let needed = max_record_bytes + records::OVERHEAD;
+    if largest < needed {
+        return Err(format!(
+            "its {} is {largest}: set it to {needed} or more, or set maxRecordBytes in --journal-config to {} or \
+             less",
+            setting::MAX_MESSAGE,
+            largest.saturating_sub(records::OVERHEAD)
+        ));
+    }
+    Ok(min_in_sync)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: usize = 1 << 20;
+
+    fn settings(changes: &[(&str, &str)]) -> Settings {
+        let mut values: Vec<(String, String)> =
+            settings_of_new(3, LARGEST).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        for (name, value) in changes {
+            values.retain(|(found, _)| found != name);
+            values.push(((*name).to_owned(), (*value).to_owned()));
+        }
+        Settings { error: 0, message: None, values }
+    }
+
+    #[test]
+    fn a_topic_as_it_is_created_is_accepted() {
+        assert_eq!(check_settings(&settings(&[]), 3, LARGEST), Ok(2));
+        let longer = settings(&[("retention.ms", "604800000"), ("max.message.bytes", "9000000")]);
+        assert_eq!(check_settings(&longer, 3, LARGEST), Ok(2));
+        for (replicas, expected) in [(1, "1"), (2, "2"), (3, "2"), (5, "3")] {
+            assert!(
+                settings_of_new(replicas, LARGEST).contains(&("min.insync.replicas", expected.to_owned()))
+            );
+        }
+    }
+
+    #[test]
+    fn a_topic_that_loses_records_is_refused_with_what_to_do() {
+        for (name, value, advice) in [
+            ("cleanup.policy", "compact", "set it to delete"),
+            ("cleanup.policy", "compact,delete", "set it to delete"),
+            ("compression.type", "zstd", "set it to producer"),
+            ("retention.ms", "600000", "set it to -1"),
+            ("retention.ms", "soon", "is \"soon\""),
+            ("retention.bytes", "1000000000", "set it to -1"),
+            ("min.insync.replicas", "1", "set it to 2"),
+            ("min.insync.replicas", "4", "set it to 2"),
+            ("unclean.leader.election.enable", "true", "set it to false"),
+            ("max.message.bytes", "1048588", "set it to 1049600 or more, or set maxRecordBytes"),
+        ] {
+            let problem = check_settings(&settings(&[(name, value)]), 3, LARGEST).unwrap_err();
+            assert!(problem.contains(name) && problem.contains(advice), "{name}={value}: {problem}");
+        }
+        let silent = Settings { error: 0, message: None, values: Vec::new() };
+        assert!(check_settings(&silent, 3, LARGEST).unwrap_err().contains("does not say"));
+    }
+}

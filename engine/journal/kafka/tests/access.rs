@@ -1,0 +1,190 @@
+//! How Kafka is reached: TLS, users and their rights. With real brokers of Kafka.
+
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
+mod common;
+
+use std::path::Path;
+
+use common::{is_there, Brokers, CLUSTER};
+use plinth_journal::{Error, Journal, Position};
+use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism, Tls, User};
+
+/// An authority and what it has signed, PEM.
+struct Authority {
+    certificate: String,
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
+        let certificate = params.self_signed(&key).unwrap().pem();
+        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
+    }
+
+    /// A certificate for 127.0.0.1, and its key.
+    fn sign(&self, name: &str) -> (String, String) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    /// What a client needs that the authority has signed.
+    fn client(&self) -> Tls {
+        let (certificate, key) = self.sign("client");
+        Tls {
+            certificate_authority: self.certificate.clone().into_bytes(),
+            identity: Some((certificate.into_bytes(), key.into_bytes())),
+        }
+    }
+}
+
+/// Settings of a broker that serves TLS, whose files are put into a directory.
+fn tls_settings(dir: &Path, authority: &Authority, asks_for_certificates: bool) -> String {
+    let (certificate, key) = authority.sign("broker");
+    let store = dir.join("broker.pem");
+    std::fs::write(&store, format!("{key}{certificate}")).unwrap();
+    let trusted = dir.join("ca.pem");
+    std::fs::write(&trusted, &authority.certificate).unwrap();
+    let client_auth = if asks_for_certificates { "required" } else { "none" };
+    format!(
+        "listener.name.client.ssl.keystore.type=PEM\nlistener.name.client.ssl.keystore.location={}\n\
+         listener.name.client.ssl.truststore.type=PEM\nlistener.name.client.ssl.truststore.location={}\n\
+         listener.name.client.ssl.client.auth={client_auth}\n",
+        store.display(),
+        trusted.display()
+    )
+}
+
+/// One broker with further settings, whose clients speak a protocol.
+fn broker(dir: tempfile::TempDir, protocol: &str, settings: &str, format: &str) -> Brokers {
+    let path = dir.path().join("properties");
+    std::fs::write(&path, settings).unwrap();
+    let mut variables = vec![
+        ("PLINTH_KAFKA_PROTOCOL", protocol.to_owned()),
+        ("PLINTH_KAFKA_PROPERTIES", path.display().to_string()),
+    ];
+    if !format.is_empty() {
+        variables.push(("PLINTH_KAFKA_FORMAT", format.to_owned()));
+    }
+    Brokers::start_with(1, dir, variables)
+}
+
+/// What a journal says about a Kafka that it cannot use: when it is connected, or at the first call.
+fn complaint(options: &KafkaOptions) -> Error {
+    match KafkaJournal::connect(options, CLUSTER) {
+        Ok(journal) => journal.end().unwrap_err(),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn certificates_are_checked_on_both_sides() {
+    if !is_there() {
+        return;
+    }
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let dir = tempfile::tempdir().unwrap();
+    let settings = tls_settings(dir.path(), &authority, true);
+    let brokers = broker(dir, "SSL", &settings, "");
+    let with = |tls| KafkaOptions { tls, ..brokers.options() };
+    let trusted = authority.client();
+    let journal = brokers.connect_with(&with(Some(trusted.clone())));
+    assert_eq!(Brokers::append(&journal, "over TLS"), Position::new(1));
+    let mut reader = journal.read(Position::new(1)).unwrap();
+    assert_eq!(reader.next(std::time::Duration::from_secs(5)).unwrap().unwrap().bytes, "over TLS");
+
+    let of_another =
+        Tls { certificate_authority: stranger.client().certificate_authority, ..trusted.clone() };
+    let error = complaint(&with(Some(of_another)));
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+    // The broker's refusal comes after the handshake.
+    complaint(&with(Some(Tls { identity: None, ..trusted.clone() })));
+    complaint(&with(Some(Tls { identity: stranger.client().identity, ..trusted })));
+    let error = complaint(&with(None));
+    assert!(error.to_string().contains("certificateAuthorityFile"), "{error}");
+    for garbage in [&b"no PEM"[..], b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let garbage = Tls { certificate_authority: garbage.to_vec(), identity: None };
+        assert!(matches!(complaint(&with(Some(garbage))), Error::Refused { .. }));
+    }
+    assert_eq!(journal.end(), Ok(Position::new(1)));
+}
+
+#[test]
+fn a_user_needs_its_password_and_rights_to_the_topic() {
+    if !is_there() {
+        return;
+    }
+    let authority = Authority::new();
+    let dir = tempfile::tempdir().unwrap();
+    let plain = "org.apache.kafka.common.security.plain.PlainLoginModule required \
+                 user_replica=\"secret of replica\";";
+    let scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;";
+    let settings = tls_settings(dir.path(), &authority, false)
+        + &format!(
+            "listener.name.client.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
+             listener.name.client.plain.sasl.jaas.config={plain}\n\
+             listener.name.client.scram-sha-256.sasl.jaas.config={scram}\n\
+             listener.name.client.scram-sha-512.sasl.jaas.config={scram}\n\
+             authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
+             super.users=User:ANONYMOUS;User:replica\n"
+        );
+    let format = "--add-scram SCRAM-SHA-256=[name=replica,password=secret-of-replica] \
+                  --add-scram SCRAM-SHA-512=[name=replica,password=secret-of-replica] \
+                  --add-scram SCRAM-SHA-512=[name=stranger,password=secret-of-stranger]";
+    let brokers = broker(dir, "SASL_SSL", &settings, format);
+    let tls = Some(Tls { identity: None, ..authority.client() });
+    let with = |user: Option<(SaslMechanism, &str, &str)>| {
+        let user = user.map(|(mechanism, name, password)| User {
+            mechanism,
+            name: name.to_owned(),
+            password: password.to_owned(),
+        });
+        KafkaOptions { tls: tls.clone(), user, ..brokers.options() }
+    };
+    use SaslMechanism::{Plain, ScramSha256, ScramSha512};
+    let mut count = 0;
+    for (mechanism, password) in
+        [(Plain, "secret of replica"), (ScramSha256, "secret-of-replica"), (ScramSha512, "secret-of-replica")]
+    {
+        let journal = brokers.connect_with(&with(Some((mechanism, "replica", password))));
+        count += 1;
+        assert_eq!(Brokers::append(&journal, mechanism.name()), Position::new(count));
+        assert_eq!(journal.end(), Ok(Position::new(count)));
+        journal.trim(Position::new(count)).unwrap();
+    }
+    for (user, expected) in [
+        (Some((Plain, "replica", "a guess")), "PLAIN"),
+        (Some((ScramSha256, "replica", "a guess")), "SCRAM-SHA-256"),
+        (Some((ScramSha512, "replica", "a guess")), "SCRAM-SHA-512"),
+        (Some((ScramSha512, "nobody", "secret")), "nobody"),
+        (Some((ScramSha512, "stranger", "secret-of-stranger")), "may not see topic \"plinth\""),
+        (None, "set user, passwordFile and saslMechanism (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512)"),
+    ] {
+        let error = complaint(&with(user));
+        assert!(
+            matches!(&error, Error::Refused { message } if message.contains(expected)),
+            "{expected}: {error}"
+        );
+    }
+    let in_the_clear = KafkaOptions { tls: None, ..with(Some((Plain, "replica", "secret of replica"))) };
+    assert!(complaint(&in_the_clear).to_string().contains("for everybody to read"));
+}
+
+#[test]
+fn a_user_at_a_listener_without_users_is_refused() {
+    if !is_there() {
+        return;
+    }
+    let brokers = Brokers::start(1);
+    let user =
+        User { mechanism: SaslMechanism::ScramSha512, name: "replica".to_owned(), password: String::new() };
+    let error = complaint(&KafkaOptions { user: Some(user), ..brokers.options() });
+    assert!(matches!(&error, Error::Refused { message } if message.contains("knows no users")), "{error}");
+}

@@ -1,0 +1,96 @@
+//! Engines as replicas over real brokers of Kafka that fail.
+
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{is_there, Brokers, CLUSTER};
+use plinth_engine::{At, Condition, Engine, Error, Options, Replica, Transaction};
+use plinth_journal::record::ReplicaId;
+
+/// Adds one to a counter, however often others come first.
+fn increment(engine: &Engine) {
+    loop {
+        let found = engine.get(b"counter", At::Latest).unwrap();
+        let (count, condition) = match &found {
+            None => (0, Condition::Absent("counter".into())),
+            Some(record) => (
+                u64::from_le_bytes(record.value[..].try_into().unwrap()),
+                Condition::ModRevision { key: "counter".into(), revision: record.mod_revision },
+            ),
+        };
+        let value = (count + 1).to_le_bytes().to_vec();
+        match engine.transact(Transaction::new().require(condition).put("counter", value)).wait() {
+            Ok(_) => return,
+            Err(Error::Conflict { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn three_replicas_stay_equal_while_brokers_fail() {
+    if !is_there() {
+        return;
+    }
+    let brokers = Brokers::start(3);
+    brokers.connect();
+    let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let open = |id: u16| {
+        let replica = Replica { journal: Arc::new(brokers.connect()), cluster: CLUSTER, id: ReplicaId(id) };
+        Engine::open_replicated(Options::new(dirs[usize::from(id)].path()), replica).unwrap()
+    };
+    let mut engines: Vec<Engine> = (0..3).map(open).collect();
+    let is_done = AtomicBool::new(false);
+    let count: u64 = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..12)
+            .map(|client| {
+                let (engine, is_done) = (&engines[client % 3], &is_done);
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while !is_done.load(Ordering::Relaxed) {
+                        increment(engine);
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        for broker in 0..3 {
+            brokers.kill(broker);
+            std::thread::sleep(Duration::from_millis(3500));
+            brokers.restart();
+            std::thread::sleep(Duration::from_millis(500));
+            brokers.signal(broker, "-STOP");
+            std::thread::sleep(Duration::from_millis(3500));
+            brokers.signal(broker, "-CONT");
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        is_done.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    // One of them starts again.
+    let last = engines.pop().unwrap();
+    last.close().unwrap();
+    drop(last);
+    let journal = Arc::new(brokers.connect());
+    let replica = Replica { journal, cluster: CLUSTER, id: ReplicaId(2) };
+    engines.push(Engine::open_replicated(Options::new(dirs[2].path()), replica).unwrap());
+    for engine in &engines {
+        let barrier = engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60));
+        barrier.expect("the journal answers").unwrap();
+        let record = engine.get(b"counter", At::Latest).unwrap().unwrap();
+        assert_eq!(record.value[..], count.to_le_bytes());
+    }
+    // A session that began last may be applied by one before the other.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let status = |n: usize| engines[n].replica_status().unwrap();
+    while !(status(0) == status(1) && status(1) == status(2)) {
+        assert!(Instant::now() < deadline, "{:?} {:?} {:?}", status(0), status(1), status(2));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,178 @@
+//! Topics that cannot hold a journal, on real brokers of Kafka: each is refused in words, and nothing is
+//! written.
+
+#![allow(clippy::disallowed_methods)] // plain threads, no async code
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{admin, is_there, Brokers, CLUSTER};
+use plinth_journal::record::ClusterId;
+use plinth_journal::{Error, Journal, Position};
+use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
+
+/// Why a topic is refused, once brokers know what they are asked about it.
+fn refusal(options: &KafkaOptions, cluster: ClusterId) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match KafkaJournal::connect(options, cluster).and_then(|journal| journal.end()) {
+            Err(Error::Refused { message }) => return message,
+            Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+            Ok(end) => panic!("{} is accepted, and ends at {end}", options.topic),
+        }
+    }
+}
+
+/// The end, once a leader is known that confirms it.
+fn end(journal: &KafkaJournal) -> Result<Position, Error> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match journal.end() {
+            Err(error) if error.is_transient() && Instant::now() < deadline => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+#[test]
+fn a_topic_that_cannot_hold_a_journal_is_refused() {
+    if !is_there() {
+        return;
+    }
+    let brokers = Brokers::start(3);
+    let good: [(&str, &str); 3] =
+        [("min.insync.replicas", "2"), ("retention.ms", "-1"), ("max.message.bytes", "9000000")];
+    for (topic, partitions, replicas, setting, expected) in [
+        ("partitions", 3, 3, None, "has 3 partitions"),
+        ("copies", 1, 1, None, "replication factor of 3"),
+        ("compacted", 1, 3, Some(("cleanup.policy", "compact")), "set it to delete"),
+        ("short", 1, 3, Some(("retention.ms", "600000")), "set it to -1"),
+        ("small", 1, 3, Some(("retention.bytes", "1000000")), "set it to -1"),
+        ("unsafe", 1, 3, Some(("min.insync.replicas", "1")), "set it to 2"),
+        ("unclean", 1, 3, Some(("unclean.leader.election.enable", "true")), "set it to false"),
+        ("narrow", 1, 3, Some(("max.message.bytes", "1000000")), "maxRecordBytes"),
+        ("packed", 1, 3, Some(("compression.type", "lz4")), "set it to producer"),
+    ] {
+        let options = brokers.topic(topic);
+        let mut settings: Vec<(&str, &str)> =
+            good.into_iter().filter(|(name, _)| setting.is_none_or(|(bad, _)| bad != *name)).collect();
+        settings.extend(setting);
+        admin::create(&options, partitions, replicas, &settings);
+        let message = refusal(&options, CLUSTER);
+        assert!(message.contains(topic) && message.contains(expected), "{message}");
+        assert!(setting.is_none_or(|(name, _)| message.contains(name)), "{message}");
+    }
+    let accepted = brokers.topic("accepted");
+    admin::create(&accepted, 1, 3, &good);
+    assert_eq!(Brokers::append(&brokers.connect_with(&accepted), "a record"), Position::new(1));
+    another_clusters_topic_is_refused(&accepted);
+    records_of_other_programs_are_refused(&brokers);
+    another_clusters_record_ends_a_reader(&brokers);
+    a_topic_that_is_made_anew_is_another_one(&brokers, &good);
+}
+
+fn another_clusters_topic_is_refused(options: &KafkaOptions) {
+    let other = ClusterId([9; 16]);
+    let message = refusal(options, other);
+    assert!(message.contains(&CLUSTER.to_string()) && message.contains(&other.to_string()), "{message}");
+    let mine = KafkaJournal::connect(options, CLUSTER).unwrap();
+    assert_eq!(end(&mine), Ok(Position::new(1)), "nothing was written");
+}
+
+fn records_of_other_programs_are_refused(brokers: &Brokers) {
+    let options = brokers.topic("shared");
+    let (one, other) = (ClusterId([1; 16]), ClusterId([2; 16]));
+    let journals = [one, other].map(|cluster| KafkaJournal::connect(&options, cluster).unwrap());
+    Brokers::append(&journals[0], "one's");
+    // It has found no topic when it was connected.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let refused = loop {
+        match journals[1].append("the other's".into()) {
+            Err(Error::Unavailable { .. }) if Instant::now() < deadline => {}
+            outcome => break outcome,
+        }
+    };
+    assert!(
+        matches!(&refused, Err(Error::Refused { message }) if message.contains("another")),
+        "{refused:?}"
+    );
+
+    let options = brokers.topic("foreign");
+    let journal = brokers.connect_with(&options);
+    Brokers::append(&journal, "mine");
+    let leader = journal.leader().unwrap();
+    let at_leader = KafkaOptions { brokers: vec![leader], ..options.clone() };
+    admin::append(&at_leader, b"a key", b"a value");
+    let mut reader = journal.read(Position::new(1)).unwrap();
+    assert_eq!(reader.next(Duration::from_secs(5)).map(|entry| entry.unwrap().bytes), Ok("mine".into()));
+    let error = reader.next(Duration::from_secs(5)).unwrap_err();
+    assert!(
+        matches!(error, Error::Damaged { position, reason } if position == Position::new(2) && reason.contains("another program")),
+        "{error}"
+    );
+    let message = refusal(&options, CLUSTER);
+    assert!(message.contains("foreign") && message.contains("a topic of its own"), "{message}");
+}
+
+/// Both clusters have found a new topic empty at the same moment, and appended.
+fn another_clusters_record_ends_a_reader(brokers: &Brokers) {
+    let options = brokers.topic("both");
+    let journal = brokers.connect_with(&options);
+    Brokers::append(&journal, "mine");
+    let other = ClusterId([2; 16]);
+    let at_leader = KafkaOptions { brokers: vec![journal.leader().unwrap()], ..options };
+    admin::append(&at_leader, format!("plinth journal, format 1, cluster {other}").as_bytes(), b"theirs");
+    let error = journal.read(Position::new(2)).unwrap().next(Duration::from_secs(5)).unwrap_err();
+    assert_eq!(error, Error::OtherCluster { position: Position::new(2), found: other, expected: CLUSTER });
+}
+
+fn a_topic_that_is_made_anew_is_another_one(brokers: &Brokers, settings: &[(&str, &str)]) {
+    let options = brokers.topic("renewed");
+    let journal = brokers.connect_with(&options);
+    Brokers::append(&journal, "old");
+    let mut reader = journal.read(Position::new(2)).unwrap();
+    assert_eq!(reader.next(Duration::from_millis(100)), Ok(None));
+    admin::delete(&options);
+    admin::create(&options, 1, 3, settings);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let refusal = loop {
+        match journal.append("new".into()) {
+            Err(Error::Refused { message }) => break message,
+            Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+            Ok(position) => panic!("appended at {position} to another topic"),
+        }
+    };
+    assert!(refusal.contains("renewed") && refusal.contains("made anew"), "{refusal}");
+    assert!(matches!(end(&journal), Err(Error::Refused { .. })));
+    let read = loop {
+        match reader.next(Duration::from_millis(100)) {
+            Err(error) if error.is_transient() => match journal.read(Position::new(2)) {
+                Ok(next) => reader = next,
+                Err(error) => break error,
+            },
+            Err(error) => break error,
+            Ok(entry) => assert_eq!(entry, None),
+        }
+        assert!(Instant::now() < deadline, "the reader notices nothing");
+    };
+    assert!(matches!(read, Error::Refused { .. }), "{read}");
+    let fresh = brokers.connect_with(&options);
+    assert_eq!(end(&fresh), Ok(Position::ZERO), "nothing was written");
+
+    let gone = brokers.topic("gone");
+    let journal = brokers.connect_with(&gone);
+    Brokers::append(&journal, "old");
+    admin::delete(&gone);
+    loop {
+        match journal.end() {
+            Err(Error::Refused { message }) => {
+                assert!(message.contains("was deleted"), "{message}");
+                break;
+            }
+            Err(error) => assert!(error.is_transient(), "{error}"),
+            Ok(_) => {}
+        }
+        assert!(Instant::now() < deadline, "a deleted topic is not noticed");
+    }
+}
