@@ -92,6 +92,14 @@ impl Compactor {
 
     /// Sweeps a bounded chunk; returns whether there is more.
     pub(crate) fn step(&self) -> Result<bool> {
+        self.step_with(|tombstones| {
+            let size = tombstones.iter().map(|(key, _)| key.len()).sum();
+            self.commit_task(Task::Purge(tombstones), size)
+        })
+    }
+
+    /// The same, with a way to have the only writer of `current` remove tombstones.
+    pub(crate) fn step_with(&self, purge: impl FnOnce(Vec<(Bytes, Revision)>) -> Result<()>) -> Result<bool> {
         let mut removed_before = self.sweep.lock();
         let floor = self.floor.get();
         let swept = Revision::new(self.store.number(meta::SWEPT)?.unwrap_or(0));
@@ -104,8 +112,7 @@ impl Compactor {
         // Only after that: if the tombstone of a key were removed before the versions below it, and the key
         // created again, a read at the floor would see those versions.
         if !chunk.tombstones.is_empty() {
-            let size = chunk.tombstones.iter().map(|(key, _)| key.len()).sum();
-            self.commit_task(Task::Purge(chunk.tombstones), size)?;
+            purge(chunk.tombstones)?;
         }
         failpoint!("compact-after-purge");
         let mut batch = WriteBatch::default();

@@ -131,16 +131,17 @@ impl Engine {
         })
     }
 
-    /// Like [`Engine::open_replicated`], with a [`Stepper`] in the place of the threads that propose and
-    /// apply. For simulations.
+    /// Like [`Engine::open_replicated`], with a [`Stepper`] in the place of the threads that propose, apply and
+    /// do maintenance. For simulations.
     ///
     /// # Errors
     /// Those of [`Engine::open_replicated`].
     #[doc(hidden)]
     pub fn open_stepped(options: Options, replica: Replica) -> Result<(Engine, Stepper)> {
         let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica)?;
-        let stepper = Stepper { proposer, follower };
-        Ok((assembly.run(Some(shared), |_| Ok(()))?, stepper))
+        let stepper = Stepper { proposer, follower, tasks: Arc::clone(&assembly.tasks) };
+        let engine = assembly.start(Some(shared), |_| Ok(()), |_| Ok(()))?;
+        Ok((engine, stepper))
     }
 
     fn assemble_replica(
@@ -398,6 +399,7 @@ impl Engine {
         let (queued, queued_bytes) = inner.queue.queued();
         let [group_size, sync_micros, commit_micros] = inner.metrics.distributions();
         let (cache_hits, cache_misses) = inner.store.cache_counts();
+        let (flushed_bytes, merged_bytes) = inner.store.table_bytes();
         Stats {
             current_revision: inner.hub.latest().get(),
             compacted_revision: inner.floor.get().get(),
@@ -406,6 +408,8 @@ impl Engine {
             conflicts: inner.metrics.conflicts.get(),
             failed_groups: inner.metrics.failed_groups.get(),
             written_bytes: inner.metrics.written_bytes.get(),
+            flushed_bytes,
+            merged_bytes,
             expired: inner.metrics.expired.get(),
             damaged_deadlines: inner.metrics.damaged_deadlines.get(),
             swept_versions: inner.metrics.swept_versions.get(),
@@ -490,7 +494,7 @@ struct Assembly {
     wakeup: Wakeup,
     wake: Box<dyn FnOnce() + Send>,
     writer: Arc<Mutex<Writer>>,
-    tasks: MaintenanceTasks,
+    tasks: Arc<MaintenanceTasks>,
     limits: Limits,
 }
 
@@ -521,7 +525,7 @@ impl Assembly {
             unsynced: None,
             watermark,
         }));
-        let tasks = MaintenanceTasks {
+        let tasks = Arc::new(MaintenanceTasks {
             store: Arc::clone(&store),
             queue: Arc::clone(&queue),
             compactor: Arc::clone(&compactor),
@@ -532,7 +536,7 @@ impl Assembly {
             time,
             warn: options.warn,
             skipped: Mutex::default(),
-        };
+        });
         let limits = options.limits;
         let wake = Box::new(wake);
         Assembly {
@@ -562,12 +566,27 @@ impl Assembly {
         replica: Option<Arc<Shared>>,
         committer: impl FnOnce(&Engine) -> Result<()>,
     ) -> Result<Engine> {
+        let (maintenance, tasks) = (Arc::clone(&self.maintenance), Arc::clone(&self.tasks));
+        let store = Arc::clone(&self.store);
+        self.start(replica, committer, move |engine| {
+            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
+            let watch = Arc::clone(&engine.0.directory_watch);
+            engine.spawn("plinth-dirwatch", move || watch.run(&store))
+        })
+    }
+
+    /// Starts the threads: those of `committer`, those that serve feeds, and those of `background`.
+    fn start(
+        self,
+        replica: Option<Arc<Shared>>,
+        committer: impl FnOnce(&Engine) -> Result<()>,
+        background: impl FnOnce(&Engine) -> Result<()>,
+    ) -> Result<Engine> {
         let (feeder, feed) = Feeder::new(LogReader {
             store: Arc::clone(&self.store),
             hub: Arc::clone(&self.hub),
             floor: Arc::clone(&self.floor),
         });
-        let (maintenance, tasks) = (Arc::clone(&self.maintenance), self.tasks);
         let engine = Engine(Arc::new(Inner {
             store: self.store,
             hub: self.hub,
@@ -587,9 +606,7 @@ impl Assembly {
         engine.register_failure_hook();
         committer(&engine)?;
         engine.spawn("plinth-feed", feed)?;
-        engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
-        let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
-        engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        background(&engine)?;
         // Last: it is stopped once all threads that hand it wakers have ended.
         engine.spawn("plinth-wake", self.wake)?;
         Ok(engine)

@@ -40,6 +40,8 @@ pub(crate) mod meta {
     pub(crate) const MARKED: &[u8] = b"marked";
     /// Begins the names of what a replica has applied, see [`crate::replica::applied`].
     pub(crate) const REPLICA: &[u8] = b"replica.";
+    /// The last position that a replica has applied: in the batch of each record.
+    pub(crate) const REPLICA_POSITION: &[u8] = b"replica.position";
 }
 
 /// Ends the escaped key in a history key. Sorts before every escaped byte.

@@ -131,6 +131,25 @@ impl MaintenanceTasks {
     }
 }
 
+/// Expired keys.
+struct Due {
+    /// The engine's time when they were found.
+    now_ms: u64,
+    entries: Vec<DueEntry>,
+    /// When the next one is due.
+    next: Option<u64>,
+    /// Whether all entries could be read.
+    read: Result<()>,
+}
+
+/// A key that has expired.
+struct DueEntry {
+    expiry_key: Bytes,
+    key: Bytes,
+    /// The revision that set the deadline.
+    revision: Revision,
+}
+
 /// When each task is due. Of the thread alone.
 struct Schedule {
     /// The earliest known deadline of a key, in the engine's time; none where keys do not expire.
@@ -208,43 +227,15 @@ impl Schedule {
 impl MaintenanceTasks {
     /// Deletes expired keys, a bounded number; returns when the next one is due.
     fn expire(&self) -> Result<Option<u64>> {
-        let mut cursor = self.store.cursor(Family::Expiry, ReadOptions::default());
-        cursor.seek_to_first();
-        let now = self.time.now_ms();
-        let mut due: Vec<(Bytes, Bytes, Revision)> = Vec::new();
-        let mut next = None;
-        while let Some((expiry_key, value)) = cursor.item() {
-            let Some((deadline, key)) = layout::parse_expiry_key(expiry_key) else {
-                self.skip(expiry_key, "not an expiry entry")?;
-                cursor.next();
-                continue;
-            };
-            if deadline > now || due.len() == EXPIRE_STEP {
-                next = Some(deadline);
-                break;
-            }
-            match layout::decode_expiry(expiry_key, value) {
-                None => self.skip(expiry_key, "the checksum does not match")?,
-                Some(_) if self.skipped.lock().contains(expiry_key) => {}
-                Some(revision) => {
-                    due.push((Bytes::copy_from_slice(expiry_key), Bytes::copy_from_slice(key), revision));
-                }
-            }
-            cursor.next();
-        }
-        // Entries after a damaged block are unknown; those before it expire nonetheless.
-        let read = cursor.status();
-        drop(cursor);
-        let proposals: Vec<(Bytes, Revision, Proposal)> = due
+        let Due { entries, next, read, .. } = self.due()?;
+        let proposals: Vec<(DueEntry, Proposal)> = entries
             .into_iter()
-            .map(|(expiry_key, key, revision)| {
-                let condition = Condition::ModRevision { key: key.clone(), revision };
-                let transaction = Transaction::new().require(condition).delete(key);
-                let size = transaction.size();
-                (expiry_key, revision, Proposal::submit(&self.queue, Task::Transact(transaction), size))
+            .map(|entry| {
+                let proposal = self.propose_deletion(&entry);
+                (entry, proposal)
             })
             .collect();
-        for (expiry_key, revision, proposal) in proposals {
+        for (DueEntry { expiry_key, revision, .. }, proposal) in proposals {
             match proposal.wait() {
                 Ok(committed) if committed.commit.is_some() => self.metrics.expired.add(1),
                 // The key was written or deleted meanwhile, and with it the entry.
@@ -259,6 +250,53 @@ impl MaintenanceTasks {
         }
         read?;
         Ok(next)
+    }
+
+    /// Proposes to delete expired keys without waiting for it. Returns the engine's time, and keys with the
+    /// revisions that set their deadlines.
+    pub(crate) fn propose_expiry(&self) -> Result<(u64, Vec<(Bytes, Revision)>)> {
+        let due = self.due()?;
+        due.entries.iter().for_each(|entry| drop(self.propose_deletion(entry)));
+        due.read?;
+        Ok((due.now_ms, due.entries.into_iter().map(|entry| (entry.key, entry.revision)).collect()))
+    }
+
+    fn propose_deletion(&self, entry: &DueEntry) -> Proposal {
+        let condition = Condition::ModRevision { key: entry.key.clone(), revision: entry.revision };
+        let transaction = Transaction::new().require(condition).delete(entry.key.clone());
+        let size = transaction.size();
+        Proposal::submit(&self.queue, Task::Transact(transaction), size)
+    }
+
+    /// Finds expired keys, a bounded number.
+    fn due(&self) -> Result<Due> {
+        let mut cursor = self.store.cursor(Family::Expiry, ReadOptions::default());
+        cursor.seek_to_first();
+        let now_ms = self.time.now_ms();
+        let (mut entries, mut next) = (Vec::new(), None);
+        while let Some((expiry_key, value)) = cursor.item() {
+            let Some((deadline, key)) = layout::parse_expiry_key(expiry_key) else {
+                self.skip(expiry_key, "not an expiry entry")?;
+                cursor.next();
+                continue;
+            };
+            if deadline > now_ms || entries.len() == EXPIRE_STEP {
+                next = Some(deadline);
+                break;
+            }
+            match layout::decode_expiry(expiry_key, value) {
+                None => self.skip(expiry_key, "the checksum does not match")?,
+                Some(_) if self.skipped.lock().contains(expiry_key) => {}
+                Some(revision) => entries.push(DueEntry {
+                    expiry_key: Bytes::copy_from_slice(expiry_key),
+                    key: Bytes::copy_from_slice(key),
+                    revision,
+                }),
+            }
+            cursor.next();
+        }
+        // Entries after a damaged block are unknown; those before it expire nonetheless.
+        Ok(Due { now_ms, entries, next, read: cursor.status().map_err(Error::from) })
     }
 
     /// Remembers and reports a damaged expiry entry. It is not removed, so that the damage can be

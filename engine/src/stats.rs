@@ -130,6 +130,10 @@ pub struct Stats {
     pub failed_groups: u64,
     /// Bytes written to the write-ahead log.
     pub written_bytes: u64,
+    /// Bytes of tables that write buffers were flushed to.
+    pub flushed_bytes: u64,
+    /// Bytes of tables that were written by merging others.
+    pub merged_bytes: u64,
     /// Keys deleted because they expired.
     pub expired: u64,
     /// Damaged expiry entries that are skipped.

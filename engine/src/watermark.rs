@@ -270,6 +270,11 @@ impl Watermark {
         self.mark_synced_files()
     }
 
+    /// Bytes of the newest log after the last synced group, as far as is known without asking the disk.
+    pub(crate) fn seen_bytes(&self) -> u64 {
+        self.seen_bytes
+    }
+
     /// How long until [`Watermark::mark`] is due; none when there is nothing to write.
     pub(crate) fn due(&self) -> Option<Duration> {
         (self.marked != self.reached).then(|| INTERVAL.saturating_sub(self.marked_at.elapsed()))

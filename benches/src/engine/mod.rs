@@ -5,6 +5,7 @@
 //! | [`limits`] | what disk and memory do without any store |
 //! | [`plain`] | RocksDB without our layer, doing the same |
 //! | [`writes`] | synced transactions with many writers |
+//! | [`bytes`] | bytes that a synced write costs, and where they go |
 //! | [`reads`] | point reads and ranges, latest and old, one version and many |
 //! | [`feeds`] | delivery to many subscribers, and what idle ones cost |
 //! | [`compaction`] | write latency while history is compacted |
@@ -17,6 +18,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub mod bytes;
 pub mod compaction;
 pub mod feeds;
 pub mod limits;
@@ -75,6 +77,9 @@ pub struct Options {
     /// Bytes of a value.
     #[arg(long, default_value_t = 1024)]
     pub value_size: usize,
+    /// Writes of each kind whose bytes are counted.
+    #[arg(long, default_value_t = 50_000)]
+    pub writes: u64,
     /// Numbers of keys for the workloads that grow.
     #[arg(long, value_delimiter = ',', default_values_t = [10_000, 100_000, 1_000_000])]
     pub keys: Vec<u64>,
@@ -136,6 +141,11 @@ pub const WORKLOADS: &[Workload] = &[
     Workload { name: "memory", about: "memory, start and speed by number of keys", run: memory::run },
     Workload { name: "limits", about: "fdatasync rate and memory copy speed", run: limits::run },
     Workload { name: "writes", about: "synced transactions with 1 to 1,000 writers", run: writes::run },
+    Workload {
+        name: "bytes",
+        about: "bytes that a synced write costs, with 1 and 64 writers",
+        run: bytes::run,
+    },
     Workload { name: "reads", about: "point reads and ranges", run: reads::run },
     Workload { name: "feeds", about: "event delivery and idle subscribers", run: feeds::run },
     Workload { name: "compaction", about: "write latency during compaction", run: compaction::run },

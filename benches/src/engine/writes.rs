@@ -23,6 +23,18 @@ pub struct Load {
 }
 
 impl Load {
+    /// What took `seconds` and these latencies.
+    pub(super) fn new(mut micros: Vec<u32>, seconds: f64, before: &Usage, after: &Usage) -> Load {
+        micros.sort_unstable();
+        let count = micros.len() as f64;
+        Load {
+            rate: count / seconds,
+            cpu_per_100k: (after.cpu_seconds - before.cpu_seconds) / count * 100_000.0,
+            disk_bytes: (after.disk_bytes - before.disk_bytes) / count,
+            micros,
+        }
+    }
+
     /// The latency that a part of the transactions stayed under, in microseconds.
     pub fn quantile(&self, part: f64) -> f64 {
         let at = ((self.micros.len() as f64 * part) as usize).min(self.micros.len().saturating_sub(1));
@@ -55,7 +67,7 @@ pub fn load(
     let counter = Arc::new(AtomicU64::new(0));
     let before = Usage::now();
     let started = Instant::now();
-    let mut micros = runtime.block_on(async {
+    let micros = runtime.block_on(async {
         let tasks: Vec<_> = (0..writers)
             .map(|_| {
                 let (engine, value, counter) = (engine.clone(), value.clone(), Arc::clone(&counter));
@@ -81,26 +93,17 @@ pub fn load(
         }
         Ok::<Vec<u32>, Error>(all)
     })?;
-    let seconds = started.elapsed().as_secs_f64();
-    let used = Usage::now();
-    micros.sort_unstable();
-    let count = micros.len() as f64;
-    Ok(Load {
-        rate: count / seconds,
-        cpu_per_100k: (used.cpu_seconds - before.cpu_seconds) / count * 100_000.0,
-        disk_bytes: (used.disk_bytes - before.disk_bytes) / count,
-        micros,
-    })
+    Ok(Load::new(micros, started.elapsed().as_secs_f64(), &before, &Usage::now()))
 }
 
 /// What this process has used so far.
-struct Usage {
+pub(super) struct Usage {
     cpu_seconds: f64,
     disk_bytes: f64,
 }
 
 impl Usage {
-    fn now() -> Usage {
+    pub(super) fn now() -> Usage {
         /// Clock ticks per second of `/proc/self/stat`, on every Linux that we run on.
         const TICKS: f64 = 100.0;
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();

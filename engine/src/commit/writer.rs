@@ -16,6 +16,7 @@ use crate::health::Failure;
 use crate::maintenance_control::MaintenanceControl;
 use crate::stats::Metrics;
 use crate::store::Store;
+use crate::wal;
 use crate::watermark::Watermark;
 
 /// More subscribers than this are woken by the wake-up thread.
@@ -116,9 +117,15 @@ impl Writer {
         Ok(())
     }
 
-    fn write_batch(&self, batch: WriteBatch, sync: bool) -> Result<()> {
+    fn write_batch(&self, mut batch: WriteBatch, sync: bool) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
+        }
+        if sync {
+            let filler = wal::filler(self.watermark.seen_bytes(), batch.size_in_bytes());
+            if !filler.is_empty() {
+                batch.put_log_data(filler);
+            }
         }
         failpoint!("write-before");
         failpoint!("write-full");

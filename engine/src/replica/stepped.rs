@@ -1,11 +1,16 @@
-//! A replica without threads of its own for proposing and applying: a test makes each step, so that a seed
-//! decides everything that happens. Not part of the public interface.
+//! A replica without threads of its own for proposing, applying and maintenance: a test makes each step, so
+//! that a seed decides everything that happens. Not part of the public interface.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::commit::proposal::Proposal;
 use crate::commit::queue::Task;
+use crate::error::Error;
 use crate::health::Failure;
+use crate::maintenance::MaintenanceTasks;
 use crate::replica::applier::Follower;
 use crate::replica::barrier;
 use crate::replica::proposer::{Proposer, Step};
@@ -16,6 +21,7 @@ use crate::revision::Revision;
 pub struct Stepper {
     pub(crate) proposer: Proposer,
     pub(crate) follower: Follower,
+    pub(crate) tasks: Arc<MaintenanceTasks>,
 }
 
 impl Stepper {
@@ -43,6 +49,24 @@ impl Stepper {
     /// Asks the journal for its end, for the readers that wait.
     pub fn confirm(&mut self) {
         barrier::ask(&self.follower.shared, &*self.follower.journal, false);
+    }
+
+    /// Proposes to delete the keys that have expired, without waiting for it. Returns the engine's time in
+    /// milliseconds since 1970, and the keys with the revisions that set their deadlines.
+    ///
+    /// # Errors
+    /// The error of the read.
+    pub fn expire(&self) -> Result<(u64, Vec<(Bytes, Revision)>), Error> {
+        self.tasks.propose_expiry()
+    }
+
+    /// Removes some of the history below the compaction floor. Returns whether there is more.
+    ///
+    /// # Errors
+    /// The error of a read or a write.
+    pub fn sweep(&self) -> Result<bool, Error> {
+        let applier = &self.follower.applier;
+        self.tasks.compactor.step_with(|tombstones| applier.lock().purge(tombstones).map(drop))
     }
 
     /// Proposes to raise the compaction floor, without waiting for it.

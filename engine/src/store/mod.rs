@@ -372,6 +372,12 @@ impl Store {
         (count(Ticker::BlockCacheHit), count(Ticker::BlockCacheMiss))
     }
 
+    /// Bytes of tables that were written by flushes and by merges.
+    pub(crate) fn table_bytes(&self) -> (u64, u64) {
+        let count = |ticker| self.statistics.get_ticker_count(ticker);
+        (count(Ticker::FlushWriteBytes), count(Ticker::CompactWriteBytes))
+    }
+
     /// A metadata number.
     pub(crate) fn number(&self, name: &[u8]) -> Result<Option<u64>> {
         self.get(Family::Meta, name)?.map(|bytes| decode_number(name, &bytes)).transpose()

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::layout::meta;
 use crate::log::LogEntry;
 use crate::revision::Revision;
 
@@ -46,6 +47,15 @@ pub(crate) fn operations(batch: &[u8]) -> Option<Vec<Operation<'_>>> {
     (rest.is_empty() && operations.len() == count).then_some(operations)
 }
 
+/// Whether a batch is what a replica has applied of its journal.
+pub(super) fn is_applied_record(batch: &[u8]) -> bool {
+    /// The number of the `default` column family.
+    const DEFAULT: usize = 0;
+    let mut rest = batch.get(BATCH_HEADER..).unwrap_or_default();
+    std::iter::from_fn(|| take_operation(&mut rest))
+        .any(|operation| operation.family == DEFAULT && operation.key == meta::REPLICA_POSITION)
+}
+
 /// The revisions that a batch commits: those of its log entries, in order.
 pub(crate) fn revisions(batch: &[u8]) -> Vec<Revision> {
     entries(batch).iter().map(|entry| entry.revision).collect()
@@ -73,6 +83,12 @@ fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
     const PUT: [u8; 2] = [1, 5];
     const SINGLE_DELETE: [u8; 2] = [7, 8];
     const DELETE_RANGE: [u8; 2] = [15, 14];
+    /// Data of the log alone, which is no operation: see [`super::page`].
+    const LOG_DATA: u8 = 3;
+    while let Some((&LOG_DATA, mut behind)) = rest.split_first() {
+        take_slice(&mut behind)?;
+        *rest = behind;
+    }
     let mut behind = *rest;
     let (tag, after) = behind.split_first()?;
     behind = after;

@@ -11,6 +11,7 @@
 //! with other records.
 
 mod batch;
+mod page;
 
 use std::borrow::Cow;
 
@@ -18,8 +19,9 @@ use plinth_journal::crc32c;
 
 use crate::revision::Revision;
 
-use self::batch::sequence;
 pub(crate) use self::batch::{entries, operations, revisions, Change};
+use self::batch::{is_applied_record, sequence};
+pub(crate) use self::page::filler;
 
 const BLOCK: usize = 32 << 10;
 const HEADER: usize = 7;
@@ -120,27 +122,33 @@ pub(crate) fn read(log: &[u8], mut record: impl FnMut(&[u8])) -> Contents {
     contents.tail = match behind {
         None => Tail::Clean,
         Some(at) if !looks_torn(log, at) => Tail::Damaged,
-        // Everything after the last sync is unacknowledged: any number of a sweep's batches, and one group,
-        // whose revisions continue where the sound part ended. More than that was acknowledged before.
         Some(at) => {
             let mut newest = None;
             walk(log, &mut 0, |batch| newest = revisions(batch).last().copied().or(newest));
-            let groups: Vec<Vec<Revision>> = records_behind(log, at)
-                .iter()
-                .map(|batch| revisions(batch))
-                .filter(|r| !r.is_empty())
-                .collect();
-            let follows = |first: Option<&Revision>| {
-                first.is_none_or(|first| newest.is_none_or(|newest: Revision| newest.next() == *first))
-            };
-            match &*groups {
-                [] => Tail::Torn,
-                [group] if follows(group.first()) => Tail::Torn,
-                _ => Tail::Damaged,
+            match is_unacknowledged(newest, &records_behind(log, at)) {
+                true => Tail::Torn,
+                false => Tail::Damaged,
             }
         }
     };
     contents
+}
+
+/// Whether nothing of the complete records behind a torn one was acknowledged. Everything after the last sync
+/// is not: any number of a sweep's batches, and one group, whose revisions continue those before, `newest`.
+/// More than that was acknowledged before. A replica syncs no group: what it has applied behind the watermark
+/// may be on disk in any part, and is applied once more, from its journal.
+fn is_unacknowledged(newest: Option<Revision>, behind: &[Vec<u8>]) -> bool {
+    let groups: Vec<(&Vec<u8>, Vec<Revision>)> = behind
+        .iter()
+        .map(|batch| (batch, revisions(batch)))
+        .filter(|(_, revisions)| !revisions.is_empty())
+        .collect();
+    match &*groups {
+        [] => true,
+        [(_, revisions)] if newest.is_none_or(|newest| revisions.first() == Some(&newest.next())) => true,
+        groups => groups.iter().all(|(batch, _)| is_applied_record(batch)),
+    }
 }
 
 /// Reads a file of the same format whose records are not batches: the MANIFEST. Its first `synced` bytes were

@@ -1,7 +1,7 @@
 //! A replica that is stepped, killed and restarted.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,11 +12,20 @@ use plinth_journal::Position;
 
 use crate::common::{scratch, wal_files, Random};
 
-const CLUSTER: ClusterId = ClusterId(*b"simulated-------");
+pub const CLUSTER: ClusterId = ClusterId(*b"simulated-------");
 
-/// Seconds by the monotonic and by the machine's clock.
+/// Milliseconds by the monotonic and by the machine's clock.
 #[derive(Debug)]
 pub struct FakeClock(pub Mutex<(u64, u64)>);
+
+impl FakeClock {
+    /// Time passes by both clocks.
+    pub fn pass(&self, milliseconds: u64) {
+        let mut clock = self.0.lock();
+        clock.0 += milliseconds;
+        clock.1 += milliseconds;
+    }
+}
 
 impl Clock for FakeClock {
     fn monotonic(&self) -> Duration {
@@ -35,6 +44,8 @@ pub struct Node {
     pub stepper: Option<Stepper>,
     pub engine: Option<Engine>,
     pub paused: bool,
+    /// It applies less often than the others.
+    pub is_slow: bool,
     /// What it has reported to be durable, and how much of which log that was.
     pub durable: (Position, Option<(PathBuf, u64)>),
     /// Dropped after the engine, which leaves the database of a removed directory open.
@@ -43,12 +54,7 @@ pub struct Node {
 
 impl Node {
     pub fn open(&mut self, journal: &SimulatedJournal) {
-        // A small ring, so that watches also read the log on disk.
-        let options = Options::new(self.dir.path())
-            .expire_keys(false)
-            .event_ring_bytes(4000)
-            .block_cache_bytes(1 << 20)
-            .clock(Arc::clone(&self.clock) as Arc<dyn Clock>);
+        let options = options(self.dir.path()).clock(Arc::clone(&self.clock) as Arc<dyn Clock>);
         let client = Arc::new(journal.client(self.id));
         let replica = Replica { journal: client, cluster: CLUSTER, id: ReplicaId(self.id) };
         let (engine, stepper) = Engine::open_stepped(options, replica).unwrap();
@@ -70,9 +76,15 @@ impl Node {
         self.durable = (position, log);
     }
 
-    /// Kills the replica: what it has not synced may be lost from some point on.
-    pub fn crash(&mut self, random: &mut Random) {
+    pub fn stepper(&mut self) -> &mut Stepper {
+        self.stepper.as_mut().unwrap()
+    }
+
+    /// Kills the replica, and returns how. After a power cut, what it has not synced may be lost from some
+    /// point on, or in any of its sectors.
+    pub fn crash(&mut self, random: &mut Random) -> &'static str {
         let copy = copy_live(self.dir.path());
+        let mut how = "kills";
         if let Some(log) = wal_files(copy.path()).pop() {
             let length = log.metadata().unwrap().len();
             let name: PathBuf = log.file_name().unwrap().into();
@@ -81,20 +93,67 @@ impl Node {
             // A log that this run has not synced holds nothing but unsynced writes.
             let marked = marked_bytes(copy.path());
             let least = synced.max(marked).min(length);
-            if random.below(2) == 0 {
-                let cut = least + random.below(length - least + 1);
-                std::fs::File::options().write(true).open(&log).unwrap().set_len(cut).unwrap();
+            match random.below(4) {
+                0 => {
+                    how = "cut logs";
+                    let cut = least + random.below(length - least + 1);
+                    std::fs::File::options().write(true).open(&log).unwrap().set_len(cut).unwrap();
+                }
+                1 => {
+                    how = "torn logs";
+                    lose_sectors(&log, least as usize, random);
+                }
+                _ => {}
             }
         }
         self.stepper = None;
         self.engine = None;
         self.dir = copy;
+        how
     }
 
     pub fn restart(&mut self) {
         self.stepper = None;
         self.engine.take().unwrap().close().unwrap();
     }
+}
+
+/// The directory of a replica that has applied nothing: a copy of one that was made once.
+pub fn new_store() -> tempfile::TempDir {
+    static EMPTY: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let empty = EMPTY.get_or_init(|| {
+        let dir = scratch();
+        Engine::open(options(dir.path())).unwrap().close().unwrap();
+        dir
+    });
+    let dir = scratch();
+    try_copy(empty.path(), dir.path()).unwrap();
+    dir
+}
+
+fn options(dir: &Path) -> Options {
+    // A small ring, so that watches also read the log on disk; small buffers, because logs are allocated by
+    // their size, which in memory costs more than all else of a start.
+    Options::new(dir)
+        .expire_keys(false)
+        .event_ring_bytes(4000)
+        .block_cache_bytes(1 << 20)
+        .write_buffer_bytes(64 << 10)
+}
+
+/// Some of the sectors of a file were not written, where they hold nothing of its first `synced` bytes.
+fn lose_sectors(log: &Path, synced: usize, random: &mut Random) {
+    const SECTOR: usize = 512;
+    let mut bytes = std::fs::read(log).unwrap();
+    let mut from = synced;
+    while from < bytes.len() {
+        let to = (from + 1).next_multiple_of(SECTOR).min(bytes.len());
+        if random.below(4) == 0 {
+            bytes[from..to].fill(0);
+        }
+        from = to;
+    }
+    std::fs::write(log, bytes).unwrap();
 }
 
 /// A copy of a directory in use. RocksDB may be removing files that it has no use for: a copy across which

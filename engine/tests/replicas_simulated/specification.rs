@@ -13,6 +13,10 @@ use crate::common::Model;
 pub struct Specification {
     pub model: Model,
     pub floor: u64,
+    /// Deadlines by key and revision, in milliseconds since 1970.
+    pub deadlines: BTreeMap<(Vec<u8>, u64), u64>,
+    /// Time of the newest commit.
+    time_ms: u64,
     sessions: BTreeMap<ReplicaId, (Session, u64)>,
     /// Groups that were applied.
     pub groups: u64,
@@ -25,6 +29,8 @@ impl Specification {
         let mut specification = Specification {
             model: Model::default(),
             floor: 0,
+            deadlines: BTreeMap::new(),
+            time_ms: 0,
             sessions: BTreeMap::new(),
             groups: 0,
             void: 0,
@@ -48,6 +54,8 @@ impl Specification {
         self.sessions.insert(record.replica, (record.session, record.sequence));
         let Body::Group(proposals) = record.body else { return };
         self.groups += 1;
+        // One time for the group, not below that of the commit before.
+        let (before, time_ms) = (self.model.latest_revision(), record.clock_ms.max(self.time_ms));
         for proposal in proposals {
             match proposal {
                 ProposalRecord::Floor(floor) if floor <= self.model.latest_revision() => {
@@ -64,6 +72,14 @@ impl Specification {
                         ConditionRecord::Exists(key) => state.contains_key(&key[..]),
                     });
                     if holds {
+                        let ttls = transaction.operations.iter().filter_map(|operation| match operation {
+                            OperationRecord::Put { key, ttl_ms: Some(ttl_ms), .. } => {
+                                Some((key.to_vec(), *ttl_ms))
+                            }
+                            _ => None,
+                        });
+                        let revision = self.model.latest_revision() + 1;
+                        self.deadlines.extend(ttls.map(|(key, ttl)| ((key, revision), time_ms + ttl)));
                         let operations: Vec<_> = transaction
                             .operations
                             .into_iter()
@@ -78,6 +94,9 @@ impl Specification {
                     }
                 }
             }
+        }
+        if self.model.latest_revision() > before {
+            self.time_ms = time_ms;
         }
     }
 

@@ -71,7 +71,7 @@ fn journal(stats: &JournalStats, out: &mut Vec<u8>) {
 
 /// The metrics of one value. Counters start at zero when the engine is opened.
 #[rustfmt::skip]
-fn singles(stats: &Stats) -> [Single; 18] {
+fn singles(stats: &Stats) -> [Single; 20] {
     const COUNTER: &str = "counter";
     const GAUGE: &str = "gauge";
     [
@@ -86,6 +86,10 @@ fn singles(stats: &Stats) -> [Single; 18] {
             stats.failed_groups),
         ("plinth_engine_wal_written_bytes_total", COUNTER, "Bytes written to the write-ahead log.",
             stats.written_bytes),
+        ("plinth_engine_flushed_bytes_total", COUNTER, "Bytes of tables that write buffers were flushed to.",
+            stats.flushed_bytes),
+        ("plinth_engine_merged_bytes_total", COUNTER, "Bytes of tables that were written by merging others.",
+            stats.merged_bytes),
         ("plinth_engine_expired_keys_total", COUNTER, "Keys deleted because they expired.", stats.expired),
         ("plinth_engine_damaged_expiry_entries_total", COUNTER, "Damaged expiry entries that were skipped.",
             stats.damaged_deadlines),

@@ -10,13 +10,9 @@
 //! write.
 
 pub mod events;
-pub mod linear;
 pub mod observations;
 
-/// A contradiction in a history.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Violation(pub String);
+pub use plinth_linearizability::{self as linear, Violation};
 
 macro_rules! violation {
     ($($argument:tt)*) => { $crate::history::Violation(format!($($argument)*)) };

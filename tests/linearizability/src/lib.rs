@@ -5,10 +5,21 @@
 //! way have taken effect already) is carried along. At a return the request must have taken effect: now,
 //! after any others that are under way, or before. No configuration left means that no order explains the
 //! answers.
+//!
+//! Every write of a history has unique content (a number), so that an answer identifies its write. What clients
+//! of servers see (`tests/campaigns/`) and what clients of simulated replicas see
+//! (`engine/tests/replicas_simulated/`) is checked with it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-use super::{violation, Violation};
+/// A contradiction in a history.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(pub String);
+
+macro_rules! violation {
+    ($($argument:tt)*) => { Violation(format!($($argument)*)) };
+}
 
 /// Requests that a violation is reported with.
 const CONTEXT: usize = 40;
