@@ -31,8 +31,10 @@
 //! ```
 
 pub mod admission;
+mod archive_file;
 pub mod bootstrap;
 pub mod cli;
+mod client;
 pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;
