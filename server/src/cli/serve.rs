@@ -296,6 +296,9 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");
     }
+    if connect.is_none() && options.checkpoints.checkpoint_dir.is_some() {
+        return Err(ServeError::CheckpointsOfSingle);
+    }
     let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     // Listens before anything is written: starting a second server by mistake changes nothing.

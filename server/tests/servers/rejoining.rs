@@ -210,7 +210,7 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
         // A single server has none to write.
         let refused = plinth_server::cli::start(super::replicas::options(&at("single"), &flags)).await;
         assert!(refused.err().unwrap().to_string().contains("--checkpoint-dir is for replicas"));
-        assert!(!at("single/store").exists());
+        assert!(!at("single").exists());
     });
 }
 

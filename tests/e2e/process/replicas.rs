@@ -317,7 +317,7 @@ async fn a_token_is_shown_once() {
     assert_eq!(malformed.status.code(), Some(1));
     shown.extend(&malformed.stderr);
     first.terminate().await.expect("clean end");
-    shown.extend(first.tail(1_000_000).into_bytes());
+    shown.extend(first.log().tail(1_000_000).into_bytes());
     shown.extend(std::fs::read(&audit).expect("audit log"));
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("a join token was used") && shown.contains(&id));

@@ -37,9 +37,6 @@ pub(super) async fn open_engine(
     archives: Option<PathBuf>,
 ) -> Result<(Engine, Option<Replica>), ServeError> {
     let Some(connect) = connect else {
-        if archives.is_some() {
-            return Err(ServeError::CheckpointsOfSingle);
-        }
         Identity::check_none(dir)?;
         return Ok((Engine::open(options)?, None));
     };
