@@ -122,7 +122,17 @@ impl Engine {
     /// Those of [`Engine::open`], and [`Error::NotReplica`] when the directory holds other data,
     /// [`Error::Journal`] when the journal does not continue what was applied. Nothing was written then.
     pub fn open_replicated(options: Options, replica: Replica) -> Result<Engine> {
-        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica)?;
+        Engine::open_replicated_as(options, replica, plinth_journal::record::VERSION)
+    }
+
+    /// Like [`Engine::open_replicated`], as a program would whose newest version of records is `newest`. For
+    /// tests of upgrades.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open_replicated`].
+    #[doc(hidden)]
+    pub fn open_replicated_as(options: Options, replica: Replica, newest: u8) -> Result<Engine> {
+        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
         let (asker, journal) = (Arc::clone(&shared), Arc::clone(&follower.journal));
         assembly.run(Some(shared), move |engine| {
             engine.spawn("plinth-propose", move || proposer.run())?;
@@ -138,7 +148,8 @@ impl Engine {
     /// Those of [`Engine::open_replicated`].
     #[doc(hidden)]
     pub fn open_stepped(options: Options, replica: Replica) -> Result<(Engine, Stepper)> {
-        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica)?;
+        let newest = plinth_journal::record::VERSION;
+        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
         let stepper = Stepper { proposer, follower, tasks: Arc::clone(&assembly.tasks) };
         let engine = assembly.start(Some(shared), |_| Ok(()), |_| Ok(()))?;
         Ok((engine, stepper))
@@ -147,8 +158,9 @@ impl Engine {
     fn assemble_replica(
         options: Options,
         replica: Replica,
+        newest: u8,
     ) -> Result<(Assembly, Arc<Shared>, Proposer, Follower)> {
-        let (store, applied) = replica::open_store(&options, &replica)?;
+        let (store, applied) = replica::open_store(&options, &replica, newest)?;
         let start = check_and_mark(&store, &options)?;
         let applied = applied.unwrap_or(Applied::nothing(replica.cluster));
         let (time, latest, group_limit) = (Arc::clone(&start.time), start.latest, options.limits.group);
@@ -164,6 +176,7 @@ impl Engine {
             writer: Arc::clone(&assembly.writer),
             shared: Arc::clone(&shared),
             hashes: [(applied.anchor.position, applied.anchor.hash)].into(),
+            newest,
             applied,
         }));
         let proposer = Proposer::new(
@@ -172,7 +185,7 @@ impl Engine {
             Arc::clone(&replica.journal),
             Arc::clone(&applier),
             time,
-            (replica.cluster, group_limit),
+            (replica.cluster, group_limit, newest),
         );
         let (journal, follows) = (replica.journal, Arc::clone(&shared));
         let follower = Follower { applier, journal, shared: follows, reader: None, suspect: 0 };
@@ -339,6 +352,14 @@ impl Engine {
     pub fn replica_status(&self) -> Option<ReplicaStatus> {
         let replica = self.0.replica.as_ref()?;
         Some(ReplicaStatus::new(replica.anchor(), replica.level()))
+    }
+
+    /// Raises the level of the cluster: from that record on, records of version `level` may be appended, and a
+    /// program that does not read them stops. For whoever knows that all replicas do. A lower level changes
+    /// nothing, and neither does a level in a single store. Answered with [`Error::Journal`] for a level that
+    /// this program does not read itself, and when the journal is away.
+    pub fn raise_level(&self, level: u8) -> Proposal {
+        Proposal::submit(&self.0.queue, Task::RaiseLevel(level), 0)
     }
 
     /// Makes what was applied durable here, and returns how far that is: this replica needs no record of the

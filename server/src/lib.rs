@@ -33,8 +33,10 @@
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
 
 pub mod admission;
+mod archive_file;
 pub mod bootstrap;
 pub mod cli;
+mod client;
 pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -177,11 +177,16 @@ const PUT_EXPIRING: u8 = 2;
 const DELETE: u8 = 3;
 
 impl Record {
-    /// The bytes of the record.
+    /// The bytes of the record in the newest version.
     pub fn encode(&self) -> Bytes {
+        self.encode_as(VERSION)
+    }
+
+    /// The bytes of the record in a version. All versions so far have one layout.
+    pub fn encode_as(&self, version: u8) -> Bytes {
         let mut out = BytesMut::with_capacity(HEADER_BYTES + self.body.size());
         out.put_u32_le(0);
-        out.put_u8(VERSION);
+        out.put_u8(version);
         out.put_u8(match self.body {
             Body::Session { .. } => SESSION,
             Body::Group(_) => GROUP,
@@ -215,6 +220,14 @@ impl Record {
     /// # Errors
     /// [`DecodeError::Damaged`], [`DecodeError::Version`].
     pub fn decode(bytes: Bytes) -> Result<Record, DecodeError> {
+        Record::decode_up_to(bytes, VERSION)
+    }
+
+    /// The same, for a reader whose newest version is another one.
+    ///
+    /// # Errors
+    /// As [`Record::decode`].
+    pub fn decode_up_to(bytes: Bytes, newest: u8) -> Result<Record, DecodeError> {
         if bytes.len() > MAX_BYTES {
             return Err(DecodeError::Damaged("it is too long"));
         }
@@ -224,16 +237,20 @@ impl Record {
         if crc != crc32c(rest).to_le_bytes() {
             return Err(DecodeError::Damaged("its checksum does not match"));
         }
-        Record::decode_unchecked(bytes)
+        Record::decode_layout(bytes, newest)
     }
 
     /// Decodes a record whatever its checksum, so that fuzzing reaches the decoder.
     #[doc(hidden)]
-    pub fn decode_unchecked(mut bytes: Bytes) -> Result<Record, DecodeError> {
+    pub fn decode_unchecked(bytes: Bytes) -> Result<Record, DecodeError> {
+        Record::decode_layout(bytes, VERSION)
+    }
+
+    fn decode_layout(mut bytes: Bytes, newest: u8) -> Result<Record, DecodeError> {
         const MALFORMED: DecodeError = DecodeError::Damaged("it is not a record");
         // The version comes first: a later one may have another header.
         match bytes.get(4) {
-            Some(&VERSION) => {}
+            Some(version) if (1..=newest).contains(version) => {}
             Some(version) => return Err(DecodeError::Version(*version)),
             None => return Err(MALFORMED),
         }
@@ -263,6 +280,11 @@ impl Record {
         }
         Ok(record)
     }
+}
+
+/// The version in the bytes of a record.
+pub fn version(record: &[u8]) -> Option<u8> {
+    record.get(4).copied()
 }
 
 /// The checksum in the bytes of a record.

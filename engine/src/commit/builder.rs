@@ -151,6 +151,8 @@ impl Builder {
                 group.sync = true;
                 Ok(self.state.unchanged())
             }
+            // A single store has none.
+            Task::RaiseLevel(_) => Ok(self.state.unchanged()),
         };
         match &mut self.open {
             Some(group) => {

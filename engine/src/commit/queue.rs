@@ -30,6 +30,8 @@ pub(crate) enum Task {
     Purge(Vec<(Bytes, Revision)>),
     /// Stores the compaction floor, synced.
     SetFloor(Revision),
+    /// Raises the level of the cluster, in a replica.
+    RaiseLevel(u8),
 }
 
 /// A group of at most this many transactions is written by the builder itself when nothing else is in flight:

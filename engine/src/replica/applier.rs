@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use plinth_journal::record::{self, Body, Hash, OperationRecord, ProposalRecord, Record, TransactionRecord};
+use plinth_journal::record::{
+    self, Body, DecodeError, Hash, OperationRecord, ProposalRecord, Record, TransactionRecord,
+};
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
 use crate::commit::group::Group;
@@ -47,6 +49,8 @@ pub(crate) struct Applier {
     pub shared: Arc<Shared>,
     pub state: StateMachine,
     pub applied: Applied,
+    /// The newest version of records that this program reads.
+    pub newest: u8,
     /// Hashes after the newest positions, the last one being that of `applied`.
     pub hashes: VecDeque<(Position, Hash)>,
 }
@@ -106,11 +110,15 @@ impl Applier {
         if position != expected {
             return Err(JournalError::Gap { expected, found: position });
         }
-        let record = decode(self.applied.cluster, position, bytes)?;
+        let newest = self.newest;
+        let record = decode(self.applied.cluster, position, bytes, newest)?;
+        if record::version(bytes).is_none_or(|version| version > self.applied.level) {
+            // Others may not read it: whoever appended it has broken the rule that keeps all together.
+            let reason = "its version is above the level of the cluster";
+            return Err(JournalError::Damaged { position, reason });
+        }
         match record.body {
-            Body::Level(level) if level > record::VERSION => {
-                Err(JournalError::Version { position, found: level, newest: record::VERSION })
-            }
+            Body::Level(found) if found > newest => Err(JournalError::Version { position, found, newest }),
             _ => Ok(record),
         }
     }
@@ -158,7 +166,10 @@ impl Applier {
     ) -> Result<()> {
         match body {
             Body::Session { .. } => {}
-            Body::Level(level) => applied.level = applied.level.max(level),
+            Body::Level(level) => {
+                applied.level = applied.level.max(level);
+                effect.results.push(Ok(self.state.unchanged()));
+            }
             Body::Group(proposals) => {
                 // One time for the group, not below that of the commit before.
                 let time_ms = clock_ms.max(applied.time_ms);
@@ -241,8 +252,12 @@ pub(crate) fn decode(
     cluster: record::ClusterId,
     position: Position,
     bytes: &Bytes,
+    newest: u8,
 ) -> Result<Record, JournalError> {
-    let record = Record::decode(bytes.clone()).map_err(|error| error.at(position))?;
+    let record = Record::decode_up_to(bytes.clone(), newest).map_err(|error| match error {
+        DecodeError::Version(found) => JournalError::Version { position, found, newest },
+        error => error.at(position),
+    })?;
     if record.cluster != cluster {
         return Err(JournalError::OtherCluster { position, found: record.cluster, expected: cluster });
     }

@@ -30,7 +30,7 @@ use plinth_journal::{Error as JournalError, Journal, Position};
 use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
-use crate::layout::meta;
+use crate::layout::{meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::replica::applied::Applied;
 use crate::revision::Revision;
@@ -74,7 +74,7 @@ impl ReplicaStatus {
 
 /// Makes a single store, which nobody has open, that of the first replica of a cluster: its data and
 /// revisions stay, its history goes on with the first record of the journal. Nothing happens to the store of
-/// a replica of that cluster. There is no way back but a backup, which restores as a single store.
+/// a replica of that cluster. The way back is [`unreplicate`], or a backup, which restores as a single store.
 ///
 /// # Errors
 /// Those of [`crate::Engine::open`], and [`Error::NotReplica`] for a replica of another cluster.
@@ -98,11 +98,43 @@ pub fn replicate(options: Options, cluster: ClusterId) -> Result<()> {
     watermark.close(start.latest)
 }
 
+/// Makes the store of a replica, which nobody has open, a single one: data, revisions and history stay, and the
+/// journal is followed no more. What the replica has not applied is not in it. Nothing happens to a single store.
+///
+/// # Errors
+/// Those of [`crate::Engine::open`].
+pub fn unreplicate(options: Options) -> Result<()> {
+    let store = Arc::new(Store::open(&options.clone().create(false))?);
+    let start = check_and_mark(&store, &options)?;
+    if store.is_replica()? {
+        let mut batch = WriteBatch::default();
+        applied::remove(&store, &mut batch)?;
+        store.put_number(&mut batch, meta::FORMAT, FORMAT_VERSION.into());
+        store.put_number(&mut batch, meta::RESERVED, start.latest.get());
+        store.write(batch, true)?;
+        store.flush()?;
+    }
+    let mut watermark = start.watermark;
+    watermark.close(start.latest)
+}
+
+/// Whether the directory, which nobody has open, holds the store of a replica.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn is_replicated(dir: impl AsRef<std::path::Path>) -> Result<bool> {
+    Store::open_read_only(&Options::new(dir.as_ref()))?.is_replica()
+}
+
 /// Opens the store of a replica and checks that it can follow the journal, before anything is written. A
 /// journal that does not answer is checked when it does.
-pub(crate) fn open_store(options: &Options, replica: &Replica) -> Result<(Arc<Store>, Option<Applied>)> {
+pub(crate) fn open_store(
+    options: &Options,
+    replica: &Replica,
+    newest: u8,
+) -> Result<(Arc<Store>, Option<Applied>)> {
     if !Store::exists(options)? {
-        check_journal(replica, &Applied::nothing(replica.cluster))?;
+        check_journal(replica, &Applied::nothing(replica.cluster), newest)?;
     }
     let store = Arc::new(Store::open(options)?);
     let latest = newest_revision(&store)?;
@@ -113,15 +145,19 @@ pub(crate) fn open_store(options: &Options, replica: &Replica) -> Result<(Arc<St
         Some(applied) if applied.cluster != replica.cluster => {
             return Err(refused("it belongs to another cluster"));
         }
+        Some(applied) if applied.level > newest => {
+            let (position, found) = (applied.anchor.position.next(), applied.level);
+            return Err(JournalError::Version { position, found, newest }.into());
+        }
         _ => {}
     }
-    check_journal(replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)))?;
+    check_journal(replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)), newest)?;
     Ok((store, applied))
 }
 
 /// Whether the journal continues what was applied: it does not end before that, and the next record, if there
 /// is one, is sound and of this cluster.
-fn check_journal(replica: &Replica, applied: &Applied) -> Result<()> {
+fn check_journal(replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
     /// How long the next record is waited for, which exists.
     const WAIT: Duration = Duration::from_millis(500);
     let position = applied.anchor.position;
@@ -136,7 +172,7 @@ fn check_journal(replica: &Replica, applied: &Applied) -> Result<()> {
         let expected = position.next();
         match replica.journal.read(expected)?.next(WAIT)? {
             Some(entry) if entry.position == expected => {
-                applier::decode(replica.cluster, expected, &entry.bytes).map(|_| ())
+                applier::decode(replica.cluster, expected, &entry.bytes, newest).map(|_| ())
             }
             Some(entry) => Err(JournalError::Gap { expected, found: entry.position }),
             None => Ok(()),

@@ -39,6 +39,8 @@ pub(crate) struct Proposer {
     pub time: Arc<Timeline>,
     pub cluster: ClusterId,
     pub group_limit: usize,
+    /// The newest version of records that this program knows.
+    newest: u8,
     phase: Phase,
     /// Work that was taken from the queue and did not fit into the last record.
     backlog: VecDeque<Work>,
@@ -86,7 +88,7 @@ impl Proposer {
         journal: Arc<dyn Journal>,
         applier: Arc<Mutex<Applier>>,
         time: Arc<Timeline>,
-        (cluster, group_limit): (ClusterId, usize),
+        (cluster, group_limit, newest): (ClusterId, usize, u8),
     ) -> Proposer {
         Proposer {
             shared,
@@ -96,6 +98,7 @@ impl Proposer {
             time,
             cluster,
             group_limit,
+            newest,
             phase: Phase::New,
             backlog: VecDeque::new(),
             returned: Vec::new(),
@@ -197,9 +200,15 @@ impl Proposer {
                         self.phase = Phase::Ready { session, sequence };
                         Step::Done
                     }
-                    Err(JournalError::Unavailable { .. }) if !*uncertain => {
+                    Err(error @ JournalError::Unavailable { .. }) if !*uncertain => {
                         // Nothing was appended: callers may leave, and the others are in another record.
                         let replies = self.shared.take(session, sequence);
+                        if proposals.is_empty() {
+                            // A level: whoever raises it tries again.
+                            replies.into_iter().for_each(|reply| reply.send(Err(Error::from(error.clone()))));
+                            self.phase = Phase::Ready { session, sequence };
+                            return Step::Failed;
+                        }
                         replies.iter().for_each(Reply::unbegin);
                         self.returned = std::mem::take(proposals).into_iter().zip(replies).collect();
                         self.phase = Phase::Ready { session, sequence };
@@ -228,7 +237,7 @@ impl Proposer {
         let returned = std::mem::take(&mut self.returned).into_iter().filter(|(_, reply)| reply.begin());
         let (proposals, replies): (Vec<_>, Vec<_>) = returned.unzip();
         if !proposals.is_empty() {
-            return self.append_later(session, sequence, proposals, replies);
+            return self.append_later(session, sequence, Body::Group(proposals), replies);
         }
         if self.backlog.is_empty() {
             match self.queue.take_batch(self.group_limit, block) {
@@ -241,6 +250,11 @@ impl Proposer {
         let (mut proposals, mut replies) = (Vec::new(), Vec::new());
         let mut size = 0usize;
         while let Some(work) = self.backlog.pop_front() {
+            // A level has a record of its own.
+            if matches!(work.task, Task::RaiseLevel(_)) && !proposals.is_empty() {
+                self.backlog.push_front(work);
+                break;
+            }
             let Work { task, reply, size: queued } = work;
             if !reply.begin() {
                 continue;
@@ -248,6 +262,15 @@ impl Proposer {
             let proposal = match task {
                 Task::Transact(transaction) => ProposalRecord::Transaction((&transaction).into()),
                 Task::SetFloor(floor) => ProposalRecord::Floor(floor.get()),
+                Task::RaiseLevel(level) if level > self.newest => {
+                    let position = self.shared.anchor().position.next();
+                    let error = JournalError::Version { position, found: level, newest: self.newest };
+                    reply.send(Err(error.into()));
+                    continue;
+                }
+                Task::RaiseLevel(level) => {
+                    return self.append_later(session, sequence, Body::Level(level), vec![reply]);
+                }
                 Task::Purge(tombstones) => {
                     reply.send(self.applier.lock().purge(tombstones));
                     continue;
@@ -268,20 +291,18 @@ impl Proposer {
         if proposals.is_empty() {
             return Step::Idle;
         }
-        self.append_later(session, sequence, proposals, replies)
+        self.append_later(session, sequence, Body::Group(proposals), replies)
     }
 
-    fn append_later(
-        &mut self,
-        session: Session,
-        sequence: u64,
-        proposals: Vec<ProposalRecord>,
-        replies: Vec<Reply>,
-    ) -> Step {
+    fn append_later(&mut self, session: Session, sequence: u64, body: Body, replies: Vec<Reply>) -> Step {
         if !self.shared.register(sequence, replies) {
             return Step::Ended;
         }
-        let bytes = self.encode(session, sequence, Body::Group(proposals.clone()));
+        let proposals = match &body {
+            Body::Group(proposals) => proposals.clone(),
+            Body::Session { .. } | Body::Level(_) => Vec::new(),
+        };
+        let bytes = self.encode(session, sequence, body);
         self.phase = Phase::Appending { session, sequence, proposals, bytes, uncertain: false };
         Step::Done
     }
@@ -296,7 +317,8 @@ impl Proposer {
             anchor: self.shared.anchor(),
             body,
         };
-        record.encode()
+        // What every replica reads.
+        record.encode_as(self.shared.level().min(self.newest))
     }
 }
 
@@ -315,7 +337,7 @@ fn append(journal: &dyn Journal, shared: &Shared, bytes: Bytes) -> Result<Positi
 fn next_overhead(work: &Work) -> usize {
     let parts = match &work.task {
         Task::Transact(transaction) => transaction.operations.len() + transaction.conditions.len(),
-        Task::SetFloor(_) | Task::Purge(_) => 0,
+        Task::SetFloor(_) | Task::RaiseLevel(_) | Task::Purge(_) => 0,
     };
     32 * (parts + 1)
 }

@@ -447,7 +447,7 @@ async fn serve(
             let outcome = server.authorizer.authorize_path(&user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
             note_decision(&audit, &decision);
-            endpoints::serve(server, &path?, &request).await
+            endpoints::serve(server, &path?, &request, &audit).await
         }
     }
 }

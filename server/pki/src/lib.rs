@@ -11,6 +11,7 @@
 //! | a certificate authority | [`authority`] |
 //! | the built-in signers and their rules | [`signers`] |
 //! | JSON web tokens, and their keys | [`jwt`] |
+//! | tokens with which replicas join | [`join_token`] |
 //! | private keys in PKCS#8 | [`pkcs8`] |
 //! | ECDSA on P-521, and the crypto provider of TLS | [`p521`] |
 //!
@@ -31,6 +32,7 @@ mod der;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod join_token;
 pub mod jwt;
 pub mod name;
 pub mod p521;

@@ -4,6 +4,7 @@
 //! DIR/plinth            marker: this directory is Plinth's, and what may still be created in it
 //! DIR/plinth.restoring  a restore is in progress; becomes the marker before the store gets its name
 //! DIR/store/            the storage engine
+//! DIR/store.replaced/   the one before, where a replica has taken a new checkpoint
 //! DIR/pki/              certificates and keys
 //! DIR/continue.key      secret of continue tokens, mode 0600
 //! DIR/admin.kubeconfig  for kubectl, mode 0600
@@ -21,6 +22,7 @@
 
 mod directory;
 mod error;
+mod replacement;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -100,6 +102,7 @@ impl DataDir {
         match DataDir::find(path)? {
             Some(mut dir) => {
                 dir.lock = Some(lock);
+                dir.finish_replacement()?;
                 dir.check_store()?;
                 Ok(dir)
             }

@@ -9,8 +9,6 @@ use super::files::exists;
 use super::pki::{self, PkiError};
 use super::{DataDir, Stage};
 
-const FILE: &str = "replica";
-
 /// A replica and its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -57,6 +55,9 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    /// Name of the file in a data directory.
+    pub const FILE: &str = "replica";
+
     /// The identity of a directory that is to be a replica's; founds a cluster where the directory is new.
     ///
     /// # Errors
@@ -98,7 +99,7 @@ impl Identity {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
-        Ok(pki::write_secret(&dir.join(FILE), &self.text())?)
+        Ok(pki::write_secret(&dir.join(Identity::FILE), &self.text())?)
     }
 
     fn text(&self) -> String {
@@ -115,7 +116,7 @@ impl Identity {
     /// # Errors
     /// When the file cannot be read or is damaged.
     pub fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
-        let path = dir.join(FILE);
+        let path = dir.join(Identity::FILE);
         let io = |source| IdentityError::Read { path: path.clone(), source };
         if !exists(&path).map_err(io)? {
             return Ok(None);
@@ -160,7 +161,7 @@ mod tests {
         std::fs::create_dir(single.store()).unwrap();
         single.complete().unwrap();
         assert!(matches!(Identity::of(&single), Err(IdentityError::Single { .. })));
-        let path = dir.path().join(FILE);
+        let path = dir.path().join(Identity::FILE);
         let text = std::fs::read_to_string(&path).unwrap();
         for cut in 0..text.len() {
             std::fs::write(&path, &text[..cut]).unwrap();

@@ -1,31 +1,51 @@
 //! `plinth join`: makes the data directory of another replica.
 
+mod by_token;
+
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::net::UnixStream;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
+use hyper::Method;
 use plinth_apiserver::private_files;
 
-use super::client::{self, ClientError};
+use self::by_token::TokenError;
+use super::token::HiddenToken;
 use crate::bootstrap::files::{exists, parent, sync_parent};
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};
-use crate::replica::checkpoint;
+use crate::client::{ClientError, ServerClient};
+use crate::replica::archive;
+use crate::replica::checkpoint::{self, UnverifiedError};
+use crate::replica::download::{download, DownloadError, CHECKPOINT_PATH};
 
-/// Path of a replica's checkpoint.
-const CHECKPOINT_PATH: &str = "/plinth/checkpoint";
+pub(super) use by_token::{authority_of, client_of, JOIN_PATH};
 
 /// Options of `plinth join`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Example:\n  plinth join --kubeconfig admin.kubeconfig --data-dir /var/lib/plinth\n  plinth serve --data-dir /var/lib/plinth --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\nCopies the cluster's keys and a checkpoint of the store from a running replica. The kubeconfig is that of its\nadministrator (DATA_DIR/admin.kubeconfig there); its server must be reachable from here."
+    group(ArgGroup::new("source").required(true).args(["server", "kubeconfig", "checkpoint_dir"])),
+    after_help = "Examples:\n  plinth token create --kubeconfig admin.kubeconfig        (where the administrator is)\n  plinth join --server https://10.0.0.1:6443 --token plinth-join.… --data-dir /var/lib/plinth\n  plinth join --kubeconfig admin.kubeconfig --data-dir /var/lib/plinth\n  plinth join --checkpoint-dir /mnt/checkpoints --data-dir /var/lib/plinth\n  plinth serve --data-dir /var/lib/plinth --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\nCopies the cluster's keys and a checkpoint of the store from a running replica. The token names the authority that the\nserver's certificate must be of, and is used up. A kubeconfig is that of an administrator (DATA_DIR/admin.kubeconfig on\na replica); its server must be reachable from here."
 )]
 pub struct JoinOptions {
+    /// URL of a running replica
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// Token of \"plinth token create\"; other users of this machine may see arguments, see --token-file
+    #[arg(long, value_name = "TOKEN", requires = "server", conflicts_with = "token_file")]
+    pub token: Option<HiddenToken>,
+    /// File with the token; - is standard input
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub token_file: Option<PathBuf>,
     /// Kubeconfig for a running replica; its user must be in system:masters
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: PathBuf,
+    pub kubeconfig: Option<PathBuf>,
+    /// Directory with checkpoints of replicas (their --checkpoint-dir): no replica needs to run
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint_dir: Option<PathBuf>,
     /// Data directory to create; must be absent or empty
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -37,10 +57,22 @@ pub struct JoinOptions {
 pub enum JoinError {
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("give one of --server (with --token or --token-file), --kubeconfig and --checkpoint-dir")]
+    NoSource,
+    #[error("--checkpoint-dir: {path}: {source}")]
+    Archive { path: PathBuf, source: io::Error },
+    #[error("--checkpoint-dir: {0} holds no checkpoint")]
+    NoArchive(PathBuf),
+    #[error("--checkpoint-dir: {0} holds checkpoints of several clusters; move those of the others away")]
+    SeveralClusters(PathBuf),
+    #[error("{0}")]
+    Unverified(#[from] UnverifiedError),
     #[error("cannot write {path}: {source}")]
     File { path: PathBuf, source: io::Error },
-    #[error("the checkpoint cannot be used: {0}")]
-    Checkpoint(io::Error),
+    #[error(transparent)]
+    Download(#[from] DownloadError),
     #[error("{path} is not empty; give --data-dir an absent or empty directory")]
     NotEmpty { path: PathBuf },
     #[error("{path} is in the way: an earlier join did not finish, remove that directory")]
@@ -68,13 +100,13 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
     private_files::create_dir_all(parent(path)).map_err(error)?;
     let name = path.file_name().ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
     let unfinished = path.with_file_name([name.to_os_string(), ".joining".into()].join("".as_ref()));
-    match fs::DirBuilder::new().create(&unfinished) {
+    match fs::DirBuilder::new().mode(0o700).create(&unfinished) {
         Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
             return Err(JoinError::InTheWay { path: unfinished });
         }
         created => created.map_err(error)?,
     }
-    let identity = match fill(&options.kubeconfig, &unfinished) {
+    let identity = match fill(&options, &unfinished) {
         Ok(identity) => identity,
         Err(error) => {
             // It was made here.
@@ -83,25 +115,47 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
         }
     };
     fs::rename(&unfinished, path).and_then(|()| sync_parent(path)).map_err(error)?;
-    println!("{}: replica {} of cluster {}", path.display(), identity.id.0, identity.cluster);
-    println!("start it with: plinth serve --data-dir {} --journal URL", path.display());
+    let shown = path.display();
+    println!("{shown}: replica {} of cluster {}", identity.id.0, identity.cluster);
+    let encryption = match exists(&path.join(checkpoint::ENCRYPTION)).map_err(error)? {
+        true => format!(" --encryption-provider-config {}", path.join(checkpoint::ENCRYPTION).display()),
+        false => String::new(),
+    };
+    println!("start it with: plinth serve --data-dir {shown} --journal URL{encryption}");
     Ok(())
 }
 
-fn fill(kubeconfig: &Path, dir: &Path) -> Result<Identity, JoinError> {
-    let (mut sender, receiver) = UnixStream::pair().map_err(JoinError::Checkpoint)?;
-    let to = dir.to_owned();
-    let unpacking = std::thread::spawn(move || checkpoint::unpack(receiver, &to));
-    let downloaded = client::download(kubeconfig, CHECKPOINT_PATH, &mut sender);
-    drop(sender);
-    let unpacked = unpacking.join().unwrap_or_else(|_| Err(io::Error::other("unpacking panicked")));
-    // A download fails by the unpacking that has failed; anything else it says itself.
-    let ids = match (downloaded, unpacked) {
-        (Err(ClientError::Write(_)), Err(error)) | (Ok(_), Err(error)) => {
-            return Err(JoinError::Checkpoint(error));
+/// Unpacks and verifies the newest checkpoint in a directory; returns the ids of the replicas at that time.
+fn unpack_newest(archives: &Path, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
+    let error = |path: &Path| {
+        let path = path.to_owned();
+        move |source| JoinError::Archive { path, source }
+    };
+    let found = archive::list(archives).map_err(error(archives))?;
+    let newest = found.first().ok_or_else(|| JoinError::NoArchive(archives.to_owned()))?;
+    if found.iter().any(|archive| archive.cluster != newest.cluster) {
+        return Err(JoinError::SeveralClusters(archives.to_owned()));
+    }
+    let file = fs::File::open(&newest.path).map_err(error(&newest.path))?;
+    let ids = checkpoint::unpack(io::BufReader::new(file), dir).map_err(error(&newest.path))?;
+    checkpoint::verify(dir)?;
+    Ok(ids)
+}
+
+fn fill(options: &JoinOptions, dir: &Path) -> Result<Identity, JoinError> {
+    let ids = match (&options.kubeconfig, &options.server, &options.checkpoint_dir) {
+        (Some(kubeconfig), None, None) => {
+            download(&ServerClient::of_kubeconfig(kubeconfig)?, (Method::GET, CHECKPOINT_PATH), dir)?
         }
-        (Err(error), _) => return Err(error.into()),
-        (Ok(_), Ok(ids)) => ids,
+        (None, None, Some(archives)) => unpack_newest(archives, dir)?,
+        (None, Some(url), None) => {
+            let token = by_token::read(options.token.as_ref(), options.token_file.as_deref())?;
+            let server = by_token::connect(url, &token)?;
+            let ids = download(&server, (Method::POST, JOIN_PATH), dir)?;
+            by_token::check_authority(dir, &token)?;
+            ids
+        }
+        _ => return Err(JoinError::NoSource),
     };
     let Some(of_source) = Identity::read(dir)? else { return Err(JoinError::NoCluster) };
     let id = (0..1000).map(|_| random_id()).find(|id| !ids.contains(&id.0) && *id != of_source.id);

@@ -1,8 +1,6 @@
 //! The command line of `plinth`.
 
 pub mod allocator;
-mod archive_file;
-mod client;
 mod convert;
 mod join;
 mod kubeconfig;
@@ -11,6 +9,7 @@ mod replicas;
 mod replicate;
 mod serve;
 mod store;
+mod token;
 mod upstream;
 
 use std::process::ExitCode;
@@ -19,8 +18,11 @@ use clap::{Parser, Subcommand};
 
 pub use join::{join, JoinError, JoinOptions};
 pub use replicas::{replicas, ReplicasError, ReplicasOptions};
-pub use replicate::{replicate, ReplicateError, ReplicateOptions};
+pub use replicate::{replicate, undo as undo_replication, ReplicateError, ReplicateOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
+pub use token::{
+    create as create_token, CreateOptions as CreateTokenOptions, HiddenToken, TokenCommandError,
+};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,9 @@ pub enum CliError {
     /// A data directory was not made that of a replica.
     #[error(transparent)]
     Replicate(#[from] replicate::ReplicateError),
+    /// A token for joining was not created, listed or deleted.
+    #[error(transparent)]
+    Token(#[from] token::TokenCommandError),
     /// The replicas were not listed.
     #[error(transparent)]
     Replicas(#[from] replicas::ReplicasError),
@@ -105,6 +110,8 @@ pub enum Command {
     Replicate(replicate::ReplicateOptions),
     /// List the replicas of a cluster
     Replicas(replicas::ReplicasOptions),
+    /// Create, list and delete tokens with which replicas join
+    Token(token::TokenOptions),
     /// Measure a server and draw plots
     Bench(plinth_benches::Options),
 }
@@ -125,6 +132,7 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Join(options) => Ok(join::join(options)?),
         Command::Replicate(options) => Ok(replicate::replicate(options)?),
         Command::Replicas(options) => Ok(replicas::replicas(options)?),
+        Command::Token(options) => Ok(token::token(options)?),
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }

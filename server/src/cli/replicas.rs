@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hyper::Uri;
+use hyper::Method;
 
-use super::client::{self, ClientError};
+use crate::client::{ClientError, ServerClient};
 use crate::replica::members::Member;
 
 /// Path of the list.
@@ -31,8 +31,6 @@ pub struct ReplicasOptions {
 pub enum ReplicasError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("no path: {0}")]
-    Path(hyper::http::uri::InvalidUri),
     #[error("the list of replicas cannot be read: {0}")]
     Decode(#[from] serde_json::Error),
 }
@@ -42,14 +40,14 @@ pub enum ReplicasError {
 /// # Errors
 /// See [`ReplicasError`].
 pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
+    let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
     if let Some(id) = options.remove {
-        let path = Uri::try_from(format!("{REPLICAS_PATH}/{id}")).map_err(ReplicasError::Path)?;
-        client::delete(&options.kubeconfig, path)?;
+        server.call(Method::DELETE, &format!("{REPLICAS_PATH}/{id}"), "", &mut std::io::sink())?;
         println!("replica {id} removed");
         return Ok(());
     }
     let mut text = Vec::new();
-    client::download(&options.kubeconfig, REPLICAS_PATH, &mut text)?;
+    server.get(REPLICAS_PATH, &mut text)?;
     let members: Vec<Member> = serde_json::from_slice(&text)?;
     let newest = members.iter().map(|member| member.applied).max().unwrap_or(0);
     println!(

@@ -1,22 +1,37 @@
-//! `plinth replicate`: makes the data directory of a single server that of a cluster's first replica.
+//! `plinth replicate`: makes the data directory of a single server that of a cluster's first replica, and back.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use plinth_engine::Options;
+use plinth_engine::{Engine, Options, Replica, Transaction};
 
+use crate::bootstrap::files::sync_parent;
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
+use crate::replica::journal::{Connect, JournalOptions, JournalOptionsError};
+use crate::replica::members;
+use plinth_api::api_error::ApiError;
+use plinth_storage::Store;
+
+/// Longest time until everything that is in the journal is applied.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Options of `plinth replicate`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Example:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\nObjects, resourceVersions, certificates and keys stay. The journal must be empty. The way back is a backup, which\nrestores as a single server."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\n  plinth replicate --undo --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n  plinth serve --data-dir ./data\n\nObjects, resourceVersions, certificates and keys stay, both ways. The journal must be empty at first. For the way back all\nreplicas are stopped; the one that is made a single server takes over what is in the journal, and the others are not\nstarted again."
 )]
 pub struct ReplicateOptions {
     /// Data directory of a stopped server
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
+    /// Make the data directory of a replica that of a single server
+    #[arg(long, requires = "journal")]
+    pub undo: bool,
+    /// The journal of the replicas, for --undo.
+    #[command(flatten)]
+    pub journal: JournalOptions,
 }
 
 /// The directory was not made one of a replica.
@@ -27,8 +42,26 @@ pub enum ReplicateError {
     DataDir(#[from] DataDirError),
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    JournalOptions(#[from] JournalOptionsError),
+    #[error("--journal: {0}")]
+    Journal(plinth_journal::Error),
+    #[error("--journal is for --undo: it is given to plinth serve afterwards")]
+    UselessJournal,
+    #[error("--undo needs --journal: what is in the journal belongs to the server")]
+    NoJournal,
     #[error("{0} holds no data of a server yet; start it with --journal at once")]
     Empty(PathBuf),
+    #[error("{0} is that of a single server already")]
+    Single(PathBuf),
+    #[error("replica {0} is up, or was some seconds ago: stop all of them first")]
+    Up(u16),
+    #[error("the journal does not answer; nothing was changed")]
+    Silent,
+    #[error("cannot read the list of replicas: {}", .0.message)]
+    Members(ApiError),
+    #[error("cannot use {path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
     #[error("cannot open the store: {0}{remedy}", remedy = super::store::remedy(.0))]
     Engine(#[from] plinth_engine::Error),
 }
@@ -38,6 +71,13 @@ pub enum ReplicateError {
 /// # Errors
 /// See [`ReplicateError`].
 pub fn replicate(options: ReplicateOptions) -> Result<(), ReplicateError> {
+    let connect = options.journal.connector()?;
+    match (options.undo, connect) {
+        (true, Some(connect)) => return undo(options.data_dir, connect),
+        (true, None) => return Err(ReplicateError::NoJournal),
+        (false, Some(_)) => return Err(ReplicateError::UselessJournal),
+        (false, None) => {}
+    }
     DataDir::existing(&options.data_dir)?;
     let dir = DataDir::open(&options.data_dir)?;
     if dir.stage() == Stage::New {
@@ -50,4 +90,63 @@ pub fn replicate(options: ReplicateOptions) -> Result<(), ReplicateError> {
     println!("{}: replica {} of cluster {}", dir.path().display(), identity.id.0, identity.cluster);
     println!("start it with: plinth serve --data-dir {} --journal URL", dir.path().display());
     Ok(())
+}
+
+/// Makes the data directory of a replica, none of which runs, that of a single server with everything that is
+/// in the journal. May be repeated after it was interrupted.
+///
+/// # Errors
+/// See [`ReplicateError`]; the directory is that of a replica then, and may have applied more of the journal.
+pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
+    DataDir::existing(&data_dir)?;
+    let dir = DataDir::open(&data_dir)?;
+    let Some(identity) = Identity::read(dir.path())? else { return Err(ReplicateError::Single(data_dir)) };
+    let options = Options::new(dir.store());
+    if plinth_engine::is_replicated(dir.store())? {
+        let journal = connect(identity.cluster).map_err(ReplicateError::Journal)?;
+        let replica = Replica { journal, cluster: identity.cluster, id: identity.id };
+        let engine = Engine::open_replicated(options.clone(), replica)?;
+        let caught_up = catch_up(&engine, identity);
+        engine.close()?;
+        // Its lock on the store ends with it.
+        drop(engine);
+        caught_up?;
+        plinth_engine::unreplicate(options.clone())?;
+    }
+    // The list of replicas, which are none any more.
+    let engine = Engine::open(options)?;
+    let keys = members::keys(&engine)?;
+    let transaction = keys.into_iter().fold(Transaction::new(), Transaction::delete);
+    let deleted = engine.transact(transaction).wait();
+    engine.close()?;
+    deleted?;
+    // Last: until then the directory is started neither as the one nor as the other.
+    for name in ["peers", Identity::FILE] {
+        let path = dir.path().join(name);
+        match std::fs::remove_file(&path).and_then(|()| sync_parent(&path)) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(ReplicateError::File { path, source });
+            }
+            _ => {}
+        }
+    }
+    let shown = dir.path().display();
+    println!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys");
+    println!("start it with: plinth serve --data-dir {shown}");
+    Ok(())
+}
+
+/// Applies everything that is in the journal, and checks that no other replica runs.
+fn catch_up(engine: &Engine, identity: Identity) -> Result<(), ReplicateError> {
+    let barrier = engine.read_barrier().wait_until(Instant::now() + CATCH_UP_TIMEOUT);
+    barrier.ok_or(ReplicateError::Silent)??;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|source| ReplicateError::File { path: PathBuf::from("runtime"), source })?;
+    let store = Store::new(engine.clone(), Default::default());
+    let live = runtime.block_on(members::live(&store)).map_err(ReplicateError::Members)?;
+    match live.iter().find(|member| member.id != identity.id.0 && member.is_recent()) {
+        Some(member) => Err(ReplicateError::Up(member.id)),
+        None => Ok(()),
+    }
 }

@@ -1,5 +1,7 @@
 //! `plinth serve`.
 
+mod error;
+mod opening;
 mod options;
 
 use std::io::IsTerminal;
@@ -9,28 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plinth_engine::{Engine, Options, Replica};
+use plinth_engine::{Options, Replica};
 use plinth_journal::record::ReplicaId;
 use tokio::signal::unix::{signal, SignalKind};
-use tokio::sync::watch;
+use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use super::upstream::UpstreamFlagError;
-use crate::admission::options::BadPlugins;
-use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, DataDirError, Stage,
+    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, Stage,
 };
 use crate::controllers;
-use crate::replica::checkpoint::{self, Source};
+use crate::controllers::identity_lease::IdentityLease;
+use crate::replica::archive::Archivist;
+use crate::replica::checkpoint::Source;
 use crate::replica::controller_lease;
-use crate::replica::journal::{Connect, JournalOptionsError};
+use crate::replica::journal::Connect;
 use crate::replica::members::{self, Membership};
-use plinth_api::api_error::ApiError;
-use plinth_apiserver::audit::{Audit, AuditError};
+use plinth_apiserver::audit::Audit;
 use plinth_apiserver::authn::{self, Authenticator};
 use plinth_apiserver::authz::{self, Authorizer};
 use plinth_apiserver::context::{Limits, ReplicaInfo, Server};
@@ -42,7 +42,7 @@ use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flow_control::FlowControl;
 use plinth_apiserver::kind_handlers;
 use plinth_apiserver::large_requests::Limiter;
-use plinth_apiserver::listener::{self, BindError};
+use plinth_apiserver::listener;
 use plinth_apiserver::metrics::Metrics;
 use plinth_apiserver::private_files;
 use plinth_apiserver::reload::{self, WatchedFiles};
@@ -51,19 +51,19 @@ use plinth_apiserver::service_ranges::Ranges;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::pull::RemoteWaits;
 use plinth_http::serving::Certificates;
-use plinth_http::tls::{ServingCertificate, TlsError};
-use plinth_registry::Registry;
+use plinth_http::tls::ServingCertificate;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
-use plinth_storage::encryption::{ConfigError, Encryption};
+use plinth_storage::encryption::Encryption;
 use plinth_storage::header_index::HeaderIndex;
-use plinth_storage::layout;
 use plinth_storage::lengths::Lengths;
 use plinth_storage::namespaces::Namespaces;
 use plinth_storage::Store;
 
+use opening::{archivist, migrate, open_engine};
 use options::LoggingFormat;
 
+pub use error::ServeError;
 pub use options::ServeOptions;
 
 /// Stack size of worker threads, in bytes: an object may be nested 10,000 levels deep, and address space that
@@ -76,64 +76,6 @@ const BLOCKING_THREADS: usize = 64;
 const EVENT_INTERVAL: u32 = 8;
 /// Idle time after which a blocking thread exits.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
-
-/// The server did not start, or failed.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
-pub enum ServeError {
-    #[error(transparent)]
-    Flag(#[from] UpstreamFlagError),
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    #[error(transparent)]
-    JournalOptions(#[from] JournalOptionsError),
-    #[error("--journal: {0}")]
-    Journal(#[source] plinth_journal::Error),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    #[error("cannot open the store: {0}{remedy}", remedy = super::store::remedy(.0))]
-    Engine(#[from] plinth_engine::Error),
-    #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
-             run `plinth verify` and restore a backup")]
-    Layout(#[source] plinth_engine::Error),
-    #[error(transparent)]
-    Pki(#[from] PkiError),
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    #[error("authorization: {0}")]
-    Authorization(#[from] authz::config::AuthorizationSetupError),
-    #[error("authentication: {0}")]
-    Authentication(#[from] authn::AuthenticationSetupError),
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    #[error("cannot create the system objects: {0}")]
-    Bootstrap(#[from] ApiError),
-    #[error(transparent)]
-    Admission(#[from] BadPlugins),
-    #[error("TLS to kubelets: {0}")]
-    Kubelets(#[source] TlsError),
-    #[error(transparent)]
-    Audit(#[from] AuditError),
-    #[error("encryption at rest: {0}")]
-    Encryption(#[from] ConfigError),
-    #[error("metrics: {0}")]
-    Metrics(#[from] prometheus::Error),
-    /// Logged when it occurred.
-    #[error("the storage engine has failed: {0}")]
-    StorageFailed(plinth_engine::Failure),
-    #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
-             the server again; if it does not start, run plinth verify")]
-    Close(#[source] plinth_engine::Error),
-    #[error("{what}: {source}")]
-    Io { what: &'static str, source: std::io::Error },
-}
-
-impl ServeError {
-    /// Whether the storage of a running server has failed.
-    pub fn is_storage_failure(&self) -> bool {
-        matches!(self, ServeError::StorageFailed(_) | ServeError::Close(_))
-    }
-}
 
 /// Runs the server until SIGTERM or SIGINT.
 ///
@@ -202,6 +144,8 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
     running.stop().await
 }
 
+/// Replicas that join with a token at once, each of which reads the whole store.
+const JOINS_AT_ONCE: usize = 2;
 /// Time limit for recording that a replica stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for background tasks to end.
@@ -222,6 +166,8 @@ pub struct Running {
     server: Arc<Server>,
     /// This replica, where it is one.
     replica: Option<ReplicaId>,
+    /// What shows that it is there.
+    lease: Option<IdentityLease>,
     /// Holds the lock on the directory.
     _dir: DataDir,
 }
@@ -291,6 +237,13 @@ impl Running {
         // Tasks do not block, so they end at their next await. A remaining one gets errors from the closed
         // store.
         let _ = tokio::time::timeout(TASK_TIMEOUT, self.server.tasks.wait()).await;
+        if let Some(lease) = &self.lease {
+            // Nobody renews it any more. Without the journal it is removed when it has expired.
+            let deleted = tokio::time::timeout(LEAVE_TIMEOUT, lease.delete(&self.server)).await;
+            if !matches!(deleted, Ok(Ok(()))) {
+                tracing::debug!("the identity Lease of this server could not be deleted");
+            }
+        }
         self.server.audit.drain().await;
         let engine = self.server.store.engine().clone();
         tokio::task::spawn_blocking(move || engine.close())
@@ -311,9 +264,12 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
             "Stop one of the two processes; a replica on another machine is made with \"plinth join\", not by a \
              copy of a data directory"
         }
+        Failure::Journal { error: plinth_journal::Error::Version { .. } } => {
+            "The other replicas were upgraded: start a version of plinth that is as new as theirs"
+        }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
-            "Start the server again; if it fails again, remove its data directory and run \"plinth join\", which \
-             copies another replica"
+            "Start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
+             another replica. If it fails again, move its data directory away and run \"plinth join\""
         }
         _ => {
             "Check the disk and the kernel's log, then start the server again; if it does not start, run \
@@ -341,6 +297,9 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");
     }
+    if connect.is_none() && options.checkpoints.checkpoint_dir.is_some() {
+        return Err(ServeError::CheckpointsOfSingle);
+    }
     let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     // Listens before anything is written: starting a second server by mistake changes nothing.
@@ -365,7 +324,8 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         .history_retention(Some(options.history_retention))
         .compaction_interval(options.compaction_interval)
         .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
-    let (engine, replica) = open_engine(&dir, engine_options, connect).await?;
+    let (engine, replica) =
+        open_engine(&dir, engine_options, connect, options.checkpoints.checkpoint_dir.clone()).await?;
     for dropped in engine.dropped() {
         tracing::warn!(
             path = %dropped.path.display(),
@@ -410,12 +370,14 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         header_index: Arc::new(HeaderIndex::default()),
         remote_waits,
     });
-    let replica_info = replica.as_ref().map(|replica| {
+    let authority = read_text(pki.ca_cert())?.into_bytes();
+    let source = replica.as_ref().map(|replica| {
         let (dir, store) = (dir.path().to_owned(), store.clone());
-        Arc::new(Source { dir, store, id: replica.id }) as Arc<dyn ReplicaInfo>
+        let encryption = options.encryption.encryption_provider_config.clone();
+        Arc::new(Source { dir, store, id: replica.id, authority, encryption })
     });
     let server = Arc::new(Server {
-        replica: replica_info,
+        replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
         authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
         store,
         namespaces: Namespaces::default(),
@@ -438,6 +400,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         openapi: OpenApiDocuments::default(),
         metrics,
         services,
+        joining: Arc::new(Semaphore::new(JOINS_AT_ONCE)),
         limits: Limits {
             min_watch_seconds: options.min_request_timeout,
             event_ttl: options.event_ttl,
@@ -457,8 +420,8 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     server.spawn(reload::watch_files(watched));
     controllers::definitions::start(&server).await?;
     if let Some(Replica { journal, id, .. }) = &replica {
-        let (server, journal, id) = (server.clone(), journal.clone(), *id);
-        Membership { server, journal, id, address: advertised }.start();
+        let (server, journal, id, dir) = (server.clone(), journal.clone(), *id, dir.path().to_owned());
+        Membership { server, journal, id, address: advertised, dir }.start();
     }
     let is_first_start = dir.stage() == Stage::New;
     let tolerate = |what, outcome| bootstrap::tolerate(&server, is_first_start, what, outcome);
@@ -501,61 +464,36 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         None => drop(controllers::start(&server, &settings)),
         Some(replica) => {
             let controlled = server.clone();
-            controller_lease::start(&server, replica.id, move || controllers::start(&controlled, &settings));
+            let archivist = archivist(&server, replica, source, &options.checkpoints);
+            controller_lease::start(&server, replica.id, move || {
+                let mut tasks = controllers::start(&controlled, &settings);
+                tasks.extend(archivist.as_ref().map(Archivist::start));
+                tasks
+            });
         }
+    }
+    let lease = host_name().map(|host| IdentityLease::new(&host, replica.as_ref().map(|replica| replica.id)));
+    if let Some(lease) = &lease {
+        lease.start(&server);
     }
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
     let replica = replica.map(|replica| replica.id);
-    Ok(Running { address, kubeconfig, stop, serving, server, replica, _dir: dir })
+    Ok(Running { address, kubeconfig, stop, serving, server, replica, lease, _dir: dir })
 }
 
-/// Opens the store: a single one, or that of a replica, and what replica it is.
-async fn open_engine(
-    dir: &DataDir,
-    options: Options,
-    connect: Option<Connect>,
-) -> Result<(Engine, Option<Replica>), ServeError> {
-    let Some(connect) = connect else {
-        Identity::check_none(dir)?;
-        return Ok((Engine::open(options)?, None));
-    };
-    let Identity { cluster, id } = Identity::of(dir)?;
-    checkpoint::remove_leftovers(dir.path())
-        .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
-    let open = move || {
-        let journal = connect(cluster).map_err(ServeError::Journal)?;
-        let replica = Replica { journal, cluster, id };
-        Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
-    };
-    let opened = tokio::task::spawn_blocking(open).await;
-    opened.map_err(|error| ServeError::Io {
-        what: "cannot open the store",
-        source: std::io::Error::other(error),
-    })?
-}
-
-/// Migrates the store to the current layout of keys, before anything reads it.
-async fn migrate(engine: &Engine) -> Result<(), ServeError> {
-    let store = engine.clone();
-    let migrated = tokio::task::spawn_blocking(move || layout::migrate(&store, &Registry::builtin())).await;
-    let moved = migrated
-        .map_err(|error| ServeError::Io {
-            what: "cannot move custom resources to their own keys",
-            source: std::io::Error::other(error),
-        })?
-        .map_err(ServeError::Layout)?;
-    if moved.objects > 0 {
-        let (objects, among_builtin) = (moved.objects, moved.among_builtin);
-        tracing::warn!(
-            objects,
-            among_builtin,
-            "custom resources were moved to their own keys; older watches and continue tokens are answered with 410"
-        );
+/// The name of this machine; none, with a line in the log, where the system does not say.
+fn host_name() -> Option<String> {
+    const FILE: &str = "/proc/sys/kernel/hostname";
+    match std::fs::read_to_string(FILE) {
+        Ok(name) => Some(name.trim().to_owned()).filter(|name| !name.is_empty()),
+        Err(error) => {
+            tracing::warn!(path = FILE, %error, "the host name is unknown; this server has no identity Lease");
+            None
+        }
     }
-    Ok(())
 }
 
 fn read_text(path: PathBuf) -> Result<String, PkiError> {

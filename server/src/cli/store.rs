@@ -10,11 +10,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{ArchiveSummary, Continuation, Engine, Options, Progress};
 
-use super::archive_file::UnfinishedArchive;
-use super::client::{self, ClientError};
+use crate::archive_file::UnfinishedArchive;
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
+use crate::client::{ClientError, ServerClient};
 use plinth_apiserver::private_files;
 
 /// The path of a running server that returns an archive.
@@ -71,7 +71,10 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
         Error::Journal { source: plinth_journal::Error::Trimmed { .. } } => {
-            "\nThis replica was away for longer than the journal is kept. Remove its data directory and make it again with plinth join"
+            "\nThis replica was away for longer than the journal is kept. Move its data directory away and make it again with plinth join"
+        }
+        Error::Journal { source: plinth_journal::Error::Version { .. } } => {
+            "\nThe other replicas were upgraded, and nothing was written. Start a version of plinth that is as new as theirs"
         }
         Error::Journal { source: plinth_journal::Error::Behind { .. } } => {
             "\nThe journal is another one, or its members have lost what they had on disk. Nothing was removed. Check --journal and the members; \
@@ -226,7 +229,7 @@ fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
 
 fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
     let mut out = BufWriter::new(file);
-    let bytes = client::download(kubeconfig, BACKUP_PATH, &mut out)?;
+    let bytes = ServerClient::of_kubeconfig(kubeconfig)?.get(BACKUP_PATH, &mut out)?;
     let error = |source| StoreError::File { path: kubeconfig.to_owned(), source };
     out.flush().map_err(error)?;
     out.get_ref().sync_all().map_err(error)?;

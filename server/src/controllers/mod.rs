@@ -25,6 +25,7 @@
 //! | priority and fairness | `flow_control` |
 //! | allocations of addresses and node ports of Services | `allocations` |
 //! | dates of last use of token Secrets | `token_use` |
+//! | the Lease that shows that this server is there | `identity_lease` |
 
 mod aggregation;
 pub mod allocations;
@@ -34,6 +35,7 @@ mod collector;
 pub mod definitions;
 mod enabled;
 pub mod flow_control;
+pub mod identity_lease;
 mod legacy_tokens;
 mod namespace;
 mod namespace_defaults;

@@ -6,8 +6,9 @@
 //! | `members` | ids of the replicas, JSON |
 //! | `replica` | the identity of the replica that wrote it |
 //! | `pki/*`, `continue.key` | authorities and keys of the cluster |
+//! | `encryption.yaml` | the configuration of encryption at rest, if there is one |
 //! | `store/*` | a checkpoint of the store, with its position in the journal |
-//! | `complete` | empty: nothing is missing |
+//! | `complete` | SHA-256 of the names and contents before it: nothing is missing, and nothing was changed |
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,6 +21,7 @@ use plinth_apiserver::context::ReplicaInfo;
 use plinth_apiserver::private_files;
 use plinth_journal::record::ReplicaId;
 use plinth_storage::Store;
+use sha2::{Digest, Sha256};
 
 use super::members;
 
@@ -33,6 +35,8 @@ const PKI: &str = "pki";
 const OWN: [&str; 2] = ["apiserver.crt", "apiserver.key"];
 /// Files that are copied beside the keys.
 const FILES: [&str; 2] = ["replica", "continue.key"];
+/// The configuration of encryption at rest. A joining replica gets it under this name.
+pub const ENCRYPTION: &str = "encryption.yaml";
 /// Most bytes of the list of members.
 const MAX_MEMBERS_BYTES: u64 = 16 << 20;
 
@@ -44,6 +48,10 @@ pub struct Source {
     pub store: Store,
     /// This replica.
     pub id: ReplicaId,
+    /// The certificate of the authority, PEM.
+    pub authority: Vec<u8>,
+    /// The configuration of encryption at rest (`--encryption-provider-config`).
+    pub encryption: Option<PathBuf>,
 }
 
 impl ReplicaInfo for Source {
@@ -61,15 +69,24 @@ impl ReplicaInfo for Source {
         Box::pin(members::remove(&self.store, ReplicaId(id)))
     }
 
+    fn keep_for_checkpoint(
+        &self,
+    ) -> Pin<Box<dyn std::future::Future<Output = Result<(), ApiError>> + Send + '_>> {
+        Box::pin(members::keep_for_checkpoint(&self.store))
+    }
+
+    fn authority(&self) -> &[u8] {
+        &self.authority
+    }
+
     fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()> {
         let scratch = Scratch::create(&self.dir)?;
-        let mut tar = tar::Builder::new(out);
-        tar.mode(tar::HeaderMode::Deterministic);
+        let mut tar = Packer { tar: tar::Builder::new(out), digest: Sha256::new() };
         let mut ids: BTreeSet<u16> = members::ids(&self.store).map_err(io::Error::other)?;
         ids.insert(self.id.0);
-        append(&mut tar, MEMBERS, &serde_json::to_vec(&ids)?)?;
+        tar.add(MEMBERS, &serde_json::to_vec(&ids)?)?;
         for name in FILES {
-            append(&mut tar, name, &fs::read(self.dir.join(name))?)?;
+            tar.add(name, &fs::read(self.dir.join(name))?)?;
         }
         let mut keys: Vec<_> = fs::read_dir(self.dir.join(PKI))?.collect::<io::Result<_>>()?;
         keys.sort_by_key(fs::DirEntry::file_name);
@@ -77,22 +94,84 @@ impl ReplicaInfo for Source {
             let name = key.file_name();
             let name = name.to_str().ok_or(io::ErrorKind::InvalidData)?;
             if !OWN.contains(&name) && fs::metadata(key.path())?.is_file() {
-                append(&mut tar, &format!("{PKI}/{name}"), &fs::read(key.path())?)?;
+                tar.add(&format!("{PKI}/{name}"), &fs::read(key.path())?)?;
             }
+        }
+        if let Some(path) = &self.encryption {
+            tar.add(ENCRYPTION, &fs::read(path)?)?;
         }
         let store = scratch.0.join(STORE);
         self.store.engine().checkpoint(&store).map_err(io::Error::other)?;
-        tar.append_dir_all(STORE, &store)?;
-        append(&mut tar, COMPLETE, b"")?;
+        tar.add_directory(STORE, &store)?;
         tar.finish()
     }
 }
 
-fn append(tar: &mut tar::Builder<&mut dyn Write>, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(bytes.len() as u64);
-    header.set_mode(0o600);
-    tar.append_data(&mut header, name, bytes)
+/// Writes entries, and a digest of them at the end.
+struct Packer<'a> {
+    tar: tar::Builder<&'a mut dyn Write>,
+    digest: Sha256,
+}
+
+impl Packer<'_> {
+    fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.add_from(name, bytes, bytes.len() as u64)
+    }
+
+    fn add_from(&mut self, name: &str, from: impl Read, length: u64) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(length);
+        header.set_mode(0o600);
+        begin_entry(&mut self.digest, name, length);
+        let content = Digesting { inner: from.take(length), digest: &mut self.digest };
+        self.tar.append_data(&mut header, name, content)
+    }
+
+    /// Adds a directory with everything in it.
+    fn add_directory(&mut self, name: &str, path: &Path) -> io::Result<()> {
+        self.tar.append_dir(name, path)?;
+        let mut entries: Vec<_> = fs::read_dir(path)?.collect::<io::Result<_>>()?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let file_name = entry.file_name();
+            let name = format!("{name}/{}", file_name.to_str().ok_or(io::ErrorKind::InvalidData)?);
+            match entry.file_type()?.is_dir() {
+                true => self.add_directory(&name, &entry.path())?,
+                false => {
+                    let file = File::open(entry.path())?;
+                    let length = file.metadata()?.len();
+                    self.add_from(&name, file, length)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        let digest = self.digest.clone().finalize();
+        self.add(COMPLETE, &digest)?;
+        self.tar.finish()
+    }
+}
+
+fn begin_entry(digest: &mut Sha256, name: &str, length: u64) {
+    digest.update((name.len() as u64).to_le_bytes());
+    digest.update(name);
+    digest.update(length.to_le_bytes());
+}
+
+/// Adds what is read to a digest.
+struct Digesting<'a, R> {
+    inner: R,
+    digest: &'a mut Sha256,
+}
+
+impl<R: Read> Read for Digesting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.digest.update(&buffer[..count]);
+        Ok(count)
+    }
 }
 
 /// A directory for one checkpoint, removed when it has been sent.
@@ -131,6 +210,7 @@ pub fn remove_leftovers(dir: &Path) -> io::Result<()> {
 pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let (mut ids, mut is_complete) = (None, false);
+    let mut digest = Sha256::new();
     let mut directories = BTreeSet::from([to.to_owned()]);
     let mut archive = tar::Archive::new(stream);
     for entry in archive.entries()? {
@@ -140,7 +220,7 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
             return Err(invalid(format!("{} follows the end", name.display())));
         }
         let is_plain = name.components().all(|part| matches!(part, Component::Normal(_)));
-        let is_known = FILES.iter().any(|file| name == Path::new(file))
+        let is_known = FILES.iter().chain([&ENCRYPTION]).any(|file| name == Path::new(file))
             || name.starts_with(PKI)
             || name.starts_with(STORE)
             || name == Path::new(MEMBERS)
@@ -149,6 +229,19 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
             return Err(invalid(format!("{} is no part of a checkpoint", name.display())));
         }
         let path = to.join(&name);
+        let shown = name.to_str().ok_or(io::ErrorKind::InvalidData)?;
+        if name == Path::new(COMPLETE) {
+            let mut text = Vec::new();
+            (&mut entry).take(MAX_MEMBERS_BYTES).read_to_end(&mut text)?;
+            if text != digest.clone().finalize()[..] {
+                return Err(invalid("the checkpoint is damaged: it is not what was written".to_owned()));
+            }
+            is_complete = true;
+            continue;
+        }
+        if entry.header().entry_type() == tar::EntryType::Regular {
+            begin_entry(&mut digest, shown, entry.size());
+        }
         match entry.header().entry_type() {
             tar::EntryType::Directory => {
                 private_files::create_dir_all(&path)?;
@@ -156,16 +249,16 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
             }
             tar::EntryType::Regular if name == Path::new(MEMBERS) => {
                 let mut text = Vec::new();
-                (&mut entry).take(MAX_MEMBERS_BYTES).read_to_end(&mut text)?;
+                let content = Digesting { inner: (&mut entry).take(MAX_MEMBERS_BYTES), digest: &mut digest };
+                { content }.read_to_end(&mut text)?;
                 ids = Some(serde_json::from_slice(&text)?);
             }
-            tar::EntryType::Regular if name == Path::new(COMPLETE) => is_complete = true,
             tar::EntryType::Regular => {
                 let parent = path.parent().unwrap_or(to);
                 private_files::create_dir_all(parent)?;
                 directories.insert(parent.to_owned());
                 let mut file = private_files::create_new(&path)?;
-                io::copy(&mut entry, &mut file)?;
+                io::copy(&mut Digesting { inner: &mut entry, digest: &mut digest }, &mut file)?;
                 file.sync_all()?;
             }
             other => return Err(invalid(format!("{} is of type {other:?}", name.display()))),
@@ -180,6 +273,38 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
     }
 }
 
+/// The store of a checkpoint is damaged, or cannot be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum UnverifiedError {
+    /// It cannot be read.
+    #[error("the checkpoint cannot be verified: {0}")]
+    Unreadable(#[from] plinth_engine::Error),
+    /// Records are damaged.
+    #[error("the checkpoint has {findings} errors, the first: {first}")]
+    Damaged {
+        /// Their number.
+        findings: u64,
+        /// The first one.
+        first: String,
+    },
+}
+
+/// Checks every record of the store in an unpacked checkpoint. Blocks.
+///
+/// # Errors
+/// See [`UnverifiedError`].
+pub fn verify(unpacked: &Path) -> Result<(), UnverifiedError> {
+    let mut first = None;
+    let finding = |finding: plinth_engine::Finding| {
+        first.get_or_insert_with(|| finding.to_string());
+    };
+    let report = plinth_engine::verify(unpacked.join(STORE), |_| {}, finding)?;
+    match report.findings {
+        0 => Ok(()),
+        findings => Err(UnverifiedError::Damaged { findings, first: first.unwrap_or_default() }),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,14 +313,19 @@ mod tests {
         let mut bytes = Vec::new();
         let out: &mut dyn Write = &mut bytes;
         let mut tar = tar::Builder::new(out);
+        let mut digest = Sha256::new();
         for (name, text) in entries {
+            let sum = digest.clone().finalize();
+            let text = if *name == COMPLETE { &sum[..] } else { text.as_bytes() };
+            begin_entry(&mut digest, name, text.len() as u64);
+            digest.update(text);
             let mut header = tar::Header::new_gnu();
             header.set_size(text.len() as u64);
             header.set_mode(0o600);
             // Not by a path, which the library would refuse to write.
             header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
             header.set_cksum();
-            tar.append(&header, text.as_bytes()).unwrap();
+            tar.append(&header, text).unwrap();
         }
         tar.finish().unwrap();
         drop(tar);
@@ -210,10 +340,17 @@ mod tests {
         let bytes = tar_of(&whole);
         assert_eq!(unpack(&bytes[..], dir.path()).unwrap(), BTreeSet::from([1, 7]));
         assert_eq!(fs::read_to_string(dir.path().join("pki/ca.crt")).unwrap(), "PEM");
-        // The two blocks at the end of an archive say nothing.
-        for cut in (0..bytes.len() - 1024).step_by(64) {
+        // The two blocks at the end of an archive say nothing, nor does the padding before them.
+        for cut in (0..bytes.len() - 1024 - 512).step_by(64) {
             let dir = tempfile::tempdir().unwrap();
             assert!(unpack(&bytes[..cut], dir.path()).is_err(), "{cut}");
+        }
+        // One bit of a content; padding and times are not part of it.
+        for entry in [1, 2] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut changed = bytes.clone();
+            changed[entry * 1024 + 512] ^= 1;
+            assert!(unpack(&changed[..], dir.path()).is_err(), "{entry}");
         }
         for name in ["../escaped", "/absolute", "pki/../../escaped", "unknown", "pki/../store/../../x"] {
             let outer = tempfile::tempdir().unwrap();

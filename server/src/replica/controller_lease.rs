@@ -12,6 +12,8 @@ use plinth_journal::record::ReplicaId;
 use plinth_storage::{unchanged, Store};
 use tokio::task::JoinHandle;
 
+use super::members;
+
 const KEY: &[u8] = b"replicas/controllers";
 /// Interval of renewals, and the longest time that one takes.
 const PERIOD: Duration = Duration::from_secs(3);
@@ -77,7 +79,7 @@ impl Drop for Lease {
 /// Takes the lease if nobody holds it, or renews it. Returns whether this replica holds it.
 async fn renew(store: &Store, id: ReplicaId) -> Result<bool, ApiError> {
     let own = id.0.to_string();
-    let condition = match store.newest(KEY.to_vec()).await? {
+    let condition = match members::newest(store, KEY.to_vec()).await? {
         None => Condition::Absent(KEY.into()),
         Some(record) if record.value == own => unchanged(&record),
         Some(_) => return Ok(false),
@@ -92,7 +94,7 @@ async fn renew(store: &Store, id: ReplicaId) -> Result<bool, ApiError> {
 /// # Errors
 /// When the journal does not answer in time.
 pub async fn release(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
-    match store.newest(KEY.to_vec()).await? {
+    match members::newest(store, KEY.to_vec()).await? {
         Some(record) if record.value == id.0.to_string() => {
             let transaction = Transaction::new().require(unchanged(&record)).delete(KEY);
             store.commit_by(transaction, Some(deadline)).await.map(|_| ())

@@ -4,33 +4,39 @@
 //! |---|---|---|
 //! | `replicas/members/ID` | [`Member`] | when the replica is removed |
 //! | `replicas/live/ID` | the same | some seconds after it was last renewed, or when the replica stops |
+//! | `replicas/kept/NAME` | a position: what follows it is kept for a checkpoint | after a while |
 //!
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_apiserver::context::{end_if_over, Server};
-use plinth_engine::{At, Condition, Transaction};
-use plinth_journal::record::ReplicaId;
+use plinth_engine::{At, Condition, Engine, Record, Transaction};
+use plinth_journal::record::{self, ReplicaId};
 use plinth_journal::{Journal, Position};
 use plinth_registry::key;
 use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
 
+use super::peers;
+
 const MEMBERS: &str = "replicas/members/";
 const LIVE: &str = "replicas/live/";
+const KEPT: &str = "replicas/kept/";
 
 /// Interval at which a replica renews its record.
 const PERIOD: Duration = Duration::from_secs(5);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
-/// The journal is kept for a replica that is away for up to this long. After that it needs a checkpoint.
+/// The journal is kept for a replica that is away for up to this long, and for one that has taken a checkpoint
+/// and has not started yet. After that it needs a checkpoint, or another one.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// A replica as it last recorded itself.
@@ -43,6 +49,9 @@ pub struct Member {
     pub address: SocketAddr,
     /// Version of its program.
     pub version: String,
+    /// The newest version of records that its program reads.
+    #[serde(default = "first_version")]
+    pub record_version: u8,
     /// The position of the journal up to which it has everything on disk.
     pub position: u64,
     /// Its revision.
@@ -55,10 +64,20 @@ pub struct Member {
     pub renewed_ms: u64,
 }
 
+/// That of programs that did not record theirs.
+fn first_version() -> u8 {
+    1
+}
+
 impl Member {
     /// Time since it was recorded.
     pub fn age_now(&self) -> Duration {
         Duration::from_millis(now_ms().saturating_sub(self.renewed_ms))
+    }
+
+    /// Whether it was recorded so lately that it may be up.
+    pub fn is_recent(&self) -> bool {
+        self.age_now() < LIVE_FOR
     }
 }
 
@@ -72,6 +91,8 @@ pub struct Membership {
     pub id: ReplicaId,
     /// Where clients reach it.
     pub address: SocketAddr,
+    /// The data directory.
+    pub dir: PathBuf,
 }
 
 impl Membership {
@@ -97,11 +118,12 @@ impl Membership {
     async fn round(&self, is_warned: bool) -> Result<bool, ApiError> {
         let store = &self.server.store;
         let Some(status) = store.engine().replica_status() else { return Ok(is_warned) };
-        let synced = store.read(plinth_engine::Engine::sync_applied).await?;
+        let synced = store.read(Engine::sync_applied).await?;
         let member = Member {
             id: self.id.0,
             address: self.address,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            record_version: record::VERSION,
             position: synced.map_or(0, Position::get),
             revision: status.revision.get(),
             applied: status.position.get(),
@@ -116,7 +138,13 @@ impl Membership {
         );
         store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
         let (members, live) = (all(store).await?, live(store).await?);
-        let Some(before) = trimmed_before(&members, &live, now_ms()) else { return Ok(is_warned) };
+        self.remember(&members).await;
+        if let Some(level) = raised_level(&members, status.level, record::VERSION) {
+            tracing::warn!(level, "all replicas were upgraded; the level of the cluster is raised, and earlier versions cannot join any more");
+            store.engine().raise_level(level).await?;
+        }
+        let kept = kept(store).await?;
+        let Some(before) = trimmed_before(&members, &live, &kept, now_ms()) else { return Ok(is_warned) };
         let journal = self.journal.clone();
         let trimmed = tokio::task::spawn_blocking(move || journal.trim(Position::new(before))).await;
         match trimmed {
@@ -126,6 +154,19 @@ impl Membership {
             }
             Ok(Ok(())) => Ok(false),
             _ => Ok(is_warned),
+        }
+    }
+}
+
+impl Membership {
+    /// Notes where the others are. Failures are for the next round, or for whoever needs it.
+    async fn remember(&self, members: &[Member]) {
+        let others = members.iter().filter(|member| member.id != self.id.0 && member.address != self.address);
+        let others: BTreeSet<SocketAddr> = others.map(|member| member.address).collect();
+        let dir = self.dir.clone();
+        let written = tokio::task::spawn_blocking(move || peers::write(&dir, &others)).await;
+        if let Ok(Err(error)) = written {
+            tracing::debug!(%error, "the addresses of the other replicas could not be written");
         }
     }
 }
@@ -145,7 +186,7 @@ pub async fn leave(store: &Store, id: ReplicaId, deadline: Instant) -> Result<()
 pub async fn remove(store: &Store, id: ReplicaId) -> Result<(), ApiError> {
     let deadline = Instant::now().checked_add(PERIOD);
     store.reach_most_recent(deadline).await?;
-    let Some(member) = store.newest(key_of(MEMBERS, id)).await? else {
+    let Some(member) = newest(store, key_of(MEMBERS, id)).await? else {
         let message = format!("no replica has the id {}; \"plinth replicas\" lists them", id.0);
         return Err(ApiError::new(404, Reason::NotFound, message));
     };
@@ -161,6 +202,32 @@ pub async fn remove(store: &Store, id: ReplicaId) -> Result<(), ApiError> {
             Err(ApiError::new(409, Reason::Conflict, message))
         }
     }
+}
+
+/// Keeps the journal, from what this replica has applied on, for one that takes a checkpoint of it now.
+///
+/// # Errors
+/// 503 when the journal does not answer.
+pub async fn keep_for_checkpoint(store: &Store) -> Result<(), ApiError> {
+    let Some(status) = store.engine().replica_status() else { return Ok(()) };
+    keep(store, &uuid::Uuid::new_v4().to_string(), status.position, KEPT_FOR).await
+}
+
+/// Keeps the journal after a position, until the time is over or another position has the name.
+///
+/// # Errors
+/// 503 when the journal does not answer.
+pub async fn keep(store: &Store, name: &str, after: Position, time: Duration) -> Result<(), ApiError> {
+    let key = format!("{KEPT}{name}").into_bytes();
+    let transaction = Transaction::new().put_expiring(key, after.get().to_string(), time);
+    store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await.map(|_| ())
+}
+
+/// The positions after which the journal is kept.
+async fn kept(store: &Store) -> Result<Vec<u64>, ApiError> {
+    let records = records(store, KEPT).await?;
+    let positions = records.iter().map(|record| serde_json::from_slice(&record.value));
+    positions.collect::<Result<_, _>>().map_err(|error| ApiError::internal(format!("kept position: {error}")))
 }
 
 /// All replicas that have not been removed, by id.
@@ -179,6 +246,21 @@ pub async fn live(store: &Store) -> Result<Vec<Member>, ApiError> {
     below(store, LIVE).await
 }
 
+/// Every key that is kept of replicas. Blocks.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn keys(engine: &Engine) -> Result<Vec<Vec<u8>>, plinth_engine::Error> {
+    let snapshot = engine.snapshot(At::Latest)?;
+    let range = key::range(b"replicas/");
+    let mut entries = snapshot.range(&range);
+    let mut keys = Vec::new();
+    while let Some(entry) = entries.next()? {
+        keys.push(entry.key.to_vec());
+    }
+    Ok(keys)
+}
+
 /// The ids of all replicas that have not been removed. Blocks.
 ///
 /// # Errors
@@ -195,22 +277,40 @@ pub fn ids(store: &Store) -> Result<BTreeSet<u16>, plinth_engine::Error> {
     Ok(ids)
 }
 
+/// What is stored of replicas is no object: it is not encrypted, and not read as one that is.
+async fn records(store: &Store, prefix: &str) -> Result<Vec<Record>, ApiError> {
+    Ok(store.scan(key::range(prefix.as_bytes()), |entry| Some(entry.to_record())).await?.0)
+}
+
+/// The newest record of a key of replicas.
+pub(super) async fn newest(store: &Store, key: Vec<u8>) -> Result<Option<Record>, ApiError> {
+    store.read(move |engine| engine.get(&key, At::Latest)).await
+}
+
 async fn below(store: &Store, prefix: &str) -> Result<Vec<Member>, ApiError> {
-    let (records, _) = store.records(key::range(prefix.as_bytes())).await?;
+    let records = records(store, prefix).await?;
     let members = records.iter().map(|record| serde_json::from_slice(&record.value));
     members
         .collect::<Result<_, _>>()
         .map_err(|error| ApiError::internal(format!("record of a replica: {error}")))
 }
 
-/// The first position that some replica may still need: of those that are up, and of those that were seen
-/// lately.
-fn trimmed_before(members: &[Member], live: &[Member], now_ms: u64) -> Option<u64> {
+/// The first position that some replica may still need: of those that are up, of those that were seen lately,
+/// and of those that begin with a checkpoint.
+fn trimmed_before(members: &[Member], live: &[Member], kept: &[u64], now_ms: u64) -> Option<u64> {
     let kept_ms = u64::try_from(KEPT_FOR.as_millis()).unwrap_or(u64::MAX);
     let counts = |member: &&Member| {
         now_ms.saturating_sub(member.renewed_ms) < kept_ms || live.iter().any(|live| live.id == member.id)
     };
-    members.iter().filter(counts).map(|member| member.position).min()?.checked_add(1)
+    let needed = members.iter().filter(counts).map(|member| member.position).min()?;
+    kept.iter().copied().fold(needed, u64::min).checked_add(1)
+}
+
+/// The level to which the cluster is raised: the newest version of records that every replica reads, those that
+/// are down and not removed among them.
+fn raised_level(members: &[Member], level: u8, newest: u8) -> Option<u8> {
+    let known = members.iter().map(|member| member.record_version).min()?.min(newest);
+    (known > level).then_some(known)
 }
 
 fn key_of(prefix: &str, id: ReplicaId) -> Vec<u8> {
@@ -230,7 +330,40 @@ mod tests {
     fn member(id: u16, position: u64, renewed_ms: u64) -> Member {
         let address = SocketAddr::from(([127, 0, 0, 1], 6443));
         let (version, hash) = (String::new(), String::new());
-        Member { id, address, version, position, revision: 0, applied: 0, hash, renewed_ms }
+        Member {
+            id,
+            address,
+            version,
+            record_version: 1,
+            position,
+            revision: 0,
+            applied: 0,
+            hash,
+            renewed_ms,
+        }
+    }
+
+    #[test]
+    fn the_level_is_raised_when_all_read_it() {
+        let at = |versions: &[u8]| -> Vec<Member> {
+            versions.iter().map(|version| Member { record_version: *version, ..member(1, 1, 0) }).collect()
+        };
+        for (versions, level, newest, raised) in [
+            (&[1, 1, 1][..], 1, 2, None),
+            (&[2, 2, 1], 1, 2, None),
+            (&[2, 2, 2], 1, 2, Some(2)),
+            (&[2, 2, 2], 2, 2, None),
+            (&[3, 3], 1, 2, Some(2)),
+            (&[3, 2], 1, 3, Some(2)),
+            (&[], 1, 2, None),
+        ] {
+            assert_eq!(raised_level(&at(versions), level, newest), raised, "{versions:?}");
+        }
+        // A replica that does not say so is of the first version.
+        let mut text = serde_json::to_value(member(1, 1, 0)).unwrap();
+        text.as_object_mut().unwrap().remove("recordVersion");
+        let member: Member = serde_json::from_value(text).unwrap();
+        assert_eq!(member.record_version, 1);
     }
 
     #[test]
@@ -238,12 +371,14 @@ mod tests {
         let now = 10_000_000;
         let (ahead, behind) = (member(1, 90, now), member(2, 40, now - 5_000));
         let (away, gone) = (member(3, 30, now - 599_000), member(4, 7, now - 601_000));
-        assert_eq!(trimmed_before(&[], &[], now), None);
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone()], &[], now), Some(41));
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone(), away.clone()], &[], now), Some(31));
+        assert_eq!(trimmed_before(&[], &[], &[7], now), None);
+        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone()], &[], &[], now), Some(41));
+        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone(), away.clone()], &[], &[50], now), Some(31));
         let all = [ahead, behind, away, gone.clone()];
-        assert_eq!(trimmed_before(&all, &[], now), Some(31));
+        assert_eq!(trimmed_before(&all, &[], &[], now), Some(31));
         // Its clock is wrong, and it is up.
-        assert_eq!(trimmed_before(&all, &[gone], now), Some(8));
+        assert_eq!(trimmed_before(&all, &[gone], &[], now), Some(8));
+        // For one that has a checkpoint and has not started.
+        assert_eq!(trimmed_before(&all, &[], &[60, 20], now), Some(21));
     }
 }

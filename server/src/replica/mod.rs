@@ -2,14 +2,22 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`archive`] | checkpoints in a directory |
 //! | [`checkpoint`] | what a joining replica gets |
 //! | [`controller_lease`] | which replica runs the controllers |
+//! | [`download`] | copies that from another replica |
 //! | [`journal`] | the journal that `--journal` names |
 //! | [`members`] | the replicas of the cluster, and how far each has come |
+//! | [`peers`] | where the others were last seen |
+//! | [`rejoin`] | a new checkpoint for a replica that was away for long |
 //!
 //! What a replica is, and what it promises: `docs/replication.md`.
 
+pub mod archive;
 pub mod checkpoint;
 pub mod controller_lease;
+pub mod download;
 pub mod journal;
 pub mod members;
+pub mod peers;
+pub mod rejoin;

@@ -1,4 +1,6 @@
 //! Servers in this process. One program for all of these tests: linking a server takes a minute.
 
+mod joining;
+mod rejoining;
 mod replicas;
 mod two_servers;

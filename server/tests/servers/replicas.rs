@@ -11,30 +11,44 @@ use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, J
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::{FailureRates, SimulatedJournal};
 use plinth_server::cli::{
-    join, replicas as list_replicas, replicate, runtime, start, start_on, JoinOptions, ReplicasOptions,
-    ReplicateOptions, Running, ServeOptions,
+    join, replicas as list_replicas, replicate, runtime, start, start_on, undo_replication, JoinError,
+    JoinOptions, ReplicasOptions, ReplicateOptions, Running, ServeError, ServeOptions,
 };
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(super) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn options(data_dir: &Path, more: &[&str]) -> ServeOptions {
+pub(super) fn options(data_dir: &Path, more: &[&str]) -> ServeOptions {
     let data_dir = data_dir.to_str().expect("a temporary directory has a UTF-8 name");
     let given = ["--data-dir", data_dir, "--secure-port", "0"];
     ServeOptions::from_arguments(given.iter().chain(more)).unwrap()
 }
 
-async fn serve(data_dir: &Path, journal: &SimulatedJournal, client: u16) -> Running {
+pub(super) async fn serve(data_dir: &Path, journal: &SimulatedJournal, client: u16) -> Running {
+    try_serve(data_dir, journal, client, &[]).await.unwrap()
+}
+
+pub(super) async fn try_serve(
+    data_dir: &Path,
+    journal: &SimulatedJournal,
+    client: u16,
+    more: &[&str],
+) -> Result<Running, ServeError> {
     let journal = Arc::new(journal.client(client));
-    start_on(options(data_dir, &[]), Some(Box::new(move |_| Ok(journal)))).await.unwrap()
+    start_on(options(data_dir, more), Some(Box::new(move |_| Ok(journal)))).await
 }
 
 async fn join_at(server: &Running, data_dir: PathBuf) {
-    let options = JoinOptions { kubeconfig: server.kubeconfig().to_owned(), data_dir };
-    tokio::task::spawn_blocking(move || join(options)).await.unwrap().unwrap();
+    let options =
+        JoinOptions { kubeconfig: Some(server.kubeconfig().to_owned()), data_dir, ..JoinOptions::default() };
+    try_join(options).await.unwrap();
+}
+
+pub(super) async fn try_join(options: JoinOptions) -> Result<(), JoinError> {
+    tokio::task::spawn_blocking(move || join(options)).await.unwrap()
 }
 
 /// Replicas in directories of their own: the first one founds the cluster, the others join it.
-async fn replicas<const N: usize>(dir: &Path, journal: &SimulatedJournal) -> [Running; N] {
+pub(super) async fn replicas<const N: usize>(dir: &Path, journal: &SimulatedJournal) -> [Running; N] {
     let mut running = vec![serve(&dir.join("1"), journal, 1).await];
     for n in 2..=N {
         let path = dir.join(n.to_string());
@@ -44,20 +58,20 @@ async fn replicas<const N: usize>(dir: &Path, journal: &SimulatedJournal) -> [Ru
     running.try_into().ok().expect("as many as there are")
 }
 
-async fn connect(server: &Running) -> Connection {
+pub(super) async fn connect(server: &Running) -> Connection {
     kubeconfig::endpoint(server.kubeconfig()).unwrap().connect(Protocol::Http2).await.unwrap()
 }
 
-async fn create(client: &mut Connection, name: &str) -> Reply {
+pub(super) async fn create(client: &mut Connection, name: &str) -> Reply {
     let body = format!(r#"{{"metadata":{{"name":"{name}"}},"data":{{"n":"0"}}}}"#);
     client.call(&Call::new(Method::POST, MAPS).body(JSON, body)).await.unwrap()
 }
 
-async fn get(client: &mut Connection, path: &str) -> Reply {
+pub(super) async fn get(client: &mut Connection, path: &str) -> Reply {
     client.call(&Call::get(path)).await.unwrap()
 }
 
-fn json(reply: &Reply) -> serde_json::Value {
+pub(super) fn json(reply: &Reply) -> serde_json::Value {
     serde_json::from_str(&reply.text()).unwrap_or_default()
 }
 
@@ -389,10 +403,10 @@ fn a_single_server_becomes_the_first_replica_and_a_backup_a_single_one() {
         let created = json(&create(&mut client, "of-the-single-one").await);
         let watched = created["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         // While it runs it stays what it is.
-        assert!(replicate(ReplicateOptions { data_dir: data("1") }).is_err());
+        assert!(replicate(ReplicateOptions { data_dir: data("1"), ..ReplicateOptions::default() }).is_err());
         single.stop().await.unwrap();
         for _ in 0..2 {
-            replicate(ReplicateOptions { data_dir: data("1") }).unwrap();
+            replicate(ReplicateOptions { data_dir: data("1"), ..ReplicateOptions::default() }).unwrap();
         }
         let journal = SimulatedJournal::new(9);
         let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
@@ -435,9 +449,10 @@ fn directories_and_credentials_that_do_not_fit_are_refused_and_nothing_is_writte
         let mut client = connect(&running).await;
         assert_eq!(get(&mut client, "/plinth/replicas").await.status, 404);
         let refused = {
-            let options =
-                JoinOptions { kubeconfig: running.kubeconfig().to_owned(), data_dir: dir.path().join("joined") };
-            tokio::task::spawn_blocking(move || join(options)).await.unwrap().unwrap_err()
+            let data_dir = dir.path().join("joined");
+            try_join(JoinOptions { kubeconfig: Some(running.kubeconfig().to_owned()), data_dir, ..JoinOptions::default() })
+                .await
+                .unwrap_err()
         };
         assert!(refused.to_string().contains("no replica"), "{refused}");
         assert!(!dir.path().join("joined").exists() && !dir.path().join("joined.joining").exists());
@@ -482,8 +497,10 @@ fn directories_and_credentials_that_do_not_fit_are_refused_and_nothing_is_writte
 
         // A directory that holds something is not joined.
         let refused = {
-            let options = JoinOptions { kubeconfig, data_dir: single.clone() };
-            tokio::task::spawn_blocking(move || join(options)).await.unwrap().unwrap_err()
+            let data_dir = single.clone();
+            try_join(JoinOptions { kubeconfig: Some(kubeconfig), data_dir, ..JoinOptions::default() })
+                .await
+                .unwrap_err()
         };
         assert!(refused.to_string().contains("not empty"), "{refused}");
         replica.stop().await.unwrap();
@@ -540,4 +557,66 @@ fn a_replica_that_is_gone_is_removed_from_the_list() {
         assert_eq!(anybody.call(&delete("1")).await.unwrap().status, 403);
         first.stop().await.unwrap();
     });
+}
+
+#[test]
+fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = |name: &str| dir.path().join(name);
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(13);
+        let undo = |client: u16| {
+            let (journal, path) = (Arc::new(journal.client(client)), data("2"));
+            tokio::task::spawn_blocking(move || undo_replication(path, Box::new(move |_| Ok(journal))))
+        };
+        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        assert_eq!(create(&mut connect(&second).await, "of-both").await.status, 201);
+        assert!(undo(2).await.unwrap().unwrap_err().to_string().contains("in use"), "while it runs");
+        second.stop().await.unwrap();
+        // What the other one writes meanwhile is in the journal alone.
+        let created = json(&create(&mut connect(&first).await, "of-the-first").await);
+        let revision: u64 = created["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        let refused = undo(2).await.unwrap().unwrap_err().to_string();
+        assert!(refused.contains("is up"), "{refused}");
+        first.stop().await.unwrap();
+        journal.set_reachable(2, false);
+        let refused = start(options(&data("2"), &[])).await.err().unwrap().to_string();
+        assert!(refused.contains("--journal"), "it is still a replica: {refused}");
+        journal.set_reachable(2, true);
+        undo(2).await.unwrap().unwrap();
+        let refused = undo(2).await.unwrap().unwrap_err().to_string();
+        assert!(refused.contains("single server already"), "{refused}");
+
+        let appended = journal.records().len();
+        let single = start(options(&data("2"), &[])).await.unwrap();
+        let mut client = connect(&single).await;
+        for name in ["of-both", "of-the-first"] {
+            assert_eq!(get(&mut client, &format!("{MAPS}/{name}")).await.status, 200, "{name}");
+        }
+        // The revisions go on, for watches, too; the keys are the same.
+        let watch = format!("{MAPS}?watch=true&resourceVersion={revision}&timeoutSeconds=1");
+        assert_eq!(create(&mut client, "of-the-single-one").await.status, 201);
+        let events = get(&mut client, &watch).await;
+        assert!(events.status == 200 && events.text().contains("of-the-single-one"), "{}", events.text());
+        let admin = kubeconfig::endpoint(first_kubeconfig(dir.path()).as_path()).unwrap();
+        let ca = std::fs::read(data("2").join("pki/ca.crt")).unwrap();
+        let address = single.address().to_string();
+        let elsewhere = plinth_benches::api::client::Endpoint::new(&address, &ca, admin.identity().clone());
+        let mut elsewhere = elsewhere.unwrap().connect(Protocol::Http1).await.unwrap();
+        assert_eq!(get(&mut elsewhere, MAPS).await.status, 200);
+        assert_eq!(get(&mut client, "/plinth/replicas").await.status, 404);
+        single.stop().await.unwrap();
+        assert_eq!(journal.records().len(), appended, "it follows no journal");
+        // And it can become the first replica of another cluster.
+        replicate(ReplicateOptions { data_dir: data("2"), ..ReplicateOptions::default() }).unwrap();
+        let journal = SimulatedJournal::new(14);
+        let again = serve(&data("2"), &journal, 1).await;
+        let listed = get(&mut connect(&again).await, "/plinth/replicas").await;
+        assert!(json(&listed).as_array().unwrap().len() <= 1, "{}", listed.text());
+        again.stop().await.unwrap();
+    });
+}
+
+fn first_kubeconfig(dir: &Path) -> PathBuf {
+    dir.join("1/admin.kubeconfig")
 }

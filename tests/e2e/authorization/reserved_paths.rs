@@ -34,6 +34,8 @@ const ROWS: &[(&str, [u16; 5])] = &[
     // A single server has neither, and says so to those who may ask.
     ("/plinth/checkpoint", [403, 403, 403, 403, 404]),
     ("/plinth/replicas", [403, 403, 404, 404, 404]),
+    // It knows no users: whoever sends the request may not act as another one.
+    ("/plinth/join", [404, 403, 403, 403, 404]),
     // Paths that are not served.
     ("/debug/pprof/", [403, 403, 404, 404, 404]),
     ("/debug/api_priority_and_fairness/dump_requests", [403, 403, 404, 404, 404]),

@@ -1,7 +1,9 @@
-//! The process: flags, start and stop, the files that it creates, and the tour of the README.
+//! The process: flags, start and stop, the files that it creates, the tour of the README,
+//! and the commands about replicas.
 
 mod flags;
 mod private_files;
 mod readme;
 mod replicas;
+mod replication_document;
 mod start_and_stop;

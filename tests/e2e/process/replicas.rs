@@ -298,3 +298,160 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
     }
     servers[0].terminate().await.expect("clean end");
 }
+
+/// Runs a command with a kubeconfig.
+fn admin(arguments: &[&str], server: &Server) -> Output {
+    let mut command = launch().command(arguments);
+    command.arg("--kubeconfig").arg(server.kubeconfig()).output().expect("plinth runs")
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text").trim().to_owned()
+}
+
+/// The secret is in neither the logs at the highest level, nor the arguments of a process, nor what commands print.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_shown_once() {
+    let Some(members) = Members::start() else { return };
+    let (one, other) = (TempDir::new().expect("directory"), TempDir::new().expect("directory"));
+    let audit = one.path().join("audit.log");
+    let policy = one.path().join("policy.yaml");
+    let rules = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
+    std::fs::write(&policy, rules).expect("policy");
+    let (audit_flag, policy_flag) = (audit.to_str().expect("UTF-8"), policy.to_str().expect("UTF-8"));
+    let arguments = [
+        "--journal",
+        members.url.as_str(),
+        "--v=9",
+        "--audit-log-path",
+        audit_flag,
+        "--audit-policy-file",
+        policy_flag,
+    ];
+    let mut first = start_ready(&launch(), one.path(), &arguments).await;
+    let token = text(&admin(&["token", "create", "--description", "a test"], &first));
+    let secret = token.rsplit('.').next().expect("a secret").to_owned();
+    let id = token.split('.').nth(2).expect("an ID").to_owned();
+    let listed = text(&admin(&["token", "list"], &first));
+    assert!(listed.contains(&id) && listed.contains("a test") && !listed.contains(&secret), "{listed}");
+
+    // By a file, and with all that a joining process may print, also where it fails.
+    let file = other.path().join("token");
+    std::fs::write(&file, &token).expect("token");
+    let url = format!("https://127.0.0.1:{}", first.port());
+    let join = |data: &str| {
+        let mut command = launch().command(["join", "--server", url.as_str(), "--token-file"]);
+        command.env("RUST_LOG", "trace").arg(&file).arg("--data-dir").arg(other.path().join(data));
+        command.output().expect("plinth runs")
+    };
+    let (joined, again) = (join("a"), join("b"));
+    assert!(joined.status.success() && !again.status.success());
+    let mut shown: Vec<u8> = Vec::new();
+    for output in [&joined, &again] {
+        shown.extend(&output.stdout);
+        shown.extend(&output.stderr);
+    }
+    let malformed = {
+        let mut command = launch().command(["join", "--server", url.as_str(), "--token", &token[..100]]);
+        command.arg("--data-dir").arg(other.path().join("c")).output().expect("plinth runs")
+    };
+    assert_eq!(malformed.status.code(), Some(1));
+    shown.extend(&malformed.stderr);
+    first.terminate().await.expect("clean end");
+    shown.extend(first.log().tail(1_000_000).into_bytes());
+    shown.extend(std::fs::read(&audit).expect("audit log"));
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("a join token was used") && shown.contains(&id));
+    assert!(!shown.contains(&secret), "the secret was logged");
+    assert!(!shown.contains(&token[..100]), "a malformed token was shown");
+}
+
+/// A replica that the journal does not go back to takes a checkpoint, and is killed at every moment of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_killed_while_it_takes_a_checkpoint_loses_nothing() {
+    let Some(members) = Members::start() else { return };
+    let roots: Vec<TempDir> = (0..2).map(|_| TempDir::new().expect("directory")).collect();
+    let mut servers = replicas(&roots, &members).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let mut client = connect_to(&servers[0], Protocol::Http1).await;
+    let filler = "x".repeat(16 << 10);
+    for n in 0..300 {
+        let body = format!(r#"{{"metadata":{{"name":"m-{n}"}},"data":{{"x":"{filler}"}}}}"#);
+        client.must(&Call::new(Method::POST, maps).body(JSON, body)).await.expect("created");
+    }
+    let data = servers[1].data();
+    let identity = std::fs::read_to_string(data.join("replica")).expect("identity");
+    let id = identity.trim().rsplit(' ').next().expect("an id").to_owned();
+    let peers = data.join("peers");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !std::fs::read_to_string(&peers).is_ok_and(|text| !text.is_empty()) {
+        assert!(Instant::now() < deadline, "the other replica is known");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut second = servers.pop().expect("two");
+    second.terminate().await.expect("clean end");
+    // Forgotten by the other, the journal is not kept for it. Until it is trimmed, the start that knows nobody works.
+    let listed = text(&admin(&["replicas", "--remove", &id], &servers[0]));
+    assert!(listed.contains("removed"), "{listed}");
+    let (known, hidden) = (std::fs::read(&peers).expect("peers"), data.join("peers.hidden"));
+    std::fs::rename(&peers, &hidden).expect("renamed");
+    let start = || {
+        let mut command =
+            launch().command(["serve", "--secure-port", "0", "--journal", members.url.as_str()]);
+        command.arg("--data-dir").arg(&data).stdout(std::process::Stdio::null());
+        command.stderr(std::process::Stdio::piped()).spawn().expect("plinth starts")
+    };
+    let mut n = 0;
+    loop {
+        let body = format!(r#"{{"metadata":{{"name":"later-{n}"}}}}"#);
+        client.must(&Call::new(Method::POST, maps).body(JSON, body)).await.expect("created");
+        n += 1;
+        let oldest_is_gone = {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            let mut child = start();
+            let ended = (0..40).any(|_| {
+                std::thread::sleep(Duration::from_millis(50));
+                child.try_wait().expect("its status").is_some()
+            });
+            signal(child.id(), "-KILL");
+            let output = child.wait_with_output().expect("its end");
+            ended && String::from_utf8_lossy(&output.stderr).contains("no other replica is known")
+        };
+        if oldest_is_gone {
+            break;
+        }
+        assert!(n < 20, "the journal is trimmed");
+        let _ = admin(&["replicas", "--remove", &id], &servers[0]);
+    }
+    std::fs::write(&peers, known).expect("peers");
+
+    // Killed later each time, until a start has come through all of it.
+    let mut replaced_at = None;
+    for step in 0..60 {
+        let mut child = start();
+        std::thread::sleep(Duration::from_millis(15 * step));
+        signal(child.id(), "-KILL");
+        child.wait().expect("its end");
+        let store = data.join("store");
+        assert!(store.is_dir() || data.join("store.joined").is_dir(), "there is a whole store");
+        if data.join("store.replaced").is_dir() && store.is_dir() {
+            replaced_at = Some(step);
+            break;
+        }
+    }
+    let replaced_at = replaced_at.expect("a start came through");
+    assert!(replaced_at > 0);
+    let mut second = start_ready(&launch(), roots[1].path(), &["--journal", members.url.as_str()]).await;
+    let mut client = connect_to(&second, Protocol::Http1).await;
+    for name in ["m-0", "m-299", "later-0"] {
+        client.must(&Call::get(format!("{maps}/{name}"))).await.expect("it is there");
+    }
+    assert_eq!(std::fs::read_to_string(data.join("replica")).expect("identity"), identity);
+    second.terminate().await.expect("clean end");
+    for store in ["store", "store.replaced"] {
+        let report = plinth_engine::verify(data.join(store), |_| {}, |_| {}).expect("verified");
+        assert_eq!(report.findings, 0, "{store}");
+    }
+    servers[0].terminate().await.expect("clean end");
+}

@@ -9,6 +9,7 @@ use plinth_codec::time::Timestamp;
 use super::service_account::bindings::secret_text;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
+use plinth_pki::join_token::constant_time_eq;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::Store;
@@ -110,11 +111,6 @@ fn is_group(group: &str) -> bool {
     rest.len() <= MAX_GROUP_LENGTH
         && rest.bytes().all(|b| word(b) || matches!(b, b':' | b'-'))
         && rest.bytes().last().is_some_and(word)
-}
-
-/// Compares in constant time.
-fn constant_time_eq(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |differ, (x, y)| differ | (x ^ y)) == 0
 }
 
 #[cfg(test)]

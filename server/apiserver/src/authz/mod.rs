@@ -113,7 +113,8 @@ impl Authorizer {
     /// Runs the chain (k8s.io/apiserver `pkg/authorization/union`): the first authorizer that allows or
     /// denies decides; the reasons of those without an opinion are joined.
     pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
-        for first in [simple::masters(attributes), simple::reserved(attributes)] {
+        for first in [simple::masters(attributes), simple::reserved(attributes), simple::joining(attributes)]
+        {
             if first.verdict != Verdict::NoOpinion {
                 return first;
             }

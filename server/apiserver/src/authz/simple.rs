@@ -2,6 +2,7 @@
 
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, Target};
+use crate::authn::JOIN_PATH;
 
 /// The group that is allowed everything in every mode (`user.SystemPrivilegedGroup`).
 pub const MASTERS: &str = "system:masters";
@@ -34,6 +35,15 @@ pub fn reserved(attributes: &Attributes<'_>) -> Decision {
     match RESERVED.iter().find(|(reserved, _)| segments(path).eq(segments(reserved))) {
         Some((_, why)) => Decision::deny(*why),
         None => Decision::NO_OPINION,
+    }
+}
+
+/// Allows the path of joining replicas, in every mode: it asks for a join token, which grants it alone, and
+/// knows no users.
+pub fn joining(attributes: &Attributes<'_>) -> Decision {
+    match attributes.target {
+        Target::Path(JOIN_PATH) if matches!(attributes.verb, "get" | "post") => Decision::ALLOW,
+        _ => Decision::NO_OPINION,
     }
 }
 

@@ -17,6 +17,15 @@ pub trait ReplicaInfo: Send + Sync {
     /// 404 of an id that no replica has, 409 of a replica that is up; 503 when the journal does not answer.
     fn remove(&self, id: u16) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
 
+    /// Has the journal kept for a replica that begins with a checkpoint which is made after this call.
+    ///
+    /// # Errors
+    /// 503 when the journal does not answer.
+    fn keep_for_checkpoint(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
+
+    /// The certificate of the cluster's authority, PEM.
+    fn authority(&self) -> &[u8];
+
     /// Writes what another replica needs to begin. Blocks.
     ///
     /// # Errors

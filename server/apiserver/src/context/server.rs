@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{watch, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
@@ -78,6 +78,8 @@ pub struct Server {
     pub services: Ranges,
     /// This server as a replica; none where it is a single one.
     pub replica: Option<Arc<dyn ReplicaInfo>>,
+    /// Replicas that join with a token through this server at once.
+    pub joining: Arc<Semaphore>,
     /// Limits and durations from flags.
     pub limits: Limits,
     /// Whether the first pass over the APIServices of all built-in APIs is over.

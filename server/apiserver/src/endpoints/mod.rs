@@ -2,14 +2,19 @@
 
 mod backup;
 mod health;
+mod join;
 mod replicas;
 mod stream;
+
+use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use plinth_codec::error::quoted;
 
+use crate::audit::Recorder;
 use crate::authn::service_account::discovery as openid_discovery;
+use crate::authn::JOIN_PATH;
 use crate::authz::AuthorizedPath;
 use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
@@ -26,9 +31,10 @@ const ENDPOINTS: &[&str] = &["/metrics", "/openapi/v2", "/openapi/v3", "/version
 /// # Errors
 /// 404, 405, 406.
 pub async fn serve<B>(
-    server: &Server,
+    server: &Arc<Server>,
     path: &AuthorizedPath,
     request: &Request<B>,
+    audit: &Recorder,
 ) -> Result<Response<Body>, ApiError> {
     let Some(segments) = segments(path.as_str()) else { return Ok(not_found_text()) };
     if !is_allowed(server, request.method(), &segments) {
@@ -51,7 +57,9 @@ pub async fn serve<B>(
         ["plinth", "backup"] => Ok(backup::serve(server)),
         ["plinth", "replicas"] => replicas::list(server).await,
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
-        ["plinth", "checkpoint"] => replicas::checkpoint(server),
+        ["plinth", "checkpoint"] => replicas::checkpoint(server).await,
+        // Not with another path that means the same: nobody is authenticated at this one.
+        ["plinth", "join"] if path.as_str() == JOIN_PATH => join::serve(server, request, audit).await,
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
         }
@@ -70,6 +78,7 @@ pub async fn serve<B>(
 fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
     let is_for_get_alone = match segments {
         ["plinth", "replicas", _] => return *method == Method::DELETE,
+        ["plinth", "join"] => return matches!(*method, Method::GET | Method::POST),
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
         ["plinth", "backup" | "replicas" | "checkpoint"] => true,
         ["metrics"] => *method == Method::DELETE,

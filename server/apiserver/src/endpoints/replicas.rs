@@ -38,12 +38,13 @@ pub(super) async fn remove(server: &Server, id: &str) -> Result<Response<Body>, 
 /// the path for `system:masters`.
 ///
 /// # Errors
-/// 404 of a single store.
-pub(super) fn checkpoint(server: &Server) -> Result<Response<Body>, ApiError> {
+/// 404 of a single store; 503 when the journal does not answer.
+pub(super) async fn checkpoint(server: &Server) -> Result<Response<Body>, ApiError> {
     let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
+    replica.keep_for_checkpoint().await?;
     Ok(stream::respond(server, move |out| replica.write_checkpoint(out)))
 }
 
-fn no_replica() -> ApiError {
+pub(super) fn no_replica() -> ApiError {
     ApiError::new(404, Reason::NotFound, "this server is no replica: it was started without --journal")
 }

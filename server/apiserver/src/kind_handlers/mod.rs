@@ -7,6 +7,7 @@
 //! | `device_claims` | claims of devices: administrators' access, and parts of the status that belong to schedulers and drivers |
 //! | `binding`, `eviction`, `connect` | Pods (and what Nodes and Services proxy to) |
 //! | `service_account_tokens` | TokenRequest and TokenReview |
+//! | `join_tokens` | Secrets that let replicas join: who may write them |
 //! | `access_reviews`, `virtual_resources` | reviews, component statuses |
 
 mod access_reviews;
@@ -15,6 +16,7 @@ mod binding;
 mod connect;
 mod device_claims;
 mod eviction;
+mod join_tokens;
 mod service_account_tokens;
 pub mod service_allocations;
 pub mod service_networks;
@@ -70,6 +72,7 @@ static HANDLERS: &[(&str, &str, KindHandler)] = &[
             ..KindHandler::NONE
         },
     ),
+    ("", "secrets", KindHandler { check_grant: Some(join_tokens::check), ..KindHandler::NONE }),
     ("", "serviceaccounts", KindHandler { subresources: &[("token", TOKEN)], ..KindHandler::NONE }),
     (
         "",

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use super::super::upstream::UpstreamFlags;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
+use crate::replica::archive::CheckpointOptions;
 use crate::replica::journal::JournalOptions;
 use plinth_apiserver::audit::AuditOptions;
 use plinth_apiserver::authn::AuthenticationOptions;
@@ -110,6 +111,9 @@ pub struct ServeOptions {
     /// Several servers over one journal.
     #[command(flatten, next_help_heading = "Replicas")]
     pub replica: JournalOptions,
+    /// Checkpoints for other replicas.
+    #[command(flatten, next_help_heading = "Replicas")]
+    pub checkpoints: CheckpointOptions,
     /// Format of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
     pub logging_format: LoggingFormat,

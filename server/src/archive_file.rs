@@ -1,4 +1,4 @@
-//! The temporary file of a backup.
+//! The temporary file of a backup or checkpoint.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -9,26 +9,27 @@ use plinth_apiserver::private_files;
 
 /// A file next to the archive, with a unique name. Locked while it is written; removed when it is dropped
 /// unfinished.
-pub(super) struct UnfinishedArchive {
+pub(crate) struct UnfinishedArchive {
     path: PathBuf,
     file: File,
 }
 
-/// Suffix of unfinished archives, before the process ID and a counter.
-const SUFFIX: &str = ".unfinished-";
 /// Maximum number of unfinished archives per archive name.
 const MOST: u32 = 1000;
 
 impl UnfinishedArchive {
+    /// Suffix of unfinished archives, before the process ID and a counter.
+    pub(crate) const SUFFIX: &str = ".unfinished-";
+
     /// Creates the temporary file of the archive `to`. Files of killed backups are removed.
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub(super) fn create(to: &Path) -> io::Result<UnfinishedArchive> {
+    pub(crate) fn create(to: &Path) -> io::Result<UnfinishedArchive> {
         remove_abandoned(to);
         for number in 0..MOST {
             let mut path = to.to_owned().into_os_string();
-            path.push(format!("{SUFFIX}{}-{number}", std::process::id()));
+            path.push(format!("{}{}-{number}", UnfinishedArchive::SUFFIX, std::process::id()));
             let path = PathBuf::from(path);
             match private_files::create_new(&path) {
                 Ok(file) => {
@@ -52,7 +53,7 @@ impl UnfinishedArchive {
     ///
     /// # Errors
     /// When the process has too many open files.
-    pub(super) fn file(&self) -> io::Result<File> {
+    pub(crate) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
@@ -60,7 +61,7 @@ impl UnfinishedArchive {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`], or the error of the file system.
-    pub(super) fn finish(self, to: &Path) -> io::Result<()> {
+    pub(crate) fn finish(self, to: &Path) -> io::Result<()> {
         match fs::hard_link(&self.path, to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
             // The file system has no hard links.
@@ -80,7 +81,9 @@ impl Drop for UnfinishedArchive {
 
 /// Removes unfinished archives of that name that are not locked. Failures are ignored.
 fn remove_abandoned(to: &Path) {
-    let Some(prefix) = to.file_name().map(|name| format!("{}{SUFFIX}", name.to_string_lossy())) else {
+    let Some(prefix) =
+        to.file_name().map(|name| format!("{}{}", name.to_string_lossy(), UnfinishedArchive::SUFFIX))
+    else {
         return;
     };
     let Ok(entries) = fs::read_dir(parent(to)) else { return };

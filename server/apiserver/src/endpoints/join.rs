@@ -1,0 +1,238 @@
+//! `/plinth/join`: what a new replica asks, with a join token in the place of a user's credentials.
+//!
+//! Whoever sends a request here is nobody to the rest of the server (`authn`), whatever credentials come with
+//! it: the token alone decides, here, and it grants this and nothing else. `GET` returns the certificate of
+//! the authority, which is no secret, so that the joining side can compare it with its token before it sends
+//! anything. `POST` redeems the token and returns the cluster's keys and the store.
+//!
+//! A token is used up before the first byte is sent, by a deletion on the condition that nobody has changed or
+//! deleted its Secret: of several requests with it, on whichever replicas, one gets the keys.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::header::{HeaderMap, AUTHORIZATION};
+use hyper::{Method, Request, Response, StatusCode};
+use plinth_codec::time::Timestamp;
+use plinth_codec::{json, Value};
+use plinth_pki::join_token::{self, Credential};
+
+use super::replicas::no_replica;
+use super::{stream, text};
+use crate::audit::Recorder;
+use crate::authn::service_account::bindings::secret_text;
+use crate::context::{Context, Server};
+use crate::handlers::delete;
+use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::metadata;
+use plinth_api::request_info::Verb;
+use plinth_http::body::Body;
+use plinth_registry::key;
+use plinth_storage::stored::Stored;
+use plinth_storage::Fetched;
+
+/// How long a token that is not known here is waited for: it may have just been created on another replica.
+const LAG: Duration = Duration::from_secs(2);
+/// Annotation of audit events with the ID of the token that was used.
+const TOKEN_ANNOTATION: &str = "plinth/join-token";
+
+/// Answers a request for the path.
+///
+/// # Errors
+/// 404 of a single store, 401 without a valid token, 429 while others join, 503 when the journal does not
+/// answer.
+pub(super) async fn serve<B>(
+    server: &Arc<Server>,
+    request: &Request<B>,
+    audit: &Recorder,
+) -> Result<Response<Body>, ApiError> {
+    let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
+    if *request.method() == Method::GET {
+        return Ok(text(StatusCode::OK, "application/pem-certificate-chain", replica.authority().to_vec()));
+    }
+    // Before the token is used up. Held until everything has been sent.
+    let Ok(permit) = server.joining.clone().try_acquire_owned() else {
+        let message = "other replicas are joining through this one; the token is still valid, try again";
+        return Err(ApiError::new(429, Reason::TooManyRequests, message).retry_after(10));
+    };
+    let credential = credential(request.headers()).ok_or_else(refused)?;
+    redeem(server, &credential).await?;
+    replica.keep_for_checkpoint().await?;
+    audit.annotate(TOKEN_ANNOTATION, credential.id());
+    // By default warnings are all that is logged, and this is to be seen.
+    tracing::warn!(
+        token = credential.id(),
+        "a join token was used: the cluster's keys and a checkpoint are sent to a new replica"
+    );
+    Ok(stream::respond(server, move |out| {
+        let _permit = permit;
+        replica.write_checkpoint(out)
+    }))
+}
+
+/// The answer to every token that does not grant anything: it does not say why.
+fn refused() -> ApiError {
+    let message =
+        "the join token is not valid, is expired or was used; \"plinth token create\" makes another one";
+    ApiError::new(401, Reason::Unauthorized, message)
+}
+
+/// The credential of `Authorization: Bearer ID.SECRET`.
+fn credential(headers: &HeaderMap) -> Option<Credential> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
+    Credential::parse(value.strip_prefix("Bearer ")?).ok()
+}
+
+/// Uses a token up.
+///
+/// # Errors
+/// 401 where it does not grant joining, or somebody else has used it meanwhile.
+async fn redeem(server: &Arc<Server>, credential: &Credential) -> Result<(), ApiError> {
+    let name = format!("{}{}", join_token::SECRET_PREFIX, credential.id());
+    let key = key::object(&key::resource_prefix("", "secrets"), join_token::NAMESPACE, &name);
+    let record = match server.store.newest(key.clone()).await? {
+        Some(record) => record,
+        None => {
+            server.store.reach_most_recent(Instant::now().checked_add(LAG)).await?;
+            server.store.newest(key).await?.ok_or_else(refused)?
+        }
+    };
+    let uid = check(&record, credential, Timestamp::now()).map_err(|why| {
+        tracing::warn!(token = credential.id(), error = why, "join token refused");
+        refused()
+    })?;
+    let secrets = ("", "v1", "secrets");
+    let cx = Context::internal(server, secrets, join_token::NAMESPACE, &name, Verb::Delete)?;
+    match delete::delete_one(&cx, "Background", &uid, Some(record.mod_revision)).await {
+        Err(error) if matches!(error.code, 404 | 409) => {
+            tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
+            Err(refused())
+        }
+        deleted => deleted,
+    }
+}
+
+/// The UID of a Secret that grants joining to a credential.
+fn check(record: &Fetched, credential: &Credential, now: Timestamp) -> Result<String, &'static str> {
+    const UNREADABLE: &str = "the Secret cannot be read";
+    let stored = Stored::parse(&record.value).map_err(|_| UNREADABLE)?;
+    if stored.deleting() {
+        return Err("the Secret is being deleted");
+    }
+    let object = json::parse(stored.body()).map_err(|_| UNREADABLE)?;
+    grants(&object, credential, now)?;
+    Ok(metadata::text(&object, "uid").to_owned())
+}
+
+/// Whether a Secret grants joining, and only that.
+fn grants(object: &Value, credential: &Credential, now: Timestamp) -> Result<(), &'static str> {
+    let text = |key: &str| {
+        secret_text(object, key).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    };
+    if !credential.matches(&text(join_token::HASH)) {
+        return Err("invalid secret");
+    }
+    if object.str_at(&["type"]) != Some(join_token::SECRET_TYPE) {
+        return Err("invalid type");
+    }
+    if text(join_token::ID) != credential.id() {
+        return Err("invalid token-id");
+    }
+    if text(join_token::USAGE) != "true" {
+        return Err("not marked as one for joining");
+    }
+    let data = object.at(&["data"]).and_then(Value::as_object).ok_or("no data")?;
+    let is_foreign = |key: &str| key.starts_with("usage-") && key != join_token::USAGE;
+    if data.iter().any(|(key, _)| is_foreign(key) || &**key == "token-secret") {
+        return Err("it has other usages, or a secret in plain text");
+    }
+    match Timestamp::parse(&text(join_token::EXPIRATION)) {
+        Ok(end) if now < end => Ok(()),
+        Ok(_) => Err("expired"),
+        Err(_) => Err("no expiration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::{base64_text, tree, Map};
+
+    const TEXT: &str = "abcdef.0123456789abcdefghijklmnopqrstuv";
+
+    fn secret(kind: &str, data: &[(&str, &str)]) -> Value {
+        let mut map = Map::new();
+        for (key, value) in data.iter().filter(|(_, value)| *value != "ABSENT") {
+            map.insert(*key, base64_text::encode(value));
+        }
+        tree!({ "type": kind, "data": Value::Object(map) })
+    }
+
+    #[test]
+    fn secrets_by_table() {
+        let credential = Credential::parse(TEXT).unwrap();
+        let hash = credential.hash();
+        let good = [
+            (join_token::ID, "abcdef"),
+            (join_token::HASH, hash.as_str()),
+            (join_token::USAGE, "true"),
+            (join_token::EXPIRATION, "2030-01-01T00:00:00Z"),
+            (join_token::DESCRIPTION, "rack 4"),
+        ];
+        let now = Timestamp { seconds: 1_800_000_000, nanos: 0 };
+        let with = |kind: &str, change: (&str, &str)| {
+            let mut data: Vec<_> = good.iter().filter(|(key, _)| *key != change.0).copied().collect();
+            data.push(change);
+            grants(&secret(kind, &data), &credential, now)
+        };
+        assert_eq!(with(join_token::SECRET_TYPE, (join_token::DESCRIPTION, "")), Ok(()));
+        let other = Credential::parse("abcdef.0123456789abcdefghijklmnopqrstuw").unwrap().hash();
+        for (kind, change, why) in [
+            ("Opaque", ("", ""), "invalid type"),
+            (join_token::SECRET_TYPE, (join_token::HASH, other.as_str()), "invalid secret"),
+            (join_token::SECRET_TYPE, (join_token::HASH, "ABSENT"), "invalid secret"),
+            (join_token::SECRET_TYPE, (join_token::ID, "abcdeg"), "invalid token-id"),
+            (join_token::SECRET_TYPE, (join_token::USAGE, "ABSENT"), "not marked as one for joining"),
+            (join_token::SECRET_TYPE, (join_token::USAGE, "yes"), "not marked as one for joining"),
+            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "2020-01-01T00:00:00Z"), "expired"),
+            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "ABSENT"), "no expiration"),
+            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "never"), "no expiration"),
+            (
+                join_token::SECRET_TYPE,
+                ("usage-bootstrap-authentication", "false"),
+                "it has other usages, or a secret in plain text",
+            ),
+            (
+                join_token::SECRET_TYPE,
+                ("token-secret", "0123456789abcdef"),
+                "it has other usages, or a secret in plain text",
+            ),
+        ] {
+            assert_eq!(with(kind, change), Err(why), "{change:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_one_credential() {
+        let headers = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, value.parse().unwrap());
+            }
+            headers
+        };
+        let bearer = format!("Bearer {TEXT}");
+        assert!(credential(&headers(&[&bearer])).is_some());
+        for values in [
+            &[][..],
+            &[TEXT],
+            &[&bearer, &bearer],
+            &[&format!("Basic {TEXT}")],
+            &["Bearer abcdef.0123456789abcdef"],
+            &["Bearer "],
+        ] {
+            assert!(credential(&headers(values)).is_none(), "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Secrets that let replicas join. Joining hands over the cluster's keys, so such a Secret grants more than
+//! any role on Secrets is meant to: only `system:masters` write them. Whoever may read them finds a hash.
+
+use plinth_codec::Value;
+use plinth_pki::join_token::{NAMESPACE, SECRET_TYPE, USAGE};
+
+use crate::context::{Outcome, Write};
+use plinth_api::api_error::ApiError;
+use plinth_api::metadata;
+use plinth_api::user::MASTERS;
+
+/// Refuses what would create such a Secret, make one of another, or change what one grants.
+pub(super) fn check(write: Write<'_>) -> Outcome<'_, ()> {
+    Box::pin(async move {
+        let Write { cx, new, old } = write;
+        if cx.user.is_in(MASTERS) || !grants_joining(new) || old.is_some_and(|old| is_same(old, new)) {
+            return Ok(());
+        }
+        let why = "only members of the group \"system:masters\" may write tokens for joining replicas";
+        Err(ApiError::forbidden("", "secrets", metadata::text(new, "name"), why))
+    })
+}
+
+fn grants_joining(secret: &Value) -> bool {
+    secret.str_at(&["type"]) == Some(SECRET_TYPE)
+        && metadata::text(secret, "namespace") == NAMESPACE
+        && secret.at(&["data", USAGE]).is_some()
+}
+
+/// Labels, finalizers and the like may change.
+fn is_same(old: &Value, new: &Value) -> bool {
+    ["type", "data", "immutable"].iter().all(|field| old.at(&[field]) == new.at(&[field]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_codec::tree;
+
+    #[test]
+    fn which_secrets_grant_joining() {
+        let secret = |kind: &str, namespace: &str, key: &str| {
+            let data = match key {
+                "" => tree!({}),
+                _ => tree!({ "usage-plinth-join": key }),
+            };
+            tree!({ "type": kind, "metadata": tree!({ "name": "x", "namespace": namespace }), "data": data })
+        };
+        for (kind, namespace, key, grants) in [
+            (SECRET_TYPE, NAMESPACE, "dHJ1ZQ==", true),
+            // Whatever its value: it may be changed later.
+            (SECRET_TYPE, NAMESPACE, "eA==", true),
+            (SECRET_TYPE, NAMESPACE, "", false),
+            (SECRET_TYPE, "default", "dHJ1ZQ==", false),
+            ("Opaque", NAMESPACE, "dHJ1ZQ==", false),
+        ] {
+            assert_eq!(grants_joining(&secret(kind, namespace, key)), grants, "{kind} {namespace} {key}");
+        }
+        let (one, other) = (secret(SECRET_TYPE, NAMESPACE, "eA=="), secret(SECRET_TYPE, NAMESPACE, "eQ=="));
+        assert!(is_same(&one, &one) && !is_same(&one, &other));
+    }
+}

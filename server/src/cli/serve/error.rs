@@ -1,0 +1,79 @@
+//! Reasons why a server does not start, or ends.
+
+use super::super::upstream::UpstreamFlagError;
+use crate::admission::options::BadPlugins;
+use crate::bootstrap::identity::IdentityError;
+use crate::bootstrap::pki::PkiError;
+use crate::bootstrap::DataDirError;
+use crate::replica::journal::JournalOptionsError;
+use crate::replica::rejoin::RejoinError;
+use plinth_api::api_error::ApiError;
+use plinth_apiserver::audit::AuditError;
+use plinth_apiserver::authn;
+use plinth_apiserver::authz;
+use plinth_apiserver::listener::BindError;
+use plinth_http::tls::TlsError;
+use plinth_storage::encryption::ConfigError;
+
+/// The server did not start, or failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum ServeError {
+    #[error(transparent)]
+    Flag(#[from] UpstreamFlagError),
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    JournalOptions(#[from] JournalOptionsError),
+    #[error("--journal: {0}")]
+    Journal(#[source] plinth_journal::Error),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("cannot open the store: {0}{remedy}", remedy = crate::cli::store::remedy(.0))]
+    Engine(#[from] plinth_engine::Error),
+    #[error("--checkpoint-dir is for replicas: give --journal, too, or back up a single server with plinth backup")]
+    CheckpointsOfSingle,
+    #[error("cannot open the store: {trimmed}\nThis replica was away for longer than the journal is kept, and cannot take a new checkpoint by itself: {source}\n\
+             Nothing was removed. Start it again when another replica is up, or move its data directory away and make it again with plinth join")]
+    Rejoin { trimmed: plinth_engine::Error, source: RejoinError },
+    #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
+             run `plinth verify` and restore a backup")]
+    Layout(#[source] plinth_engine::Error),
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    #[error("authorization: {0}")]
+    Authorization(#[from] authz::config::AuthorizationSetupError),
+    #[error("authentication: {0}")]
+    Authentication(#[from] authn::AuthenticationSetupError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("cannot create the system objects: {0}")]
+    Bootstrap(#[from] ApiError),
+    #[error(transparent)]
+    Admission(#[from] BadPlugins),
+    #[error("TLS to kubelets: {0}")]
+    Kubelets(#[source] TlsError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error("encryption at rest: {0}")]
+    Encryption(#[from] ConfigError),
+    #[error("metrics: {0}")]
+    Metrics(#[from] prometheus::Error),
+    /// Logged when it occurred.
+    #[error("the storage engine has failed: {0}")]
+    StorageFailed(plinth_engine::Failure),
+    #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
+             the server again; if it does not start, run plinth verify")]
+    Close(#[source] plinth_engine::Error),
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: std::io::Error },
+}
+
+impl ServeError {
+    /// Whether the storage of a running server has failed.
+    pub fn is_storage_failure(&self) -> bool {
+        matches!(self, ServeError::StorageFailed(_) | ServeError::Close(_))
+    }
+}

@@ -1,0 +1,87 @@
+//! Opens the store of a server: a single one, or that of a replica, which may need another one first.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plinth_engine::{Engine, Options, Replica};
+use plinth_journal::Error as JournalError;
+
+use super::ServeError;
+use crate::bootstrap::identity::Identity;
+use crate::bootstrap::DataDir;
+use crate::replica::archive::{Archivist, CheckpointOptions};
+use crate::replica::checkpoint::{self, Source};
+use crate::replica::journal::Connect;
+use crate::replica::rejoin;
+use plinth_apiserver::context::Server;
+use plinth_registry::Registry;
+use plinth_storage::layout;
+
+/// What writes checkpoints while this replica runs the controllers, if a directory for them is named.
+pub(super) fn archivist(
+    server: &Arc<Server>,
+    replica: &Replica,
+    source: Option<Arc<Source>>,
+    options: &CheckpointOptions,
+) -> Option<Arc<Archivist>> {
+    let (source, dir) = (source?, options.checkpoint_dir.clone()?);
+    let (server, cluster, interval) = (server.clone(), replica.cluster, options.checkpoint_interval);
+    Some(Arc::new(Archivist { server, source, cluster, dir, interval }))
+}
+
+/// Opens the store: a single one, or that of a replica, and what replica it is.
+pub(super) async fn open_engine(
+    dir: &DataDir,
+    options: Options,
+    connect: Option<Connect>,
+    archives: Option<PathBuf>,
+) -> Result<(Engine, Option<Replica>), ServeError> {
+    let Some(connect) = connect else {
+        Identity::check_none(dir)?;
+        return Ok((Engine::open(options)?, None));
+    };
+    let Identity { cluster, id } = Identity::of(dir)?;
+    checkpoint::remove_leftovers(dir.path())
+        .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
+    let dir = dir.clone();
+    let open = move || {
+        let journal = connect(cluster).map_err(ServeError::Journal)?;
+        let replica = Replica { journal, cluster, id };
+        let opened = Engine::open_replicated(options.clone(), replica.clone());
+        let (trimmed, oldest) = match opened {
+            Err(error @ plinth_engine::Error::Journal { source: JournalError::Trimmed { oldest, .. } }) => {
+                (error, oldest)
+            }
+            opened => return Ok((opened?, Some(replica))),
+        };
+        rejoin::rejoin(&dir, Identity { cluster, id }, archives.as_deref(), oldest)
+            .map_err(|source| ServeError::Rejoin { trimmed, source })?;
+        Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|error| ServeError::Io {
+        what: "cannot open the store",
+        source: std::io::Error::other(error),
+    })?
+}
+
+/// Migrates the store to the current layout of keys, before anything reads it.
+pub(super) async fn migrate(engine: &Engine) -> Result<(), ServeError> {
+    let store = engine.clone();
+    let migrated = tokio::task::spawn_blocking(move || layout::migrate(&store, &Registry::builtin())).await;
+    let moved = migrated
+        .map_err(|error| ServeError::Io {
+            what: "cannot move custom resources to their own keys",
+            source: std::io::Error::other(error),
+        })?
+        .map_err(ServeError::Layout)?;
+    if moved.objects > 0 {
+        let (objects, among_builtin) = (moved.objects, moved.among_builtin);
+        tracing::warn!(
+            objects,
+            among_builtin,
+            "custom resources were moved to their own keys; older watches and continue tokens are answered with 410"
+        );
+    }
+    Ok(())
+}

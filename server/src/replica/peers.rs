@@ -1,0 +1,57 @@
+//! The file `DIR/peers`: where the other replicas were last seen. A replica whose store cannot be opened any
+//! more, since the journal does not go back to it, asks them for a checkpoint.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use crate::bootstrap::pki::{self, PkiError};
+
+const FILE: &str = "peers";
+
+/// Writes the file, unless it says so already.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(dir: &Path, peers: &BTreeSet<SocketAddr>) -> Result<(), PkiError> {
+    let text: String = peers.iter().map(|peer| format!("{peer}\n")).collect();
+    let path = dir.join(FILE);
+    match std::fs::read_to_string(&path).is_ok_and(|present| present == text) {
+        true => Ok(()),
+        false => pki::write_secret(&path, &text),
+    }
+}
+
+/// The addresses in the file; none where there is no file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(dir: &Path) -> io::Result<BTreeSet<SocketAddr>> {
+    match std::fs::read_to_string(dir.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        // They are but hints: a line that is none is left out.
+        text => Ok(text?.lines().filter_map(|line| line.parse().ok()).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(read(dir.path()).unwrap().is_empty());
+        let peers: BTreeSet<SocketAddr> =
+            ["10.0.0.2:6443", "[fd00::1]:6443"].iter().map(|peer| peer.parse().unwrap()).collect();
+        for _ in 0..2 {
+            write(dir.path(), &peers).unwrap();
+            assert_eq!(read(dir.path()).unwrap(), peers);
+        }
+        std::fs::write(dir.path().join(FILE), "10.0.0.2:6443\nhere\n\n").unwrap();
+        assert_eq!(read(dir.path()).unwrap().len(), 1);
+        std::fs::write(dir.path().join(FILE), b"\xff").unwrap();
+        assert!(read(dir.path()).is_err());
+    }
+}

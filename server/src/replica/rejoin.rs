@@ -1,0 +1,163 @@
+//! Takes a new checkpoint where the journal does not go back to what this replica has applied, as after it was
+//! away for long.
+//!
+//! It asks the replicas that it last knew of, with a client certificate that it issues itself: like each of
+//! them it holds the key of the cluster's authority, so nothing has to be kept for this, and no right is added.
+//! It stays the replica that it was: its id and keys are kept, and what an earlier process of it may still have
+//! on its way to the journal is void by the rules of sessions. The old store is set aside once the new one was
+//! verified to its last record (`bootstrap/datadir/replacement.rs`).
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use hyper::Method;
+use plinth_apiserver::egress::client::Origin;
+use plinth_apiserver::egress::tls::{self, ServerTrust};
+use plinth_journal::Position;
+use plinth_pki::files;
+
+use super::archive;
+use super::checkpoint::{self, UnverifiedError};
+use super::download::{download, DownloadError, CHECKPOINT_PATH};
+use super::peers;
+use crate::bootstrap::identity::{Identity, IdentityError};
+use crate::bootstrap::pki::{Pki, PkiError};
+use crate::bootstrap::{DataDir, DataDirError};
+use crate::client::ServerClient;
+
+/// The user as whom a replica asks others, in audit logs; its id follows.
+const USER_PREFIX: &str = "plinth:replica:";
+/// Validity of the certificate.
+const VALID_FOR: time::Duration = time::Duration::hours(1);
+
+/// No new checkpoint was taken, and the old store is in place.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum RejoinError {
+    #[error("no other replica is known here, and there is no checkpoint in a directory")]
+    NobodyKnown,
+    #[error("{0}")]
+    All(String),
+    #[error("cannot read {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Pki(#[from] PkiError),
+    #[error("certificate: {0}")]
+    Certificate(String),
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("it is a checkpoint of another cluster")]
+    OtherCluster,
+    #[error(transparent)]
+    Unverified(#[from] UnverifiedError),
+    #[error("{path}: {source}")]
+    Archive { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+}
+
+/// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one, by one in the
+/// directory `archives` that the journal goes back to, whose oldest record is `oldest`. Blocks.
+///
+/// # Errors
+/// See [`RejoinError`].
+pub fn rejoin(
+    dir: &DataDir,
+    identity: Identity,
+    archives: Option<&Path>,
+    oldest: Position,
+) -> Result<(), RejoinError> {
+    let path = dir.path();
+    let read = |source| RejoinError::Read { path: path.join("peers"), source };
+    let peers = peers::read(path).map_err(read)?;
+    let mut failures = Vec::new();
+    for peer in peers {
+        tracing::warn!(%peer, "the journal does not go back to what this replica has; taking a checkpoint of another one");
+        let taken = client(path, peer, identity).and_then(|server| {
+            replace(dir, identity, |to| Ok(download(&server, (Method::GET, CHECKPOINT_PATH), to).map(drop)?))
+        });
+        match taken {
+            Ok(()) => return Ok(()),
+            // The directory itself: the next one would fail, too.
+            Err(error @ RejoinError::DataDir(_)) => return Err(error),
+            Err(error) => failures.push(format!("{peer}: {error}")),
+        }
+    }
+    if let Some(archives) = archives {
+        let io = |source| RejoinError::Archive { path: archives.to_owned(), source };
+        let usable = |archive: &archive::Archive| {
+            archive.cluster == identity.cluster && archive.position.next() >= oldest
+        };
+        for archive in archive::list(archives).map_err(io)?.into_iter().filter(usable) {
+            let io = |source| RejoinError::Archive { path: archive.path.clone(), source };
+            tracing::warn!(path = %archive.path.display(), "the journal does not go back to what this replica has; taking a checkpoint from the directory");
+            let taken = replace(dir, identity, |to| {
+                let file = std::fs::File::open(&archive.path).map_err(io)?;
+                checkpoint::unpack(std::io::BufReader::new(file), to).map(drop).map_err(io)
+            });
+            match taken {
+                Ok(()) => return Ok(()),
+                Err(error @ RejoinError::DataDir(_)) => return Err(error),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+    }
+    match failures.is_empty() {
+        true => Err(RejoinError::NobodyKnown),
+        false => Err(RejoinError::All(failures.join("; "))),
+    }
+}
+
+/// Fills a directory with a checkpoint, checks it, and makes its store that of `dir`.
+fn replace(
+    dir: &DataDir,
+    identity: Identity,
+    fill: impl FnOnce(&Path) -> Result<(), RejoinError>,
+) -> Result<(), RejoinError> {
+    let new = dir.begin_replacement()?;
+    let checked = fill(&new).and_then(|()| check(&new, identity));
+    if checked.is_ok() {
+        dir.replace_store(&new.join("store"))?;
+        tracing::warn!(
+            path = %dir.replaced_store().display(),
+            "the store of this replica was replaced by a checkpoint of another one; the old one is kept and may be removed"
+        );
+    }
+    // Keys among it; its store, if it is whole, has another name by now.
+    dir.end_replacement()?;
+    checked
+}
+
+/// Checks that it is of the same cluster, and every record of its store.
+fn check(new: &Path, identity: Identity) -> Result<(), RejoinError> {
+    if Identity::read(new)?.map(|of_source| of_source.cluster) != Some(identity.cluster) {
+        return Err(RejoinError::OtherCluster);
+    }
+    Ok(checkpoint::verify(new)?)
+}
+
+/// Another replica, asked as this one.
+fn client(dir: &Path, peer: SocketAddr, identity: Identity) -> Result<ServerClient, RejoinError> {
+    let invalid = |error: &dyn std::fmt::Display| RejoinError::Certificate(error.to_string());
+    let pki = Pki::at(dir);
+    let authority = pki.ca_cert();
+    let authority =
+        std::fs::read(&authority).map_err(|source| RejoinError::Read { path: authority, source })?;
+    let roots = tls::authorities(&authority).map_err(|error| invalid(&error))?;
+    let user = format!("{USER_PREFIX}{}", identity.id.0);
+    let (certificate, key) = pki.issue_client(&user, &[plinth_api::user::MASTERS], "", VALID_FOR)?;
+    let chain = files::certificates(certificate.as_bytes()).map_err(|error| invalid(&error))?;
+    let key = files::private_key(key.as_bytes()).map_err(|error| invalid(&error))?;
+    let config =
+        tls::config(ServerTrust::Authorities(roots), Some((chain, key))).map_err(|error| invalid(&error))?;
+    let origin = Origin {
+        host: peer.ip().to_string(),
+        port: peer.port(),
+        authority: peer.to_string(),
+        tls: Some((config, peer.ip().to_string())),
+        authorization: None,
+    };
+    Ok(ServerClient::new(origin, format!("https://{peer}")))
+}
