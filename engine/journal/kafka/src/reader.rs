@@ -112,7 +112,12 @@ impl KafkaReader {
         }
         let records = records::decode(fetched.records).map_err(damaged)?;
         for record in records {
-            self.take_record(record)?;
+            match self.take_record(record) {
+                Ok(()) => {}
+                // What came before it is good. The next fetch begins with what is not.
+                Err(_) if !self.ready.is_empty() => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }

@@ -109,13 +109,17 @@ pub(crate) struct Unreadable {
     pub reason: &'static str,
 }
 
-/// The records of all batches; the last one may be cut and is left out then.
+/// The records of all batches; the last one may be cut and is left out then. Those before a batch that
+/// cannot be read are returned, an error where that is the first one.
 pub(crate) fn decode(bytes: Bytes) -> Result<Vec<KafkaRecord>, Unreadable> {
     let mut batches = Decoder(bytes);
     let mut records = Vec::new();
     while let Some((offset, batch)) = next_batch(&mut batches) {
-        let unreadable = |reason| Unreadable { offset, reason };
-        decode_batch(offset, batch, &mut records).map_err(unreadable)?;
+        let whole = records.len();
+        if let Err(reason) = decode_batch(offset, batch, &mut records) {
+            records.truncate(whole);
+            return if whole > 0 { Ok(records) } else { Err(Unreadable { offset, reason }) };
+        }
     }
     Ok(records)
 }
@@ -216,6 +220,16 @@ mod tests {
             assert!(decode(flipped.into()).is_err(), "bit {bit}");
         }
         assert_eq!(good.len(), 1);
+    }
+
+    #[test]
+    fn what_comes_before_a_damaged_batch_is_read() {
+        let mut batches = [stored(0, b"one"), stored(1, b"two"), stored(2, b"three")].concat();
+        let second = stored(0, b"one").len();
+        batches[second + 70] ^= 1;
+        let records = decode(batches.clone().into()).unwrap();
+        assert_eq!(records.iter().map(|record| record.offset).collect::<Vec<_>>(), [0]);
+        assert_eq!(decode(batches.split_off(second).into()).unwrap_err().offset, 1);
     }
 
     #[test]
