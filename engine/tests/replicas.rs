@@ -534,7 +534,7 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
     assert_eq!(second.current_revision(), revision);
     drop(second);
     let appended = journal.records().len();
-    let refused = open_as(1, VERSION).unwrap_err();
+    let refused = open_as(1, VERSION).err().unwrap();
     assert!(
         matches!(
             refused,
@@ -562,7 +562,7 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
     let end = journal.client(9).end().unwrap();
     eventually("it is applied", || third.replica_status().unwrap().position == end);
     third.close().unwrap();
-    let refused = open_as(2, VERSION).unwrap_err();
+    let refused = open_as(2, VERSION).err().unwrap();
     assert!(
         matches!(refused, Error::Journal { source: JournalError::Version { found: NEXT, .. } }),
         "{refused}"
