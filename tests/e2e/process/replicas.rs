@@ -294,7 +294,8 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text").trim().to_owned()
 }
 
-/// The secret is in neither the logs at the highest level, nor the arguments of a process, nor what commands print.
+/// The secret is in neither the logs at the highest level, nor the arguments of a process, nor what commands
+/// print.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_shown_once() {
     let Some(members) = Members::start() else { return };
