@@ -354,8 +354,8 @@ impl Engine {
         Some(ReplicaStatus::new(replica.anchor(), replica.level()))
     }
 
-    /// Raises the level of the cluster: from that record on, records of version `level` may be appended, and a
-    /// program that does not read them stops. For whoever knows that all replicas do. A lower level changes
+    /// Raises the level of the cluster: from that record on, records of version `level` may be appended, and
+    /// a program that does not read them stops. For whoever knows that all replicas do. A lower level changes
     /// nothing, and neither does a level in a single store. Answered with [`Error::Journal`] for a level that
     /// this program does not read itself, and when the journal is away.
     pub fn raise_level(&self, level: u8) -> Proposal {

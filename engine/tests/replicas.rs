@@ -513,6 +513,7 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
 
     // One after the other is upgraded. The last one is left as it is, and stops when the level is raised.
     first.close().unwrap();
+    drop(first);
     let first = open_as(0, NEXT).unwrap();
     put(&first, "d", b"1");
     assert!(versions(&journal).iter().all(|version| *version == VERSION));
@@ -534,7 +535,7 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
     assert_eq!(second.current_revision(), revision);
     drop(second);
     let appended = journal.records().len();
-    let refused = open_as(1, VERSION).unwrap_err();
+    let refused = open_as(1, VERSION).err().unwrap();
     assert!(
         matches!(
             refused,
@@ -562,7 +563,8 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
     let end = journal.client(9).end().unwrap();
     eventually("it is applied", || third.replica_status().unwrap().position == end);
     third.close().unwrap();
-    let refused = open_as(2, VERSION).unwrap_err();
+    drop(third);
+    let refused = open_as(2, VERSION).err().unwrap();
     assert!(
         matches!(refused, Error::Journal { source: JournalError::Version { found: NEXT, .. } }),
         "{refused}"

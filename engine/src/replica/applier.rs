@@ -117,10 +117,7 @@ impl Applier {
             let reason = "its version is above the level of the cluster";
             return Err(JournalError::Damaged { position, reason });
         }
-        match record.body {
-            Body::Level(found) if found > newest => Err(JournalError::Version { position, found, newest }),
-            _ => Ok(record),
-        }
+        Ok(record)
     }
 
     /// Compares the hash that the proposer had with the one that this replica had at the same position. Of
@@ -247,7 +244,7 @@ impl Applier {
     }
 }
 
-/// Decodes a record and checks that it is of this cluster.
+/// Decodes a record and checks that it is of this cluster, and raises its level to no more than is read here.
 pub(crate) fn decode(
     cluster: record::ClusterId,
     position: Position,
@@ -261,7 +258,10 @@ pub(crate) fn decode(
     if record.cluster != cluster {
         return Err(JournalError::OtherCluster { position, found: record.cluster, expected: cluster });
     }
-    Ok(record)
+    match record.body {
+        Body::Level(found) if found > newest => Err(JournalError::Version { position, found, newest }),
+        _ => Ok(record),
+    }
 }
 
 impl From<TransactionRecord> for Transaction {

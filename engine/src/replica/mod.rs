@@ -98,8 +98,9 @@ pub fn replicate(options: Options, cluster: ClusterId) -> Result<()> {
     watermark.close(start.latest)
 }
 
-/// Makes the store of a replica, which nobody has open, a single one: data, revisions and history stay, and the
-/// journal is followed no more. What the replica has not applied is not in it. Nothing happens to a single store.
+/// Makes the store of a replica, which nobody has open, a single one: data, revisions and history stay, and
+/// the journal is followed no more. What the replica has not applied is not in it. Nothing happens to a
+/// single store.
 ///
 /// # Errors
 /// Those of [`crate::Engine::open`].

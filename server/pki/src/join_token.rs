@@ -1,8 +1,9 @@
 //! Tokens with which a new replica joins a cluster.
 //!
 //! What an operator hands over is `plinth-join.AUTHORITY.ID.SECRET`: the SHA-256 of the public key of the
-//! cluster's authority, by which the joining side knows the server before it sends anything, and a credential.
-//! Only the credential, `ID.SECRET`, is sent. The cluster keeps its hash, in a Secret that is found by the ID.
+//! cluster's authority, by which the joining side knows the server before it sends anything, and a
+//! credential. Only the credential, `ID.SECRET`, is sent. The cluster keeps its hash, in a Secret that is
+//! found by the ID.
 //!
 //! There is no form without the authority: one that can be left out is left out.
 
@@ -101,8 +102,8 @@ impl Credential {
         format!("{}.{}", self.id, self.secret)
     }
 
-    /// What the cluster keeps: who reads it cannot join. The ID is part of it, so the hash of one Secret is of
-    /// no use in another one.
+    /// What the cluster keeps: who reads it cannot join. The ID is part of it, so the hash of one Secret is
+    /// of no use in another one.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         for part in [PREFIX, &self.id, &self.secret] {

@@ -1,4 +1,5 @@
-//! `plinth replicate`: makes the data directory of a single server that of a cluster's first replica, and back.
+//! `plinth replicate`: makes the data directory of a single server that of a cluster's first replica, and
+//! back.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! The Lease that shows that an API server is there, `apiserver-HASH` in `kube-system`, and the removal of those
-//! of servers that are gone (kubernetes `pkg/controlplane/apiserver/server.go`,
+//! The Lease that shows that an API server is there, `apiserver-HASH` in `kube-system`, and the removal of
+//! those of servers that are gone (kubernetes `pkg/controlplane/apiserver/server.go`,
 //! `pkg/controlplane/controller/apiserverleasegc`; feature gate APIServerIdentity, on by default).
 //!
-//! The hash is upstream's, of the host name. Several replicas may run on one machine, unlike upstream's servers,
-//! so that of a replica covers its id, too.
+//! The hash is upstream's, of the host name. Several replicas may run on one machine, unlike upstream's
+//! servers, so that of a replica covers its id, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,8 +225,8 @@ mod tests {
 
     #[test]
     fn names_are_upstreams() {
-        // RFC 4648, and the name that kube-apiserver gives on a host of this name: base32 of the first half of
-        // sha256("\x00\x04test\x00\x0ekube-apiserver").
+        // RFC 4648, and the name that kube-apiserver gives on a host of this name: base32 of the first half
+        // of sha256("\x00\x04test\x00\x0ekube-apiserver").
         for (plain, encoded) in [("f", "my"), ("fo", "mzxq"), ("foobar", "mzxw6ytboi")] {
             assert_eq!(base32(plain.as_bytes()), encoded);
         }

@@ -1,9 +1,9 @@
-//! Checkpoints in a directory (`--checkpoint-dir`): on a file system that outlives the replicas, so that one can
-//! join, and one that was away for long go on, while no other runs.
+//! Checkpoints in a directory (`--checkpoint-dir`): on a file system that outlives the replicas, so that one
+//! can join, and one that was away for long go on, while no other runs.
 //!
-//! The replica that runs the controllers writes them. Each is a file `plinth-CLUSTER-POSITION.checkpoint` with
-//! what a joining replica gets, the keys of the cluster among it, and gets its name when it is whole and on
-//! disk. The last [`KEPT`] stay, and the journal is kept from the oldest of them on.
+//! The replica that runs the controllers writes them. Each is a file `plinth-CLUSTER-POSITION.checkpoint`
+//! with what a joining replica gets, the keys of the cluster among it, and gets its name when it is whole and
+//! on disk. The last [`KEPT`] stay, and the journal is kept from the oldest of them on.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -28,15 +28,15 @@ const KEPT: usize = 2;
 const SUFFIX: &str = ".checkpoint";
 /// The name under which the journal is kept for them.
 const KEPT_NAME: &str = "checkpoints";
-/// Time for which the journal is kept for the checkpoints, at least, after one was last written: an unwritable
-/// directory does not fill the journal for ever.
+/// Time for which the journal is kept for the checkpoints, at least, after one was last written: an
+/// unwritable directory does not fill the journal for ever.
 const SHORTEST_KEEP: Duration = Duration::from_secs(3600);
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct CheckpointOptions {
-    /// Directory for checkpoints, the same for all replicas, on a file system that outlives them: replicas join
-    /// from it, and go on from it after they were away for long. The files hold the cluster's keys
+    /// Directory for checkpoints, the same for all replicas, on a file system that outlives them: replicas
+    /// join from it, and go on from it after they were away for long. The files hold the cluster's keys
     #[arg(long, value_name = "DIR")]
     pub checkpoint_dir: Option<PathBuf>,
     /// Interval of checkpoints

@@ -35,8 +35,8 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
-/// The journal is kept for a replica that is away for up to this long, and for one that has taken a checkpoint
-/// and has not started yet. After that it needs a checkpoint, or another one.
+/// The journal is kept for a replica that is away for up to this long, and for one that has taken a
+/// checkpoint and has not started yet. After that it needs a checkpoint, or another one.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// A replica as it last recorded itself.
@@ -306,8 +306,8 @@ fn trimmed_before(members: &[Member], live: &[Member], kept: &[u64], now_ms: u64
     kept.iter().copied().fold(needed, u64::min).checked_add(1)
 }
 
-/// The level to which the cluster is raised: the newest version of records that every replica reads, those that
-/// are down and not removed among them.
+/// The level to which the cluster is raised: the newest version of records that every replica reads, those
+/// that are down and not removed among them.
 fn raised_level(members: &[Member], level: u8, newest: u8) -> Option<u8> {
     let known = members.iter().map(|member| member.record_version).min()?.min(newest);
     (known > level).then_some(known)

@@ -1,11 +1,11 @@
-//! Takes a new checkpoint where the journal does not go back to what this replica has applied, as after it was
-//! away for long.
+//! Takes a new checkpoint where the journal does not go back to what this replica has applied, as after it
+//! was away for long.
 //!
 //! It asks the replicas that it last knew of, with a client certificate that it issues itself: like each of
-//! them it holds the key of the cluster's authority, so nothing has to be kept for this, and no right is added.
-//! It stays the replica that it was: its id and keys are kept, and what an earlier process of it may still have
-//! on its way to the journal is void by the rules of sessions. The old store is set aside once the new one was
-//! verified to its last record (`bootstrap/datadir/replacement.rs`).
+//! them it holds the key of the cluster's authority, so nothing has to be kept for this, and no right is
+//! added. It stays the replica that it was: its id and keys are kept, and what an earlier process of it may
+//! still have on its way to the journal is void by the rules of sessions. The old store is set aside once the
+//! new one was verified to its last record (`bootstrap/datadir/replacement.rs`).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

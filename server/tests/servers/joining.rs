@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, JSON};
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::SimulatedJournal;
@@ -343,8 +344,8 @@ fn a_deleted_token_and_one_of_a_replica_that_lags() {
     });
 }
 
-/// A server in the middle: it has a certificate of its own authority, and answers GET with `shown`. Returns its
-/// URL, the number of requests, and the headers of all of them.
+/// A server in the middle: it has a certificate of its own authority, and answers GET with `shown`. Returns
+/// its URL, the number of requests, and the headers of all of them.
 async fn in_the_middle(shown: String) -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
     let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
     params.subject_alt_names.push(rcgen::SanType::IpAddress([127, 0, 0, 1].into()));
@@ -370,7 +371,7 @@ async fn in_the_middle(shown: String) -> (String, Arc<AtomicUsize>, Arc<Mutex<St
             let (counter, log, shown) = (counter.clone(), log.clone(), shown.clone());
             let answer = service_fn(move |request: Request<hyper::body::Incoming>| {
                 counter.fetch_add(1, Ordering::SeqCst);
-                log.lock().unwrap().push_str(&format!("{:?} {:?}\n", request.method(), request.headers()));
+                log.lock().push_str(&format!("{:?} {:?}\n", request.method(), request.headers()));
                 let body = Full::new(bytes::Bytes::from(shown.clone()));
                 async move { Ok::<_, std::convert::Infallible>(Response::new(body)) }
             });
@@ -404,7 +405,7 @@ fn a_server_with_another_authority_gets_nothing() {
             let refused = join_with(middle, &token, dir.path().join("2")).await.unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");
             assert!(!refused.contains(&credential_of(&token).expose()));
-            let seen = seen.lock().unwrap().clone();
+            let seen = seen.lock().clone();
             assert_eq!(count.load(Ordering::SeqCst), 1, "{seen}");
             assert!(
                 seen.starts_with("GET") && !seen.contains("authorization") && !seen.contains("POST"),

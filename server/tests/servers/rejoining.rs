@@ -1,5 +1,5 @@
-//! Replicas that begin from a checkpoint again: of another replica, or in a directory. Kills in the middle of it are in
-//! the end-to-end tests, with processes.
+//! Replicas that begin from a checkpoint again: of another replica, or in a directory. Kills in the middle of
+//! it are in the end-to-end tests, with processes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -74,8 +74,8 @@ fn a_replica_that_was_away_for_long_takes_a_checkpoint_by_itself() {
             assert_eq!(names(&own, "store"), ["store", "store.replaced"]);
             let report = plinth_engine::verify(own.join("store.replaced"), |_| {}, |_| {}).unwrap();
             assert_eq!(report.findings, 0);
-            // In the other one's audit log and rights it is an administrator of its own name; here, that nothing
-            // of its keys has changed.
+            // In the other one's audit log and rights it is an administrator of its own name; here, that
+            // nothing of its keys has changed.
             for key in ["pki/ca.key", "continue.key"] {
                 let [ours, theirs] = ["2", "1"].map(|n| std::fs::read(dir.path().join(n).join(key)).unwrap());
                 assert_eq!(ours, theirs, "{key}");

@@ -5,8 +5,8 @@
 //! the authority, which is no secret, so that the joining side can compare it with its token before it sends
 //! anything. `POST` redeems the token and returns the cluster's keys and the store.
 //!
-//! A token is used up before the first byte is sent, by a deletion on the condition that nobody has changed or
-//! deleted its Secret: of several requests with it, on whichever replicas, one gets the keys.
+//! A token is used up before the first byte is sent, by a deletion on the condition that nobody has changed
+//! or deleted its Secret: of several requests with it, on whichever replicas, one gets the keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

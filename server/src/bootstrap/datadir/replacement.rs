@@ -1,5 +1,5 @@
-//! Replaces the store of a data directory by another one. Wherever that is killed, the next start finds the old
-//! store or the new one, whole, and the old one is never removed.
+//! Replaces the store of a data directory by another one. Wherever that is killed, the next start finds the
+//! old store or the new one, whole, and the old one is never removed.
 //!
 //! | name | what it is |
 //! |---|---|

@@ -35,7 +35,7 @@ pub enum ServeError {
     CheckpointsOfSingle,
     #[error("cannot open the store: {trimmed}\nThis replica was away for longer than the journal is kept, and cannot take a new checkpoint by itself: {source}\n\
              Nothing was removed. Start it again when another replica is up, or move its data directory away and make it again with plinth join")]
-    Rejoin { trimmed: plinth_engine::Error, source: RejoinError },
+    Rejoin { trimmed: Box<plinth_engine::Error>, source: Box<RejoinError> },
     #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
              run `plinth verify` and restore a backup")]
     Layout(#[source] plinth_engine::Error),

@@ -55,7 +55,7 @@ pub(super) async fn open_engine(
             opened => return Ok((opened?, Some(replica))),
         };
         rejoin::rejoin(&dir, Identity { cluster, id }, archives.as_deref(), oldest)
-            .map_err(|source| ServeError::Rejoin { trimmed, source })?;
+            .map_err(|source| ServeError::Rejoin { trimmed: Box::new(trimmed), source: Box::new(source) })?;
         Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
     };
     let opened = tokio::task::spawn_blocking(open).await;
