@@ -20,6 +20,7 @@ fn options() -> Options {
         only: Vec::new(),
         seconds: 1.0,
         value_size: VALUE,
+        writes: KEYS,
         keys: vec![KEYS],
         superseded: 0,
         output: None,

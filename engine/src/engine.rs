@@ -141,18 +141,18 @@ impl Engine {
         })
     }
 
-    /// Like [`Engine::open_replicated`], with a [`Stepper`] in the place of the threads that propose, apply and
-    /// do maintenance. For simulations.
+    /// Like [`Engine::open_replicated`], with a [`Stepper`] in the place of the threads that propose, apply
+    /// and do maintenance. For simulations.
     ///
     /// # Errors
     /// Those of [`Engine::open_replicated`].
     #[doc(hidden)]
     pub fn open_stepped(options: Options, replica: Replica) -> Result<(Engine, Stepper)> {
         let newest = plinth_journal::record::VERSION;
-        let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
+        let (mut assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
         let stepper = Stepper { proposer, follower, tasks: Arc::clone(&assembly.tasks) };
-        let engine = assembly.start(Some(shared), |_| Ok(()), |_| Ok(()))?;
-        Ok((engine, stepper))
+        assembly.is_stepped = true;
+        Ok((assembly.run(Some(shared), |_| Ok(()))?, stepper))
     }
 
     fn assemble_replica(
@@ -516,6 +516,8 @@ struct Assembly {
     wake: Box<dyn FnOnce() + Send>,
     writer: Arc<Mutex<Writer>>,
     tasks: Arc<MaintenanceTasks>,
+    /// Whether maintenance is left to a [`Stepper`].
+    is_stepped: bool,
     limits: Limits,
 }
 
@@ -558,8 +560,6 @@ impl Assembly {
             warn: options.warn,
             skipped: Mutex::default(),
         });
-        let limits = options.limits;
-        let wake = Box::new(wake);
         Assembly {
             store,
             hub,
@@ -569,10 +569,11 @@ impl Assembly {
             maintenance,
             compactor,
             wakeup,
-            wake,
+            wake: Box::new(wake),
             writer,
             tasks,
-            limits,
+            is_stepped: false,
+            limits: options.limits,
         }
     }
 
@@ -587,27 +588,12 @@ impl Assembly {
         replica: Option<Arc<Shared>>,
         committer: impl FnOnce(&Engine) -> Result<()>,
     ) -> Result<Engine> {
-        let (maintenance, tasks) = (Arc::clone(&self.maintenance), Arc::clone(&self.tasks));
-        let store = Arc::clone(&self.store);
-        self.start(replica, committer, move |engine| {
-            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
-            let watch = Arc::clone(&engine.0.directory_watch);
-            engine.spawn("plinth-dirwatch", move || watch.run(&store))
-        })
-    }
-
-    /// Starts the threads: those of `committer`, those that serve feeds, and those of `background`.
-    fn start(
-        self,
-        replica: Option<Arc<Shared>>,
-        committer: impl FnOnce(&Engine) -> Result<()>,
-        background: impl FnOnce(&Engine) -> Result<()>,
-    ) -> Result<Engine> {
         let (feeder, feed) = Feeder::new(LogReader {
             store: Arc::clone(&self.store),
             hub: Arc::clone(&self.hub),
             floor: Arc::clone(&self.floor),
         });
+        let (maintenance, tasks, is_stepped) = (Arc::clone(&self.maintenance), self.tasks, self.is_stepped);
         let engine = Engine(Arc::new(Inner {
             store: self.store,
             hub: self.hub,
@@ -627,7 +613,11 @@ impl Assembly {
         engine.register_failure_hook();
         committer(&engine)?;
         engine.spawn("plinth-feed", feed)?;
-        background(&engine)?;
+        if !is_stepped {
+            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
+            let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+            engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        }
         // Last: it is stopped once all threads that hand it wakers have ended.
         engine.spawn("plinth-wake", self.wake)?;
         Ok(engine)

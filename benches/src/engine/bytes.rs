@@ -8,7 +8,8 @@
 //! | disk | sectors written by the device below the directory, for whatever process, journal of the file system included |
 
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -131,7 +132,44 @@ fn device_bytes(dir: &Path) -> Option<f64> {
     Some(stat.split_ascii_whitespace().nth(6)?.parse::<f64>().ok()? * SECTOR)
 }
 
+/// Bytes that the device writes for each synced record of a file, without any store: what a log costs below
+/// it.
+fn file_bytes(options: &Options, fills: bool, over_zeros: bool) -> Result<Option<f64>, Error> {
+    const RECORDS: u64 = 1000;
+    const PAGE: u64 = 4096;
+    let dir = options.scratch()?;
+    let file = File::create(dir.path().join("log"))?;
+    let record = options.value(0);
+    if over_zeros {
+        file.write_all_at(&vec![0; record.len() * 4 * RECORDS as usize], 0)?;
+    }
+    file.sync_all()?;
+    let (before, mut at) = (device_bytes(dir.path()), 0);
+    for _ in 0..RECORDS {
+        file.write_all_at(&record, at)?;
+        at += record.len() as u64;
+        let left = PAGE - at % PAGE;
+        if fills && left < record.len() as u64 {
+            file.write_all_at(&vec![0xa5; left as usize], at)?;
+            at += left;
+        }
+        file.sync_data()?;
+    }
+    let written = before.zip(device_bytes(dir.path())).map(|(before, after)| after - before);
+    Ok(written.map(|written| written / RECORDS as f64))
+}
+
 pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Error> {
+    for (name, fills, over_zeros) in [
+        ("a value appended to a file and synced", false, false),
+        ("the same, pages filled", true, false),
+        ("the same, over zeros, so that the length stays", false, true),
+        ("the same, over zeros, pages filled", true, true),
+    ] {
+        if let Some(bytes) = file_bytes(options, fills, over_zeros)? {
+            report.add("bytes", format!("disk: {name}"), (bytes, "B"), None, None);
+        }
+    }
     for writers in [1, 64] {
         for (name, kind) in [("create", Kind::Create), ("update", Kind::Update)] {
             let dir = options.scratch()?;

@@ -106,7 +106,7 @@ mod tests {
                 if data > 0 {
                     let overhead = if data < 128 { 2 } else { 3 };
                     let end = end_of(at, size + data + overhead);
-                    assert!(end % PAGE == 0 || PAGE - end % PAGE == 1, "{at} {size}: {end}");
+                    assert!(end.is_multiple_of(PAGE) || PAGE - end % PAGE == 1, "{at} {size}: {end}");
                 }
             }
         }

@@ -278,8 +278,8 @@ impl World {
         }
     }
 
-    /// Lets all deadlines pass. The clock of one replica is certainly not behind: that of one that starts, which
-    /// knows the newest commit.
+    /// Lets all deadlines pass. The clock of one replica is certainly not behind: that of one that starts,
+    /// which knows the newest commit.
     pub fn expire_everything(&mut self) {
         let started = self.any_node();
         self.restart(started);

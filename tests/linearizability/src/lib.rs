@@ -6,8 +6,8 @@
 //! after any others that are under way, or before. No configuration left means that no order explains the
 //! answers.
 //!
-//! Every write of a history has unique content (a number), so that an answer identifies its write. What clients
-//! of servers see (`tests/campaigns/`) and what clients of simulated replicas see
+//! Every write of a history has unique content (a number), so that an answer identifies its write. What
+//! clients of servers see (`tests/campaigns/`) and what clients of simulated replicas see
 //! (`engine/tests/replicas_simulated/`) is checked with it.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
