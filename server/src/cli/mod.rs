@@ -4,6 +4,7 @@ pub mod allocator;
 mod archive_file;
 mod client;
 mod convert;
+mod given_flags;
 mod join;
 mod kubeconfig;
 mod repair;

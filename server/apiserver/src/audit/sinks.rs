@@ -3,13 +3,14 @@
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use prometheus::{IntCounter, IntCounterVec, Opts};
+use prometheus::{IntCounter, IntCounterVec};
 
 use super::event::{Event, EventFormat};
 use super::log::Log;
 use super::options::Truncate;
 use super::policy::AuditStage;
 use super::webhook::AuditWebhook;
+use crate::metrics::families::Families;
 
 /// An event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +29,10 @@ impl Counters {
     /// # Errors
     /// When a name is already registered.
     pub fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.")?;
-        let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
-        let errors = IntCounterVec::new(opts, &["plugin"])?;
-        registry.register(Box::new(events.clone()))?;
-        registry.register(Box::new(errors.clone()))?;
-        Ok(Counters { events, errors })
+        let families = Families(registry);
+        let events = families.counter("apiserver_audit_event_total", "Audit events.")?;
+        let lost = "Audit events that were lost.";
+        Ok(Counters { events, errors: families.counters("apiserver_audit_error_total", lost, &["plugin"])? })
     }
 
     /// Counts lost events of a sink.

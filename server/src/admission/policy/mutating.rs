@@ -6,6 +6,7 @@
 //! k8s.io/apiserver `pkg/admission/plugin/policy/mutating` and `…/generic`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_codec::Value;
 
@@ -162,7 +163,7 @@ async fn run(
         if call.reinvocation.lock().policies.skips(second, &id) {
             continue;
         }
-        let mut changed = false;
+        let (mut changed, mut failed, begun) = (false, false, Instant::now());
         for mutation in &policy.mutations {
             let seen = Subject { object: &current, ..subject };
             let outcome = match policy.patch(mutation, seen, &cel_authorizer).await {
@@ -175,9 +176,15 @@ async fn run(
                     changed |= new != current;
                     current = new;
                 }
-                Err(why) => refuse(&why),
+                Err(why) => {
+                    failed = true;
+                    refuse(&why);
+                }
             }
         }
+        let error = if failed { "invalid_error" } else { "no_error" };
+        let names = (policy.name.as_str(), invocation.binding);
+        call.cx.server.metrics.admission.mutating_policy(names, error, begun.elapsed());
         if changed {
             let own = &call.cx.resource;
             *object = match matched.api_version == own.api_version {
