@@ -312,6 +312,11 @@ impl Engine {
         self.0.store.health().disk_wait()
     }
 
+    /// Whether the last write was refused because the disk is full. Costs one atomic load.
+    pub fn is_out_of_space(&self) -> bool {
+        self.0.store.health().is_out_of_space()
+    }
+
     /// Waits until `revision` is published, on any async runtime. Returns the current revision;
     /// [`Error::Closed`] when the engine was closed first, [`Error::Poisoned`] when it failed.
     pub fn wait_for(&self, revision: Revision) -> WaitFor {

@@ -145,6 +145,8 @@ pub(crate) struct Health {
     /// Start of the write or sync in progress, in microseconds since `created`, at least 1; zero when there
     /// is none. Not a loom atomic: no decision depends on it.
     disk_wait: atomic::AtomicU64,
+    /// Whether the last write failed for want of room. Not a loom atomic, like `disk_wait`.
+    out_of_space: atomic::AtomicBool,
 }
 
 impl Default for Health {
@@ -154,6 +156,7 @@ impl Default for Health {
             state: Mutex::default(),
             created: Instant::now(),
             disk_wait: atomic::AtomicU64::new(0),
+            out_of_space: atomic::AtomicBool::new(false),
         }
     }
 }
@@ -208,6 +211,18 @@ impl Health {
             None => Ok(()),
             Some(failure) => Err(refusal(&failure)),
         }
+    }
+
+    /// A write failed for want of room, or one succeeded.
+    pub(crate) fn set_out_of_space(&self, is_full: bool) {
+        if self.is_out_of_space() != is_full {
+            self.out_of_space.store(is_full, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last write failed for want of room.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.out_of_space.load(Ordering::Relaxed)
     }
 
     /// A write or a sync of the commit path begins; there is at most one at a time.

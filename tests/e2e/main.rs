@@ -13,6 +13,7 @@
 //! | [`hostile`] | hostile clients |
 //! | [`kinds`] | every built-in kind, discovery, OpenAPI |
 //! | [`kubectl`] | flows of a real kubectl |
+//! | [`monitoring`] | metrics, their documents, pages for operators, the log of requests |
 //! | [`process`] | flags, start and stop, files that the program creates |
 //! | [`reading`] | get, list, watch |
 //! | [`requests`] | protocols, codes, bad input, flow control |
@@ -31,6 +32,7 @@ mod egress;
 mod hostile;
 mod kinds;
 mod kubectl;
+mod monitoring;
 mod process;
 mod reading;
 mod requests;

@@ -171,9 +171,10 @@ impl<'a> Context<'a> {
         result.ok_or_else(|| self.too_costly())
     }
 
-    /// Uses up the budget: the operation would take more than any evaluation may.
+    /// Passes the limit: the operation would take more than the evaluation may. By no more than that, since
+    /// the cost is charged to the budget of all rules, which is larger.
     pub(crate) fn too_costly(&mut self) -> EvalError {
-        self.cost = u64::MAX;
+        self.cost = self.cost.max(self.limit.saturating_add(1));
         self.over()
     }
 

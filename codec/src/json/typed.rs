@@ -268,6 +268,8 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         match value {
             // Filled in again if upstream writes a value for it.
             Value::Null => false,
+            // A client resets the owners with it; field ownership replaces it before anything is stored.
+            Value::Array(a) if a.is_empty() && field.name == "managedFields" => true,
             // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a
             // message; the items of a list of objects are not stored.
             Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {

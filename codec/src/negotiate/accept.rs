@@ -81,6 +81,40 @@ pub fn choose(header: Option<&str>, offered: &[&str]) -> Option<usize> {
     best.map(|(_, i)| i)
 }
 
+/// The representation of a page that is text, or an object of one kind in a few versions (`/statusz`,
+/// `/flagz`): `None` within is the text, else the encoding and the place of the version. Without a header it
+/// is the text; an object is served only where its version is asked for.
+///
+/// # Errors
+/// [`NotAcceptable::Page`].
+pub fn choose_page(
+    header: Option<&str>,
+    (group, kind): (&str, &str),
+    versions: &[&str],
+) -> Result<Option<(Encoding, usize)>, NotAcceptable> {
+    let Some(header) = header.map(media::trim).filter(|header| !header.is_empty()) else { return Ok(None) };
+    let mut best: Option<(Rank, Option<(Encoding, usize)>)> = None;
+    for clause in media::list(header).filter_map(Clause::parse) {
+        if clause.rank.weight == 0 || best.is_some_and(|(rank, _)| clause.rank <= rank) {
+            continue;
+        }
+        let is_plain = clause.kind.is_none() && clause.group.is_none() && clause.version.is_none();
+        let found = match is_plain {
+            true => covers(clause.range, ("text", "plain")).then_some(None),
+            false if clause.kind == Some(kind) && clause.group == Some(group) => {
+                let version = versions.iter().position(|version| clause.version == Some(version));
+                let encoding = [Encoding::Json, Encoding::Yaml]
+                    .into_iter()
+                    .find(|encoding| clause.covers(*encoding, Shape::Plain));
+                encoding.zip(version).map(Some)
+            }
+            false => None,
+        };
+        best = found.map(|page| (clause.rank, page)).or(best);
+    }
+    best.map(|(_, page)| page).ok_or(NotAcceptable::Page)
+}
+
 /// The preference of a media range; greater is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {

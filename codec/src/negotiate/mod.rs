@@ -30,7 +30,7 @@ mod accept;
 mod content_type;
 mod media;
 
-pub use accept::{accept, accept_for_error, choose, gzip, wants_pretty};
+pub use accept::{accept, accept_for_error, choose, choose_page, gzip, wants_pretty};
 pub use content_type::{content_type, Accepts, ContentType, UnsupportedMediaType};
 
 use std::fmt;
@@ -203,6 +203,9 @@ pub enum NotAcceptable {
     /// One object, or a watch, was requested as a list.
     #[error("you requested PartialObjectMetadataList, but the requested object is not a list")]
     ObjectAsList,
+    /// A page was requested as something else.
+    #[error("only the following media types are accepted: {}", CommaSeparated(self.supported()))]
+    Page,
 }
 
 /// All media types, in upstream's order: objects first, then watches.
@@ -227,6 +230,7 @@ impl NotAcceptable {
             NotAcceptable::Unknown { watchable: true } => MEDIA_TYPES,
             NotAcceptable::Unknown { watchable: false } | NotAcceptable::MediaType => objects,
             NotAcceptable::WatchMediaType => watches,
+            NotAcceptable::Page => &["application/json", "application/yaml", "text/plain"],
             NotAcceptable::ListAsObject | NotAcceptable::ObjectAsList => &[],
         }
     }

@@ -94,6 +94,12 @@ impl Extension {
     }
 }
 
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.get().is_some() { "Extension(set)" } else { "Extension(empty)" })
+    }
+}
+
 /// All events of one revision, in the order of the transaction.
 #[derive(Debug)]
 pub struct Commit {

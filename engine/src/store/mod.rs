@@ -329,7 +329,9 @@ impl Store {
         self.writes.fetch_add(1, Ordering::SeqCst);
         let mut options = WriteOptions::default();
         options.set_sync(sync);
-        self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))
+        self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))?;
+        self.health.set_out_of_space(false);
+        Ok(())
     }
 
     /// Syncs unsynced writes.
@@ -344,7 +346,9 @@ impl Store {
             Error::OutOfSpace { message } => Error::OutOfSpace { message },
             error => error.into_unknown_outcome(),
         };
-        if !matches!(error, Error::OutOfSpace { .. }) || error.is_quota_exceeded() {
+        let is_full = matches!(error, Error::OutOfSpace { .. });
+        self.health.set_out_of_space(is_full);
+        if !is_full || error.is_quota_exceeded() {
             self.health.fail(Failure::Write { message: error.cause() });
         }
         error

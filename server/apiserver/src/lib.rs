@@ -54,5 +54,6 @@ pub mod private_files;
 pub mod recovery;
 pub mod reload;
 pub mod representation;
+pub mod request_log;
 pub mod selection;
 pub mod service_ranges;

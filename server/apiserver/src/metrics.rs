@@ -1,63 +1,80 @@
-//! Prometheus metrics, under upstream's names where upstream has them.
+//! Prometheus metrics, under upstream's names and labels where upstream has them. `docs/metrics.md` lists
+//! upstream's families, and which are served.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `requests` | requests by verb, resource and scope |
+//! | `in_flight` | requests that are served at once |
+//! | `identity` | authentication and authorization |
+//! | `admission` | plugins, webhooks, policies |
+//! | `watches` | watch events |
+//! | `objects` | stored objects by resource |
+//! | `engine` | the storage engine |
+//! | `workqueue` | the queues of controllers |
+//! | `reloads` | configuration files that are reloaded |
+//! | `health` | health checks, for `/metrics/slis` |
+//! | `process` | the process and its build |
 
+mod admission;
 mod engine;
+pub(crate) mod families;
+mod health;
+mod identity;
+mod in_flight;
+mod metered_body;
+mod objects;
+pub(crate) mod process;
+mod reloads;
+mod requests;
+mod watches;
+mod workqueue;
 
+use std::io::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
-use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    TextEncoder,
-};
+use prometheus::{Encoder, IntCounter, Registry, TextEncoder};
 
-use plinth_api::request_info::Verb;
-use smol_str::SmolStr;
+use families::Families;
+use in_flight::InFlightMetrics;
+use objects::ObjectMetrics;
+use plinth_storage::Store;
+
+pub use admission::{AdmissionCall, AdmissionMetrics, AdmissionSeries, Stage, WebhookOutcome};
+pub use health::HealthMetrics;
+pub use identity::IdentityMetrics;
+pub(crate) use identity::{Authentication, Authorization};
+pub use in_flight::InFlightGuard;
+pub use reloads::{ReloadMetrics, ReloadedConfig};
+pub(crate) use requests::Scope;
+pub use requests::{RequestMeter, RequestMetrics};
+pub use watches::{WatchMetrics, WatchSeries};
+pub use workqueue::{QueueMetrics, WorkqueueMetrics};
 
 /// Content type of the text format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upstream's buckets of request durations, in seconds.
-const DURATIONS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
-    20.0, 30.0, 45.0, 60.0,
-];
-
-/// The labels of a request.
-pub struct RequestLabel {
-    /// Verb.
-    pub verb: Verb,
-    /// API group.
-    pub group: SmolStr,
-    /// API version.
-    pub version: SmolStr,
-    /// Plural resource; empty for other paths.
-    pub resource: SmolStr,
-    /// Subresource.
-    pub subresource: SmolStr,
-}
-
-/// For logs: `create apps/v1/deployments/scale`.
-impl std::fmt::Display for RequestLabel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.verb.as_str())?;
-        for (n, part) in [&self.group, &self.version, &self.resource, &self.subresource]
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .enumerate()
-        {
-            write!(f, "{}{part}", if n == 0 { " " } else { "/" })?;
-        }
-        Ok(())
-    }
-}
-
 /// All metrics of a server. Counters are atomics; the label maps have their own short locks.
 pub struct Metrics {
     registry: Registry,
-    requests: IntCounterVec,
-    durations: HistogramVec,
-    in_flight: IntGaugeVec,
-    watches: IntGaugeVec,
-    watch_events: IntCounterVec,
+    /// Requests.
+    pub requests: Arc<RequestMetrics>,
+    /// Authentication and authorization.
+    pub identity: Arc<IdentityMetrics>,
+    /// Admission.
+    pub admission: AdmissionMetrics,
+    /// Watches.
+    pub watches: WatchMetrics,
+    /// Work queues of controllers.
+    pub workqueues: WorkqueueMetrics,
+    /// Reloads of configuration files.
+    pub reloads: Arc<ReloadMetrics>,
+    /// Health checks.
+    pub health: HealthMetrics,
+    /// TLS handshakes that failed.
+    pub tls_handshake_errors: IntCounter,
+    in_flight: InFlightMetrics,
+    objects: ObjectMetrics,
 }
 
 impl Metrics {
@@ -67,37 +84,22 @@ impl Metrics {
     /// When two metrics have one name, which is a programming error that tests would find.
     pub fn new() -> Result<Metrics, prometheus::Error> {
         let registry = Registry::new();
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
-        let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntGaugeVec::new(Opts::new(name, help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
-        let request_labels = ["verb", "group", "version", "resource", "subresource", "code"];
-        let requests = counter(
-            "apiserver_request_total",
-            "Requests by verb, resource and status code.",
-            &request_labels,
-        )?;
-        let watch_labels = ["group", "resource"];
-        let watches = gauge("apiserver_longrunning_requests", "Watches that are open.", &watch_labels)?;
-        let watch_events = counter("apiserver_watch_events_total", "Watch events delivered.", &watch_labels)?;
-        let in_flight =
-            gauge("apiserver_current_inflight_requests", "Requests under way.", &["request_kind"])?;
-        let durations = HistogramVec::new(
-            HistogramOpts::new(
-                "apiserver_request_duration_seconds",
-                "Time to answer, by verb and resource; watches left out.",
-            )
-            .buckets(DURATIONS.to_vec()),
-            &["verb", "group", "resource"],
-        )?;
-        registry.register(Box::new(durations.clone()))?;
-        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events })
+        Ok(Metrics {
+            requests: Arc::new(RequestMetrics::new(&registry)?),
+            identity: Arc::new(IdentityMetrics::new(&registry)?),
+            admission: AdmissionMetrics::new(&registry)?,
+            watches: WatchMetrics::new(&registry)?,
+            workqueues: WorkqueueMetrics::new(&registry)?,
+            reloads: Arc::new(ReloadMetrics::new(&registry)?),
+            health: HealthMetrics::new()?,
+            tls_handshake_errors: Families(&registry).counter(
+                "apiserver_tls_handshake_errors_total",
+                "Connections dropped because their TLS handshake failed.",
+            )?,
+            in_flight: InFlightMetrics::new(&registry)?,
+            objects: ObjectMetrics::default(),
+            registry,
+        })
     }
 
     /// The registry, for metrics of other modules.
@@ -105,89 +107,111 @@ impl Metrics {
         &self.registry
     }
 
-    /// Counts a request when the guard is dropped. A label is empty or names what is served, so that clients
-    /// cannot create series.
-    pub fn count(&self, label: RequestLabel) -> RequestGuard<'_> {
-        RequestGuard { metrics: self, label, started: Instant::now(), code: 0 }
+    /// Counts a request that is not long-running for as long as the guard lives.
+    pub fn in_flight(&self, mutating: bool, received: Instant) -> InFlightGuard<'_> {
+        self.in_flight.enter(mutating, received)
     }
 
-    /// Counts a request for as long as the guard lives.
-    pub fn in_flight(&self, mutating: bool) -> GaugeGuard {
-        let kind = if mutating { "mutating" } else { "readOnly" };
-        GaugeGuard::new(self.in_flight.with_label_values(&[kind]))
+    /// The text format, with the current statistics of the engine and the numbers of objects.
+    pub async fn render(&self, store: &Store) -> Vec<u8> {
+        let counts = self.objects.counts(store, store.registry()).await;
+        self.in_flight.refresh();
+        self.workqueues.refresh();
+        let mut out = Vec::with_capacity(64 << 10);
+        encode(&self.registry, &mut out);
+        objects::write(&counts, &mut out);
+        let stats = store.engine().stats();
+        let bytes: u64 = stats.families.iter().map(|family| family.file_bytes).sum();
+        // Writing to memory does not fail.
+        let _ = writeln!(
+            out,
+            "# HELP apiserver_storage_size_bytes Size of the store's table files in bytes.\n\
+             # TYPE apiserver_storage_size_bytes gauge\n\
+             apiserver_storage_size_bytes{{storage_cluster_id=\"plinth\"}} {bytes}"
+        );
+        let _ = writeln!(
+            out,
+            "# HELP plinth_engine_out_of_space Whether the last write was refused because the disk is full.\n\
+             # TYPE plinth_engine_out_of_space gauge\nplinth_engine_out_of_space {}",
+            u8::from(store.engine().is_out_of_space())
+        );
+        engine::write(&stats, &mut out);
+        process::write(&mut out);
+        out
     }
 
-    /// Counts a watch for as long as the guard lives.
-    pub fn watch(&self, group: &str, resource: &str) -> WatchGuard {
-        let events = self.watch_events.with_label_values(&[group, resource]);
-        WatchGuard { _open: GaugeGuard::new(self.watches.with_label_values(&[group, resource])), events }
-    }
-
-    /// The text format, with the current statistics of the engine.
-    pub fn render(&self, stats: &plinth_engine::Stats) -> Vec<u8> {
-        let mut out = Vec::with_capacity(8192);
-        // Writing to memory fails for no valid metric; a partial page is better than none.
-        let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
-        engine::write(stats, &mut out);
+    /// `/metrics/slis`: the health checks.
+    pub fn render_health(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(8 << 10);
+        encode(&self.health.registry, &mut out);
         out
     }
 }
 
-/// Increments a gauge while it lives.
-pub struct GaugeGuard(IntGauge);
+fn encode(registry: &Registry, out: &mut Vec<u8>) {
+    // Writing to memory fails for no valid metric; a partial page is better than none.
+    let _ = TextEncoder::new().encode(&registry.gather(), out);
+}
 
-impl GaugeGuard {
-    fn new(gauge: IntGauge) -> GaugeGuard {
-        gauge.inc();
-        GaugeGuard(gauge)
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use hyper::header::HeaderMap;
+    use hyper::Method;
+    use plinth_api::request_info::route;
+
+    use super::*;
+
+    const DOCUMENTED: &str = include_str!("../../../docs/metrics.md");
+
+    /// A row of the table: type, labels, and whether it is served.
+    fn documented(name: &str) -> Option<(String, BTreeSet<String>, String)> {
+        let start = format!("| `{name}` |");
+        let row = DOCUMENTED.lines().find(|line| line.starts_with(&start))?;
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let labels = cells[2].split(", ").filter(|label| !label.is_empty()).map(str::to_owned).collect();
+        Some((cells[1].to_owned(), labels, cells[4].to_owned()))
     }
-}
 
-impl Drop for GaugeGuard {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-/// Counts a request when dropped.
-pub struct RequestGuard<'a> {
-    metrics: &'a Metrics,
-    /// The labels of the request.
-    pub label: RequestLabel,
-    started: Instant,
-    code: u16,
-}
-
-impl RequestGuard<'_> {
-    /// Sets the status code. A request that is abandoned because its client has disconnected has 0, as
-    /// upstream's.
-    pub fn answered(mut self, code: u16) {
-        self.code = code;
-    }
-}
-
-impl Drop for RequestGuard<'_> {
-    fn drop(&mut self) {
-        let RequestLabel { group, version, resource, subresource, .. } = &self.label;
-        let (verb, code) = (self.label.verb.as_str(), self.code.to_string());
-        let labels = [verb, group, version, resource, subresource, &code];
-        self.metrics.requests.with_label_values(&labels).inc();
-        if self.label.verb != Verb::Watch {
-            let took = self.started.elapsed().as_secs_f64();
-            self.metrics.durations.with_label_values(&[verb, group, resource]).observe(took);
+    /// The end-to-end tests compare what ordinary traffic shows; here is what needs more than that.
+    #[test]
+    fn families_that_need_an_occasion_are_those_of_the_table() {
+        let metrics = Metrics::new().unwrap();
+        let resources = plinth_registry::Registry::builtin();
+        let (method, headers) = (Method::GET, HeaderMap::new());
+        let path = route(&method, "/api/v1/pods", None).unwrap();
+        let pods = resources.get("", "v1", "pods");
+        let meter = metrics.requests.meter((&path, pods), (&method, &headers, None), Instant::now()).unwrap();
+        meter.begin();
+        meter.terminated(504);
+        drop(meter);
+        let (took, call) = (Duration::from_millis(1), (Stage::Mutating, "CREATE"));
+        for outcome in [
+            WebhookOutcome::Allowed,
+            WebhookOutcome::Denied(403),
+            WebhookOutcome::CallFailed,
+            WebhookOutcome::FailedOpen,
+        ] {
+            metrics.admission.webhook("a.example.com", call, outcome, took);
         }
-    }
-}
+        metrics.admission.validating_policy(("a", "b"), "deny", "no_error", took);
+        metrics.admission.mutating_policy(("a", "b"), "no_error", took);
+        metrics.reloads.reloaded(ReloadedConfig::Authentication, true);
+        metrics.reloads.reloaded(ReloadedConfig::Authorization, false);
 
-/// An open watch.
-pub struct WatchGuard {
-    _open: GaugeGuard,
-    events: IntCounter,
-}
-
-impl WatchGuard {
-    /// Counts one delivered event.
-    pub fn delivered(&self) {
-        self.events.inc();
+        let mut on_occasion = 0;
+        for family in metrics.registry.gather() {
+            let name = family.name();
+            let (kind, labels, served) = documented(name).unwrap_or_else(|| panic!("{name} is documented"));
+            assert_eq!(format!("{:?}", family.get_field_type()).to_lowercase(), kind, "{name}");
+            let first = family.get_metric().first().unwrap();
+            let found: BTreeSet<String> = first.get_label().iter().map(|l| l.name().to_owned()).collect();
+            assert_eq!(found, labels, "{name}");
+            assert!(served.starts_with("yes"), "{name}: {served}");
+            on_occasion += usize::from(served.starts_with("yes, "));
+        }
+        assert_eq!(on_occasion, 14, "every family on occasion that is registered here");
     }
 }

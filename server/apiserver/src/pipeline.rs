@@ -10,12 +10,11 @@ use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TY
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::{self, Accepted, Shape};
 use plinth_codec::schema;
-use smol_str::SmolStr;
 
 use crate::audit::{self, Recorder};
-use crate::authn::Notice;
 use crate::authn::{impersonation, websocket, Identity, Peer};
-use crate::authz::{Decision, RequestAttributes};
+use crate::authn::{AuthnError, Notice};
+use crate::authz::{Decision, RequestAttributes, Verdict};
 use crate::context::Warnings;
 use crate::context::{Context, Server};
 use crate::documents;
@@ -23,9 +22,10 @@ use crate::endpoints;
 use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
 use crate::handlers;
 use crate::large_requests::RequestSlot;
-use crate::metrics::RequestLabel;
+use crate::metrics::{Authentication, Authorization, RequestMeter};
 use crate::recovery::recover;
 use crate::representation;
+use crate::request_log::{RequestLog, RequestTarget};
 use plinth_api::api_error::ApiError;
 use plinth_api::latency::{timed, Layer};
 use plinth_api::query::Query;
@@ -44,6 +44,10 @@ struct RequestState {
     flow_schema: Option<Arc<FlowSchema>>,
     /// Its audit event; off until the request has been authenticated.
     audit: Recorder,
+    /// Its metrics; `None` where it is not counted.
+    meter: Option<Arc<RequestMeter>>,
+    /// The authenticated user, for the log.
+    user: Option<Arc<User>>,
 }
 
 /// The connection that a request arrived on.
@@ -62,6 +66,7 @@ pub async fn handle(
     connection: ConnectionInfo,
     request: Request<RequestBody>,
 ) -> Response<Body> {
+    let received = Instant::now();
     let is_head = request.method() == Method::HEAD;
     let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
@@ -78,11 +83,14 @@ pub async fn handle(
     let accept = request.headers().get(ACCEPT).cloned();
     let pretty = representation::wants_pretty(&Accepted::JSON, request.uri().query(), request.headers());
     let target = ServedResource::of(server.registry(), &route);
-    let label = label_of(&route, request.method(), target.resource.as_deref());
     let http1 = request.version() < hyper::Version::HTTP_2;
-    let _in_flight = server.metrics.in_flight(label.verb.mutates());
-    let counted = server.metrics.count(label);
-    let mut state = RequestState::default();
+    let _in_flight = (!flow_control::is_long_running(&route))
+        .then(|| server.metrics.in_flight(mutates(&route, request.method()), received));
+    let described = (request.method(), request.headers(), request.uri().query());
+    let meter = server.metrics.requests.meter((&route, target.resource.as_ref()), described, received);
+    let mut state = RequestState { meter, ..RequestState::default() };
+    let logged = RequestLog::begin(&request, connection.remote, received);
+    let named = RequestTarget::of(&request);
     let origin = RequestOrigin { connection: &connection, audit_id: &audit_id };
     // Boxed: a future that is passed by value takes its room in the state of both functions.
     let answer = Box::pin(answer(&server, &origin, (route, target), request, &mut state));
@@ -92,7 +100,7 @@ pub async fn handle(
         Ok(Err(error)) => {
             // Once the storage has failed, the errors that follow from it are not logged for each request.
             if server.store.engine().failure().is_none() {
-                server.error_log.note(&error, || counted.label.to_string());
+                server.error_log.note(&error, || named.to_string());
             }
             (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
@@ -106,6 +114,9 @@ pub async fn handle(
     if state.audit.is_on() {
         response = state.audit.answered(response, error.as_ref()).await;
     }
+    if let Some(logged) = logged {
+        logged.answered(&named, response.status(), state.user.as_deref(), &audit_id);
+    }
     response.headers_mut().insert(audit::HEADER, audit_id);
     if let Some(flow_schema) = &state.flow_schema {
         flow_control::add_headers(flow_schema, response.headers_mut());
@@ -113,8 +124,10 @@ pub async fn handle(
     if is_head {
         drop_body(&mut response);
     }
-    counted.answered(response.status().as_u16());
-    response
+    match state.meter {
+        Some(meter) => meter.answered(response),
+        None => response,
+    }
 }
 
 /// The connection and the audit ID of a request.
@@ -180,9 +193,10 @@ async fn answer(
         Route::NonResource(path) => path,
         Route::Resource(_) => request.uri().path(),
     };
-    let (sender, notices) = identify(server, &origin.connection.peer, &request, path).await;
+    let (sender, notices) = identify(server, &origin.connection.peer, &request, path, started).await;
     if let Ok(sender) = &sender {
         origin.connection.member.assign_user(&sender.name);
+        state.user = Some(sender.clone());
     }
     websocket::remove_tokens(request.headers_mut());
     state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
@@ -204,9 +218,15 @@ async fn answer(
     let queued = Instant::now();
     let seat = match admit(server, &user, &route, &request, &mut state.flow_schema).await {
         Ok(seat) => seat,
-        Err(refused) => return Ok(refused.response()),
+        Err(refused) => {
+            let response = refused.response();
+            state.meter.as_ref().inspect(|meter| meter.refused(response.status().as_u16()));
+            return Ok(response);
+        }
     };
-    state.audit.add_latency(Layer::QueueWait, queued.elapsed());
+    let waited = queued.elapsed();
+    state.audit.add_latency(Layer::QueueWait, waited);
+    state.meter.as_ref().inspect(|meter| meter.spent_elsewhere(waited));
     let limit = match flow_control::is_long_running(&route) {
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),
@@ -214,16 +234,19 @@ async fn answer(
     let deadline = deadline(limit.unwrap_or(server.flow_control.request_timeout));
     let sender = (user, deadline);
     // Boxed: each arm below would otherwise have room for its whole state.
-    let served =
-        Box::pin(serve(server, sender, (route, target), request, seat, warnings, state.audit.clone()));
+    let meter = state.meter.clone();
+    let observers = (warnings, state.audit.clone(), state.meter.clone());
+    let served = Box::pin(serve(server, sender, (route, target), request, seat, observers));
     state
         .audit
         .measure(async {
             match limit {
                 None => served.await,
-                Some(limit) => {
-                    tokio::time::timeout(limit, served).await.unwrap_or_else(|_| Err(ApiError::timeout()))
-                }
+                Some(limit) => tokio::time::timeout(limit, served).await.unwrap_or_else(|_| {
+                    let error = ApiError::timeout();
+                    meter.inspect(|meter| meter.terminated(error.code));
+                    Err(error)
+                }),
             }
         })
         .await
@@ -307,36 +330,6 @@ fn mutates(route: &Route, method: &Method) -> bool {
     }
 }
 
-/// The labels of a request in metrics. Names that are not served are left out: a client could create a series
-/// with each of them.
-fn label_of(route: &Route, method: &Method, resource: Option<&ResourceType>) -> RequestLabel {
-    let is_served = |info: &RequestInfo| {
-        let has_part =
-            |part: &str| part.is_empty() || resource.is_some_and(|r| r.row.subresource(part).is_some());
-        resource.is_some() && has_part(&info.subresource)
-    };
-    match route {
-        Route::Resource(info) if is_served(info) => RequestLabel {
-            verb: info.verb,
-            group: SmolStr::new(&info.group),
-            version: SmolStr::new(&info.version),
-            resource: SmolStr::new(&info.resource),
-            subresource: SmolStr::new(&info.subresource),
-        },
-        Route::Resource(_) | Route::NonResource(_) => RequestLabel {
-            verb: match route {
-                Route::Resource(info) => info.verb,
-                Route::NonResource(_) if *method == Method::GET => Verb::Get,
-                Route::NonResource(_) => Verb::Other,
-            },
-            group: SmolStr::default(),
-            version: SmolStr::default(),
-            resource: SmolStr::default(),
-            subresource: SmolStr::default(),
-        },
-    }
-}
-
 /// The answer to HEAD: the body's length without the body.
 fn drop_body(response: &mut Response<Body>) {
     if let Body::Full(bytes) = response.body() {
@@ -353,9 +346,20 @@ async fn identify(
     peer: &Peer,
     request: &Request<RequestBody>,
     path: &str,
+    started: Instant,
 ) -> (Result<Arc<User>, ApiError>, Vec<Notice>) {
     let mut notices = Vec::new();
     let user = server.authenticator.authenticate(peer, request.headers(), path, &mut notices).await;
+    let metrics = &server.metrics.identity;
+    let outcome = match &user {
+        Ok(user) => Authentication::Success(&user.name),
+        Err(AuthnError::NoCredentials) => Authentication::Failure,
+        Err(_) => Authentication::Error,
+    };
+    metrics.authenticated(outcome, started.elapsed());
+    if let Some(remaining) = peer.valid_for() {
+        metrics.certificate_valid_for(remaining);
+    }
     let user = user.map_err(|error| {
         tracing::debug!(%error, "unable to authenticate the request");
         ApiError::unauthorized()
@@ -389,14 +393,15 @@ async fn serve(
     (route, target): (Route, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
-    warnings: Warnings,
-    audit: Recorder,
+    (warnings, audit, meter): (Warnings, Recorder, Option<Arc<RequestMeter>>),
 ) -> Result<Response<Body>, ApiError> {
+    let asked = Instant::now();
     let request_attributes = read_attributes(&route, &request);
     match route {
         Route::Resource(info) => {
             let outcome = server.authorizer.authorize_resource(&user, info, &request_attributes);
             let (decision, info) = timed(Layer::Authorization, outcome).await;
+            server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
             note_decision(&audit, &decision);
             let info = info?;
             let target = target.refresh(server.registry(), &info);
@@ -412,6 +417,7 @@ async fn serve(
             let Some(resource) = find_resource(&registry, resource, &info)? else {
                 return Ok(documents::not_found_text());
             };
+            meter.as_ref().inspect(|meter| meter.begin());
             let (mut parts, body) = request.into_parts();
             let slot = RequestSlot::new(seat.is_exempt());
             let upgrade = Upgrade::take(&mut parts.extensions);
@@ -439,6 +445,7 @@ async fn serve(
                 seat: Arc::new(seat),
                 slot: slot.clone(),
                 audit,
+                meter,
                 may_lag: AtomicBool::new(false),
             });
             slot.run(handlers::dispatch(cx, body)).await
@@ -446,8 +453,11 @@ async fn serve(
         Route::NonResource(path) => {
             let outcome = server.authorizer.authorize_path(&user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
+            server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
             note_decision(&audit, &decision);
-            endpoints::serve(server, &path?, &request, &audit).await
+            let path = path?;
+            meter.inspect(|meter| meter.begin());
+            endpoints::serve(server, &path, &request, &audit).await
         }
     }
 }
@@ -457,6 +467,16 @@ async fn serve(
 fn is_served_nowhere(info: &RequestInfo) -> bool {
     let has_place_for_tail = info.subresource == "proxy";
     info.has_empty_segment || info.verb == Verb::Proxy || (info.has_tail() && !has_place_for_tail)
+}
+
+/// The result that metrics count.
+fn result_of(decision: &Decision) -> Authorization {
+    match decision.verdict {
+        Verdict::Allow => Authorization::Allowed,
+        _ if decision.error.is_some() => Authorization::Error,
+        Verdict::Deny => Authorization::Denied,
+        Verdict::NoOpinion => Authorization::NoOpinion,
+    }
 }
 
 /// Audit: annotates the event with the authorization decision.

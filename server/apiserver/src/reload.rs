@@ -6,7 +6,10 @@
 use std::error::Error;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::metrics::{ReloadMetrics, ReloadedConfig};
 
 /// Interval between polls.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,6 +23,7 @@ pub struct WatchedFiles {
     files: Vec<PathBuf>,
     fingerprints: Vec<Option<Fingerprint>>,
     apply: Apply,
+    metrics: Option<(Arc<ReloadMetrics>, ReloadedConfig)>,
 }
 
 /// Identifies the content of a file without reading it.
@@ -43,7 +47,12 @@ impl WatchedFiles {
         apply: impl Fn() -> Result<(), E> + Send + 'static,
     ) -> WatchedFiles {
         let fingerprints = files.iter().map(|file| fingerprint(file)).collect();
-        WatchedFiles { name, files, fingerprints, apply: Box::new(move || Ok(apply()?)) }
+        WatchedFiles { name, files, fingerprints, apply: Box::new(move || Ok(apply()?)), metrics: None }
+    }
+
+    /// Counts the reloads, as those of this configuration.
+    pub fn counted(self, metrics: &Arc<ReloadMetrics>, config: ReloadedConfig) -> WatchedFiles {
+        WatchedFiles { metrics: Some((metrics.clone(), config)), ..self }
     }
 
     /// Reloads the files when they have changed. After an error they are tried again at the next
@@ -54,7 +63,11 @@ impl WatchedFiles {
             return;
         }
         self.fingerprints = now;
-        match (self.apply)() {
+        let outcome = (self.apply)();
+        if let Some((metrics, config)) = &self.metrics {
+            metrics.reloaded(*config, outcome.is_ok());
+        }
+        match outcome {
             Ok(()) => tracing::info!(files = self.name, "reloaded files"),
             Err(error) => {
                 tracing::error!(
@@ -88,7 +101,6 @@ pub async fn watch_files(mut watched: Vec<WatchedFiles>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::Arc;
 
     use super::*;
 

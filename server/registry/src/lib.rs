@@ -34,6 +34,7 @@ use plinth_codec::resources::{self, Resource};
 use plinth_codec::schema::{self, Schema, TypeId};
 use plinth_codec::selector::SelectableField;
 use plinth_codec::{table, Value};
+use plinth_engine::Extension;
 
 use self::custom::CustomVersion;
 use plinth_kinds::{self, Strategy};
@@ -82,6 +83,8 @@ pub struct ResourceType {
     pub object_start: Bytes,
     /// The same for an item of a list: built-in kinds have no type metadata there.
     pub item_start: Bytes,
+    /// What a layer above keeps for each resource: the series of its metrics.
+    pub extension: Extension,
 }
 
 impl ResourceType {
@@ -125,6 +128,7 @@ impl ResourceType {
             custom: None,
             object_start: Bytes::from(object_start),
             item_start: Bytes::from_static(b"{\"metadata\":{\"resourceVersion\":\""),
+            extension: Extension::default(),
         })
     }
 

@@ -84,12 +84,14 @@ mod taint_nodes_by_condition;
 pub mod webhook;
 
 use std::ops::Deref;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
+use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::object_meta;
 
 use collections::{namespace_of, Collections};
@@ -99,7 +101,7 @@ pub use plugins::{Plugin, PLUGINS};
 
 /// The plugins that are on, and their caches. Immutable but for the caches, which lock internally.
 pub struct Plugins {
-    plugins: Vec<&'static Plugin>,
+    plugins: Vec<ActivePlugin>,
     /// The plugins' configuration.
     settings: configuration::Settings,
     /// Toleration of nodes that are not ready, in seconds (`--default-not-ready-toleration-seconds`).
@@ -116,7 +118,7 @@ const TOLERATION_SECONDS: i64 = 300;
 impl Default for Plugins {
     fn default() -> Plugins {
         Plugins {
-            plugins: PLUGINS.iter().filter(|plugin| plugin.on).collect(),
+            plugins: PLUGINS.iter().filter(|plugin| plugin.on).map(ActivePlugin::new).collect(),
             settings: configuration::Settings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
@@ -128,8 +130,30 @@ impl Default for Plugins {
 impl Plugins {
     /// Whether a plugin is on.
     pub fn runs(&self, name: &str) -> bool {
-        self.plugins.iter().any(|plugin| plugin.name == name)
+        self.plugins.iter().any(|active| active.plugin.name == name)
     }
+}
+
+/// A plugin that is on, and its series.
+struct ActivePlugin {
+    plugin: &'static Plugin,
+    series: AdmissionSeries,
+}
+
+impl ActivePlugin {
+    fn new(plugin: &'static Plugin) -> ActivePlugin {
+        ActivePlugin { plugin, series: AdmissionSeries::default() }
+    }
+
+    fn observe(&self, call: &Call<'_>, stage: Stage, rejected: bool, begun: Instant) {
+        let (metrics, what) = (&call.cx.server.metrics.admission, (stage, call.operation.as_str(), rejected));
+        metrics.plugin(self.plugin.name, &self.series, what, begun.elapsed());
+    }
+}
+
+fn observe_step(request: &AdmissionRequest<'_>, stage: Stage, rejected: bool, begun: Instant) {
+    let what = (stage, request.operation.as_str(), rejected);
+    request.cx.server.metrics.admission.step(what, begun.elapsed());
 }
 
 /// A request that passes the plugins. Belongs to one run of them; the lock is held for a read or an update
@@ -153,8 +177,10 @@ impl<'c> Deref for Call<'c> {
 impl Admission for Plugins {
     fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool> {
         Box::pin(async move {
-            let call = Call { request, admission: self, reinvocation: Mutex::default() };
-            let ran = mutate_once(&call, object).await?;
+            let (call, begun) = (self.call(request), Instant::now());
+            let first = mutate_once(&call, object).await;
+            observe_step(request, Stage::Mutating, first.is_err(), begun);
+            let ran = first?;
             let reinvoke = {
                 let mut reinvocation = call.reinvocation.lock();
                 reinvocation.second = true;
@@ -162,7 +188,10 @@ impl Admission for Plugins {
             };
             // Changes of webhooks and policies are shown to the others in a second round.
             if reinvoke {
-                mutate_once(&call, object).await?;
+                let begun = Instant::now();
+                let second = mutate_once(&call, object).await;
+                observe_step(request, Stage::Mutating, second.is_err(), begun);
+                second?;
                 // Plugins may have changed the namespace.
                 if object.get("metadata").is_some() {
                     object_meta::match_namespace(&request.cx.resource, &request.cx.info, object)?;
@@ -174,22 +203,41 @@ impl Admission for Plugins {
 
     fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()> {
         Box::pin(async move {
-            let call = Call { request, admission: self, reinvocation: Mutex::default() };
-            for plugin in self.plugins.iter().filter(|plugin| plugin.handles(&call)) {
-                if let Some(validate) = plugin.validate {
-                    validate(&call, object).await?;
-                }
-            }
-            Ok(())
+            let (call, begun) = (self.call(request), Instant::now());
+            let outcome = validate_once(&call, object).await;
+            observe_step(request, Stage::Validating, outcome.is_err(), begun);
+            outcome
         })
     }
 }
 
+impl Plugins {
+    fn call<'c>(&'c self, request: &'c AdmissionRequest<'c>) -> Call<'c> {
+        Call { request, admission: self, reinvocation: Mutex::default() }
+    }
+}
+
+async fn validate_once(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+    for active in call.admission.plugins.iter().filter(|active| active.plugin.handles(call)) {
+        if let Some(validate) = active.plugin.validate {
+            let begun = Instant::now();
+            let outcome = validate(call, object).await;
+            active.observe(call, Stage::Validating, outcome.is_err(), begun);
+            outcome?;
+        }
+    }
+    Ok(())
+}
+
 async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
     let mut ran = false;
-    for plugin in call.admission.plugins.iter().filter(|plugin| plugin.handles(call)) {
+    for active in call.admission.plugins.iter().filter(|active| active.plugin.handles(call)) {
+        let plugin = active.plugin;
         if let Some(mutate) = plugin.mutate {
-            mutate(call, object).await?;
+            let begun = Instant::now();
+            let outcome = mutate(call, object).await;
+            active.observe(call, Stage::Mutating, outcome.is_err(), begun);
+            outcome?;
             // Webhooks and policies handle every request, and report whether they changed it; the others are
             // few.
             ran |= !matches!(plugin.name, webhook::MUTATING | plugins::MUTATING_POLICY)

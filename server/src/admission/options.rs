@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::configuration::{self, ConfigurationError};
-use super::{Plugins, PLUGINS, TOLERATION_SECONDS};
+use super::{ActivePlugin, Plugins, PLUGINS, TOLERATION_SECONDS};
 
 /// Selection and configuration of admission plugins.
 #[derive(Clone, Debug, Args)]
@@ -96,7 +96,7 @@ impl AdmissionOptions {
         let runs = |name: &str| plugins.iter().any(|plugin| plugin.name == name);
         let settings = configuration::read(self.admission_control_config_file.as_deref(), &runs)?;
         Ok(Plugins {
-            plugins,
+            plugins: plugins.into_iter().map(ActivePlugin::new).collect(),
             settings,
             not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
             unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,

@@ -2,6 +2,7 @@
 
 pub mod allocator;
 mod convert;
+mod given_flags;
 mod join;
 mod kubeconfig;
 mod repair;

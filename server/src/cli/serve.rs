@@ -47,6 +47,7 @@ use plinth_apiserver::metrics::Metrics;
 use plinth_apiserver::private_files;
 use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
+use plinth_apiserver::request_log;
 use plinth_apiserver::service_ranges::Ranges;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::pull::RemoteWaits;
@@ -109,6 +110,8 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
 
 fn start_logging(options: &ServeOptions) {
     use tracing::level_filters::LevelFilter;
+    use tracing_subscriber::filter::Targets;
+    use tracing_subscriber::prelude::*;
     let level = match options.verbosity {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
@@ -117,12 +120,20 @@ fn start_logging(options: &ServeOptions) {
     };
     // Colors only on a terminal.
     let colours = std::io::stderr().is_terminal();
-    let logs =
-        tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).with_max_level(level);
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    // Requests are many: they have a level of their own, which is upstream's.
+    let requests = if options.verbosity < 3 { LevelFilter::OFF } else { LevelFilter::DEBUG };
+    // Below the traces the libraries have nothing to say about requests.
+    let libraries = if options.verbosity < 6 { level.min(LevelFilter::INFO) } else { level };
+    let filter = Targets::new()
+        .with_default(libraries)
+        .with_target("plinth", level)
+        .with_target(request_log::TARGET, requests);
+    let logs = tracing_subscriber::registry().with(filter);
     // An embedding program may have its own subscriber, which is kept then.
     let _ = match options.logging_format {
-        LoggingFormat::Text => logs.try_init(),
-        LoggingFormat::Json => logs.json().try_init(),
+        LoggingFormat::Text => logs.with(lines).try_init(),
+        LoggingFormat::Json => logs.with(lines.json()).try_init(),
     };
 }
 
@@ -131,6 +142,7 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let delay = options.shutdown_delay_duration;
     let running = start(options).await?;
     print_ready(&running);
     tokio::select! {
@@ -140,6 +152,10 @@ async fn serve(options: ServeOptions) -> Result<(), ServeError> {
             running.stop_after_failure(&failure).await;
             return Err(ServeError::StorageFailed(failure));
         }
+    }
+    if let Some(failure) = running.drain(delay).await {
+        running.stop_after_failure(&failure).await;
+        return Err(ServeError::StorageFailed(failure));
     }
     running.stop().await
 }
@@ -187,6 +203,20 @@ impl Running {
     /// unhealthy; the process should exit and be restarted.
     pub async fn failed(&self) -> plinth_engine::Failure {
         self.server.store.engine().failed().await
+    }
+
+    /// Reports itself as not ready, and serves on for `delay`, so that load balancers send requests to other
+    /// servers before this one refuses them. Ends early where the storage fails.
+    pub async fn drain(&self, delay: Duration) -> Option<plinth_engine::Failure> {
+        self.server.is_draining.store(true, Ordering::Relaxed);
+        if delay.is_zero() {
+            return None;
+        }
+        tracing::info!(duration_ms = delay.as_millis() as u64, "shutdown is delayed, /readyz fails");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => None,
+            failure = self.failed() => Some(failure),
+        }
     }
 
     /// Logs the failure and advice, and finishes requests in progress. The store is not closed: it must not
@@ -378,7 +408,9 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     });
     let server = Arc::new(Server {
         replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
-        authorizer: Arc::new(Authorizer::new(&options.authorization, store.clone())?),
+        authorizer: Arc::new(
+            Authorizer::new(&options.authorization, store.clone())?.with_metrics(metrics.identity.clone()),
+        ),
         store,
         namespaces: Namespaces::default(),
         tokens: ContinueTokens::new(&dir.continue_secret()?),
@@ -407,14 +439,18 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
             ..Limits::default()
         },
         has_registered_apis: AtomicBool::new(false),
+        flags: options.flags.values(),
+        is_draining: AtomicBool::new(false),
         stopping: stopping.clone(),
         tasks: TaskTracker::new(),
     });
     let follower = server.clone();
     server.spawn(async move { follower.authenticator.watch_bound_objects().await });
     controllers::token_use::start(&server);
-    let mut watched = authn::watched_files(&server.authenticator, &options.authentication);
-    watched.extend(authz::watched_files(&server.authorizer, &options.authorization));
+    let mut watched =
+        authn::watched_files(&server.authenticator, &options.authentication, &server.metrics.reloads);
+    let metrics = &server.metrics.reloads;
+    watched.extend(authz::watched_files(&server.authorizer, &options.authorization, metrics));
     watched
         .push(WatchedFiles::new("serving certificates", certificates.files(), move || certificates.reload()));
     server.spawn(reload::watch_files(watched));

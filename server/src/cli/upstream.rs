@@ -44,6 +44,7 @@ enum Outcome {
 const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
 const NO_AGGREGATION: Outcome = Warned("there is no API aggregation, so this certificate is not used");
 const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
+const NO_PROFILES: &str = "profiles are taken with tools of the system (perf), not at /debug/pprof";
 const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
 
 /// The rows, by name.
@@ -59,7 +60,7 @@ const FLAGS: &[Flag] = &[
     ),
     row("authorization-policy-file", Value, NO_ABAC),
     row("cert-dir", Value, Ignored),
-    row("contention-profiling", Switch, Ignored),
+    row("contention-profiling", Switch, Only(FALSE, NO_PROFILES)),
     row("coordinated-leadership-lease-duration", Value, Ignored),
     row("coordinated-leadership-renew-deadline", Value, Ignored),
     row("coordinated-leadership-retry-period", Value, Ignored),
@@ -106,21 +107,20 @@ const FLAGS: &[Flag] = &[
     row("peer-ca-file", Value, NO_PEERS),
     row("permit-address-sharing", Switch, Only(FALSE, "an address belongs to one server")),
     row("permit-port-sharing", Switch, Only(FALSE, "a port belongs to one server")),
-    row("profiling", Switch, Ignored),
+    row("profiling", Switch, Only(FALSE, NO_PROFILES)),
     row("proxy-client-cert-file", Value, NO_AGGREGATION),
     row("proxy-client-key-file", Value, Ignored),
     row("runtime-config", Value, Warned("all built-in APIs are served and cannot be disabled")),
     row("runtime-config-emulation-forward-compatible", Switch, Ignored),
     row("service-account-signing-endpoint", Value, Refused("tokens are signed by a key in a file: --service-account-signing-key-file")),
     row("show-hidden-metrics-for-version", Value, Ignored),
-    row("shutdown-delay-duration", Value, Warned("SIGTERM finishes requests in progress and stops without delay")),
     row("shutdown-send-retry-after", Switch, Ignored),
     row("shutdown-watch-termination-grace-period", Value, Ignored),
     row("storage-backend", Value, Ignored),
     row("storage-initialization-timeout", Value, Ignored),
     row("storage-media-type", Value, Ignored),
     row("strict-transport-security-directives", Value, Warned("responses have no Strict-Transport-Security header")),
-    row("tracing-config-file", Value, Warned("tracing is not supported")),
+    row("tracing-config-file", Value, Refused("traces are not recorded; slow requests have latencies in their audit events")),
     row("vmodule", Value, Ignored),
     row("watch-cache", Switch, Ignored),
     row("watch-cache-sizes", Value, Ignored),

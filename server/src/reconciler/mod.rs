@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use self::workers::Workers;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{end_if_over, Server};
+use plinth_apiserver::metrics::QueueMetrics;
 use plinth_registry::key;
 
 /// First and longest delay before a controller is restarted from the current state after its feed failed.
@@ -108,15 +109,20 @@ pub(crate) enum Action {
 
 /// Runs a controller until the server stops or its storage fails.
 pub(crate) fn spawn(server: &Server, reconciler: impl Reconciler) -> JoinHandle<()> {
-    server.spawn(run(Arc::new(reconciler), RESTART))
+    let metrics = server.metrics.workqueues.queue(reconciler.settings().name);
+    server.spawn(run(Arc::new(reconciler), RESTART, Some(metrics)))
 }
 
-async fn run(reconciler: Arc<impl Reconciler>, restart: (Duration, Duration)) {
+async fn run(
+    reconciler: Arc<impl Reconciler>,
+    restart: (Duration, Duration),
+    metrics: Option<Arc<QueueMetrics>>,
+) {
     let name = reconciler.settings().name;
     let mut failures = 0;
     loop {
         let began = Instant::now();
-        let Err(error) = watch(&reconciler).await;
+        let Err(error) = watch(&reconciler, metrics.clone()).await;
         end_if_over().await;
         tracing::warn!(%error, controller = name, "controller failed, restarting");
         failures = if began.elapsed() > restart.1 { 0 } else { failures + 1 };
@@ -124,9 +130,15 @@ async fn run(reconciler: Arc<impl Reconciler>, restart: (Duration, Duration)) {
     }
 }
 
-async fn watch<R: Reconciler>(reconciler: &Arc<R>) -> Result<Infallible, ApiError> {
+async fn watch<R: Reconciler>(
+    reconciler: &Arc<R>,
+    metrics: Option<Arc<QueueMetrics>>,
+) -> Result<Infallible, ApiError> {
     let settings = reconciler.settings();
     let mut workers = Workers::new(settings);
+    if let Some(metrics) = metrics {
+        workers = workers.with_metrics(metrics);
+    }
     let Start { keys, mut feeds } = reconciler.start().await?;
     keys.into_iter().for_each(|key| workers.add(key));
     loop {
@@ -242,7 +254,7 @@ mod tests {
             reconciled,
         };
         let restart = (Duration::from_millis(1), Duration::from_secs(60));
-        let running = tokio::spawn(run(Arc::new(names), restart));
+        let running = tokio::spawn(run(Arc::new(names), restart, None));
         assert_eq!(done.recv().await.as_deref(), Some("a/present"));
         for key in ["a/later", "b/later"] {
             put(key);

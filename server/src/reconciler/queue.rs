@@ -2,27 +2,31 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
+use plinth_apiserver::metrics::QueueMetrics;
 use tokio::time::Instant;
 
 /// A work queue, like client-go's: a key that is added while it waits is queued once; one that is added while
 /// it is processed is processed again afterwards, never twice concurrently. A key is due or waits for a time.
 ///
 /// Pure state without a clock or a lock of its own; its size is the number of distinct keys.
-#[derive(Debug)]
 pub(super) struct Queue<K> {
     /// First and longest delay after a failure.
     pauses: (Duration, Duration),
     items: HashMap<K, Item>,
     ready: VecDeque<K>,
     later: BTreeSet<(Instant, K)>,
+    metrics: Option<Arc<QueueMetrics>>,
 }
 
 #[derive(Debug)]
 struct Item {
     state: State,
     failures: u32,
+    /// Since when it is due.
+    since: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +39,16 @@ enum State {
 impl<K: Clone + Ord + Hash> Queue<K> {
     /// An empty queue with the first and the longest delay after a failure.
     pub(super) fn new(pauses: (Duration, Duration)) -> Queue<K> {
-        Queue { pauses, items: HashMap::new(), ready: VecDeque::new(), later: BTreeSet::new() }
+        Queue { pauses, items: HashMap::new(), ready: VecDeque::new(), later: BTreeSet::new(), metrics: None }
+    }
+
+    /// Counts the keys.
+    pub(super) fn with_metrics(self, metrics: Arc<QueueMetrics>) -> Queue<K> {
+        Queue { metrics: Some(metrics), ..self }
+    }
+
+    fn report_depth(&self) {
+        self.metrics.as_ref().inspect(|metrics| metrics.set_depth(self.ready.len()));
     }
 
     /// Number of keys that are due and not processed yet. Those that wait are not counted: otherwise keys
@@ -54,11 +67,14 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// failure.
     pub(super) fn add(&mut self, key: K, when: Instant, now: Instant) {
         let failures = match self.items.get_mut(&key) {
-            None => 0,
+            None => {
+                self.metrics.as_ref().inspect(|metrics| metrics.added());
+                0
+            }
             Some(Item { state: State::Ready, .. }) => return,
             Some(Item { state: State::Running { requeue }, .. }) => return *requeue = true,
             Some(Item { state: State::Later(before), .. }) if *before <= when => return,
-            Some(Item { state: State::Later(before), failures }) => {
+            Some(Item { state: State::Later(before), failures, .. }) => {
                 self.later.remove(&(*before, key.clone()));
                 *failures
             }
@@ -68,11 +84,12 @@ impl<K: Clone + Ord + Hash> Queue<K> {
 
     fn schedule(&mut self, key: K, failures: u32, when: Instant, now: Instant) {
         let state = if when <= now { State::Ready } else { State::Later(when) };
-        self.items.insert(key.clone(), Item { state, failures });
+        self.items.insert(key.clone(), Item { state, failures, since: when.max(now) });
         match state {
             State::Later(when) => drop(self.later.insert((when, key))),
             _ => self.ready.push_back(key),
         }
+        self.report_depth();
     }
 
     /// The next key that is due. The caller must call [`Queue::done`] or [`Queue::failed`].
@@ -87,7 +104,11 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         let key = self.ready.pop_front()?;
         if let Some(item) = self.items.get_mut(&key) {
             item.state = State::Running { requeue: false };
+            if let Some(metrics) = &self.metrics {
+                metrics.began(now, now.saturating_duration_since(item.since));
+            }
         }
+        self.report_depth();
         Some(key)
     }
 
@@ -103,6 +124,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// The key is retried after a delay, or at once if it was added while it was processed.
     pub(super) fn failed(&mut self, key: K, now: Instant) {
         let Some(failures) = self.items.get(&key).map(|item| item.failures.saturating_add(1)) else { return };
+        self.metrics.as_ref().inspect(|metrics| metrics.retried());
         let pause = if self.is_requeued(&key) { Duration::ZERO } else { backoff(self.pauses, failures) };
         self.schedule(key, failures, now + pause, now);
     }

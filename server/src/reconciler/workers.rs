@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{Id, JoinError, JoinSet};
@@ -12,19 +13,33 @@ use super::queue::Queue;
 use super::{Action, Settings};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::end_if_over;
+use plinth_apiserver::metrics::QueueMetrics;
 
 /// A queue and the tasks that process it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {
     settings: Settings,
     queue: Queue<K>,
     running: JoinSet<Result<Action, ApiError>>,
-    keys: HashMap<Id, K>,
+    keys: HashMap<Id, (K, Instant)>,
+    metrics: Option<Arc<QueueMetrics>>,
 }
 
 impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
     /// Without work.
     pub(super) fn new(settings: Settings) -> Workers<K> {
-        Workers { settings, queue: Queue::new(settings.retry), running: JoinSet::new(), keys: HashMap::new() }
+        Workers {
+            settings,
+            queue: Queue::new(settings.retry),
+            running: JoinSet::new(),
+            keys: HashMap::new(),
+            metrics: None,
+        }
+    }
+
+    /// Counts the keys, and how long they take.
+    pub(super) fn with_metrics(self, metrics: Arc<QueueMetrics>) -> Workers<K> {
+        metrics.reset();
+        Workers { queue: self.queue.with_metrics(metrics.clone()), metrics: Some(metrics), ..self }
     }
 
     /// Adds a key that is due.
@@ -51,9 +66,10 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
     {
         let most = self.settings.workers;
         while self.running.len() < most {
-            let Some(key) = self.queue.take(Instant::now()) else { break };
+            let now = Instant::now();
+            let Some(key) = self.queue.take(now) else { break };
             let task = self.running.spawn(work(key.clone()));
-            self.keys.insert(task.id(), key);
+            self.keys.insert(task.id(), (key, now));
         }
         let due = if self.running.len() < most { self.queue.next_due() } else { None };
         let failed = tokio::select! {
@@ -72,7 +88,8 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
             Ok(ended) => ended,
             Err(error) => (error.id(), Err(ApiError::internal(error))),
         };
-        let (key, now) = (self.keys.remove(&id)?, Instant::now());
+        let ((key, begun), now) = (self.keys.remove(&id)?, Instant::now());
+        self.metrics.as_ref().inspect(|metrics| metrics.ended(begun));
         let error = match outcome {
             Ok(action) => {
                 let again = match action {

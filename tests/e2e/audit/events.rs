@@ -203,7 +203,7 @@ async fn requests_whose_client_leaves_are_recorded() {
             call = calls.recv() => call.expect("a call"),
         }
     }
-    let counted = r#"apiserver_request_total{code="0",group="",resource="configmaps",subresource="",verb="create",version="v1"} 2"#;
+    let counted = r#"apiserver_request_total{code="0",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 2"#;
     let counting = async {
         while !admin.must(&Call::get("/metrics")).await.expect("metrics").text().contains(counted) {
             tokio::time::sleep(Duration::from_millis(20)).await;

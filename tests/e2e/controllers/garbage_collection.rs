@@ -69,6 +69,11 @@ async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
     let foreign = make(&other_namespace, "foreign", &[]).await;
     make(&api, "of-another-namespace", &[(&foreign, false)]).await;
     eventually("an owner of another namespace is none", || is_gone(&api, "of-another-namespace")).await;
+    // It holds no owner either: it is deleted as it has none.
+    make(&api, "holds-another-namespace", &[(&foreign, true)]).await;
+    other_namespace.delete("foreign", &by(PropagationPolicy::Foreground)).await.expect("delete");
+    eventually("the owner goes", || is_gone(&other_namespace, "foreign")).await;
+    eventually("so does what named it", || is_gone(&api, "holds-another-namespace")).await;
     let first = make(&api, "first", &[]).await;
     let second = make(&api, "second", &[(&first, true)]).await;
     let close = config_map("first", &[(&second, true)]);
@@ -78,7 +83,6 @@ async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
     for name in ["first", "second"] {
         eventually("the circle goes", || is_gone(&api, name)).await;
     }
-    assert!(!is_gone(&other_namespace, "foreign").await);
 }
 
 #[tokio::test]

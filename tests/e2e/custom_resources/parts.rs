@@ -304,3 +304,36 @@ async fn a_definition_that_is_replaced_by_itself_does_not_change() {
     assert_eq!(there["metadata"]["generation"], before["metadata"]["generation"]);
     assert_eq!(there["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]);
 }
+
+/// The rules before it are evaluated, the rule itself and none after it (k8s.io/apiextensions-apiserver
+/// `pkg/apiserver/schema/cel/validation.go`).
+#[tokio::test]
+async fn a_rule_that_runs_out_of_its_cost_ends_the_evaluation() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example.com", unique("cost"));
+    const COSTLY: &str = "self.large.all(x, self.large.all(y, y == x))";
+    let rules = json!([{"rule": "self.x > 0"}, {"rule": COSTLY}, {"rule": "self.y > 0"}]);
+    let integers = json!({"type": "array", "maxItems": 725, "items": {"type": "integer"}});
+    let spec = json!({
+        "type": "object",
+        "x-kubernetes-validations": rules,
+        "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}, "large": integers},
+    });
+    let schema = json!({"type": "object", "properties": {"spec": spec}});
+    establish(&client, &definition(&group, "Cost", "Cluster", schema)).await;
+    let object = |spec: Value| json!({"apiVersion": format!("{group}/v1"), "kind": "Cost", "metadata": {"name": "a"}, "spec": spec});
+    let path = format!("/apis/{group}/v1/costs");
+    let large = object(json!({"large": vec![20; 725]}));
+    let (code, refused) = call(&client, Method::POST, &path, Some(&large)).await;
+    let causes = refused["details"]["causes"].as_array().cloned().unwrap_or_default();
+    let messages: Vec<&str> = causes.iter().filter_map(|cause| cause["message"].as_str()).collect();
+    let out_of_cost = format!(
+        "Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': no further validation rules \
+         will be run due to call cost exceeds limit for rule: {COSTLY}"
+    );
+    let expected = ["Invalid value: \"object\": no such key: x evaluating rule: self.x > 0", &out_of_cost];
+    assert_eq!((code, messages), (422, expected.to_vec()), "{refused}");
+    assert!(causes.iter().all(|cause| cause["field"] == "spec"), "{refused}");
+    let small = object(json!({"x": 1, "y": 1, "large": vec![20; 7]}));
+    assert_eq!(call(&client, Method::POST, &path, Some(&small)).await.0, 201);
+}

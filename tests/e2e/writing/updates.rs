@@ -97,6 +97,33 @@ async fn replicas_are_owned_through_scale_as_through_the_parent() {
     assert_eq!(send(&client, "APPLY", &absent, &scale(1)).await.code, 404);
 }
 
+/// k8s.io/apimachinery `pkg/util/managedfields/internal/fieldmanager.go`, `isResetManagedFields`.
+#[tokio::test]
+async fn an_empty_list_of_managed_fields_strips_them() {
+    let client = shared().await.client().await;
+    let maps = format!("/api/v1/namespaces/{}/configmaps", namespace(&client, "reset").await);
+    // the list, whether the owners go
+    for (n, (sent, strips)) in
+        [(json!([]), true), (json!([{}]), true), (Value::Null, false)].into_iter().enumerate()
+    {
+        let created =
+            create(&client, &maps, &json!({"metadata": {"name": format!("m{n}")}, "data": {"a": "1"}})).await;
+        assert!(created["metadata"]["managedFields"].is_array(), "{created}");
+        let mut put = created.clone();
+        put["metadata"]["managedFields"] = sent.clone();
+        put["data"]["a"] = json!("2");
+        let answer = send(&client, "PUT", &format!("{maps}/m{n}"), &put).await;
+        assert_eq!(answer.code, 200, "{}", answer.body);
+        let left = answer.body["metadata"].get("managedFields");
+        assert_eq!(left.is_none(), strips, "{sent}: {left:?}");
+        // An object without owners stays so until it is applied.
+        put["metadata"] = answer.body["metadata"].clone();
+        put["data"]["a"] = json!("3");
+        let answer = send(&client, "PUT", &format!("{maps}/m{n}"), &put).await;
+        assert_eq!(answer.body["metadata"].get("managedFields").is_none(), strips, "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn of_many_puts_of_a_revision_one_succeeds() {
     const WRITERS: usize = 16;

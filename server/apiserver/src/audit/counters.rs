@@ -1,6 +1,8 @@
 //! Metrics of the audit log, under upstream's names, and the error that they count.
 
-use prometheus::{IntCounter, IntCounterVec, Opts};
+use prometheus::{IntCounter, IntCounterVec};
+
+use crate::metrics::families::Families;
 
 /// An event was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +21,10 @@ impl Counters {
     /// # Errors
     /// When a name is already registered.
     pub fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
-        let events = IntCounter::new("apiserver_audit_event_total", "Audit events.")?;
-        let opts = Opts::new("apiserver_audit_error_total", "Audit events that were lost.");
-        let errors = IntCounterVec::new(opts, &["plugin"])?;
-        registry.register(Box::new(events.clone()))?;
-        registry.register(Box::new(errors.clone()))?;
-        Ok(Counters { events, errors })
+        let families = Families(registry);
+        let events = families.counter("apiserver_audit_event_total", "Audit events.")?;
+        let lost = "Audit events that were lost.";
+        Ok(Counters { events, errors: families.counters("apiserver_audit_error_total", lost, &["plugin"])? })
     }
 
     /// Counts an event.

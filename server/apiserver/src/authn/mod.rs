@@ -38,6 +38,7 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, AUTHORIZATION};
 use plinth_api::user::User;
 
+use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
 use plinth_http::tls::TlsError;
 use plinth_storage::Store;
@@ -313,6 +314,7 @@ impl Authenticator {
 pub fn watched_files(
     authenticator: &Arc<Authenticator>,
     options: &AuthenticationOptions,
+    metrics: &Arc<ReloadMetrics>,
 ) -> Vec<WatchedFiles> {
     let mut watched = Vec::new();
     if let Some(file) = options.client_ca_file.clone() {
@@ -329,9 +331,10 @@ pub fn watched_files(
     }
     if let Some(file) = options.oidc.authentication_config.clone() {
         let (authenticator, own) = (authenticator.clone(), options.service_account_issuer.clone());
-        watched.push(WatchedFiles::new("authentication configuration", vec![file.clone()], move || {
+        let files = WatchedFiles::new("authentication configuration", vec![file.clone()], move || {
             authenticator.tokens.oidc.reload(&file, &own)
-        }));
+        });
+        watched.push(files.counted(metrics, ReloadedConfig::Authentication));
     }
     watched
 }

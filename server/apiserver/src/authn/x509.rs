@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use plinth_codec::hex;
@@ -61,6 +62,14 @@ impl Peer {
             presented: presented
                 .map(|chain| Arc::new(PresentedChain { chain: owned(chain), cache: Mutex::default() })),
         }
+    }
+
+    /// How long the certificate is valid from now on, if it was accepted.
+    pub(crate) fn valid_for(&self) -> Option<Duration> {
+        let cache = self.presented.as_ref()?.cache.lock();
+        let accepted = cache.as_ref().filter(|cached| matches!(cached.outcome, Ok(Some(_))))?;
+        let until = UNIX_EPOCH.checked_add(Duration::from_secs(accepted.until))?;
+        until.duration_since(SystemTime::now()).ok()
     }
 
     /// The certificates, leaf first; empty when there are none.

@@ -32,11 +32,13 @@ pub use decision::{Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
+use prometheus::IntCounter;
 
 use crate::egress::Service;
+use crate::metrics::{IdentityMetrics, ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
 use config::{AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
 use node::NodeAuthorizer;
@@ -47,8 +49,17 @@ use rbac::rules::PolicyRule;
 use rbac::Rbac;
 use webhook::WebhookAuthorizer;
 
-/// An authorizer of the chain.
-enum Link {
+/// An authorizer of the chain, and what its metrics are called.
+struct Link {
+    authorizer: LinkAuthorizer,
+    /// Upstream's name of the type.
+    kind: &'static str,
+    name: String,
+    /// Decisions that allow, and that deny. Looked up at the first one.
+    decisions: OnceLock<[IntCounter; 2]>,
+}
+
+enum LinkAuthorizer {
     Node(Arc<NodeAuthorizer>),
     Rbac,
     Webhook(Box<WebhookAuthorizer>),
@@ -66,6 +77,7 @@ pub struct Authorizer {
     nodes: Option<Arc<NodeAuthorizer>>,
     /// Authorizers other than webhooks enabled at start; a reload must keep them.
     at_start: Vec<&'static str>,
+    metrics: Option<Arc<IdentityMetrics>>,
 }
 
 impl Authorizer {
@@ -79,7 +91,12 @@ impl Authorizer {
         let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone())));
         let at_start = configured.iter().map(|c| c.kind.name()).filter(|name| *name != "Webhook").collect();
         let links = RwLock::new(Arc::new(links(configured, nodes.as_ref())?));
-        Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start })
+        Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start, metrics: None })
+    }
+
+    /// Counts the decisions.
+    pub fn with_metrics(self, metrics: Arc<IdentityMetrics>) -> Authorizer {
+        Authorizer { metrics: Some(metrics), ..self }
     }
 
     /// Replaces the chain after its file has changed (kubernetes `pkg/kubeapiserver/authorizer/reload.go`).
@@ -123,6 +140,7 @@ impl Authorizer {
         for link in self.links().iter() {
             let decision = self.call(link, attributes).await;
             if decision.verdict != Verdict::NoOpinion {
+                self.count(link, &decision);
                 return decision;
             }
             reasons.extend(Some(decision.reason.to_string()).filter(|reason| !reason.is_empty()));
@@ -132,13 +150,19 @@ impl Authorizer {
         Decision { error, ..Decision::no_opinion(reasons.join("\n")) }
     }
 
+    fn count(&self, link: &Link, decision: &Decision) {
+        let Some(metrics) = &self.metrics else { return };
+        let [allowed, denied] = link.decisions.get_or_init(|| metrics.decisions_of(link.kind, &link.name));
+        if decision.allowed() { allowed } else { denied }.inc();
+    }
+
     async fn call(&self, link: &Link, attributes: &Attributes<'_>) -> Decision {
-        match link {
-            Link::Node(nodes) => Box::pin(nodes.authorize(attributes)).await,
-            Link::Rbac => self.rbac.authorize(attributes).await,
-            Link::Webhook(webhook) => Box::pin(webhook.authorize(attributes)).await,
-            Link::AlwaysAllow => simple::always_allow(attributes),
-            Link::AlwaysDeny => simple::always_deny(),
+        match &link.authorizer {
+            LinkAuthorizer::Node(nodes) => Box::pin(nodes.authorize(attributes)).await,
+            LinkAuthorizer::Rbac => self.rbac.authorize(attributes).await,
+            LinkAuthorizer::Webhook(webhook) => Box::pin(webhook.authorize(attributes)).await,
+            LinkAuthorizer::AlwaysAllow => simple::always_allow(attributes),
+            LinkAuthorizer::AlwaysDeny => simple::always_deny(),
         }
     }
 
@@ -147,8 +171,8 @@ impl Authorizer {
         let mut rules = UserRules::default();
         let mut errors = Vec::new();
         for link in self.links().iter() {
-            match link {
-                Link::Rbac => match self.rbac.rules_for(user, namespace).await {
+            match &link.authorizer {
+                LinkAuthorizer::Rbac => match self.rbac.rules_for(user, namespace).await {
                     Ok((found, unresolved)) => {
                         if !rules.extend(&found) {
                             errors.push("the rules of the user are too many to be listed".into());
@@ -157,16 +181,16 @@ impl Authorizer {
                     }
                     Err(error) => errors.push(error.message),
                 },
-                Link::Node(_) if node::identity(user).is_some() => {
+                LinkAuthorizer::Node(_) if node::identity(user).is_some() => {
                     rules.incomplete = true;
                     errors.push("node authorizer does not support user rule resolution".into());
                 }
-                Link::Webhook(_) => {
+                LinkAuthorizer::Webhook(_) => {
                     rules.incomplete = true;
                     errors.push("webhook authorizer does not support user rule resolution".into());
                 }
-                Link::AlwaysAllow => rules.rules.extend(simple::everything()),
-                Link::Node(_) | Link::AlwaysDeny => {}
+                LinkAuthorizer::AlwaysAllow => rules.rules.extend(simple::everything()),
+                LinkAuthorizer::Node(_) | LinkAuthorizer::AlwaysDeny => {}
             }
         }
         rules.error = (!errors.is_empty()).then(|| aggregate(&errors));
@@ -195,26 +219,38 @@ fn links(
 ) -> Result<Vec<Link>, AuthorizationSetupError> {
     let mut links = Vec::with_capacity(configured.len());
     for configured in configured {
-        links.extend(match configured.kind {
-            AuthorizerKind::Node => nodes.cloned().map(Link::Node),
-            AuthorizerKind::Rbac => Some(Link::Rbac),
-            AuthorizerKind::AlwaysAllow => Some(Link::AlwaysAllow),
-            AuthorizerKind::AlwaysDeny => Some(Link::AlwaysDeny),
+        let (kind, name) = (configured.kind.name(), configured.name);
+        let authorizer = match configured.kind {
+            AuthorizerKind::Node => nodes.cloned().map(LinkAuthorizer::Node),
+            AuthorizerKind::Rbac => Some(LinkAuthorizer::Rbac),
+            AuthorizerKind::AlwaysAllow => Some(LinkAuthorizer::AlwaysAllow),
+            AuthorizerKind::AlwaysDeny => Some(LinkAuthorizer::AlwaysDeny),
             AuthorizerKind::Webhook { kubeconfig, timeout, settings, conditions } => {
                 let service = Service::from_kubeconfig(&kubeconfig, timeout)?;
                 let webhook = WebhookAuthorizer::new(service, settings).with_conditions(conditions);
-                Some(Link::Webhook(Box::new(webhook)))
+                Some(LinkAuthorizer::Webhook(Box::new(webhook)))
             }
-        });
+        };
+        links.extend(authorizer.map(|authorizer| Link {
+            authorizer,
+            kind,
+            name,
+            decisions: OnceLock::new(),
+        }));
     }
     Ok(links)
 }
 
 /// The files of the options that are reloaded when they change.
-pub fn watched_files(authorizer: &Arc<Authorizer>, options: &AuthorizationOptions) -> Vec<WatchedFiles> {
+pub fn watched_files(
+    authorizer: &Arc<Authorizer>,
+    options: &AuthorizationOptions,
+    metrics: &Arc<ReloadMetrics>,
+) -> Vec<WatchedFiles> {
     let watch = |file: &std::path::PathBuf| {
         let (authorizer, file) = (authorizer.clone(), file.clone());
         WatchedFiles::new("authorization configuration", vec![file.clone()], move || authorizer.reload(&file))
+            .counted(metrics, ReloadedConfig::Authorization)
     };
     options.authorization_config.iter().map(watch).collect()
 }

@@ -72,6 +72,8 @@ pub struct Context {
     pub warnings: Warnings,
     /// What is recorded of the request.
     pub audit: crate::audit::Recorder,
+    /// The metrics of the request; `None` for requests of the server's own.
+    pub meter: Option<Arc<crate::metrics::RequestMeter>>,
     /// The place among the requests that are served. A list or watch takes it along until its state has been
     /// sent.
     pub seat: Arc<crate::flow_control::Seat>,
@@ -176,6 +178,7 @@ impl Context {
             seat: Default::default(),
             slot: Default::default(),
             audit: Default::default(),
+            meter: None,
             may_lag: AtomicBool::new(false),
         }
     }

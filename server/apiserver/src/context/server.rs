@@ -1,5 +1,6 @@
 //! The server as a value: everything that requests share.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -82,8 +83,12 @@ pub struct Server {
     pub joining: Arc<Semaphore>,
     /// Limits and durations from flags.
     pub limits: Limits,
+    /// The flags that the server was started with, by name; for people who look at `/flagz`.
+    pub flags: BTreeMap<String, String>,
     /// Whether the first pass over the APIServices of all built-in APIs is over.
     pub has_registered_apis: AtomicBool,
+    /// Whether the server is about to stop (`--shutdown-delay-duration`): it serves, and is not ready.
+    pub is_draining: AtomicBool,
     /// Turns true when the server is to stop: watches end, new requests are refused.
     pub stopping: watch::Receiver<bool>,
     /// The tasks beside the requests. The store is closed when they have ended.

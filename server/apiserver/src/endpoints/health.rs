@@ -109,6 +109,10 @@ fn checks(server: &Server, probe: Probe) -> Vec<Check<'_>> {
         }));
     }
     checks.extend(journal(server));
+    checks.push(check(DISK_SPACE, || match server.store.engine().is_out_of_space() {
+        true => Err("the disk is full: writes are refused".to_owned()),
+        false => Ok(()),
+    }));
     if is_ready {
         // A read brings the cache that it uses up to date.
         checks.push(check("informer-sync", || Ok(())));
@@ -125,7 +129,8 @@ fn checks(server: &Server, probe: Probe) -> Vec<Check<'_>> {
     }));
     checks.extend(hooks(HOOKS_AFTER_REGISTRATION));
     if is_ready {
-        checks.push(check("shutdown", || match *server.stopping.borrow() {
+        let stops = || server.is_draining.load(Ordering::Relaxed) || *server.stopping.borrow();
+        checks.push(check("shutdown", move || match stops() {
             true => Err("process is shutting down".to_owned()),
             false => Ok(()),
         }));
@@ -151,6 +156,10 @@ fn storage(server: &Server, probe: Probe) -> Result<(), String> {
 /// The check of a replica's journal. It is listed, and fails no probe: reads and watches go on without the
 /// journal, and another replica could not write either.
 const JOURNAL: &str = "journal";
+
+/// The check of room on the disk. It is listed, and fails no probe: reads and watches go on, another process
+/// on this disk could not write either, and a load balancer would keep away the deletions that make room.
+const DISK_SPACE: &str = "disk-space";
 
 fn journal(server: &Server) -> Option<Check<'_>> {
     let engine = server.store.engine();
@@ -179,7 +188,11 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     let mut checks = checks(server, probe).into_iter();
     if !below.is_empty() {
         let name = below.join("/");
-        return match checks.find(|check| check.name == name).map(|check| (check.run)()) {
+        let outcome = checks.find(|check| check.name == name).map(|check| (check.run)());
+        if let Some(outcome) = &outcome {
+            server.metrics.health.checked(&name, probe.name(), outcome.is_ok());
+        }
+        return match outcome {
             Some(Ok(())) => plain(StatusCode::OK, "ok"),
             Some(Err(why)) => {
                 let text = format!("internal server error: {why}\n");
@@ -208,10 +221,12 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
             continue;
         }
         // The reason is for those who may ask for the single check: these endpoints are public.
-        let (mark, word) = match run() {
+        let outcome = run();
+        server.metrics.health.checked(&name, probe.name(), outcome.is_ok());
+        let (mark, word) = match outcome {
             Ok(()) => ("+", "ok"),
             Err(_) => {
-                passed &= name == JOURNAL;
+                passed &= name == JOURNAL || name == DISK_SPACE;
                 ("-", "failed: reason withheld")
             }
         };

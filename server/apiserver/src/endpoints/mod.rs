@@ -5,6 +5,7 @@ mod health;
 mod join;
 mod replicas;
 mod stream;
+mod zpages;
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ use plinth_http::body::Body;
 use plinth_registry::discovery::root;
 
 /// Paths that `/` lists in addition to the API.
-const ENDPOINTS: &[&str] = &["/metrics", "/openapi/v2", "/openapi/v3", "/version"];
+const ENDPOINTS: &[&str] =
+    &["/flagz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/statusz", "/version"];
 
 /// Answers a request for a non-resource path.
 ///
@@ -41,19 +43,23 @@ pub async fn serve<B>(
         return Err(ApiError::method_not_allowed());
     }
     match segments.as_slice() {
-        [] => {
-            let health = health::paths(server);
-            let endpoints: Vec<&str> =
-                ENDPOINTS.iter().copied().chain(health.iter().map(String::as_str)).collect();
+        [] | ["index.html"] => {
+            let endpoints = endpoints(server);
+            let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
             Ok(json_text(root::paths(&documents::catalog(&server.registry()), &endpoints)))
+        }
+        ["statusz"] => zpages::statusz(request.headers(), &endpoints(server)),
+        ["flagz"] => zpages::flagz(request.headers(), &server.flags),
+        ["debug", "api_priority_and_fairness", dump] => {
+            let query = request.uri().query().unwrap_or_default();
+            let details = plinth_api::query::parameter(query, "includeRequestDetails");
+            let details = details.is_some_and(|details| !details.is_empty());
+            Ok(server.flow_control.dump(dump, details).map_or_else(not_found_text, plain))
         }
         ["version"] => Ok(json_text(root::version(&root::THIS))),
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
-        ["metrics"] => Ok(text(
-            StatusCode::OK,
-            crate::metrics::CONTENT_TYPE,
-            server.metrics.render(&server.store.engine().stats()),
-        )),
+        ["metrics"] => Ok(metrics(server.metrics.render(&server.store).await)),
+        ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),
         ["plinth", "backup"] => Ok(backup::serve(server)),
         ["plinth", "replicas"] => replicas::list(server).await,
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
@@ -81,7 +87,7 @@ fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
         ["plinth", "join"] => return matches!(*method, Method::GET | Method::POST),
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
         ["plinth", "backup" | "replicas" | "checkpoint"] => true,
-        ["metrics"] => *method == Method::DELETE,
+        ["metrics"] | ["metrics", "slis"] => *method == Method::DELETE,
         ["api", ..] => documents::exists(&server.registry(), segments),
         // Groups are answered by upstream's aggregator, except its own.
         ["apis", group] => *group == "apiregistration.k8s.io",
@@ -131,6 +137,19 @@ pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
             text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, what.into_bytes())
         }
     }
+}
+
+/// The paths that `/` lists, other than the API's.
+fn endpoints(server: &Server) -> Vec<String> {
+    ENDPOINTS.iter().map(|path| (*path).to_owned()).chain(health::paths(server)).collect()
+}
+
+fn plain(body: String) -> Response<Body> {
+    text(StatusCode::OK, "text/plain; charset=utf-8", body.into_bytes())
+}
+
+fn metrics(body: Vec<u8>) -> Response<Body> {
+    text(StatusCode::OK, crate::metrics::CONTENT_TYPE, body)
 }
 
 fn json_text(body: Vec<u8>) -> Response<Body> {

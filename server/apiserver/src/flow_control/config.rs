@@ -12,7 +12,7 @@ use super::bootstrap;
 use super::classify::{Distinguisher, FlowSchemaRules, RequestDigest};
 use super::level::PriorityLevel;
 use super::metrics::{FlowMetrics, SchemaMetrics};
-use super::queues::Queuing;
+use super::queues::{Queuing, Rejected};
 use super::shuffle::Dealer;
 
 /// A compiled flow schema.
@@ -31,6 +31,13 @@ pub struct FlowSchema {
     pub metrics: SchemaMetrics,
     rules: FlowSchemaRules,
     precedence: i64,
+}
+
+impl FlowSchema {
+    /// Number of requests refused for that reason.
+    pub(super) fn rejected(&self, why: Rejected) -> u64 {
+        self.metrics.rejections(self.level.name(), &self.name, why)
+    }
 }
 
 /// A level with its configuration and allocation.
@@ -54,6 +61,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The schemas in matching order.
+    pub(super) fn schemas(&self) -> &[Arc<FlowSchema>] {
+        &self.schemas
+    }
+
     /// The first schema that matches a request. Costs a few string comparisons per schema.
     pub fn classify(&self, digest: &RequestDigest<'_>) -> Option<&Arc<FlowSchema>> {
         // The last one, `catch-all`, is the fallback, as upstream's.

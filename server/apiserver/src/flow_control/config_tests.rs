@@ -177,7 +177,11 @@ fn a_level_without_an_object_stays_until_it_is_idle() {
     let jane = user("jane", &["system:authenticated"]);
     let route = route(&hyper::Method::GET, "/api/v1/pods", None).unwrap();
     let schema = config.classify(&RequestDigest::new(&jane, &route, "get")).unwrap().clone();
-    let Ok(super::super::level::Arrived::Served(seat)) = schema.level.arrive(1, 1) else { panic!() };
+    let Ok(super::super::level::Arrived::Served(seat)) =
+        schema.level.arrive(1, 1, super::super::waiting::RequestDump::example)
+    else {
+        panic!()
+    };
     levels.apply_objects(&[], &[]);
     assert!(levels.levels.contains_key("global-default"));
     schema.level.finish(seat);

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::demand::{DemandStats, Nanos};
-use super::queues::{Arrival, QueuePosition, QueueSet, Queuing, Rejected, Ticket};
+use super::queues::{Arrival, QueueDump, QueuePosition, QueueSet, Queuing, Rejected, Ticket};
 use super::retry::RetryAfter;
+use super::waiting::RequestDump;
 
 /// Maximum seats of one request (upstream's `MaximumListSeatsLimit`).
 const MAX_SEATS: u32 = 10;
@@ -30,11 +31,17 @@ enum LevelKind {
         peak: AtomicU32,
     },
     Limited {
-        queues: Box<Mutex<QueueSet<oneshot::Sender<Ticket>>>>,
+        queues: Box<Mutex<QueueSet<WaitingRequest>>>,
         max_seats: AtomicU32,
         /// Seats of requests that wait for late bodies.
         late: AtomicU32,
     },
+}
+
+/// A queued request: how it is woken, and how it is listed.
+struct WaitingRequest {
+    sender: oneshot::Sender<Ticket>,
+    dump: RequestDump,
 }
 
 /// What a request occupies on a level, for [`PriorityLevel::finish`].
@@ -119,11 +126,16 @@ impl PriorityLevel {
         }
     }
 
-    /// Admits or enqueues a request of a flow.
+    /// Admits or enqueues a request of a flow; `dump` is called if it is enqueued.
     ///
     /// # Errors
     /// [`Rejected`] when there is no space.
-    pub fn arrive(self: &Arc<PriorityLevel>, hash: u64, seats: u32) -> Result<Arrived, Rejected> {
+    pub fn arrive(
+        self: &Arc<PriorityLevel>,
+        hash: u64,
+        seats: u32,
+        dump: impl FnOnce() -> RequestDump,
+    ) -> Result<Arrived, Rejected> {
         let queues = match &self.kind {
             LevelKind::Exempt { executing, peak } => {
                 let now = executing.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -139,7 +151,7 @@ impl PriorityLevel {
         let arrival = queues.arrive(hash, seats, nanos(self.clock), || {
             let (send, receive) = oneshot::channel();
             ticket_receiver = Some(receive);
-            send
+            WaitingRequest { sender: send, dump: dump() }
         })?;
         let arrived = match (arrival, ticket_receiver) {
             (Arrival::Served(ticket), _) => Arrived::Served(Occupied::Seats(ticket)),
@@ -152,6 +164,21 @@ impl PriorityLevel {
         };
         self.wake(queues);
         Ok(arrived)
+    }
+
+    /// Its queues, for listing.
+    pub fn dump(&self) -> Vec<QueueDump> {
+        match &self.kind {
+            LevelKind::Exempt { .. } => Vec::new(),
+            LevelKind::Limited { queues, .. } => queues.lock().dump(),
+        }
+    }
+
+    /// The requests that wait: queue, place in it, and seats of each.
+    pub fn dump_waiting(&self) -> Vec<(usize, usize, u32, RequestDump)> {
+        let LevelKind::Limited { queues, .. } = &self.kind else { return Vec::new() };
+        let queues = queues.lock();
+        queues.queued().map(|(at, place, seats, w)| (at, place, seats, w.dump.clone())).collect()
     }
 
     /// Releases the seats of a request.
@@ -189,10 +216,10 @@ impl PriorityLevel {
     }
 
     /// Wakes dispatched requests; the seats of those that are gone are passed on.
-    fn wake(&self, mut queues: parking_lot::MutexGuard<'_, QueueSet<oneshot::Sender<Ticket>>>) {
+    fn wake(&self, mut queues: parking_lot::MutexGuard<'_, QueueSet<WaitingRequest>>) {
         while queues.has_ready() {
-            for (sender, ticket) in queues.take_ready() {
-                if let Err(ticket) = sender.send(ticket) {
+            for (waiting, ticket) in queues.take_ready() {
+                if let Err(ticket) = waiting.sender.send(ticket) {
                     queues.finish(ticket, nanos(self.clock));
                 }
             }
@@ -285,14 +312,14 @@ mod tests {
     }
 
     fn served(level: &Arc<PriorityLevel>) -> Occupied {
-        match level.arrive(1, 1).unwrap() {
+        match level.arrive(1, 1, RequestDump::example).unwrap() {
             Arrived::Served(seat) => seat,
             Arrived::Waits(_) => panic!("it should not have to wait"),
         }
     }
 
     fn waits(level: &Arc<PriorityLevel>) -> Waiter {
-        match level.arrive(1, 1).unwrap() {
+        match level.arrive(1, 1, RequestDump::example).unwrap() {
             Arrived::Waits(waiter) => waiter,
             Arrived::Served(_) => panic!("it should have to wait"),
         }

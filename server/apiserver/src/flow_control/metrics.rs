@@ -1,9 +1,10 @@
 //! Metrics of priority and fairness, with upstream's names (`apiserver_flowcontrol_*`).
 
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
+
+use crate::metrics::families::Families;
 
 const LEVEL: &[&str] = &["priority_level"];
 const SCHEMA: &[&str] = &["priority_level", "flow_schema"];
@@ -43,31 +44,16 @@ impl FlowMetrics {
     /// # Errors
     /// When a name is already registered; a programming error.
     pub fn new(registry: &Registry) -> Result<FlowMetrics, prometheus::Error> {
+        let families = Families(registry);
         let name = |name: &str| format!("apiserver_flowcontrol_{name}");
-        let counters = |what: &str, help: &str, labels: &[&str]| {
-            let metric = IntCounterVec::new(Opts::new(name(what), help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
-        let counts = |what: &str, help: &str, labels: &[&str]| {
-            let metric = IntGaugeVec::new(Opts::new(name(what), help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
-        let gauges = |what: &str, help: &str, labels: &[&str]| {
-            let metric = GaugeVec::new(Opts::new(name(what), help), labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
-        };
+        let counters = |what: &str, help: &str, labels: &[&str]| families.counters(&name(what), help, labels);
+        let counts = |what: &str, help: &str, labels: &[&str]| families.gauges(&name(what), help, labels);
+        let gauges = |what: &str, help: &str, labels: &[&str]| families.ratios(&name(what), help, labels);
         let distribution = |what: &str, help: &str, labels: &[&str], buckets: &[f64]| {
-            let options = HistogramOpts::new(name(what), help).buckets(buckets.to_vec());
-            let metric = HistogramVec::new(options, labels)?;
-            registry.register(Box::new(metric.clone()))?;
-            Ok::<_, prometheus::Error>(metric)
+            families.histograms(&name(what), help, labels, buckets)
         };
         let fair_fraction =
-            Gauge::with_opts(Opts::new(name("seat_fair_frac"), "Part of its target that a level gets."))?;
-        registry.register(Box::new(fair_fraction.clone()))?;
+            families.ratio(&name("seat_fair_frac"), "Part of its target that a level gets.")?;
         let with = |label: &'static str| [SCHEMA, &[label]].concat();
         Ok(FlowMetrics {
             rejected: counters("rejected_requests_total", "Requests refused.", &with("reason"))?,
@@ -85,7 +71,7 @@ impl FlowMetrics {
             execution: distribution(
                 "request_execution_seconds",
                 "Time that requests occupied their seats.",
-                SCHEMA,
+                &with("type"),
                 DURATIONS,
             )?,
             queue_length: distribution(
@@ -126,7 +112,8 @@ impl FlowMetrics {
             executing_seats: self.executing_seats.with_label_values(labels),
             waiting: self.waiting.with_label_values(labels),
             waiting_seats: self.waiting_seats.with_label_values(labels),
-            execution: self.execution.with_label_values(labels),
+            execution: self.execution.with_label_values(&[level, schema, "regular"]),
+            execution_of_watches: self.execution.with_label_values(&[level, schema, "watch"]),
             queue_length: self.queue_length.with_label_values(labels),
             estimated_seats: self.estimated_seats.with_label_values(labels),
             waited_served: self.wait.with_label_values(&[level, schema, "true"]),
@@ -174,6 +161,7 @@ pub struct SchemaMetrics {
     pub waiting: IntGauge,
     pub waiting_seats: IntGauge,
     pub execution: Histogram,
+    pub execution_of_watches: Histogram,
     pub queue_length: Histogram,
     pub estimated_seats: Histogram,
     pub waited_served: Histogram,
@@ -185,5 +173,10 @@ impl SchemaMetrics {
     /// Counts a refused request.
     pub fn rejected(&self, level: &str, schema: &str, why: super::queues::Rejected) {
         self.rejected.with_label_values(&[level, schema, why.as_str()]).inc();
+    }
+
+    /// Number of requests refused for that reason.
+    pub fn rejections(&self, level: &str, schema: &str, why: super::queues::Rejected) -> u64 {
+        self.rejected.with_label_values(&[level, schema, why.as_str()]).get()
     }
 }

@@ -15,6 +15,7 @@ pub mod bootstrap;
 mod classify;
 pub mod config;
 mod demand;
+mod dump;
 mod in_flight;
 mod level;
 mod metrics;
@@ -22,10 +23,11 @@ pub mod options;
 mod queues;
 mod retry;
 mod shuffle;
+mod waiting;
 mod width;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -43,6 +45,7 @@ pub use width::CollectionSizes;
 
 use level::{Arrived, LateBody, Occupied};
 use queues::Rejected;
+use waiting::RequestDump;
 
 /// Maximum time in queue, whatever the request timeout is; upstream's.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -79,6 +82,7 @@ enum Inner {
         occupied: Option<Occupied>,
         seats: i64,
         since: Instant,
+        is_watch: bool,
     },
 }
 
@@ -137,6 +141,14 @@ impl FlowControl {
         matches!(self.mode, Mode::Fair(_))
     }
 
+    /// Levels, queues or waiting requests as a table; `None` when there is none of this name, or no priority
+    /// and fairness.
+    pub fn dump(&self, name: &str, with_details: bool) -> Option<String> {
+        let Mode::Fair(config) = &self.mode else { return None };
+        let config = config.read().clone();
+        dump::table(&config, name, with_details)
+    }
+
     /// Replaces the configuration.
     pub fn set_config(&self, config: config::Config) {
         if let Mode::Fair(current) = &self.mode {
@@ -192,13 +204,22 @@ impl FlowControl {
             }
             metrics.estimated_seats.observe(f64::from(seats));
         }
-        let occupied = match level.arrive(hash, seats) {
+        let dump = || RequestDump {
+            schema: schema.name.clone(),
+            flow: schema.distinguisher.of(digest).to_owned(),
+            arrived: SystemTime::now(),
+            user: digest.user.name.clone(),
+            verb: digest.verb().map_or("", Verb::as_str),
+            route: route.clone(),
+        };
+        let occupied = match level.arrive(hash, seats, dump) {
             Ok(Arrived::Served(occupied)) => Ok(occupied),
             Ok(Arrived::Waits(waiter)) => {
                 metrics.queue_length.observe(waiter.length as f64);
-                let counted = WaitGuard::count(schema, i64::from(seats));
+                let mut counted = WaitGuard::count(schema, i64::from(seats));
                 let limit = (self.request_timeout / 4).min(MAX_WAIT);
                 let outcome = waiter.wait(limit).await;
+                counted.is_over = true;
                 let waited = counted.since.elapsed().as_secs_f64();
                 match outcome.is_ok() {
                     true => metrics.waited_served.observe(waited),
@@ -209,7 +230,10 @@ impl FlowControl {
             Err(why) => Err(why),
         };
         match occupied {
-            Ok(occupied) => Ok(Seat::take(schema, occupied, i64::from(seats))),
+            Ok(occupied) => {
+                let is_watch = digest.verb() == Some(Verb::Watch);
+                Ok(Seat::take(schema, occupied, i64::from(seats), is_watch))
+            }
             Err(why) => Err(refuse(schema, why)),
         }
     }
@@ -225,13 +249,15 @@ struct WaitGuard<'a> {
     schema: &'a FlowSchema,
     seats: i64,
     since: Instant,
+    /// Whether it was served or refused.
+    is_over: bool,
 }
 
 impl<'a> WaitGuard<'a> {
     fn count(schema: &'a FlowSchema, seats: i64) -> WaitGuard<'a> {
         schema.metrics.waiting.inc();
         schema.metrics.waiting_seats.add(seats);
-        WaitGuard { schema, seats, since: Instant::now() }
+        WaitGuard { schema, seats, since: Instant::now(), is_over: false }
     }
 }
 
@@ -239,6 +265,10 @@ impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         self.schema.metrics.waiting.dec();
         self.schema.metrics.waiting_seats.sub(self.seats);
+        if !self.is_over {
+            let schema = self.schema;
+            schema.metrics.rejected(schema.level.name(), &schema.name, Rejected::Cancelled);
+        }
     }
 }
 
@@ -248,13 +278,13 @@ impl Seat {
         matches!(&self.0, Inner::Level { schema, .. } if schema.level.is_exempt())
     }
 
-    fn take(schema: &Arc<FlowSchema>, occupied: Occupied, seats: i64) -> Seat {
+    fn take(schema: &Arc<FlowSchema>, occupied: Occupied, seats: i64, is_watch: bool) -> Seat {
         let metrics = &schema.metrics;
         metrics.dispatched.inc();
         metrics.executing.inc();
         metrics.executing_seats.add(seats);
         let schema = schema.clone();
-        Seat(Inner::Level { schema, occupied: Some(occupied), seats, since: Instant::now() })
+        Seat(Inner::Level { schema, occupied: Some(occupied), seats, since: Instant::now(), is_watch })
     }
 }
 
@@ -275,10 +305,14 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let Inner::Level { schema, occupied, seats, since } = &mut self.0 else { return };
+        let Inner::Level { schema, occupied, seats, since, is_watch } = &mut self.0 else { return };
         schema.metrics.executing.dec();
         schema.metrics.executing_seats.sub(*seats);
-        schema.metrics.execution.observe(since.elapsed().as_secs_f64());
+        let execution = match is_watch {
+            true => &schema.metrics.execution_of_watches,
+            false => &schema.metrics.execution,
+        };
+        execution.observe(since.elapsed().as_secs_f64());
         if let Some(occupied) = occupied.take() {
             schema.level.finish(occupied);
         }

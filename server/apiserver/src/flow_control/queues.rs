@@ -41,6 +41,8 @@ pub enum Rejected {
     ConcurrencyLimit,
     /// It was in the queue for too long.
     TimeOut,
+    /// Its client left while it was in the queue.
+    Cancelled,
 }
 
 impl Rejected {
@@ -50,8 +52,26 @@ impl Rejected {
             Rejected::QueueFull => "queue-full",
             Rejected::ConcurrencyLimit => "concurrency-limit",
             Rejected::TimeOut => "time-out",
+            Rejected::Cancelled => "cancelled",
         }
     }
+}
+
+/// A queue, as it is listed. Seat-seconds are in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueDump {
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Requests of this queue that are served.
+    pub executing: u32,
+    /// Seats of the requests that are served.
+    pub seats_in_use: u32,
+    /// Seats that waiting requests want.
+    pub seats_waiting: u32,
+    /// Virtual time at which its next request would start.
+    pub next_start: i128,
+    /// Seat-seconds that waiting requests are assumed to need.
+    pub work: i128,
 }
 
 /// The seats of an executing request.
@@ -100,13 +120,15 @@ struct Queue<T> {
     /// Sum over the queued requests.
     seats_waiting: u32,
     executing: u32,
+    /// Seats of the executing requests.
+    seats_in_use: u32,
     /// Virtual time at which the next request of this queue would start.
     next_start: i128,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { waiting: VecDeque::new(), seats_waiting: 0, executing: 0, next_start: 0 }
+        Queue { waiting: VecDeque::new(), seats_waiting: 0, executing: 0, seats_in_use: 0, next_start: 0 }
     }
 }
 
@@ -239,6 +261,7 @@ impl<T> QueueSet<T> {
             let took = i128::from(now.saturating_sub(ticket.started));
             let queue = &mut self.queues[at];
             queue.executing -= 1;
+            queue.seats_in_use -= ticket.seats;
             queue.next_start -= (ESTIMATED_DURATION - took) * i128::from(ticket.seats);
             bound_start(queue);
             self.remove_if_idle(at);
@@ -283,6 +306,26 @@ impl<T> QueueSet<T> {
     #[cfg(test)]
     pub fn waiting(&self) -> u32 {
         self.waiting
+    }
+
+    /// The queues, for listing.
+    pub fn dump(&self) -> Vec<QueueDump> {
+        let dump = |queue: &Queue<T>| QueueDump {
+            waiting: queue.waiting.len(),
+            executing: queue.executing,
+            seats_in_use: queue.seats_in_use,
+            seats_waiting: queue.seats_waiting,
+            next_start: queue.next_start,
+            work: ESTIMATED_DURATION * i128::from(queue.seats_waiting),
+        };
+        self.queues.iter().map(dump).collect()
+    }
+
+    /// The queued requests: queue, place in it, seats and token.
+    pub fn queued(&self) -> impl Iterator<Item = (usize, usize, u32, &T)> {
+        self.queues.iter().enumerate().flat_map(|(at, queue)| {
+            queue.waiting.iter().enumerate().map(move |(place, w)| (at, place, w.seats, &w.token))
+        })
     }
 
     /// Length of the queue of that position.
@@ -342,6 +385,7 @@ impl<T> QueueSet<T> {
         self.seats_in_use += seats;
         if let Some(at) = queue {
             self.queues[at].executing += 1;
+            self.queues[at].seats_in_use += seats;
         }
         self.update_demand(now);
         Ticket { queue, seats, started: now }

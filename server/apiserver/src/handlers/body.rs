@@ -129,6 +129,7 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     match collected {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
+            cx.meter.as_ref().inspect(|meter| meter.received_body(body.len()));
             cx.slot.acquire_for_size(body.len(), &cx.server.large_requests).await;
             Ok(body)
         }

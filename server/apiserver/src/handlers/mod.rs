@@ -51,6 +51,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     let texts = cx.resource.strategy.deprecation_warning.map(str::to_owned).into_iter().chain(deprecation);
     for text in texts.filter(|_| is_served) {
         cx.warnings.add(text);
+        cx.server.metrics.requests.deprecated(&cx.resource, part);
         cx.audit.annotate(audit::DEPRECATED, "true");
     }
     check_scope(&cx)?;

@@ -220,7 +220,12 @@ pub async fn serve(
         return;
     }
     let stream = tokio::select! {
-        stream = accept_tls(stream, tls) => stream,
+        stream = accept_tls(stream, tls) => {
+            if stream.is_none() {
+                server.metrics.tls_handshake_errors.inc();
+            }
+            stream
+        }
         _ = evicted => None,
     };
     let Some(stream) = stream else { return };

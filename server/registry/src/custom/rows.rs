@@ -7,6 +7,7 @@ use plinth_codec::resources::{Resource, Subresource};
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::selector::CustomFields;
 use plinth_codec::{table, Value};
+use plinth_engine::Extension;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::definition::{Conversion, Definition, ScalePaths, Version};
@@ -144,6 +145,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         custom: Some(Arc::new(custom)),
         object_start: start.clone(),
         item_start: start,
+        extension: Extension::default(),
     }
 }
 

@@ -18,6 +18,7 @@ mod params;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use plinth_codec::{json, tree, Map, Value};
 
@@ -148,7 +149,9 @@ impl Request<'_> {
                     namespace: &namespace,
                     params,
                 };
+                let begun = Instant::now();
                 let verdict = policy.decide(subject, &self.cel_authorizer).await;
+                self.observe(policy, binding, &verdict, begun.elapsed());
                 self.take(policy, binding, verdict, &mut annotations);
             }
         }
@@ -156,6 +159,27 @@ impl Request<'_> {
             call.cx.audit.annotate(format!("{}/{key}", policy.name), values.join(", "));
         }
         Ok(())
+    }
+
+    /// Metrics of a result, by what follows from it.
+    fn observe(&self, policy: &Policy, binding: &Value, verdict: &Verdict, took: Duration) {
+        let metrics = &self.call.cx.server.metrics.admission;
+        let names = (policy.name.as_str(), metadata::text(binding, "name"));
+        if verdict.denials.is_empty() && verdict.errors.is_empty() {
+            metrics.validating_policy(names, "allow", "no_error", took);
+        }
+        for _ in &verdict.errors {
+            metrics.validating_policy(names, "deny", "invalid_error", took);
+        }
+        let actions = binding.list_at(&["spec", "validationActions"]);
+        for action in verdict.denials.iter().flat_map(|_| actions).filter_map(Value::as_str) {
+            let action = match action {
+                "Deny" => "deny",
+                "Warn" => "warn",
+                _ => "audit",
+            };
+            metrics.validating_policy(names, action, "no_error", took);
+        }
     }
 
     /// Executes the binding's actions for a result.

@@ -6,6 +6,7 @@
 //! k8s.io/apiserver `pkg/admission/plugin/policy/mutating` and `…/generic`.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_codec::Value;
 
@@ -161,8 +162,12 @@ async fn run(
         if call.reinvocation.lock().policies.skips(second, &id) {
             continue;
         }
+        let begun = Instant::now();
         let effect = apply(invocation, subject, &mut current, &cel_authorizer, refusals).await?;
         patched |= effect.patched;
+        let error = if effect.failed { "invalid_error" } else { "no_error" };
+        let names = (policy.name.as_str(), invocation.binding);
+        call.cx.server.metrics.admission.mutating_policy(names, error, begun.elapsed());
         if effect.changed {
             let own = &call.cx.resource;
             *object = match matched.api_version == own.api_version {
@@ -195,6 +200,8 @@ struct Effect {
     patched: bool,
     /// At least one changed the object.
     changed: bool,
+    /// At least one failed.
+    failed: bool,
 }
 
 /// Applies the mutations of a policy one after the other; `object` is in the version of the policy.
@@ -219,7 +226,10 @@ async fn apply(
                 effect.changed |= new != *object;
                 *object = new;
             }
-            Err(why) => refusals.add(policy, Some(invocation.binding), &why, Reason::Invalid),
+            Err(why) => {
+                effect.failed = true;
+                refusals.add(policy, Some(invocation.binding), &why, Reason::Invalid);
+            }
         }
     }
     Ok(effect)

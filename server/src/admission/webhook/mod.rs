@@ -32,6 +32,7 @@ use plinth_api::metadata;
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
+use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
@@ -158,9 +159,12 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
                 continue;
             }
             let place = format!("round_{}_index_{place}", u8::from(second));
+            let begun = Instant::now();
             // Boxed because few requests need it and its size would be part of each write's future.
             let call_result = Box::pin(call_webhook(call, &invocation, object, true));
             let call_result = timed(Layer::MutatingWebhooks, call_result).await;
+            call.cx.meter.as_ref().inspect(|meter| meter.spent_elsewhere(begun.elapsed()));
+            let called = (&call_result).into();
             let outcome = match call_result {
                 Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
                 Ok(None) => {
@@ -169,6 +173,7 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
                 }
                 Err(error) => Err(error),
             };
+            observe(call, &invocation, Stage::Mutating, called, outcome.as_ref().err(), begun.elapsed());
             let annotation = invocation.annotation(&[("mutated", &Value::from(matches!(outcome, Ok(true))))]);
             call.cx.audit.annotate(format!("{MUTATION}{place}"), annotation);
             let changed = outcome?;
@@ -201,7 +206,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
         let key = format!("{FAILED_OPEN_VALIDATING}round_0_index_{place}");
         call.cx.audit.annotate(key, invocation.name());
     };
-    let mut running = JoinSet::new();
+    let (mut running, mut slowest) = (JoinSet::new(), Duration::ZERO);
     let mut outcomes: Vec<Result<(), ApiError>> = Vec::new();
     for (configuration, compiled) in configurations.iter() {
         for (hook, conditions) in hooks(configuration).iter().zip(&compiled.0) {
@@ -227,19 +232,61 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     while let Some(ended) = running.join_next().await {
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
         took(Layer::ValidatingWebhooks, time);
+        slowest = slowest.max(time);
         let answer = answer.and_then(|review| review::answer(&review, &uid, false));
-        let judged = apply_failure_policy(call, &invocation, answer).and_then(|answer| match answer {
+        let answer = apply_failure_policy(call, &invocation, answer);
+        let called = (&answer).into();
+        let judged = answer.and_then(|answer| match answer {
             Some(answer) => allowed(&invocation, &answer),
             None => {
                 failed_open(place, &invocation);
                 Ok(())
             }
         });
+        observe(call, &invocation, Stage::Validating, called, judged.as_ref().err(), time);
         if let Some(outcome) = outcomes.get_mut(place) {
             *outcome = judged;
         }
     }
+    call.cx.meter.as_ref().inspect(|meter| meter.spent_elsewhere(slowest));
     outcomes.into_iter().collect()
+}
+
+/// How the call of a webhook ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Called {
+    Answered,
+    FailedOpen,
+    Failed,
+}
+
+impl From<&Result<Option<Answer>, ApiError>> for Called {
+    fn from(outcome: &Result<Option<Answer>, ApiError>) -> Called {
+        match outcome {
+            Ok(Some(_)) => Called::Answered,
+            Ok(None) => Called::FailedOpen,
+            Err(_) => Called::Failed,
+        }
+    }
+}
+
+/// Metrics of a call; `refusal` is the error that the request is answered with.
+fn observe(
+    call: &Call<'_>,
+    invocation: &Invocation,
+    stage: Stage,
+    called: Called,
+    refusal: Option<&ApiError>,
+    took: Duration,
+) {
+    let metrics = &call.cx.server.metrics.admission;
+    let outcome = match (called, refusal) {
+        (Called::FailedOpen, _) => WebhookOutcome::FailedOpen,
+        (Called::Failed, _) => WebhookOutcome::CallFailed,
+        (Called::Answered, None) => WebhookOutcome::Allowed,
+        (Called::Answered, Some(error)) => WebhookOutcome::Denied(error.code),
+    };
+    metrics.webhook(invocation.name(), (stage, call.operation.as_str()), outcome, took);
 }
 
 fn hooks(configuration: &Value) -> &[Value] {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, FromArgMatches, ValueEnum};
 use ipnet::IpNet;
 
+use super::super::given_flags::GivenFlags;
 use super::super::upstream::UpstreamFlags;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
@@ -30,6 +31,9 @@ use plinth_storage::encryption::EncryptionOptions;
     after_help = "Examples:\n  plinth serve --data-dir ./data\n  plinth serve --data-dir /var/lib/plinth --bind-address 0.0.0.0 --history-retention 1h\n\nThe first start creates certificates, keys and DATA_DIR/admin.kubeconfig. SIGTERM stops the server cleanly.\nOther flags of kube-apiserver are accepted without effect, or rejected with a reason."
 )]
 pub struct ServeOptions {
+    /// All flags, for `/flagz`. The first one, as those after it take theirs out of the matches.
+    #[command(flatten)]
+    pub flags: GivenFlags,
     /// Data directory; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -67,6 +71,10 @@ pub struct ServeOptions {
     /// Minimum duration of a watch without timeoutSeconds, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
     pub min_request_timeout: u64,
+    /// Duration for which the server serves on after SIGTERM while /readyz fails already, so that load
+    /// balancers take it out
+    #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    pub shutdown_delay_duration: Duration,
     /// Limits on concurrent requests.
     #[command(flatten)]
     pub flow_control: FlowControlOptions,
@@ -120,7 +128,7 @@ pub struct ServeOptions {
     /// Flags of kube-apiserver that have no effect.
     #[command(flatten)]
     pub upstream: UpstreamFlags,
-    /// Log verbosity: 0 warnings, 1 information, 2 and more debug
+    /// Log verbosity: 0 warnings, 1 information, 2 debug, 3 a line per request, 6 and more traces
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     pub verbosity: u8,
 }

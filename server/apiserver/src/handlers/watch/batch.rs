@@ -80,6 +80,19 @@ impl Batch {
         self.pieces.push(Piece { bytes, ends });
     }
 
+    /// The lengths of the events.
+    pub(super) fn event_lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        fn between(ends: &[usize]) -> impl Iterator<Item = usize> + '_ {
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            ends.iter().zip(starts).map(|(end, start)| end - start)
+        }
+        let pieces = self.pieces.iter().flat_map(|piece| {
+            let single = piece.ends.is_empty().then_some(piece.bytes.len());
+            single.into_iter().chain(between(&piece.ends))
+        });
+        pieces.chain(self.single.as_ref().map(Bytes::len)).chain(between(&self.ends))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.before + self.single.as_ref().map_or(self.joined.len(), Bytes::len)
     }

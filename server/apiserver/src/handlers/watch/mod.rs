@@ -169,8 +169,10 @@ impl WatchStart {
             representation: self.representation,
             deadline: now.checked_add(length).unwrap_or(now),
             bookmarks: cx.query.allow_watch_bookmarks,
+            begun: now,
+            scope: crate::metrics::Scope::of(&cx.info),
         };
-        let metrics = cx.server.metrics.watch(cx.resource.group(), cx.resource.plural());
+        let metrics = cx.server.metrics.watches.series(&cx.resource);
         WatchStream::new(target, initial, subscription, cx.server.stopping.clone(), metrics)
     }
 

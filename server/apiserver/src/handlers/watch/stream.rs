@@ -18,6 +18,7 @@ use super::initial::InitialState;
 use super::watch_error;
 use crate::context::Server;
 use crate::custom_resources::read::{self, ServedEvent};
+use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use plinth_api::api_error::ApiError;
@@ -44,6 +45,10 @@ pub(super) struct WatchTarget {
     pub(super) deadline: Instant,
     /// Whether the client accepts bookmarks.
     pub(super) bookmarks: bool,
+    /// When it was requested, and of what, for metrics.
+    pub(super) begun: Instant,
+    /// See `begun`.
+    pub(super) scope: Scope,
 }
 
 /// A running watch. Its states, in order: `initial` (ADDED events of the state), then `subscription`
@@ -67,7 +72,7 @@ pub(super) struct WatchStream {
     converting: Option<BoxedFuture<Result<Vec<ServedEvent>, ApiError>>>,
     /// Encoded pieces that the connection sends next.
     pieces: VecDeque<Bytes>,
-    metrics: crate::metrics::WatchGuard,
+    metrics: crate::metrics::WatchSeries,
 }
 
 /// A boxed future.
@@ -81,7 +86,7 @@ impl WatchStream {
         initial: Option<InitialEvents>,
         subscription: Result<Subscription, ApiError>,
         stopping: watch::Receiver<bool>,
-        metrics: crate::metrics::WatchGuard,
+        metrics: crate::metrics::WatchSeries,
     ) -> WatchStream {
         let (subscription, failed) = match subscription {
             Ok(subscription) => (Some(subscription), None),
@@ -108,6 +113,14 @@ impl WatchStream {
 
     /// The next events; `None` when the watch has ended.
     pub(super) fn poll_events(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
+        let polled = self.poll_batch(cx);
+        if let Poll::Ready(Some(batch)) = &polled {
+            batch.event_lengths().for_each(|bytes| self.metrics.sent(bytes));
+        }
+        polled
+    }
+
+    fn poll_batch(&mut self, cx: &mut TaskContext<'_>) -> Poll<Option<Batch>> {
         if self.alarms.poll_stop(cx) {
             return Poll::Ready(None);
         }
@@ -154,6 +167,12 @@ impl WatchStream {
                 if !self.announce_end_of_initial {
                     return Poll::Ready(None);
                 }
+                let target = &self.target;
+                target.server.metrics.watches.initial_state_sent(
+                    &target.resource,
+                    target.scope,
+                    target.begun.elapsed(),
+                );
                 let revision = self.subscription.as_ref().map_or(Revision::ZERO, Subscription::position);
                 let mut batch = Batch::default();
                 match batch.write(|out| self.target.representation.bookmark(revision, true, out)) {
@@ -274,7 +293,6 @@ impl WatchStream {
         let Some((kind, value)) = transition(&self.target, &event.key, previous, current)? else {
             return Ok(());
         };
-        self.metrics.delivered();
         let with_columns = !std::mem::replace(&mut self.columns_sent, true);
         let now;
         let representation = match self.target.representation.is_table() {

@@ -1,0 +1,639 @@
+//! Metrics of requests, with upstream's labels (k8s.io/apiserver `pkg/endpoints/metrics/metrics.go`).
+//!
+//! The series of a resource hang on its [`ResourceType`]: a request finds its own by comparing a few bytes,
+//! and formats and hashes nothing. Label values are those of the registry, or from fixed sets: a client cannot
+//! create series with names of its own. As upstream, a request is counted once its handler runs: one that is
+//! refused before (401, 403) is not, and counts among the authentication and authorization attempts.
+
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use hyper::header::{HeaderMap, CONTENT_TYPE};
+use hyper::{Method, Response};
+use parking_lot::RwLock;
+use plinth_api::query::parameters;
+use plinth_api::request_info::{RequestInfo, Route, Verb};
+use plinth_http::body::Body;
+use plinth_registry::ResourceType;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::families::Families;
+use super::metered_body::MeteredBody;
+
+/// Upstream's buckets of request durations, in seconds.
+const DURATIONS: &[f64] = &[
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0, 60.0,
+];
+/// The same of durations without webhooks and queues.
+const SLI_DURATIONS: &[f64] = &[
+    0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
+];
+/// Of response sizes, in bytes.
+const SIZES: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// Of the sizes of request bodies, in bytes.
+const BODY_SIZES: &[f64] = &[
+    50_000.0,
+    150_000.0,
+    250_000.0,
+    350_000.0,
+    450_000.0,
+    550_000.0,
+    650_000.0,
+    750_000.0,
+    850_000.0,
+    950_000.0,
+    1_050_000.0,
+    1_150_000.0,
+    1_250_000.0,
+    1_350_000.0,
+    1_450_000.0,
+    1_550_000.0,
+    1_650_000.0,
+    1_750_000.0,
+    1_850_000.0,
+    1_950_000.0,
+    2_050_000.0,
+    2_150_000.0,
+    2_250_000.0,
+    2_350_000.0,
+    2_450_000.0,
+    2_550_000.0,
+    2_650_000.0,
+    2_750_000.0,
+    2_850_000.0,
+    2_950_000.0,
+    3_050_000.0,
+];
+/// `component` of every series.
+const COMPONENT: &str = "apiserver";
+/// Paths whose requests are counted, with the path as `subresource`.
+const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+
+/// `verb`: from the method and the scope, not from the authorized verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReportedVerb {
+    Get,
+    List,
+    Watch,
+    Post,
+    Put,
+    Patch,
+    Apply,
+    Delete,
+    Connect,
+    Other,
+}
+
+impl ReportedVerb {
+    fn of(info: &RequestInfo, method: &Method, headers: &HeaderMap) -> ReportedVerb {
+        /// Subresources that are a connection to something else.
+        const CONNECTIONS: [&str; 5] = ["log", "exec", "portforward", "attach", "proxy"];
+        const APPLY: &[u8] = b"application/apply-patch+yaml";
+        if CONNECTIONS.contains(&info.subresource.as_str()) {
+            return ReportedVerb::Connect;
+        }
+        match *method {
+            _ if info.verb == Verb::Watch => ReportedVerb::Watch,
+            Method::GET | Method::HEAD if info.name.is_empty() => ReportedVerb::List,
+            Method::GET | Method::HEAD => ReportedVerb::Get,
+            Method::POST => ReportedVerb::Post,
+            Method::PUT => ReportedVerb::Put,
+            Method::PATCH if headers.get(CONTENT_TYPE).is_some_and(|v| v.as_bytes() == APPLY) => {
+                ReportedVerb::Apply
+            }
+            Method::PATCH => ReportedVerb::Patch,
+            Method::DELETE => ReportedVerb::Delete,
+            _ => ReportedVerb::Other,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            ReportedVerb::Get => "GET",
+            ReportedVerb::List => "LIST",
+            ReportedVerb::Watch => "WATCH",
+            ReportedVerb::Post => "POST",
+            ReportedVerb::Put => "PUT",
+            ReportedVerb::Patch => "PATCH",
+            ReportedVerb::Apply => "APPLY",
+            ReportedVerb::Delete => "DELETE",
+            ReportedVerb::Connect => "CONNECT",
+            ReportedVerb::Other => "other",
+        }
+    }
+
+    /// Whether requests last as long as their client likes.
+    fn is_long_running(self) -> bool {
+        matches!(self, ReportedVerb::Watch | ReportedVerb::Connect)
+    }
+}
+
+/// `scope`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    None,
+    Resource,
+    Namespace,
+    Cluster,
+}
+
+impl Scope {
+    pub(crate) fn of(info: &RequestInfo) -> Scope {
+        match (info.name.is_empty() && info.verb != Verb::Create, info.namespace.is_empty()) {
+            (false, _) => Scope::Resource,
+            (true, false) => Scope::Namespace,
+            (true, true) => Scope::Cluster,
+        }
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Scope::None => "",
+            Scope::Resource => "resource",
+            Scope::Namespace => "namespace",
+            Scope::Cluster => "cluster",
+        }
+    }
+}
+
+/// `dry_run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DryRun {
+    No,
+    All,
+    Invalid,
+}
+
+impl DryRun {
+    fn of(query: Option<&str>) -> DryRun {
+        // Avoids parsing most queries.
+        let Some(query) = query.filter(|query| query.contains("dryRun")) else { return DryRun::No };
+        let mut values = parameters(query).filter(|(key, _)| key == "dryRun").peekable();
+        match values.peek().is_none() {
+            true => DryRun::No,
+            false if values.all(|(_, value)| value == "All") => DryRun::All,
+            false => DryRun::Invalid,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            DryRun::No => "",
+            DryRun::All => "All",
+            DryRun::Invalid => "invalid",
+        }
+    }
+}
+
+/// What distinguishes the series of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SeriesKey {
+    verb: ReportedVerb,
+    scope: Scope,
+    dry_run: DryRun,
+    /// Place of the subresource in the resource's row, from 1; 0 for the resource itself.
+    part: u8,
+}
+
+/// The families.
+pub struct RequestMetrics {
+    total: IntCounterVec,
+    durations: HistogramVec,
+    sli_durations: HistogramVec,
+    sizes: HistogramVec,
+    body_sizes: HistogramVec,
+    long_running: IntGaugeVec,
+    terminations: IntCounterVec,
+    aborts: IntCounterVec,
+    deprecated: IntGaugeVec,
+    probes: [OnceLock<Arc<RequestSeries>>; PROBES.len()],
+}
+
+impl RequestMetrics {
+    pub(super) fn new(registry: &Registry) -> Result<RequestMetrics, prometheus::Error> {
+        let families = Families(registry);
+        let (all, where_) = (
+            ["verb", "dry_run", "group", "version", "resource", "subresource", "scope", COMPONENT_LABEL],
+            ["verb", "group", "version", "resource", "subresource", "scope", COMPONENT_LABEL],
+        );
+        Ok(RequestMetrics {
+            total: families.counters(
+                "apiserver_request_total",
+                "Requests by verb, dry run, resource, scope, component and status code.",
+                &[all.as_slice(), &["code"]].concat(),
+            )?,
+            durations: families.histograms(
+                "apiserver_request_duration_seconds",
+                "Duration of requests in seconds.",
+                &all,
+                DURATIONS,
+            )?,
+            sli_durations: families.histograms(
+                "apiserver_request_sli_duration_seconds",
+                "Duration of requests in seconds, without webhooks and the queues of priority and fairness.",
+                &where_,
+                SLI_DURATIONS,
+            )?,
+            sizes: families.histograms(
+                "apiserver_response_sizes",
+                "Size of the responses of gets and lists in bytes.",
+                &where_,
+                SIZES,
+            )?,
+            body_sizes: families.histograms(
+                "apiserver_request_body_size_bytes",
+                "Size of the bodies of requests in bytes.",
+                &["resource", "verb", "group"],
+                BODY_SIZES,
+            )?,
+            long_running: families.gauges(
+                "apiserver_longrunning_requests",
+                "Long-running requests that are open.",
+                &where_,
+            )?,
+            terminations: families.counters(
+                "apiserver_request_terminations_total",
+                "Requests that the server ended in self-defense.",
+                &[where_.as_slice(), &["code"]].concat(),
+            )?,
+            aborts: families.counters(
+                "apiserver_request_aborts_total",
+                "Requests that ended without an answer.",
+                &["verb", "group", "version", "resource", "subresource", "scope"],
+            )?,
+            deprecated: families.gauges(
+                "apiserver_requested_deprecated_apis",
+                "Deprecated APIs that have been requested.",
+                &["group", "version", "resource", "subresource", "removed_release"],
+            )?,
+            probes: Default::default(),
+        })
+    }
+
+    /// The meter of a request that was received at `received`; `None` when its resource or subresource is not
+    /// served, or its path is not counted.
+    pub(crate) fn meter(
+        self: &Arc<Self>,
+        (route, resource): (&Route, Option<&Arc<ResourceType>>),
+        (method, headers, query): (&Method, &HeaderMap, Option<&str>),
+        received: Instant,
+    ) -> Option<Arc<RequestMeter>> {
+        let series = match route {
+            Route::Resource(info) => {
+                let resource = resource?;
+                let part = match info.subresource.as_str() {
+                    "" => 0,
+                    name => {
+                        let parts = &resource.row.subresources;
+                        u8::try_from(parts.iter().position(|part| part.name == name)? + 1).ok()?
+                    }
+                };
+                let key = SeriesKey {
+                    verb: ReportedVerb::of(info, method, headers),
+                    scope: Scope::of(info),
+                    dry_run: DryRun::of(query),
+                    part,
+                };
+                let cache = resource.extension.get_or_init(ResourceSeries::default)?;
+                cache.get(key, || self.series(key, resource))
+            }
+            Route::NonResource(path) => {
+                let place = PROBES.iter().position(|probe| probe == path)?;
+                self.probes[place].get_or_init(|| Arc::new(self.series_of_path(PROBES[place]))).clone()
+            }
+        };
+        Some(Arc::new(RequestMeter::new(self.clone(), series, received)))
+    }
+
+    fn series(&self, key: SeriesKey, resource: &ResourceType) -> RequestSeries {
+        let row = &resource.row;
+        let part = usize::from(key.part).checked_sub(1).and_then(|place| row.subresources.get(place));
+        let part = part.map_or("", |part| part.name.as_str());
+        self.with_labels(key, [&row.group, &row.version, &row.plural, part])
+    }
+
+    fn series_of_path(&self, path: &str) -> RequestSeries {
+        let key = SeriesKey { verb: ReportedVerb::Get, scope: Scope::None, dry_run: DryRun::No, part: 0 };
+        self.with_labels(key, ["", "", "", path])
+    }
+
+    fn with_labels(&self, key: SeriesKey, names: [&str; 4]) -> RequestSeries {
+        let [group, version, resource, part] = names;
+        let (verb, scope, dry_run) = (key.verb.as_str(), key.scope.as_str(), key.dry_run.as_str());
+        let all = [verb, dry_run, group, version, resource, part, scope, COMPONENT];
+        let without_dry_run = [verb, group, version, resource, part, scope, COMPONENT];
+        let is_read = matches!(key.verb, ReportedVerb::Get | ReportedVerb::List);
+        RequestSeries {
+            verb: key.verb,
+            labels: all.map(str::to_owned),
+            duration: self.durations.with_label_values(&all),
+            sli_duration: (key.dry_run == DryRun::No)
+                .then(|| self.sli_durations.with_label_values(&without_dry_run)),
+            size: is_read.then(|| self.sizes.with_label_values(&without_dry_run)),
+            body_size: OnceLock::new(),
+            long_running: (key.verb.is_long_running())
+                .then(|| self.long_running.with_label_values(&without_dry_run)),
+            totals: RwLock::default(),
+        }
+    }
+
+    /// Notes that a deprecated API was requested.
+    pub(crate) fn deprecated(&self, resource: &ResourceType, part: &str) {
+        let row = &resource.row;
+        self.deprecated.with_label_values(&[&row.group, &row.version, &row.plural, part, ""]).set(1);
+    }
+}
+
+const COMPONENT_LABEL: &str = "component";
+
+/// The series of a resource's requests. Grows to the number of its verbs, scopes and subresources. The lock is
+/// held to find or add one.
+#[derive(Default)]
+struct ResourceSeries(RwLock<Vec<(SeriesKey, Arc<RequestSeries>)>>);
+
+impl ResourceSeries {
+    fn get(&self, key: SeriesKey, make: impl FnOnce() -> RequestSeries) -> Arc<RequestSeries> {
+        let find = |all: &[(SeriesKey, Arc<RequestSeries>)]| {
+            all.iter().find(|(other, _)| *other == key).map(|(_, series)| series.clone())
+        };
+        if let Some(series) = find(&self.0.read()) {
+            return series;
+        }
+        let mut all = self.0.write();
+        if let Some(series) = find(&all) {
+            return series;
+        }
+        let series = Arc::new(make());
+        all.push((key, series.clone()));
+        series
+    }
+}
+
+/// The series of requests with the same labels. The lock is held to find or add a code.
+struct RequestSeries {
+    verb: ReportedVerb,
+    /// Verb, dry run, group, version, resource, subresource, scope and component.
+    labels: [String; 8],
+    duration: Histogram,
+    sli_duration: Option<Histogram>,
+    size: Option<Histogram>,
+    body_size: OnceLock<Histogram>,
+    long_running: Option<IntGauge>,
+    totals: RwLock<Vec<(u16, IntCounter)>>,
+}
+
+impl RequestSeries {
+    fn count(&self, code: u16, metrics: &RequestMetrics) {
+        if let Some((_, total)) = self.totals.read().iter().find(|(other, _)| *other == code) {
+            return total.inc();
+        }
+        let text = code.to_string();
+        let mut labels: Vec<&str> = self.labels.iter().map(String::as_str).collect();
+        labels.push(&text);
+        let total = metrics.total.with_label_values(&labels);
+        total.inc();
+        let mut totals = self.totals.write();
+        if totals.iter().all(|(other, _)| *other != code) {
+            totals.push((code, total));
+        }
+    }
+
+    fn terminated(&self, code: u16, metrics: &RequestMetrics) {
+        let [verb, _, group, version, resource, part, scope, component] = &self.labels;
+        let code = code.to_string();
+        let labels = [verb, group, version, resource, part, scope, component, &code];
+        metrics.terminations.with_label_values(&labels.map(String::as_str)).inc();
+    }
+}
+
+/// Measures one request; counts it when the last reference is dropped, which is when its response has been
+/// sent.
+pub struct RequestMeter {
+    metrics: Arc<RequestMetrics>,
+    series: Arc<RequestSeries>,
+    received: Instant,
+    /// Whether the handler ran.
+    runs: AtomicBool,
+    code: AtomicU16,
+    sent: AtomicU64,
+    /// Nanoseconds in queues and webhooks.
+    elsewhere: AtomicU64,
+}
+
+impl RequestMeter {
+    fn new(metrics: Arc<RequestMetrics>, series: Arc<RequestSeries>, received: Instant) -> RequestMeter {
+        RequestMeter {
+            metrics,
+            series,
+            received,
+            runs: AtomicBool::new(false),
+            code: AtomicU16::new(0),
+            sent: AtomicU64::new(0),
+            elsewhere: AtomicU64::new(0),
+        }
+    }
+
+    /// The handler begins: the request counts from here on.
+    pub(crate) fn begin(&self) {
+        if !self.runs.swap(true, Ordering::Relaxed) {
+            self.series.long_running.as_ref().inspect(|gauge| gauge.inc());
+        }
+    }
+
+    /// Subtracts the time in a queue or a webhook from the duration that the server answers for.
+    pub fn spent_elsewhere(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
+        self.elsewhere.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// The length of the request's body.
+    pub(crate) fn received_body(&self, bytes: usize) {
+        let [_, _, group, _, resource, ..] = &self.series.labels;
+        let verb = match self.series.verb {
+            ReportedVerb::Post => "create",
+            ReportedVerb::Put => "update",
+            ReportedVerb::Patch | ReportedVerb::Apply => "patch",
+            ReportedVerb::Delete => "delete",
+            _ => return,
+        };
+        let sizes = &self.metrics.body_sizes;
+        let size = self.series.body_size.get_or_init(|| sizes.with_label_values(&[resource, verb, group]));
+        size.observe(bytes as f64);
+    }
+
+    pub(super) fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The request was refused by flow control, which upstream counts without a duration.
+    pub(crate) fn refused(&self, code: u16) {
+        self.series.count(code, &self.metrics);
+    }
+
+    /// The request was ended because it took too long.
+    pub(crate) fn terminated(&self, code: u16) {
+        self.series.terminated(code, &self.metrics);
+    }
+
+    /// Notes the response, and measures a streamed body to its end.
+    pub(crate) fn answered(self: Arc<Self>, mut response: Response<Body>) -> Response<Body> {
+        self.code.store(response.status().as_u16(), Ordering::Relaxed);
+        match response.body() {
+            Body::Full(bytes) => self.add_sent(bytes.len()),
+            _ => {
+                let inner = std::mem::replace(response.body_mut(), Body::empty());
+                *response.body_mut() = Body::Recorded(Box::pin(MeteredBody::new(inner, self)));
+            }
+        }
+        response
+    }
+}
+
+impl Drop for RequestMeter {
+    fn drop(&mut self) {
+        if !*self.runs.get_mut() {
+            return;
+        }
+        let (series, code) = (&self.series, *self.code.get_mut());
+        series.long_running.as_ref().inspect(|gauge| gauge.dec());
+        // A request that is abandoned because its client has left has no code, as upstream's.
+        if code == 0 {
+            let [verb, _, group, version, resource, part, scope, _] = &series.labels;
+            let labels = [verb, group, version, resource, part, scope];
+            self.metrics.aborts.with_label_values(&labels.map(String::as_str)).inc();
+        }
+        series.count(code, &self.metrics);
+        let took = self.received.elapsed();
+        series.duration.observe(took.as_secs_f64());
+        if let Some(sli) = &series.sli_duration {
+            let elsewhere = Duration::from_nanos(*self.elsewhere.get_mut());
+            sli.observe(took.saturating_sub(elsewhere).as_secs_f64());
+        }
+        if let Some(size) = &series.size {
+            size.observe(*self.sent.get_mut() as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_api::request_info::route;
+    use plinth_registry::Registry as ResourceRegistry;
+
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
+    }
+
+    #[test]
+    fn requests_have_upstreams_labels() {
+        let (registry, resources) = (Registry::new(), ResourceRegistry::builtin());
+        let metrics = Arc::new(RequestMetrics::new(&registry).unwrap());
+        // method, path and query, content type, series
+        let rows = [
+            (Method::GET, "/api/v1/pods", "", r#"verb="LIST",version="v1""#, "pods,,cluster"),
+            (Method::GET, "/api/v1/namespaces/a/pods", "", r#"verb="LIST""#, "pods,,namespace"),
+            (Method::GET, "/api/v1/namespaces/a/pods/x", "", r#"verb="GET""#, "pods,,resource"),
+            (Method::HEAD, "/api/v1/namespaces/a/pods/x", "", r#"verb="GET""#, "pods,,resource"),
+            (Method::GET, "/api/v1/pods?watch=1", "", r#"verb="WATCH""#, "pods,,cluster"),
+            (Method::POST, "/api/v1/namespaces/a/pods", "", r#"verb="POST""#, "pods,,resource"),
+            (
+                Method::PUT,
+                "/apis/apps/v1/namespaces/a/deployments/x/scale",
+                "",
+                r#"verb="PUT""#,
+                "deployments,scale,resource",
+            ),
+            (
+                Method::PATCH,
+                "/api/v1/nodes/x",
+                "application/merge-patch+json",
+                r#"verb="PATCH""#,
+                "nodes,,resource",
+            ),
+            (
+                Method::PATCH,
+                "/api/v1/nodes/x",
+                "application/apply-patch+yaml",
+                r#"verb="APPLY""#,
+                "nodes,,resource",
+            ),
+            (Method::DELETE, "/api/v1/namespaces/a/pods", "", r#"verb="DELETE""#, "pods,,namespace"),
+            (Method::GET, "/api/v1/namespaces/a/pods/x/log", "", r#"verb="CONNECT""#, "pods,log,resource"),
+        ];
+        for (method, target, media, verb, rest) in rows {
+            let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
+            let route = route(&method, path, query).unwrap();
+            let Route::Resource(info) = &route else { panic!("{target}") };
+            let resource = resources.get(&info.group, &info.version, &info.resource);
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, media.parse().unwrap());
+            let before = text(&registry);
+            let meter = metrics.meter((&route, resource), (&method, &headers, query), Instant::now());
+            let meter = meter.expect(target);
+            meter.begin();
+            drop(meter.answered(Response::new(Body::from(vec![0; 100]))));
+            let after = text(&registry);
+            let new: Vec<&str> = after
+                .lines()
+                .filter(|line| line.starts_with("apiserver_request_total{") && !before.contains(line))
+                .collect();
+            let [resource, part, scope] = rest.split(',').collect::<Vec<_>>()[..] else { panic!("{rest}") };
+            let expected = [
+                verb.to_owned(),
+                format!("resource=\"{resource}\""),
+                format!("scope=\"{scope}\",subresource=\"{part}\""),
+                "code=\"200\",component=\"apiserver\",dry_run=\"\"".to_owned(),
+            ];
+            assert!(new.len() == 1 && expected.iter().all(|e| new[0].contains(e)), "{target}: {new:?}");
+        }
+        assert!(text(&registry).contains(
+            "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"WATCH\",version=\"v1\"} 0"
+        ));
+    }
+
+    #[test]
+    fn what_is_not_served_or_not_run_is_not_counted() {
+        let (registry, resources) = (Registry::new(), ResourceRegistry::builtin());
+        let metrics = Arc::new(RequestMetrics::new(&registry).unwrap());
+        let meter = |path: &str| {
+            let route = route(&Method::GET, path, None).unwrap();
+            let resource = match &route {
+                Route::Resource(info) => resources.get(&info.group, &info.version, &info.resource),
+                Route::NonResource(_) => None,
+            };
+            metrics.meter((&route, resource), (&Method::GET, &HeaderMap::new(), None), Instant::now())
+        };
+        for path in ["/apis/made.up/v1/things", "/api/v1/namespaces/a/pods/x/made-up", "/made-up", "/version"]
+        {
+            assert!(meter(path).is_none(), "{path}");
+        }
+        drop(meter("/api/v1/pods").expect("served"));
+        assert!(!text(&registry).contains("apiserver_request_total{"));
+        let meter = meter("/livez").expect("counted");
+        meter.begin();
+        drop(meter);
+        let text = text(&registry);
+        assert!(text.contains("scope=\"\",subresource=\"/livez\",verb=\"GET\",version=\"\"} 1"), "{text}");
+    }
+
+    #[test]
+    fn dry_runs_by_table() {
+        let rows = [
+            (None, ""),
+            (Some("limit=1"), ""),
+            (Some("dryRun=All"), "All"),
+            (Some("dryRun=All&dryRun=All"), "All"),
+            (Some("dryRun=All&dryRun=x"), "invalid"),
+            (Some("dryRun="), "invalid"),
+            (Some("x=dryRun"), ""),
+        ];
+        for (query, expected) in rows {
+            assert_eq!(DryRun::of(query).as_str(), expected, "{query:?}");
+        }
+    }
+}
