@@ -15,6 +15,7 @@
 //! | [`kubectl`] | flows of a real kubectl |
 //! | [`process`] | flags, start and stop, files that the program creates |
 //! | [`reading`] | get, list, watch |
+//! | [`remote_apis`] | APIs that other API servers serve, behind APIServices |
 //! | [`requests`] | protocols, codes, bad input, flow control |
 //! | [`storage`] | durability, damage, backup, repair, encryption |
 //! | [`writing`] | create, update, patch, subresources |
@@ -31,6 +32,7 @@ mod kinds;
 mod kubectl;
 mod process;
 mod reading;
+mod remote_apis;
 mod requests;
 mod storage;
 mod writing;

@@ -58,6 +58,8 @@ pub struct Metrics {
     in_flight: IntGaugeVec,
     watches: IntGaugeVec,
     watch_events: IntCounterVec,
+    unavailable_apis: IntGaugeVec,
+    unavailabilities: IntCounterVec,
 }
 
 impl Metrics {
@@ -97,7 +99,26 @@ impl Metrics {
             &["verb", "group", "resource"],
         )?;
         registry.register(Box::new(durations.clone()))?;
-        Ok(Metrics { registry, requests, durations, in_flight, watches, watch_events })
+        let unavailable_apis = gauge(
+            "aggregator_unavailable_apiservice",
+            "Gauge of APIServices which are marked as unavailable broken down by APIService name.",
+            &["name"],
+        )?;
+        let unavailabilities = counter(
+            "aggregator_unavailable_apiservice_total",
+            "Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
+            &["name", "reason"],
+        )?;
+        Ok(Metrics {
+            registry,
+            requests,
+            durations,
+            in_flight,
+            watches,
+            watch_events,
+            unavailable_apis,
+            unavailabilities,
+        })
     }
 
     /// The registry, for metrics of other modules.
@@ -121,6 +142,22 @@ impl Metrics {
     pub fn watch(&self, group: &str, resource: &str) -> WatchGuard {
         let events = self.watch_events.with_label_values(&[group, resource]);
         WatchGuard { _open: GaugeGuard::new(self.watches.with_label_values(&[group, resource])), events }
+    }
+
+    /// Sets whether an APIService is available; `None` when it was deleted.
+    pub fn set_api_service(&self, name: &str, is_available: Option<bool>) {
+        match is_available {
+            Some(is_available) => {
+                self.unavailable_apis.with_label_values(&[name]).set(i64::from(!is_available));
+            }
+            // Fails for one that was never set.
+            None => drop(self.unavailable_apis.remove_label_values(&[name])),
+        }
+    }
+
+    /// Counts that an APIService has become unavailable.
+    pub fn api_service_became_unavailable(&self, name: &str, reason: &str) {
+        self.unavailabilities.with_label_values(&[name, reason]).inc();
     }
 
     /// The text format, with the current statistics of the engine.

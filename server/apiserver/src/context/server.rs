@@ -15,6 +15,7 @@ use crate::authz::Authorizer;
 use crate::custom_resources::Converter;
 use crate::documents::{DiscoveryDocuments, OpenApiDocuments};
 use crate::egress::kubelets::Kubelets;
+use crate::egress::remote::RemoteApis;
 use crate::error_log::ErrorLog;
 use crate::flow_control::FlowControl;
 use crate::large_requests::Limiter;
@@ -74,6 +75,8 @@ pub struct Server {
     pub converter: Arc<Converter>,
     /// The way to kubelets.
     pub kubelets: Kubelets,
+    /// Clients of the API servers of remote APIs.
+    pub remote_apis: RemoteApis,
     /// Where the addresses and ports of Services come from.
     pub services: Ranges,
     /// This server as a replica; none where it is a single one.
