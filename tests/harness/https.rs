@@ -21,8 +21,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A server on a free port, by default of 127.0.0.1 under the names `localhost` and `127.0.0.1`. Dropping it ends
-/// it.
+/// A server on a free port, by default of 127.0.0.1 under the names `localhost` and `127.0.0.1`. Dropping it
+/// ends it.
 pub struct HttpsServer {
     /// Its port.
     pub port: u16,

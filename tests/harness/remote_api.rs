@@ -1,5 +1,5 @@
-//! An API server of a test's own behind an APIService: it serves one group, records what it receives and does what
-//! a test wants it to.
+//! An API server of a test's own behind an APIService: it serves one group, records what it receives and does
+//! what a test wants it to.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -87,8 +87,8 @@ impl Drop for Open {
 }
 
 impl RemoteApi {
-    /// A server of a group at a loopback address, named as the Service of that name in the namespace `remote`. It
-    /// asks for a certificate of the front proxy.
+    /// A server of a group at a loopback address, named as the Service of that name in the namespace
+    /// `remote`. It asks for a certificate of the front proxy.
     pub async fn start(group: &str, service: &str, address: IpAddr, proxy: Option<&FrontProxy>) -> RemoteApi {
         let behavior = Arc::new(Behavior { group: group.to_owned(), ..Behavior::default() });
         let options = HttpsOptions {
@@ -136,8 +136,8 @@ impl RemoteApi {
 /// The path of APIServices.
 pub const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 
-/// Creates the namespace `remote` and a Service in it whose cluster IP is that address, with an endpoint that is
-/// never asked.
+/// Creates the namespace `remote` and a Service in it whose cluster IP is that address, with an endpoint that
+/// is never asked.
 pub async fn register_service(client: &Client, service: &str, address: IpAddr, port: u16) {
     let namespace = json!({"metadata": {"name": "remote"}});
     send(client, "POST", "/api/v1/namespaces", &namespace).await;

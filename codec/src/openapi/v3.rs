@@ -56,8 +56,8 @@ pub fn root(schema: &Schema, path: &str, descriptions: &dyn Descriptions) -> Opt
     Some(small(schema, item, descriptions))
 }
 
-/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and its URL, with the hash of its content. Clients
-/// cache documents until that changes.
+/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and its URL, with the hash of its content.
+/// Clients cache documents until that changes.
 pub fn index(documents: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
     let mut w = JsonWriter::new();
     w.object(|w| {

@@ -1,7 +1,7 @@
 //! Requests for the versions of groups that other API servers serve: passed on after authentication,
 //! authorization, audit and flow control, with the user in headers.
 //!
-//! What is passed on is what was authorized: path and query are written anew from the form in which
+//! What is passed on is what was authorized: path and query are rewritten from the form in which
 //! authorization read them, so that a server which unescapes in another order sees the same names. Bodies are
 //! streamed in both directions; a client that disconnects ends the request to the other server.
 //!
@@ -147,8 +147,8 @@ pub async fn forward_document(
     }
 }
 
-/// The answer to a request for a document by its hash: the document, which does not change then, or a redirect
-/// to the present one.
+/// The answer to a request for a document by its hash: the document, which does not change then, or a
+/// redirect to the present one.
 fn check_hash(path: &str, query: Option<&str>, mut response: Response<Body>) -> Response<Body> {
     let hash = query.and_then(|query| parameter(query, "hash")).filter(|hash| !hash.is_empty());
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());

@@ -27,7 +27,8 @@ const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-origin",
 ];
 
-/// Removes the headers that concern the client's connection alone; those that ask for an upgrade are made anew.
+/// Removes the headers that concern the client's connection alone; those that ask for an upgrade are
+/// set again.
 pub fn request_headers(headers: &mut HeaderMap) {
     let upgrade = headers.get(UPGRADE).cloned();
     remove_hop_by_hop(headers);

@@ -1,10 +1,11 @@
-//! Requests to the API servers of remote APIs: proxied ones of clients, and the server's own for discovery and
-//! the cleanup of namespaces.
+//! Requests to the API servers of remote APIs: proxied ones of clients, and the server's own for discovery
+//! and the cleanup of namespaces.
 //!
 //! The connection shows the front proxy's certificate; the user of each request is in `X-Remote-` headers.
 //! HTTP/1.1 over pooled connections, redirects are not followed, the time to connect is bounded.
 //!
-//! Upstream: k8s.io/kube-aggregator `pkg/apiserver/handler_proxy.go`, client-go `transport/round_trippers.go`.
+//! Upstream: k8s.io/kube-aggregator `pkg/apiserver/handler_proxy.go`, client-go
+//! `transport/round_trippers.go`.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -242,8 +243,8 @@ impl RemoteApis {
         Ok(self.resolver.resolve(store, &remote.service).await?)
     }
 
-    /// Sends a request with a path for its URI. A request on an idle connection is sent a second time on a new
-    /// one where that connection was closed before, or where it reads only and has no body.
+    /// Sends a request with a path for its URI. A request on an idle connection is sent a second time on a
+    /// new one where that connection was closed before, or where it reads only and has no body.
     ///
     /// # Errors
     /// [`RemoteError`].

@@ -1,8 +1,8 @@
 //! Versions of groups that other API servers serve: what their APIServices describe, and the documents that
 //! those servers publish.
 //!
-//! They are part of the registry, so that a request, discovery and the controllers see the same ones. Requests
-//! for such a version are proxied, whatever else is served under its name.
+//! They are part of the registry, so that a request, discovery and the controllers see the same ones.
+//! Requests for such a version are proxied, whatever else is served under its name.
 
 pub mod documents;
 

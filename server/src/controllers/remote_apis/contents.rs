@@ -1,5 +1,5 @@
-//! Deletes the objects of remote APIs in a namespace that is being deleted, as the namespace controller's service
-//! account, which their servers authorize.
+//! Deletes the objects of remote APIs in a namespace that is being deleted, as the namespace controller's
+//! service account, which their servers authorize.
 //!
 //! Upstream: kubernetes `pkg/controller/namespace/deletion/namespaced_resources_deleter.go`.
 

@@ -39,8 +39,8 @@ pub(super) async fn read(server: &Server, remote: &RemoteVersion) -> (RemoteDocu
     (documents, None)
 }
 
-/// The resources of the version: from the aggregated document, or from the version's own where the server has no
-/// aggregated one.
+/// The resources of the version: from the aggregated document, or from the version's own where the server has
+/// no aggregated one.
 async fn discover(server: &Server, remote: &RemoteVersion) -> Result<Vec<Value>, String> {
     let user = User::new(DISCOVERY_USER, &[MASTERS]);
     let answer = get(server, remote, &user, "/apis", &[(ACCEPT, AGGREGATED)], DISCOVERY).await;

@@ -45,8 +45,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), REFRESH);
 /// Documents that are read at a time.
 const WORKERS: usize = 4;
 
-/// Publishes the registry with the remote versions and starts the controllers. To be called before anything is
-/// served.
+/// Publishes the registry with the remote versions and starts the controllers. To be called before anything
+/// is served.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -59,8 +59,8 @@ pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Follows the APIServices. Its loop alone changes which versions are remote, its workers their documents; the
-/// keys are the names of APIServices whose documents are to be read.
+/// Follows the APIServices. Its loop alone changes which versions are remote, its workers their documents;
+/// the keys are the names of APIServices whose documents are to be read.
 struct Registration {
     server: Arc<Server>,
     /// The revision of the APIServices that were loaded; taken by the first start.
@@ -160,8 +160,8 @@ fn find<'r>(registry: &'r Registry, api_service: &str) -> Option<&'r Arc<RemoteV
     registry.remote(group, version)
 }
 
-/// The next registry after changes of APIServices, if they concern it. What a server has published stays until it
-/// is read again from the same server.
+/// The next registry after changes of APIServices, if they concern it. What a server has published stays
+/// until it is read again from the same server.
 fn apply(registry: &Registry, changed: Vec<(SmolStr, Option<RemoteVersion>)>) -> Option<Registry> {
     let mut versions: RemoteVersions = registry.remote_versions().clone();
     for (name, remote) in changed {
