@@ -16,6 +16,7 @@
 //! | [`monitoring`] | metrics, their documents, pages for operators, the log of requests |
 //! | [`process`] | flags, start and stop, files that the program creates |
 //! | [`reading`] | get, list, watch |
+//! | [`remote_apis`] | APIs that other API servers serve, behind APIServices |
 //! | [`requests`] | protocols, codes, bad input, flow control |
 //! | [`storage`] | durability, damage, backup, repair, encryption |
 //! | [`writing`] | create, update, patch, subresources |
@@ -35,6 +36,7 @@ mod kubectl;
 mod monitoring;
 mod process;
 mod reading;
+mod remote_apis;
 mod requests;
 mod storage;
 mod writing;

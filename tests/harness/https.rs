@@ -2,28 +2,54 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A server on a free port of 127.0.0.1, under the names `localhost` and `127.0.0.1`. Dropping it ends it.
+/// A server on a free port, by default of 127.0.0.1 under the names `localhost` and `127.0.0.1`. Dropping it
+/// ends it.
 pub struct HttpsServer {
     /// Its port.
     pub port: u16,
     /// Its certificate, PEM: its own authority.
     pub certificate: String,
     task: JoinHandle<()>,
+}
+
+/// The name in a client's certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientName(pub Option<String>);
+
+/// What a server is called and where it listens.
+pub struct HttpsOptions {
+    /// Names in its certificate.
+    pub names: Vec<String>,
+    /// Where it listens.
+    pub address: IpAddr,
+    /// The authority of its clients' certificates, PEM; without it none is asked for.
+    pub client_authority: Option<String>,
+}
+
+impl Default for HttpsOptions {
+    fn default() -> HttpsOptions {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        HttpsOptions { names, address: Ipv4Addr::LOCALHOST.into(), client_authority: None }
+    }
 }
 
 impl HttpsServer {
@@ -33,17 +59,36 @@ impl HttpsServer {
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
         A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
     {
-        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).expect("certificate");
+        HttpsServer::start_as(HttpsOptions::default(), answer).await
+    }
+
+    /// The same with other names and another address. The extensions of a request have the [`ClientName`].
+    pub async fn start_as<F, A, B>(options: HttpsOptions, answer: F) -> HttpsServer
+    where
+        F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let made = rcgen::generate_simple_self_signed(options.names).expect("certificate");
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
+        let config = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .expect("protocol versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
-            .expect("TLS settings");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("free port");
+            .expect("protocol versions");
+        let config = match &options.client_authority {
+            None => config.with_no_client_auth(),
+            Some(pem) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                    roots.add(certificate.expect("certificate")).expect("authority");
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    .allow_unauthenticated();
+                config.with_client_cert_verifier(verifier.build().expect("verifier"))
+            }
+        };
+        let config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("TLS settings");
+        let listener = TcpListener::bind((options.address, 0)).await.expect("free port");
         let port = listener.local_addr().expect("address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let task = tokio::spawn(async move {
@@ -53,7 +98,9 @@ impl HttpsServer {
                 let (acceptor, answer) = (acceptor.clone(), answer.clone());
                 connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
-                    let service = service_fn(move |request| {
+                    let name = ClientName(client_name(stream.get_ref().1.peer_certificates()));
+                    let service = service_fn(move |mut request: Request<Incoming>| {
+                        request.extensions_mut().insert(name.clone());
                         let answer = answer(request);
                         async move { Ok::<_, Infallible>(answer.await) }
                     });
@@ -67,6 +114,12 @@ impl HttpsServer {
         });
         HttpsServer { port, certificate: made.cert.pem(), task }
     }
+}
+
+fn client_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(chain?.first()?).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    Some(name)
 }
 
 impl HttpsServer {

@@ -11,6 +11,7 @@
 //! | [`fixtures`] | manifests that projects publish |
 //! | [`proxy`] | a proxy whose connections can be cut |
 //! | [`https`] | webhooks and kubelets of a test's own |
+//! | [`remote_api`] | an API server of a test's own behind an APIService |
 //! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
 //! | [`module_graph`] | which module of a crate imports which |
 //! | [`refusal`] | assertions about error answers |
@@ -40,6 +41,7 @@ pub mod kubectl;
 pub mod module_graph;
 pub mod proxy;
 pub mod refusal;
+pub mod remote_api;
 pub mod requests;
 pub mod samples;
 pub mod server;

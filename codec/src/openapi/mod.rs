@@ -10,6 +10,7 @@
 //! | `/openapi/v3/apis/G`, `/openapi/v3/api`, `…/apis`, `…/version` | [`v3::group`], [`v3::root`] |
 //! | `/openapi/v2` | [`v2::document`] |
 //! | either in protobuf | [`gnostic`] |
+//! | the second with parts of other API servers | [`merge::v2`] |
 //!
 //! Documents are written directly as JSON text, without a tree. Writing core/v1 takes some milliseconds, so a
 //! server builds documents on request and caches them compressed.
@@ -36,6 +37,7 @@ mod custom;
 pub mod descriptions;
 pub mod gnostic;
 mod ids;
+pub mod merge;
 mod operations;
 mod schemas;
 #[cfg(test)]

@@ -56,15 +56,15 @@ pub fn root(schema: &Schema, path: &str, descriptions: &dyn Descriptions) -> Opt
     Some(small(schema, item, descriptions))
 }
 
-/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and the hash of its content. Clients request
-/// documents by both and cache them until the hash changes.
-pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+/// `/openapi/v3`: for each document its path (`apis/apps/v1`) and its URL, with the hash of its content.
+/// Clients cache documents until that changes.
+pub fn index(documents: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
     let mut w = JsonWriter::new();
     w.object(|w| {
         w.key("paths").object(|w| {
-            for (path, hash) in documents {
-                w.key(path).object(|w| {
-                    w.key("serverRelativeURL").string(&format!("/openapi/v3/{path}?hash={hash}"));
+            for (path, url) in documents {
+                w.key(&path).object(|w| {
+                    w.key("serverRelativeURL").string(&url);
                 });
             }
         });

@@ -235,7 +235,10 @@ fn asks_for_watch(query: &str) -> bool {
 }
 
 /// Unescapes a path. Invalid UTF-8 becomes U+FFFD, as in upstream's JSON.
-fn unescape(path: &str) -> Result<Cow<'_, str>, PathError> {
+///
+/// # Errors
+/// [`PathError::BadEscape`].
+pub fn unescape(path: &str) -> Result<Cow<'_, str>, PathError> {
     let bytes = path.as_bytes();
     let is_escape = |at: usize| {
         let digits = bytes.get(at + 1..at + 3);

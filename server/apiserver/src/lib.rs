@@ -15,6 +15,7 @@
 //! | verb | [`handlers`], with [`ownership`], [`selection`], [`kind_handlers`], [`custom_resources`] |
 //! | admission | [`context::Admission`], implemented by the program |
 //! | calls to other services | [`egress`] |
+//! | requests for what other API servers serve | [`remote_apis`] |
 //! | stored objects | `plinth_storage`, by the rows of `plinth_registry` |
 //! | encoding of responses | [`representation`], `plinth_api::api_error` |
 //!
@@ -53,6 +54,7 @@ pub mod pipeline;
 pub mod private_files;
 pub mod recovery;
 pub mod reload;
+pub mod remote_apis;
 pub mod representation;
 pub mod request_log;
 pub mod selection;

@@ -7,6 +7,7 @@
 //! | `in_flight` | requests that are served at once |
 //! | `identity` | authentication and authorization |
 //! | `admission` | plugins, webhooks, policies |
+//! | `api_services` | remote APIs |
 //! | `watches` | watch events |
 //! | `objects` | stored objects by resource |
 //! | `engine` | the storage engine |
@@ -16,6 +17,7 @@
 //! | `process` | the process and its build |
 
 mod admission;
+mod api_services;
 mod engine;
 pub(crate) mod families;
 mod health;
@@ -41,6 +43,7 @@ use objects::ObjectMetrics;
 use plinth_storage::Store;
 
 pub use admission::{AdmissionCall, AdmissionMetrics, AdmissionSeries, Stage, WebhookOutcome};
+pub use api_services::ApiServiceMetrics;
 pub use health::HealthMetrics;
 pub use identity::IdentityMetrics;
 pub(crate) use identity::{Authentication, Authorization};
@@ -69,6 +72,8 @@ pub struct Metrics {
     pub workqueues: WorkqueueMetrics,
     /// Reloads of configuration files.
     pub reloads: Arc<ReloadMetrics>,
+    /// Availability of remote APIs.
+    pub api_services: ApiServiceMetrics,
     /// Health checks.
     pub health: HealthMetrics,
     /// TLS handshakes that failed.
@@ -91,6 +96,7 @@ impl Metrics {
             watches: WatchMetrics::new(&registry)?,
             workqueues: WorkqueueMetrics::new(&registry)?,
             reloads: Arc::new(ReloadMetrics::new(&registry)?),
+            api_services: ApiServiceMetrics::new(&registry)?,
             health: HealthMetrics::new()?,
             tls_handshake_errors: Families(&registry).counter(
                 "apiserver_tls_handshake_errors_total",

@@ -14,7 +14,7 @@ use plinth_codec::schema;
 use crate::audit::{self, Recorder};
 use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authn::{AuthnError, Notice};
-use crate::authz::{Decision, RequestAttributes, Verdict};
+use crate::authz::{AuthorizedPath, Decision, RequestAttributes, Verdict};
 use crate::context::Warnings;
 use crate::context::{Context, Server};
 use crate::documents;
@@ -24,6 +24,7 @@ use crate::handlers;
 use crate::large_requests::RequestSlot;
 use crate::metrics::{Authentication, Authorization, RequestMeter};
 use crate::recovery::recover;
+use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
 use plinth_api::api_error::ApiError;
@@ -35,6 +36,7 @@ use plinth_http::body::Body;
 use plinth_http::fair_queuing::ScheduledConnection;
 use plinth_http::request_body::RequestBody;
 use plinth_http::upgrade::Upgrade;
+use plinth_registry::remote::RemoteVersion;
 use plinth_registry::{Registry, ResourceType};
 
 /// What the steps of a request have established so far; it survives the request's failure.
@@ -136,6 +138,26 @@ struct RequestOrigin<'a> {
     audit_id: &'a HeaderValue,
 }
 
+/// The authorized user of a request, where it comes from and when it is given up.
+struct Sender<'a> {
+    user: Arc<User>,
+    deadline: Option<Instant>,
+    origin: &'a RequestOrigin<'a>,
+    is_long_running: bool,
+}
+
+impl Sender<'_> {
+    /// The same for a request that another API server answers.
+    fn forwarding(&self) -> Forwarding<'_> {
+        Forwarding {
+            user: &self.user,
+            client: self.origin.connection.remote,
+            audit_id: self.origin.audit_id,
+            deadline: self.deadline.filter(|_| !self.is_long_running),
+        }
+    }
+}
+
 /// The resource of a request, looked up once.
 struct ServedResource {
     registry: Arc<Registry>,
@@ -161,7 +183,9 @@ impl ServedResource {
     async fn catch_up(self, server: &Server, info: &RequestInfo) -> ServedResource {
         /// Longest time for which a replica lags behind another one while both follow the journal.
         const LONGEST_LAG: Duration = Duration::from_secs(2);
-        let may_be_late = self.resource.is_none() && !self.registry.has_builtin_group(&info.group);
+        let may_be_late = self.resource.is_none()
+            && !self.registry.has_builtin_group(&info.group)
+            && self.remote(info).is_none();
         if !may_be_late || !server.store.engine().is_replica() {
             return self;
         }
@@ -169,6 +193,11 @@ impl ServedResource {
         // Without the journal nothing more is known here.
         let _ = server.store.reach_definition(&info.group, &info.resource, deadline).await;
         self.refresh(server.registry(), info)
+    }
+
+    /// The version of another API server that the request belongs to.
+    fn remote(&self, info: &RequestInfo) -> Option<Arc<RemoteVersion>> {
+        self.registry.remote(&info.group, &info.version).cloned()
     }
 
     /// The same in the current registry, which may have changed while the request was queued.
@@ -232,7 +261,7 @@ async fn answer(
         false => Some(server.flow_control.limit(request.uri().query())?),
     };
     let deadline = deadline(limit.unwrap_or(server.flow_control.request_timeout));
-    let sender = (user, deadline);
+    let sender = Sender { user, deadline, origin, is_long_running: limit.is_none() };
     // Boxed: each arm below would otherwise have room for its whole state.
     let meter = state.meter.clone();
     let observers = (warnings, state.audit.clone(), state.meter.clone());
@@ -389,7 +418,7 @@ async fn impersonate(
 
 async fn serve(
     server: &Arc<Server>,
-    (user, deadline): (Arc<User>, Option<Instant>),
+    sender: Sender<'_>,
     (route, target): (Route, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
@@ -399,12 +428,19 @@ async fn serve(
     let request_attributes = read_attributes(&route, &request);
     match route {
         Route::Resource(info) => {
-            let outcome = server.authorizer.authorize_resource(&user, info, &request_attributes);
+            let outcome = server.authorizer.authorize_resource(&sender.user, info, &request_attributes);
             let (decision, info) = timed(Layer::Authorization, outcome).await;
             server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
             note_decision(&audit, &decision);
             let info = info?;
             let target = target.refresh(server.registry(), &info);
+            if let Some(remote) = target.remote(&info) {
+                drop(seat);
+                meter.as_ref().inspect(|meter| meter.begin());
+                let forwarding = sender.forwarding();
+                let forwarded = remote_apis::forward_resource(server, &remote, request, forwarding);
+                return Ok(Box::pin(forwarded).await);
+            }
             let ServedResource { registry, resource } = Box::pin(target.catch_up(server, &info)).await;
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
@@ -425,6 +461,7 @@ async fn serve(
             let query = Query::parse(uri.query(), info.options_of())?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
+            let Sender { user, deadline, .. } = sender;
             // Boxed: it is passed by value through several futures and would take room in each.
             let cx = Box::new(Context {
                 server: server.clone(),
@@ -451,15 +488,32 @@ async fn serve(
             slot.run(handlers::dispatch(cx, body)).await
         }
         Route::NonResource(path) => {
-            let outcome = server.authorizer.authorize_path(&user, path, &request_attributes);
+            let outcome = server.authorizer.authorize_path(&sender.user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
             server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
             note_decision(&audit, &decision);
             let path = path?;
             meter.inspect(|meter| meter.begin());
-            endpoints::serve(server, &path, &request, &audit).await
+            serve_path(server, &sender, &path, (request, &audit), seat).await
         }
     }
+}
+
+/// Answers a request for a path that is no resource: here, or at another API server.
+async fn serve_path(
+    server: &Arc<Server>,
+    sender: &Sender<'_>,
+    path: &AuthorizedPath,
+    (request, audit): (Request<RequestBody>, &Recorder),
+    seat: Seat,
+) -> Result<Response<Body>, ApiError> {
+    let registry = server.registry();
+    let Some((remote, document)) = remote_apis::of_path(&registry, path.as_str()) else {
+        return endpoints::serve(server, path, &request, audit).await;
+    };
+    drop(seat);
+    let forwarded = remote_apis::forward_document(server, (remote, document), request, sender.forwarding());
+    Ok(Box::pin(forwarded).await)
 }
 
 /// Paths that are authorized by their would-be meaning but have no handler in upstream's router: empty

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest.
-const ORDER: [&str; 24] = [
+const ORDER: [&str; 25] = [
     "flags",
     "private_files",
     "error_log",
@@ -27,6 +27,7 @@ const ORDER: [&str; 24] = [
     "ownership",
     "handlers",
     "kind_handlers",
+    "remote_apis",
     "endpoints",
     "pipeline",
     "listener",

@@ -33,9 +33,16 @@ impl Current {
         self.registry.borrow().clone()
     }
 
-    /// Replaces the registry; requests in progress keep theirs.
-    pub fn publish(&self, registry: Arc<Registry>) {
-        self.registry.send_replace(registry);
+    /// Replaces the registry by the one that `next` makes of it, or keeps it; requests in progress keep
+    /// theirs. Concurrent changes are made one after the other.
+    pub fn update(&self, next: impl FnOnce(&Registry) -> Option<Registry>) {
+        self.registry.send_if_modified(|registry| match next(registry) {
+            Some(next) => {
+                *registry = Arc::new(next);
+                true
+            }
+            None => false,
+        });
     }
 
     /// Every definition up to a revision is in the registry that was published last.

@@ -3,9 +3,10 @@
 //! Built-in rows come from the codec's resource table. Verb handlers are generic over these rows; the
 //! behavior of individual kinds is in [`plinth_kinds`].
 //!
-//! A [`Registry`] is immutable and has a generation. A change of the CustomResourceDefinitions creates a new
-//! one, which is published through [`Current`]; unchanged rows are the same `Arc`s in both, so that a watch
-//! can tell whether its resource has changed. Documents derived from a registry (discovery, OpenAPI) are
+//! A [`Registry`] is immutable and has a generation. A change of the CustomResourceDefinitions, or of the
+//! versions that other API servers serve ([`remote`]), creates a new one, which is published through
+//! [`Current`]; unchanged rows are the same `Arc`s in both, so that a watch can tell whether its resource has
+//! changed. Documents derived from a registry (discovery, OpenAPI) are
 //! cached by generation: that of the registry, or that in which a group version last changed
 //! ([`Registry::version_generation`]).
 //!
@@ -25,6 +26,7 @@ pub mod custom;
 pub mod discovery;
 pub mod key;
 pub mod object_meta;
+pub mod remote;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ use plinth_codec::{table, Value};
 use plinth_engine::Extension;
 
 use self::custom::CustomVersion;
+use self::remote::{RemoteVersion, RemoteVersions};
 use plinth_kinds::{self, Strategy};
 
 pub use current::Current;
@@ -169,7 +172,7 @@ impl ResourceType {
 }
 
 /// All served resources. Immutable; a change creates a new registry.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Registry {
     /// Built-in ones in the order of the table: group priority, version, name. Then those of
     /// CustomResourceDefinitions.
@@ -183,6 +186,8 @@ pub struct Registry {
     by_prefix: HashMap<Vec<u8>, usize>,
     /// The generation in which a version with custom resources last changed.
     versions: HashMap<(String, String), u64>,
+    /// Versions that other API servers serve.
+    remote: Arc<RemoteVersions>,
 }
 
 /// The rows of a CustomResourceDefinition.
@@ -223,7 +228,26 @@ impl Registry {
         let mut next = Registry::index(resources, stored);
         next.generation = self.generation + 1;
         next.versions = next.version_generations(self);
+        next.remote = self.remote.clone();
         next
+    }
+
+    /// The next registry: the same resources, and these versions of other API servers.
+    pub fn with_remote(&self, remote: RemoteVersions) -> Registry {
+        Registry { generation: self.generation + 1, remote: Arc::new(remote), ..self.clone() }
+    }
+
+    /// The versions that other API servers serve.
+    pub fn remote_versions(&self) -> &RemoteVersions {
+        &self.remote
+    }
+
+    /// The version of a group that another API server serves, whatever is served here under its name.
+    pub fn remote(&self, group: &str, version: &str) -> Option<&Arc<RemoteVersion>> {
+        if self.remote.is_empty() {
+            return None;
+        }
+        self.remote.get(&(group.to_owned(), version.to_owned()))
     }
 
     fn index(resources: Vec<Arc<ResourceType>>, stored: Vec<Arc<ResourceType>>) -> Registry {
@@ -232,7 +256,8 @@ impl Registry {
         let by_name = resources.iter().enumerate().map(|(i, r)| (names(r), i)).collect();
         let prefix = |r: &ResourceType| r.storage.as_ref().map(|s| s.prefix.clone().into_bytes());
         let by_prefix = stored.iter().enumerate().filter_map(|(i, r)| Some((prefix(r)?, i))).collect();
-        Registry { resources, generation: 0, by_name, stored, by_prefix, versions: HashMap::new() }
+        let (versions, remote) = (HashMap::new(), Arc::default());
+        Registry { resources, generation: 0, by_name, stored, by_prefix, versions, remote }
     }
 
     /// For each version with custom resources the generation in which its rows last changed.
@@ -281,6 +306,7 @@ impl Registry {
     /// Whether any version of a group is served.
     pub fn serves_group(&self, group: &str) -> bool {
         self.resources.iter().any(|r| r.row.group == group)
+            || self.remote.values().any(|version| version.group == group)
     }
 
     /// Whether any version of a group is built in.

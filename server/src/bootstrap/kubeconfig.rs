@@ -1,7 +1,19 @@
 //! The administrator's kubeconfig file.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+
+/// Where clients on this machine find a listener: they cannot connect to an unspecified address.
+pub fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
+}
 
 /// A kubeconfig for one cluster and one user, credentials inline. `server` is the URL, the rest PEM.
 pub fn render(server: &str, user: &str, ca: &str, cert: &str, key: &str) -> String {

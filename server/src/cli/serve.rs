@@ -37,6 +37,8 @@ use plinth_apiserver::context::{Limits, ReplicaInfo, Server};
 use plinth_apiserver::custom_resources::Converter;
 use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
 use plinth_apiserver::egress::kubelets::Kubelets;
+use plinth_apiserver::egress::remote::RemoteApis;
+use plinth_apiserver::egress::resolver::ServiceResolver;
 use plinth_apiserver::egress::Webhooks;
 use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flow_control::FlowControl;
@@ -347,6 +349,11 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         addresses: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
     };
+    let resolver = ServiceResolver {
+        by_endpoints: options.aggregator.enable_aggregator_routing,
+        own: Some(kubeconfig::reachable(address)),
+    };
+    let remote_apis = RemoteApis::new(&options.aggregator, resolver).map_err(ServeError::ProxyClient)?;
     let service_ip = services.first_address().unwrap_or(bind_address);
     let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
     let engine_options = Options::new(dir.store())
@@ -396,7 +403,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     )?;
     let converter = Arc::new(Converter {
         store: store.clone(),
-        webhooks: Arc::new(Webhooks::default()),
+        webhooks: Arc::new(Webhooks::new(resolver)),
         header_index: Arc::new(HeaderIndex::default()),
         remote_waits,
     });
@@ -418,6 +425,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         admission: plugins.clone(),
         kind_handler: kind_handlers::of,
         kubelets,
+        remote_apis,
         converter,
         producers: Arc::default(),
         blocked_threads: BlockedThreads::default(),
@@ -453,8 +461,13 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     watched.extend(authz::watched_files(&server.authorizer, &options.authorization, metrics));
     watched
         .push(WatchedFiles::new("serving certificates", certificates.files(), move || certificates.reload()));
+    let proxying = server.clone();
+    watched.push(WatchedFiles::new("proxy client certificate", server.remote_apis.files(), move || {
+        proxying.remote_apis.reload()
+    }));
     server.spawn(reload::watch_files(watched));
     controllers::definitions::start(&server).await?;
+    controllers::remote_apis::start(&server).await?;
     if let Some(Replica { journal, id, .. }) = &replica {
         let (server, journal, id, dir) = (server.clone(), journal.clone(), *id, dir.path().to_owned());
         Membership { server, journal, id, address: advertised, dir }.start();
@@ -537,13 +550,7 @@ fn read_text(path: PathBuf) -> Result<String, PkiError> {
 }
 
 fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
-    // Clients cannot connect to an unspecified address.
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(_) => IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1]),
-    };
-    let url = format!("https://{}", SocketAddr::new(ip, address.port()));
+    let url = format!("https://{}", kubeconfig::reachable(address));
     let text = kubeconfig::render(
         &url,
         "kubernetes-admin",

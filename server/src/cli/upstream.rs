@@ -42,7 +42,6 @@ enum Outcome {
 }
 
 const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
-const NO_AGGREGATION: Outcome = Warned("there is no API aggregation, so this certificate is not used");
 const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
 const NO_PROFILES: &str = "profiles are taken with tools of the system (perf), not at /debug/pprof";
 const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
@@ -50,7 +49,6 @@ const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
 /// The rows, by name.
 const FLAGS: &[Flag] = &[
     row("admission-control", Value, Refused("use --enable-admission-plugins and --disable-admission-plugins")),
-    row("aggregator-reject-forwarding-redirect", Switch, Ignored),
     row("allow-metric-labels", Value, Ignored),
     row("allow-metric-labels-manifest", Value, Ignored),
     row(
@@ -71,7 +69,6 @@ const FLAGS: &[Flag] = &[
     row("egress-selector-config-file", Value, Refused("connections are direct, never through a proxy")),
     row("emulated-version", Value, Only(VERSION, "only v1.36 is served")),
     row("emulation-forward-compatible", Switch, Ignored),
-    row("enable-aggregator-routing", Switch, Ignored),
     row(
         "enable-garbage-collector",
         Switch,
@@ -108,8 +105,6 @@ const FLAGS: &[Flag] = &[
     row("permit-address-sharing", Switch, Only(FALSE, "an address belongs to one server")),
     row("permit-port-sharing", Switch, Only(FALSE, "a port belongs to one server")),
     row("profiling", Switch, Only(FALSE, NO_PROFILES)),
-    row("proxy-client-cert-file", Value, NO_AGGREGATION),
-    row("proxy-client-key-file", Value, Ignored),
     row("runtime-config", Value, Warned("all built-in APIs are served and cannot be disabled")),
     row("runtime-config-emulation-forward-compatible", Switch, Ignored),
     row("service-account-signing-endpoint", Value, Refused("tokens are signed by a key in a file: --service-account-signing-key-file")),
@@ -295,7 +290,7 @@ mod tests {
         assert_eq!(options.secure_port, 8443);
         let warnings: Vec<&str> =
             options.upstream.warnings().unwrap().into_iter().map(|(flag, _)| flag).collect();
-        assert_eq!(warnings, ["etcd-servers", "proxy-client-cert-file"]);
+        assert_eq!(warnings, ["etcd-servers"]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::documents::catalog;
+use plinth_apiserver::documents::local_catalog;
 use plinth_apiserver::handlers::delete;
 use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_registry::Registry;
@@ -121,7 +121,7 @@ fn label(object: &Value) -> &str {
 
 /// The desired objects by name.
 fn wanted(registry: &Registry) -> BTreeMap<String, Value> {
-    let catalog = catalog(registry);
+    let catalog = local_catalog(registry);
     // APIServices' own group is excluded: it belongs to the aggregator.
     let groups = catalog.group("").into_iter().chain(catalog.named_groups().filter(|g| g.name != RESOURCE.0));
     groups

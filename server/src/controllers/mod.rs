@@ -22,6 +22,7 @@
 //! |---|---|
 //! | CustomResourceDefinitions | `definitions` |
 //! | APIServices of what is served | `api_services` |
+//! | APIServices of other API servers: discovery, availability | `remote_apis` |
 //! | priority and fairness | `flow_control` |
 //! | allocations of addresses and node ports of Services | `allocations` |
 //! | dates of last use of token Secrets | `token_use` |
@@ -41,6 +42,7 @@ mod namespace;
 mod namespace_defaults;
 mod protection;
 mod quota;
+pub mod remote_apis;
 pub mod token_use;
 mod tokens;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plinth_codec::Value;
 use plinth_engine::{Entry, Event, EventKind};
 
+use super::remote_apis::contents;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::conditions;
@@ -28,6 +29,8 @@ pub(super) const NAME: &str = "namespace-controller";
 const FINALIZER: &str = "kubernetes";
 /// First and longest delay before a namespace whose contents have finalizers is retried.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Namespaces that are emptied at a time: one that waits for another API server does not hold up all others.
+const WORKERS: usize = 4;
 
 /// The controller; its keys are the names of Terminating namespaces.
 pub(super) struct Namespaces {
@@ -45,7 +48,7 @@ impl Reconciler for Namespaces {
     type Key = String;
 
     fn settings(&self) -> Settings {
-        Settings { name: NAME, workers: 1, retry: RETRY, gather: Duration::ZERO }
+        Settings { name: NAME, workers: WORKERS, retry: RETRY, gather: Duration::ZERO }
     }
 
     async fn start(&self) -> Result<Start<String>, ApiError> {
@@ -100,18 +103,45 @@ struct Contents {
     finalizers: BTreeMap<String, u64>,
     /// Why objects could not be deleted.
     errors: Vec<String>,
+    /// Versions of other API servers whose resources are not known.
+    undiscovered: Vec<String>,
 }
 
 impl Contents {
     fn is_empty(&self) -> bool {
-        self.resources.is_empty() && self.errors.is_empty()
+        self.resources.is_empty() && self.errors.is_empty() && self.undiscovered.is_empty()
     }
 
     fn message(&self) -> String {
         match self.errors.first() {
             Some(error) => format!("some contents could not be deleted: {error}"),
+            None if !self.undiscovered.is_empty() => self.discovery_failure(),
             None => format!("some contents remain: {}", listed(&self.resources, "has")),
         }
+    }
+
+    /// The message of a discovery that failed for some versions, as of client-go `discovery`.
+    fn discovery_failure(&self) -> String {
+        let failed: Vec<String> = self
+            .undiscovered
+            .iter()
+            .map(|version| format!("{version}: stale GroupVersion discovery: {version}"))
+            .collect();
+        format!(
+            "Discovery failed for some groups, {} failing: unable to retrieve the complete list of server APIs: {}",
+            failed.len(),
+            failed.join(", ")
+        )
+    }
+
+    /// Adds what is left of the objects of other API servers.
+    fn add_remote(&mut self, remote: contents::RemoteContents) {
+        self.resources.extend(remote.resources);
+        for (finalizer, objects) in remote.finalizers {
+            *self.finalizers.entry(finalizer).or_default() += objects;
+        }
+        self.errors.extend(remote.errors);
+        self.undiscovered.extend(remote.undiscovered);
     }
 
     fn add(&mut self, resource: &ResourceType, outcome: Result<Remaining, ApiError>) {
@@ -129,19 +159,17 @@ impl Contents {
     }
 
     /// The conditions that say so: type, status, reason and message (kubernetes
-    /// `pkg/controller/namespace/deletion/status_condition_utils.go`). All resources are those of this
-    /// server: their discovery and their versions cannot fail.
+    /// `pkg/controller/namespace/deletion/status_condition_utils.go`).
     fn conditions(&self) -> [(&'static str, &'static str, &'static str, String); 5] {
         let ok = |kind, reason, message: &str| (kind, "False", reason, message.to_owned());
         let failed = |kind, reason, message| (kind, "True", reason, message);
-        let deletion = "NamespaceDeletionContentFailure";
+        let (discovery, deletion) = ("NamespaceDeletionDiscoveryFailure", "NamespaceDeletionContentFailure");
         let (content, finalizers) = ("NamespaceContentRemaining", "NamespaceFinalizersRemaining");
         [
-            ok(
-                "NamespaceDeletionDiscoveryFailure",
-                "ResourcesDiscovered",
-                "All resources successfully discovered",
-            ),
+            match self.undiscovered.is_empty() {
+                true => ok(discovery, "ResourcesDiscovered", "All resources successfully discovered"),
+                false => failed(discovery, "DiscoveryFailed", self.discovery_failure()),
+            },
             ok(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 "ParsedGroupVersions",
@@ -205,9 +233,10 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
             outcome => contents.add(resource, outcome),
         }
         if is_pods(&resource) && !contents.is_empty() {
-            break;
+            return Ok(contents);
         }
     }
+    contents.add_remote(contents::delete_all(server, namespace.name()).await);
     Ok(contents)
 }
 
@@ -263,6 +292,7 @@ mod tests {
             resources: counts(&[("pods.", 2), ("deployments.apps", 1)]),
             finalizers: counts(&[("example.com/hold", 1)]),
             errors: vec!["one".to_owned(), "two".to_owned()],
+            undiscovered: vec!["a.example/v1".to_owned()],
         };
         let [.., failure, content, finalizers] = contents.conditions();
         assert_eq!(failure.3, "Failed to delete all resource types, 2 remaining: one, two");
@@ -270,6 +300,8 @@ mod tests {
         assert_eq!(content.3, format!("Some resources are remaining: {what}"));
         let what = "example.com/hold in 1 resource instances";
         assert_eq!(finalizers.3, format!("Some content in the namespace has finalizers remaining: {what}"));
+        let what = "a.example/v1: stale GroupVersion discovery: a.example/v1";
+        assert!(contents.conditions()[0].3.ends_with(&format!("server APIs: {what}")));
         assert!(contents.conditions()[2..].iter().all(|condition| condition.1 == "True"));
         assert!(Contents::default().conditions().iter().all(|condition| condition.1 == "False"));
     }

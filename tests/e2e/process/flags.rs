@@ -31,6 +31,7 @@ async fn a_control_planes_flags_are_followed() {
     let dir = tempfile::tempdir().expect("directory");
     let front = authority(dir.path(), "front-proxy-ca");
     authority(dir.path(), "sa");
+    authority(dir.path(), "front-proxy-client");
     let file = |name: &str| dir.path().join(name).display().to_string();
     let flags = [
         "--advertise-address=192.0.2.7".to_owned(),
@@ -42,7 +43,8 @@ async fn a_control_planes_flags_are_followed() {
         "--etcd-servers=https://127.0.0.1:2379".to_owned(),
         format!("--etcd-cafile={}", file("no-such-file")),
         "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname".to_owned(),
-        format!("--proxy-client-cert-file={}", file("no-such-file")),
+        format!("--proxy-client-cert-file={}", file("front-proxy-client.crt")),
+        format!("--proxy-client-key-file={}", file("front-proxy-client.key")),
         "--requestheader-allowed-names=front-proxy-client".to_owned(),
         format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
         "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),

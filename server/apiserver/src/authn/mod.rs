@@ -35,7 +35,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use hyper::header::{HeaderMap, AUTHORIZATION};
+use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
 use plinth_api::user::User;
 
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
@@ -225,6 +225,11 @@ impl Authenticator {
             },
             anonymous,
         })
+    }
+
+    /// Whether a header is one in which a front proxy names the user.
+    pub fn is_proxy_header(&self, name: &HeaderName) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.is_read(name))
     }
 
     /// Issues and verifies service account tokens.

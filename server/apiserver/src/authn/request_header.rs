@@ -59,6 +59,13 @@ impl RequestHeaders {
         }))
     }
 
+    /// Whether a header is read from requests of the proxy.
+    pub fn is_read(&self, name: &HeaderName) -> bool {
+        let HeaderNames { user, uid, group, extra_prefix } = &self.headers;
+        [user, uid, group].iter().any(|names| names.contains(name))
+            || extra_prefix.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+    }
+
     /// Reloads the authorities.
     ///
     /// # Errors

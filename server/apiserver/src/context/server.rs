@@ -16,6 +16,7 @@ use crate::authz::Authorizer;
 use crate::custom_resources::Converter;
 use crate::documents::{DiscoveryDocuments, OpenApiDocuments};
 use crate::egress::kubelets::Kubelets;
+use crate::egress::remote::RemoteApis;
 use crate::error_log::ErrorLog;
 use crate::flow_control::FlowControl;
 use crate::large_requests::Limiter;
@@ -75,6 +76,8 @@ pub struct Server {
     pub converter: Arc<Converter>,
     /// Finds and connects to kubelets.
     pub kubelets: Kubelets,
+    /// Clients of the API servers of remote APIs.
+    pub remote_apis: RemoteApis,
     /// Ranges of the addresses and node ports of Services.
     pub services: Ranges,
     /// This server as a replica; none where it is a single one.

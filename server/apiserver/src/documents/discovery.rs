@@ -132,8 +132,15 @@ fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, Api
     }
 }
 
-/// The served resources in the order of discovery.
+/// What is served in the order of discovery, by this server and by others.
 pub fn catalog(registry: &Registry) -> Catalog<'_> {
+    let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
+    let remote = registry.remote_versions().values().map(|remote| &**remote);
+    Catalog::with_remote(resources::builtin(), custom, remote)
+}
+
+/// What this server itself serves.
+pub fn local_catalog(registry: &Registry) -> Catalog<'_> {
     let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
     Catalog::new(resources::builtin(), custom)
 }

@@ -8,8 +8,8 @@ use hyper::{Response, StatusCode};
 
 use plinth_http::body::Body;
 
-pub use discovery::{catalog, exists, DiscoveryDocuments};
-pub use openapi::OpenApiDocuments;
+pub use discovery::{catalog, exists, local_catalog, DiscoveryDocuments};
+pub use openapi::{OpenApiDocuments, KEEP};
 
 /// A response with a text body of that content type.
 pub fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {

@@ -15,7 +15,9 @@ use hyper::header::{
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate;
-use plinth_codec::openapi::{descriptions, gnostic, v2, v3, CustomSchema, Descriptions, PublishedResource};
+use plinth_codec::openapi::{
+    descriptions, gnostic, merge, v2, v3, CustomSchema, Descriptions, PublishedResource,
+};
 use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
@@ -26,7 +28,7 @@ use plinth_registry::discovery::etag;
 use plinth_registry::{Registry, ResourceType};
 
 /// Cache-Control of a document requested by its hash: a year, which means forever.
-const KEEP: &str = "public, immutable, max-age=31536000";
+pub const KEEP: &str = "public, immutable, max-age=31536000";
 
 /// The generated documents, by path and form. The lock is held to look up and to insert, not during
 /// generation.
@@ -224,7 +226,14 @@ impl OpenApiDocuments {
             }
         }
         drop(texts);
-        let json = v3::index(documents.iter().map(|(path, document)| (path.as_str(), document.hash())));
+        let local = documents.iter().map(|(path, document)| {
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash());
+            (path.clone(), url)
+        });
+        let remote = registry.remote_versions().values().filter_map(|remote| {
+            Some((remote.path().trim_start_matches('/').to_owned(), remote.documents.openapi_v3.clone()?))
+        });
+        let json = v3::index(local.chain(remote));
         CachedDocument::new(&json, etag::of(&json))
     }
 }
@@ -252,6 +261,12 @@ fn index_paths(registry: &Registry) -> Vec<String> {
     let custom: BTreeSet<String> =
         custom.map(|r| format!("apis/{}/{}", r.row.group, r.row.version)).collect();
     paths.extend(custom);
+    // The documents of other API servers are theirs.
+    paths.retain(|path| {
+        let mut segments = path.split('/').skip(1);
+        let (group, version) = (segments.next().unwrap_or_default(), segments.next().unwrap_or_default());
+        registry.remote(group, version).is_none()
+    });
     paths
 }
 
@@ -312,8 +327,12 @@ fn make(registry: &Registry, path: &str, texts: &dyn Descriptions) -> Option<Vec
     let segments: Vec<&str> = path.split('/').collect();
     match segments.as_slice() {
         ["v2"] => {
-            let sources = SchemaSources::new(rows.iter());
-            Some(v2::document(builtin, &sources.schemas(), texts))
+            let is_local = |r: &&Arc<ResourceType>| registry.remote(&r.row.group, &r.row.version).is_none();
+            let sources = SchemaSources::new(rows.iter().filter(is_local));
+            let local = v2::document(builtin, &sources.schemas(), texts);
+            let remote = registry.remote_versions().values();
+            let parts: Vec<_> = remote.filter_map(|remote| remote.documents.openapi_v2.clone()).collect();
+            Some(merge::v2(local, &parts))
         }
         ["v3", "api", name] => version("", name),
         ["v3", "apis", group, name] => version(group, name),

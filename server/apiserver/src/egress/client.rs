@@ -1,26 +1,24 @@
 //! HTTP requests to a service, with pooled connections.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Body;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
-use parking_lot::Mutex;
 use rustls::ClientConfig;
 
 use super::connection::{dial, handshake, secure, ConnectError, Stream};
+use super::pool::Pool;
 
-/// Idle connections per service, and how long they are kept: Go's time, and enough for the concurrent
-/// requests of a few clients.
-const MAX_IDLE: usize = 16;
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Bytes of an error response's text that are shown.
 const MAX_ERROR_TEXT: usize = 512;
 /// The User-Agent of requests that set none.
-const DEFAULT_AGENT: HeaderValue = HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
+pub(super) const DEFAULT_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +85,12 @@ impl Origin {
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ConnectError> {
+    pub async fn connect<B>(&self) -> Result<SendRequest<B>, ConnectError>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let stream = dial(&self.host, self.port, |_| true).await?;
         let stream: Box<dyn Stream> = match &self.tls {
             Some((config, name)) => secure(stream, config, name).await?,
@@ -118,22 +121,16 @@ pub struct Bounds {
     pub answer: usize,
 }
 
-/// A client of one service. Cheap to share behind an `Arc`; the lock of the idle connections is held to take
-/// one or return it.
+/// A client of one service. Cheap to share behind an `Arc`.
 pub struct Client {
     origin: Origin,
-    idle: Mutex<Vec<Idle>>,
-}
-
-struct Idle {
-    sender: SendRequest<Full<Bytes>>,
-    since: Instant,
+    idle: Pool<Full<Bytes>>,
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(origin: Origin) -> Client {
-        Client { origin, idle: Mutex::default() }
+        Client { origin, idle: Pool::default() }
     }
 
     /// Sends a request, with a path for its URI, and reads the body of a success. A request on an idle
@@ -156,7 +153,7 @@ impl Client {
         self.origin.set_headers(&mut request);
         let mut sender;
         let response = 'response: {
-            if let Some(idle) = self.take_idle() {
+            if let Some(idle) = self.idle.take() {
                 sender = idle;
                 if sender.ready().await.is_ok() {
                     if let Ok(response) = sender.send_request(request.clone()).await {
@@ -164,7 +161,7 @@ impl Client {
                     }
                 }
                 // The other idle connections have probably been closed too.
-                self.idle.lock().clear();
+                self.idle.clear();
             }
             sender = self.origin.connect().await?;
             sender.send_request(request).await?
@@ -173,30 +170,12 @@ impl Client {
         let body = Limited::new(response.into_body(), max_length).collect().await;
         if status.is_success() {
             let body = body.map_err(|_| CallError::Answer(max_length))?.to_bytes();
-            self.put_back(sender);
+            self.idle.put_back(sender);
             return Ok(body);
         }
         let text = body.map(|body| body.to_bytes()).unwrap_or_default();
         let shown = String::from_utf8_lossy(&text[..text.len().min(MAX_ERROR_TEXT)]).into_owned();
         Err(CallError::Refused(status, shown))
-    }
-
-    fn take_idle(&self) -> Option<SendRequest<Full<Bytes>>> {
-        let mut idle = self.idle.lock();
-        // Most recently used first: when it is too old, so are the others.
-        while let Some(Idle { sender, since }) = idle.pop() {
-            if !sender.is_closed() && since.elapsed() < IDLE_TIMEOUT {
-                return Some(sender);
-            }
-        }
-        None
-    }
-
-    fn put_back(&self, sender: SendRequest<Full<Bytes>>) {
-        let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE {
-            idle.push(Idle { sender, since: Instant::now() });
-        }
     }
 }
 

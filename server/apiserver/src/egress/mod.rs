@@ -5,6 +5,10 @@
 //! | [`connection`] | DNS, TCP, TLS, HTTP/1.1 |
 //! | [`tls`] | which servers a client trusts, and its own certificate |
 //! | [`client`] | requests to one service over pooled connections |
+//! | [`pool`] | idle connections |
+//! | [`resolver`] | addresses of Services |
+//! | [`remote`] | requests to the API servers of remote APIs |
+//! | [`forward`] | a request of a client and its response on the way to another server and back |
 //! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
 //! | [`kubelets`] | flags and TLS settings for kubelets |
 //! | [`service`] | posts JSON documents to the service of a kubeconfig |
@@ -15,8 +19,12 @@
 
 pub mod client;
 pub mod connection;
+pub mod forward;
 pub mod kubeconfig;
 pub mod kubelets;
+pub mod pool;
+pub mod remote;
+pub mod resolver;
 pub mod service;
 pub mod tls;
 pub mod webhook;

@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
+use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::tls::{self, AuthoritiesError, ServerTrust};
-use plinth_storage::{object, Store};
+use plinth_registry::remote::ServicePort;
+use plinth_storage::Store;
 
 /// Webhooks whose TLS settings and connections are cached.
 const MAX_CLIENTS: usize = 64;
@@ -29,13 +31,13 @@ pub enum WebhookError {
     /// The configured `caBundle` is invalid.
     #[error("unable to load root certificates: {0}")]
     Authorities(#[from] AuthoritiesError),
-    /// The Service does not exist.
-    #[error("Post {url:?}: service {name:?} not found")]
-    NoService {
+    /// The Service has no address.
+    #[error("Post {url:?}: {source}")]
+    Service {
         /// URL of the call.
         url: String,
-        /// Name of the Service.
-        name: String,
+        /// The cause.
+        source: ResolveError,
     },
     /// The connection or the request failed.
     #[error("Post {url:?}: {source}")]
@@ -62,7 +64,7 @@ pub enum WebhookError {
 #[derive(Debug, PartialEq, Eq)]
 struct WebhookTarget {
     /// Namespace and name of the Service whose address is resolved.
-    service: Option<(String, String)>,
+    service: Option<ServicePort>,
     /// The server name to verify, and the host to connect to without a Service.
     name: String,
     port: u16,
@@ -81,7 +83,8 @@ impl WebhookTarget {
         let server_name = format!("{name}.{namespace}.svc");
         let port = u16::try_from(port).map_err(|_| WebhookError::Url(format!("{server_name}:{port}")))?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(WebhookTarget { service: Some((namespace, name)), name: server_name, port, path })
+        let service = Some(ServicePort { namespace, name, port });
+        Ok(WebhookTarget { service, name: server_name, port, path })
     }
 
     fn of_url(url: &str) -> Option<WebhookTarget> {
@@ -101,37 +104,37 @@ impl WebhookTarget {
         }
     }
 
-    /// Name or address to connect to; `None` when the Service does not exist. The cluster IP is resolved from
-    /// the Service: a server outside of the cluster's network needs a URL.
-    async fn host(&self, store: &Store) -> Option<String> {
-        let Some((namespace, name)) = &self.service else { return Some(self.name.clone()) };
-        let registry = store.registry();
-        let services = registry.get("", "v1", "services")?;
-        let record = store.get(services.storage.as_ref()?, namespace, name).await.ok()??;
-        let service = object::to_tree(services, &record).ok()?;
-        let host = match service.str_at(&["spec", "type"]) {
-            Some("ExternalName") => service.str_at(&["spec", "externalName"]),
-            _ => service.str_at(&["spec", "clusterIP"]).filter(|ip| !matches!(*ip, "" | "None")),
-        };
-        Some(host.unwrap_or(&self.name).to_owned())
+    /// Where to connect to.
+    async fn address(&self, store: &Store, resolver: &ServiceResolver) -> Result<Address, ResolveError> {
+        match &self.service {
+            Some(service) => resolver.resolve(store, service).await,
+            None => Ok(Address { host: self.name.clone(), port: self.port }),
+        }
     }
 }
 
 /// What a client's TLS settings and connections depend on.
 #[derive(PartialEq, Eq, Hash)]
 struct ClientKey {
-    host: String,
+    address: Address,
     name: String,
-    port: u16,
     /// `caBundle` as written.
     bundle: String,
 }
 
 /// Clients of the recently called webhooks. The lock is held to look one up or insert it.
 #[derive(Default)]
-pub struct Webhooks(Mutex<HashMap<ClientKey, Arc<Client>>>);
+pub struct Webhooks {
+    resolver: ServiceResolver,
+    clients: Mutex<HashMap<ClientKey, Arc<Client>>>,
+}
 
 impl Webhooks {
+    /// Webhooks whose Services are resolved by `resolver`.
+    pub fn new(resolver: ServiceResolver) -> Webhooks {
+        Webhooks { resolver, clients: Mutex::default() }
+    }
+
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
     ///
     /// # Errors
@@ -147,11 +150,11 @@ impl Webhooks {
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
         let url = format!("https://{}{path}", target.authority());
-        let Some(host) = target.host(store).await else {
-            let (_, name) = target.service.unwrap_or_default();
-            return Err(WebhookError::NoService { url, name });
+        let address = match target.address(store, &self.resolver).await {
+            Ok(address) => address,
+            Err(source) => return Err(WebhookError::Service { url, source }),
         };
-        let client = self.client(&target, host, config.str_at(&["caBundle"]).unwrap_or_default())?;
+        let client = self.client(&target, address, config.str_at(&["caBundle"]).unwrap_or_default())?;
         let mut body = Vec::with_capacity(4096);
         json::write_untyped(review, &mut body);
         let mut request = Request::new(Full::new(body.into()));
@@ -171,11 +174,11 @@ impl Webhooks {
     fn client(
         &self,
         target: &WebhookTarget,
-        host: String,
+        address: Address,
         bundle: &str,
     ) -> Result<Arc<Client>, AuthoritiesError> {
-        let key = ClientKey { host, name: target.name.clone(), port: target.port, bundle: bundle.to_owned() };
-        if let Some(client) = self.0.lock().get(&key) {
+        let key = ClientKey { address, name: target.name.clone(), bundle: bundle.to_owned() };
+        if let Some(client) = self.clients.lock().get(&key) {
             return Ok(client.clone());
         }
         let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
@@ -183,13 +186,13 @@ impl Webhooks {
         let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
             .map_err(|_| AuthoritiesError::Certificate)?;
         let client = Arc::new(Client::new(Origin {
-            host: key.host.clone(),
-            port: key.port,
+            host: key.address.host.clone(),
+            port: key.address.port,
             authority: target.authority(),
             tls: Some((config, key.name.clone())),
             authorization: None,
         }));
-        let mut clients = self.0.lock();
+        let mut clients = self.clients.lock();
         if clients.len() >= MAX_CLIENTS {
             clients.clear();
         }

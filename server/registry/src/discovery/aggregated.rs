@@ -43,6 +43,11 @@ fn group(group: &Group) -> Value {
 }
 
 fn version(version: &Version) -> Value {
+    if let Some(remote) = version.remote {
+        let resources = remote.documents.resources.to_vec();
+        let freshness = if remote.documents.is_current { "Current" } else { "Stale" };
+        return tree!({ "version": version.name, "resources": resources, "freshness": freshness });
+    }
     let resources: Vec<Value> = version.resources.iter().map(|r| resource(version, r)).collect();
     tree!({ "version": version.name, "resources": resources, "freshness": "Current" })
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use plinth_codec::resources::{Resource, Table};
 
 use super::order::compare_versions;
+use crate::remote::RemoteVersion;
 
 /// `groupPriorityMinimum` of the APIServices of custom resources: below every
 /// group of its own.
@@ -22,6 +23,8 @@ pub struct Version<'a> {
     pub name: &'a str,
     /// Whether it comes from CustomResourceDefinitions.
     pub custom: bool,
+    /// The version of another API server that requests for this one go to.
+    pub remote: Option<&'a RemoteVersion>,
     /// The resources.
     pub resources: Vec<&'a Resource>,
     /// Rank within the group (`versionPriority`).
@@ -51,6 +54,15 @@ impl<'a> Catalog<'a> {
     /// built-in group and version is ignored: such a definition is never served. `O(n log n)` in the number
     /// of rows.
     pub fn new(builtin: &'a Table, custom: impl IntoIterator<Item = &'a Resource>) -> Catalog<'a> {
+        Catalog::with_remote(builtin, custom, [])
+    }
+
+    /// The same with versions of other API servers, each in place of a local one with its name.
+    pub fn with_remote(
+        builtin: &'a Table,
+        custom: impl IntoIterator<Item = &'a Resource>,
+        remote: impl IntoIterator<Item = &'a RemoteVersion>,
+    ) -> Catalog<'a> {
         let mut by_name: BTreeMap<&str, BTreeMap<&str, Version<'a>>> = BTreeMap::new();
         for group in &builtin.groups {
             let versions = by_name.entry(&group.name).or_default();
@@ -61,6 +73,7 @@ impl<'a> Catalog<'a> {
                         group: &group.name,
                         name: version,
                         custom: false,
+                        remote: None,
                         resources: Vec::new(),
                         priority: *priority,
                         group_priority: group.priority,
@@ -82,6 +95,7 @@ impl<'a> Catalog<'a> {
                         group: &resource.group,
                         name: &resource.version,
                         custom: true,
+                        remote: None,
                         resources: Vec::new(),
                         priority: CUSTOM_VERSION_PRIORITY,
                         group_priority: CUSTOM_GROUP_PRIORITY,
@@ -90,6 +104,18 @@ impl<'a> Catalog<'a> {
             if version.custom {
                 version.resources.push(resource);
             }
+        }
+        for remote in remote {
+            let version = Version {
+                group: &remote.group,
+                name: &remote.version,
+                custom: false,
+                remote: Some(remote),
+                resources: Vec::new(),
+                priority: remote.priority,
+                group_priority: remote.group_priority,
+            };
+            by_name.entry(&remote.group).or_default().insert(&remote.version, version);
         }
 
         // The map yields groups by name, and a stable sort keeps that among equal priorities.

@@ -55,6 +55,8 @@ pub enum ServeError {
     Admission(#[from] BadPlugins),
     #[error("TLS to kubelets: {0}")]
     Kubelets(#[source] TlsError),
+    #[error("--proxy-client-cert-file: {0}")]
+    ProxyClient(#[source] TlsError),
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error("encryption at rest: {0}")]

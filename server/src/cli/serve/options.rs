@@ -18,6 +18,7 @@ use plinth_apiserver::audit::AuditOptions;
 use plinth_apiserver::authn::AuthenticationOptions;
 use plinth_apiserver::authz::AuthorizationOptions;
 use plinth_apiserver::egress::kubelets::KubeletOptions;
+use plinth_apiserver::egress::remote::AggregatorOptions;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::FlowControlOptions;
 use plinth_http::options::HttpOptions;
@@ -94,6 +95,9 @@ pub struct ServeOptions {
     /// Connections to kubelets
     #[command(flatten, next_help_heading = "Kubelets")]
     pub kubelets: KubeletOptions,
+    /// Remote APIs
+    #[command(flatten, next_help_heading = "API aggregation")]
+    pub aggregator: AggregatorOptions,
     /// Admission plugins
     #[command(flatten, next_help_heading = "Admission")]
     pub admission: AdmissionOptions,

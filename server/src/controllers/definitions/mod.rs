@@ -254,7 +254,7 @@ impl Definitions {
         if rows_changed {
             let rows: Vec<CustomRows> =
                 self.states.values().filter_map(|k| k.rows.as_ref()).map(|(_, rows)| rows.clone()).collect();
-            registry.publish(Arc::new(registry.snapshot().with_custom(&rows)));
+            registry.update(|current| Some(current.with_custom(&rows)));
         }
         concerned
     }

@@ -1,42 +1,22 @@
-//! Forwards a request to another server and its response back; splices the two connections after an upgrade.
+//! Forwards a request to a kubelet, a pod or a service.
 
 use std::time::Duration;
 
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{
-    HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION,
-    UPGRADE,
-};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION};
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
 
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::context::Context;
 use crate::egress::connection::{dial, handshake, secure, ConnectError};
+use crate::egress::forward::{self, ForwardedBody};
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::{Body, BodyError};
+use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_http::upgrade::Upgrade;
 
 /// Longest time to establish a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Chunks of a response buffered for the client.
-const PIECES: usize = 4;
-/// Hop-by-hop headers (RFC 9110, 7.6.1).
-const HOP_BY_HOP: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
-
-/// Headers that allow pages of other origins to read a response.
-const CROSS_ORIGIN: [&str; 4] = [
-    "access-control-allow-credentials",
-    "access-control-allow-headers",
-    "access-control-allow-methods",
-    "access-control-allow-origin",
-];
 
 /// Forwards the request and returns the response.
 ///
@@ -71,12 +51,17 @@ pub(super) async fn forward(
     };
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(join(upgrade, response)),
+        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, ())),
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
         }
-        _ => Ok(forward_response(response)),
+        _ => {
+            let (mut parts, body) = response.into_parts();
+            forward::response_headers(&mut parts.headers);
+            // The connection lives as long as its body.
+            Ok(Response::from_parts(parts, ForwardedBody::new(body, sender).into_body()))
+        }
     }
 }
 
@@ -95,100 +80,16 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
 /// front proxy): the backend may trust such headers from this server.
 fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
-    let upgrade = headers.get(UPGRADE).cloned();
-    remove_hop_by_hop(&mut headers);
+    forward::request_headers(&mut headers);
     for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
         headers.remove(name);
     }
-    let identity =
-        |name: &HeaderName| ["impersonate-", "x-remote-"].iter().any(|p| name.as_str().starts_with(p));
-    let names: Vec<HeaderName> = headers.keys().filter(|name| identity(name)).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
+    forward::remove_headers(&mut headers, |name| {
+        ["impersonate-", "x-remote-"].iter().any(|prefix| name.as_str().starts_with(prefix))
+    });
     let host = format!("{}:{}", destination.host, destination.port);
     headers.insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
-    if let Some(upgrade) = upgrade {
-        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(UPGRADE, upgrade);
-    }
     Ok(headers)
-}
-
-/// Removes hop-by-hop headers: the well-known ones, and those that `Connection` lists.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let values: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
-    for name in values.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
-        // Removing the length would change the body.
-        if let Ok(name) =
-            name.trim().parse::<HeaderName>().map(|name| (name != CONTENT_LENGTH).then_some(name))
-        {
-            name.map(|name| headers.remove(name));
-        }
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(HeaderName::from_static(name));
-    }
-}
-
-/// The response, chunk by chunk; if it is cut off, so is ours.
-fn forward_response(response: Response<Incoming>) -> Response<Body> {
-    let (mut parts, mut body) = response.into_parts();
-    remove_hop_by_hop(&mut parts.headers);
-    // The backend does not decide about cross-origin access to this server.
-    for name in CROSS_ORIGIN {
-        parts.headers.remove(HeaderName::from_static(name));
-    }
-    let (pieces, rest) = mpsc::channel(PIECES);
-    tokio::spawn(async move {
-        while let Some(frame) = body.frame().await {
-            let piece = match frame {
-                Ok(frame) => match frame.into_data() {
-                    Ok(data) => Ok(data),
-                    Err(_) => continue,
-                },
-                Err(error) => Err(BodyError(error.to_string())),
-            };
-            let broken = piece.is_err();
-            // The client has disconnected.
-            if pieces.send(piece).await.is_err() || broken {
-                return;
-            }
-        }
-    });
-    Response::from_parts(parts, Body::Channel { first: None, rest: rest.into() })
-}
-
-/// Splices the two connections when both have switched protocols.
-fn join(upgrade: Upgrade, mut response: Response<Incoming>) -> Response<Body> {
-    let theirs = hyper::upgrade::on(&mut response);
-    tokio::spawn(async move {
-        // Held to the end, so that shutdown waits for it.
-        let Upgrade { connection, hold: _hold } = upgrade;
-        let (ours, theirs) = match tokio::try_join!(connection, theirs) {
-            Ok(both) => both,
-            Err(error) => {
-                tracing::debug!(%error, "protocol upgrade failed");
-                return;
-            }
-        };
-        let (from_us, to_us) = tokio::io::split(TokioIo::new(ours));
-        let (from_them, to_them) = tokio::io::split(TokioIo::new(theirs));
-        // Each direction is copied to its own end: data from one side is delivered even if it receives
-        // nothing more.
-        tokio::join!(copy_direction(from_us, to_them), copy_direction(from_them, to_us));
-    });
-    let (parts, _) = response.into_parts();
-    Response::from_parts(parts, Body::empty())
-}
-
-/// Copies until the end of the source, then shuts the target down.
-async fn copy_direction(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
-    if let Err(error) = tokio::io::copy(&mut from, &mut to).await {
-        tracing::debug!(%error, "upgraded connection closed in one direction");
-    }
-    // An error means that the target is already closed.
-    let _ = to.shutdown().await;
 }
 
 #[cfg(test)]

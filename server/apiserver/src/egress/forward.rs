@@ -1,0 +1,168 @@
+//! A client's request on its way to another server, and the response on its way back: headers of one
+//! connection, streamed bodies, connections joined after an upgrade.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONNECTION, CONTENT_LENGTH, UPGRADE};
+use hyper::Response;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::Sleep;
+
+use plinth_http::body::{Body, BodyError, ChunkStream};
+use plinth_http::upgrade::Upgrade;
+
+/// Hop-by-hop headers (RFC 9110, 7.6.1).
+const HOP_BY_HOP: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+/// Headers that allow pages of other origins to read a response.
+const CROSS_ORIGIN: [&str; 4] = [
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+];
+
+/// Removes the headers that concern the client's connection alone; those that ask for an upgrade are
+/// set again.
+pub fn request_headers(headers: &mut HeaderMap) {
+    let upgrade = headers.get(UPGRADE).cloned();
+    remove_hop_by_hop(headers);
+    if let Some(upgrade) = upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, upgrade);
+    }
+}
+
+/// Removes the headers of a response that concern the other connection alone, and those that would decide
+/// about cross-origin access to this server.
+pub fn response_headers(headers: &mut HeaderMap) {
+    remove_hop_by_hop(headers);
+    for name in CROSS_ORIGIN {
+        headers.remove(HeaderName::from_static(name));
+    }
+}
+
+/// Removes headers by their names.
+pub fn remove_headers(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// Removes hop-by-hop headers: the well-known ones, and those that `Connection` lists.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let values: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
+    for name in values.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(',')) {
+        // Removing the length would change the body.
+        if let Ok(name) =
+            name.trim().parse::<HeaderName>().map(|name| (name != CONTENT_LENGTH).then_some(name))
+        {
+            name.map(|name| headers.remove(name));
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(HeaderName::from_static(name));
+    }
+}
+
+/// The body of another server's response, read as the client reads ours; if it is cut off, so is ours.
+pub struct ForwardedBody {
+    body: Incoming,
+    /// When it is cut off.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Called at its end.
+    at_end: Option<Box<dyn FnOnce() + Send>>,
+    /// Dropped with it.
+    _hold: Box<dyn Send>,
+}
+
+impl ForwardedBody {
+    /// A body; `hold` lives as long as it does.
+    pub fn new(body: Incoming, hold: impl Send + 'static) -> ForwardedBody {
+        ForwardedBody { body, deadline: None, at_end: None, _hold: Box::new(hold) }
+    }
+
+    /// Cuts it off at a time.
+    pub fn until(self, deadline: Option<std::time::Instant>) -> ForwardedBody {
+        let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline.into())));
+        ForwardedBody { deadline, ..self }
+    }
+
+    /// Calls a function when it was read to its end.
+    pub fn at_end(self, call: impl FnOnce() + Send + 'static) -> ForwardedBody {
+        ForwardedBody { at_end: Some(Box::new(call)), ..self }
+    }
+
+    /// As the body of a response.
+    pub fn into_body(self) -> Body {
+        Body::Stream(Box::pin(self))
+    }
+}
+
+impl ChunkStream for ForwardedBody {
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let body = self.get_mut();
+        loop {
+            match Pin::new(&mut body.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => return Poll::Ready(Some(Ok(data))),
+                    // Trailers.
+                    Err(_) => continue,
+                },
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(BodyError(error.to_string())))),
+                Poll::Ready(None) => {
+                    if let Some(call) = body.at_end.take() {
+                        call();
+                    }
+                    return Poll::Ready(None);
+                }
+                Poll::Pending => {}
+            }
+            let is_over =
+                body.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready());
+            return match is_over {
+                true => Poll::Ready(Some(Err(BodyError("the other server took too long".to_owned())))),
+                false => Poll::Pending,
+            };
+        }
+    }
+}
+
+/// Joins the two connections when both have switched protocols; `hold` lives as long as they do.
+pub fn join(upgrade: Upgrade, mut response: Response<Incoming>, hold: impl Send + 'static) -> Response<Body> {
+    let theirs = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let _slot = hold;
+        // Held to the end, so that shutdown waits for it.
+        let Upgrade { connection, hold: _hold } = upgrade;
+        let (ours, theirs) = match tokio::try_join!(connection, theirs) {
+            Ok(both) => both,
+            Err(error) => {
+                tracing::debug!(%error, "protocol upgrade failed");
+                return;
+            }
+        };
+        let (from_us, to_us) = tokio::io::split(TokioIo::new(ours));
+        let (from_them, to_them) = tokio::io::split(TokioIo::new(theirs));
+        // Each direction is copied to its own end: data from one side is delivered even if it receives
+        // nothing more.
+        tokio::join!(copy_direction(from_us, to_them), copy_direction(from_them, to_us));
+    });
+    let (parts, _) = response.into_parts();
+    Response::from_parts(parts, Body::empty())
+}
+
+/// Copies until the end of the source, then shuts the target down.
+async fn copy_direction(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    if let Err(error) = tokio::io::copy(&mut from, &mut to).await {
+        tracing::debug!(%error, "upgraded connection closed in one direction");
+    }
+    // An error means that the target is already closed.
+    let _ = to.shutdown().await;
+}

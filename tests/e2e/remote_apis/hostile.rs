@@ -1,0 +1,121 @@
+//! Remote APIs that hang, send too much or cannot be reached, and what remains of the rest.
+
+use std::sync::atomic::Ordering;
+
+use http_body_util::BodyExt;
+use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::eventually;
+use plinth_tests::requests::{create, send};
+use serde_json::{json, Value};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+use super::{address, Cluster};
+
+#[tokio::test]
+async fn requests_that_hang_are_given_up_and_take_nothing_from_others() {
+    let cluster = Cluster::start(&["--max-requests-inflight=6", "--max-mutating-requests-inflight=4"]).await;
+    let remote = cluster.remote("hanging.example", 1).await;
+    let path = format!("{}/namespaces/default/things/hang", remote.path());
+    // Many more than there are seats.
+    let mut waiting = Vec::new();
+    for _ in 0..40 {
+        let mut connection = cluster.server.connect(Protocol::Http1).await;
+        let call = Call::get(path.clone());
+        waiting.push(tokio::spawn(async move { connection.call(&call).await.map(|reply| reply.status) }));
+    }
+    eventually("all hang", || async { remote.behavior.open.load(Ordering::SeqCst) == 40 }).await;
+    for n in 0..20 {
+        let name = format!("local-{n}");
+        let object = json!({"metadata": {"name": name}});
+        create(&cluster.client, "/api/v1/namespaces/default/configmaps", &object).await;
+    }
+    // The limit of a request is also that of one that was passed on.
+    let (code, text) = cluster.answer(&format!("{path}?timeout=1s")).await;
+    assert_eq!((code, text.contains("\"reason\":\"Timeout\"")), (504, true), "{text}");
+    waiting.iter().for_each(|task| task.abort());
+    eventually("none hangs", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 }).await;
+}
+
+#[tokio::test]
+async fn an_endless_response_is_cut_off_at_the_time_limit() {
+    let cluster = Cluster::start(&[]).await;
+    let remote = cluster.remote("endless.example", 1).await;
+    let path = format!("{}/namespaces/default/things/endless?timeout=2s", remote.path());
+    let mut connection = cluster.server.connect(Protocol::Http1).await;
+    let mut body = connection.open(&Call::get(path)).await.expect("response").into_body();
+    let mut read = 0;
+    let broken = loop {
+        match body.frame().await {
+            Some(Ok(frame)) => read += frame.into_data().map_or(0, |data| data.len()),
+            Some(Err(_)) => break true,
+            None => break false,
+        }
+    };
+    assert!(broken && read > 0, "{read} bytes, broken off: {broken}");
+    eventually("the other end has seen it", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 })
+        .await;
+}
+
+#[tokio::test]
+async fn servers_that_are_no_api_servers_stay_unavailable() {
+    let cluster = Cluster::start(&[]).await;
+    // Accepts connections and says nothing; says what is no TLS.
+    let silent = TcpListener::bind((address(1), 0)).await.expect("port");
+    let babbling = TcpListener::bind((address(2), 0)).await.expect("port");
+    let ports = [&silent, &babbling].map(|listener| listener.local_addr().expect("address").port());
+    let silence = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            held.push(stream);
+        }
+    });
+    let babble = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = babbling.accept().await {
+            let _ = stream.write_all(&[b'x'; 4096]).await;
+        }
+    });
+    for (n, port) in [(1u8, ports[0]), (2, ports[1])] {
+        let service = format!("service-{n}");
+        plinth_tests::remote_api::register_service(&cluster.client, &service, address(n), port).await;
+        let group = format!("odd-{n}.example");
+        let api_service = json!({"metadata": {"name": format!("v1.{group}")}, "spec": {
+            "group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "remote", "name": service, "port": port}}});
+        create(&cluster.client, plinth_tests::remote_api::API_SERVICES, &api_service).await;
+    }
+    // Discovery has both, without waiting for them.
+    let groups = send(&cluster.client, "GET", "/apis", &Value::Null).await.body;
+    let names: Vec<&str> =
+        groups["groups"].as_array().expect("groups").iter().filter_map(|g| g["name"].as_str()).collect();
+    assert!(names.contains(&"odd-1.example") && names.contains(&"odd-2.example"));
+    for n in [1, 2] {
+        let group = format!("odd-{n}.example");
+        cluster.reason(&group, "FailedDiscoveryCheck").await;
+        let answer = cluster.answer(&format!("/apis/{group}/v1/things")).await;
+        assert_eq!(answer, (503, "service unavailable\n".to_owned()));
+    }
+    silence.abort();
+    babble.abort();
+}
+
+#[tokio::test]
+async fn with_endpoint_routing_a_service_without_endpoints_has_no_address() {
+    let cluster = Cluster::start(&["--enable-aggregator-routing=true"]).await;
+    let client = &cluster.client;
+    create(client, "/api/v1/namespaces", &json!({"metadata": {"name": "remote"}})).await;
+    let service = json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443}]}});
+    create(client, "/api/v1/namespaces/remote/services", &service).await;
+    let configuration = json!({"metadata": {"name": "hook"}, "webhooks": [{
+        "name": "hook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+        "clientConfig": {"service": {"namespace": "remote", "name": "hook", "path": "/check"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    create(client, path, &configuration).await;
+    let object = json!({"metadata": {"name": "checked"}});
+    let answer = send(client, "POST", "/api/v1/namespaces/default/configmaps", &object).await;
+    assert_eq!(answer.code, 500);
+    let expected = "no endpoints available for service \"hook\"";
+    assert!(answer.text_at("/message").ends_with(expected), "{}", answer.body);
+}
