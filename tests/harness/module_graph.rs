@@ -1,8 +1,8 @@
 //! Which module of a crate imports which: found in its sources, checked for cycles, drawn.
 //!
 //! A module is a file or folder directly below `src/`, whose files count as one, or each file
-//! ([`ModuleGraph::read_files`]). Unit tests do not count. What the `mod.rs` of a folder re-exports counts as the
-//! folder's own.
+//! ([`ModuleGraph::read_files`]). Unit tests do not count. What the `mod.rs` of a folder re-exports counts as
+//! the folder's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

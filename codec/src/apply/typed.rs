@@ -112,8 +112,8 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// The type of a field or element that the schema declares; `None` for a field that it does not, and without
-    /// a schema.
+    /// The type of a field or element that the schema declares; `None` for a field that it does not, and
+    /// without a schema.
     pub(super) fn step(self, field: Option<&str>) -> Option<Ref<'s>> {
         match (self, field) {
             (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),

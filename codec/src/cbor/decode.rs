@@ -177,8 +177,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The value that the item completes: a scalar, an empty container, or one that a break ends. `None` where
-    /// the item begins a container.
+    /// The value that the item completes: a scalar, an empty container, or one that a break ends. `None`
+    /// where the item begins a container.
     fn value(
         &mut self,
         (major, low, argument): Head,

@@ -171,8 +171,8 @@ pub enum Type {
         /// Whether protobuf holds the list in a message of its own, as field 1 (upstream's `ExtraValue`
         /// and `Verbs`). Then the field's number is that of the message, and a map may have such values.
         message: bool,
-        /// How elements are merged, where the type has a marker: in custom resources, whose markers are on the
-        /// list itself, so that nested lists have their own. A marker of the field takes precedence.
+        /// How elements are merged, where the type has a marker: in custom resources, whose markers are on
+        /// the list itself, so that nested lists have their own. A marker of the field takes precedence.
         merge: ListType,
     },
     /// String keys, one type of value.

@@ -180,7 +180,8 @@ impl StructuralSchema {
         self.validate_update_inline(new, old, None).unwrap_or_default()
     }
 
-    /// As [`StructuralSchema::validate_update`], but `None` when the rules cost more units than `inline_limit`.
+    /// As [`StructuralSchema::validate_update`], but `None` when the rules cost more units than
+    /// `inline_limit`.
     pub fn validate_update_inline(
         &self,
         new: &Value,

@@ -27,7 +27,7 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 /// See [`FINALIZER_ORPHAN`].
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
-/// Whether a finalizer has a domain, or is one of the few that need none (`IsStandardFinalizerName` upstream).
+/// Whether a finalizer has a domain, or is one of the few that need none (`IsStandardFinalizerName`).
 pub fn is_standard_or_qualified(finalizer: &str) -> bool {
     finalizer.contains('/') || matches!(finalizer, "kubernetes" | FINALIZER_ORPHAN | FINALIZER_FOREGROUND)
 }

@@ -268,8 +268,8 @@ impl Shared {
         }
     }
 
-    /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins before
-    /// it.
+    /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins
+    /// before it.
     pub(crate) fn oldest(&self) -> Result<Position> {
         let request = WatchCreateRequest { key: self.log.clone(), start_revision: 1, fragment: true };
         let mut watch = self.client.watch(request).map_err(CallError::of_reading)?;
