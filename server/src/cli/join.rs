@@ -34,7 +34,7 @@ pub struct JoinOptions {
     /// URL of a running replica
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// Token of \"plinth token create\"; other users of this machine may see arguments, see --token-file
+    /// Token of "plinth token create"; other users of this machine may see arguments, see --token-file
     #[arg(long, value_name = "TOKEN", requires = "server", conflicts_with = "token_file")]
     pub token: Option<HiddenToken>,
     /// File with the token; - is standard input

@@ -26,6 +26,9 @@ const LONGEST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Options of `plinth token`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  plinth token create --kubeconfig ./data/admin.kubeconfig\n  plinth token list --kubeconfig ./data/admin.kubeconfig"
+)]
 pub struct TokenOptions {
     /// What to do
     #[command(subcommand)]
@@ -55,7 +58,7 @@ pub struct CreateOptions {
     /// Time for which the token can be used, at most 168h
     #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = duration)]
     pub ttl: Duration,
-    /// Text for people, shown by \"plinth token list\"
+    /// Text for people, shown by "plinth token list"
     #[arg(long, default_value = "", value_name = "TEXT")]
     pub description: String,
     /// Print the whole command with which the replica joins
@@ -68,6 +71,7 @@ pub struct CreateOptions {
 
 /// Options of `plinth token list`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  plinth token list --kubeconfig ./data/admin.kubeconfig")]
 pub struct ListOptions {
     /// Kubeconfig for a running server
     #[arg(long, value_name = "FILE")]
@@ -76,8 +80,9 @@ pub struct ListOptions {
 
 /// Options of `plinth token delete`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:\n  plinth token delete 07401b --kubeconfig ./data/admin.kubeconfig")]
 pub struct DeleteOptions {
-    /// The first part of the token after its authority, as \"plinth token list\" shows it
+    /// The first part of the token after its authority, as "plinth token list" shows it
     #[arg(value_name = "ID")]
     pub id: String,
     /// Kubeconfig for a running server
