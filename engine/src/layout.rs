@@ -40,6 +40,11 @@ pub(crate) mod meta {
     pub(crate) const MARKED: &[u8] = b"marked";
     /// Begins the names of what a replica has applied, see [`crate::replica::applied`].
     pub(crate) const REPLICA: &[u8] = b"replica.";
+    /// What the application keeps in the store, see [`crate::Options::content`]: up to eight characters, as a
+    /// big-endian number. Absent for a store without a mark.
+    pub(crate) const CONTENT: &[u8] = b"content";
+    /// Begins the names of the application's numbers, see [`crate::Transaction::set_number`].
+    pub(crate) const APPLICATION: &[u8] = b"app.";
 }
 
 /// Ends the escaped key in a history key. Sorts before every escaped byte.

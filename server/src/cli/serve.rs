@@ -62,7 +62,7 @@ use plinth_storage::lengths::Lengths;
 use plinth_storage::namespaces::Namespaces;
 use plinth_storage::Store;
 
-use options::LoggingFormat;
+pub(super) use options::LoggingFormat;
 
 pub use options::ServeOptions;
 
@@ -140,7 +140,7 @@ impl ServeError {
 /// # Errors
 /// When it cannot start; the error text is one line for users.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
-    start_logging(&options);
+    start_logging(options.verbosity, options.logging_format);
     let runtime = runtime()?;
     let served = runtime.block_on(serve(options));
     if served.as_ref().is_err_and(ServeError::is_storage_failure) {
@@ -165,9 +165,10 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
         .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })
 }
 
-fn start_logging(options: &ServeOptions) {
+/// Logs to standard error.
+pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     use tracing::level_filters::LevelFilter;
-    let level = match options.verbosity {
+    let level = match verbosity {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         2..=5 => LevelFilter::DEBUG,
@@ -178,7 +179,7 @@ fn start_logging(options: &ServeOptions) {
     let logs =
         tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colours).with_max_level(level);
     // An embedding program may have its own subscriber, which is kept then.
-    let _ = match options.logging_format {
+    let _ = match format {
         LoggingFormat::Text => logs.try_init(),
         LoggingFormat::Json => logs.json().try_init(),
     };

@@ -1,5 +1,6 @@
 //! The process: flags, start and stop, the files that it creates, and the tour of the README.
 
+mod etcd;
 mod flags;
 mod private_files;
 mod readme;
