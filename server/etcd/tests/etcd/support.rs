@@ -128,13 +128,21 @@ impl Client {
         Resp: Message + Default + Send + Sync + 'static,
     {
         let (requests, sent) = mpsc::channel(1 << 14);
+        (requests, self.open(method, sent).await)
+    }
+
+    /// Opens a stream; etcd answers the opening with the first request.
+    async fn open<Req, Resp>(&self, method: &str, sent: mpsc::Receiver<Req>) -> Streaming<Resp>
+    where
+        Req: Message + Send + Sync + 'static,
+        Resp: Message + Default + Send + Sync + 'static,
+    {
         let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(1 << 30);
         grpc.ready().await.unwrap();
         let path = PathAndQuery::try_from(format!("/etcdserverpb.{method}")).unwrap();
         let codec = ProstCodec::<Req, Resp>::default();
         let request = tonic::Request::new(ReceiverStream::new(sent));
-        let replies = grpc.streaming(request, path, codec).await.unwrap().into_inner();
-        (requests, replies)
+        grpc.streaming(request, path, codec).await.unwrap().into_inner()
     }
 
     /// Calls a method whose answer is a stream.
@@ -176,15 +184,18 @@ impl Client {
 
     /// A watch stream.
     pub async fn watch(&self) -> WatchClient {
-        let (requests, responses) = self.stream("Watch/Watch").await;
-        WatchClient { requests, responses }
+        let (requests, sent) = mpsc::channel(1 << 14);
+        let client = self.clone();
+        let opening = tokio::spawn(async move { client.open("Watch/Watch", sent).await });
+        WatchClient { requests, opening: Some(opening), responses: None }
     }
 }
 
 /// A watch stream of a client.
 pub struct WatchClient {
     pub requests: mpsc::Sender<WatchRequest>,
-    pub responses: Streaming<WatchResponse>,
+    opening: Option<JoinHandle<Streaming<WatchResponse>>>,
+    responses: Option<Streaming<WatchResponse>>,
 }
 
 impl WatchClient {
@@ -199,7 +210,10 @@ impl WatchClient {
     }
 
     pub async fn next(&mut self) -> WatchResponse {
-        self.responses.next().await.expect("a response").unwrap()
+        if let Some(opening) = self.opening.take() {
+            self.responses = Some(opening.await.unwrap());
+        }
+        self.responses.as_mut().unwrap().next().await.expect("a response").unwrap()
     }
 }
 
