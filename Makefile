@@ -5,6 +5,7 @@
 #   make run     server on https://127.0.0.1:6443, its data in ./data
 #   make test    every test
 #   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
+#   make test-etcd   plinth etcd beside a real etcd, and under etcdctl (needs Go)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
@@ -25,7 +26,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run test test-replication lint bench build fmt setup
+.PHONY: run test test-replication test-etcd lint bench build fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR)
@@ -41,6 +42,9 @@ test: build
 
 test-replication: build
 	scripts/test-replication $(BINARY)
+
+test-etcd: build
+	scripts/test-etcd $(BINARY)
 
 lint:
 	scripts/setup lint

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::Position;
 use rocksdb::WriteBatch;
@@ -266,12 +267,26 @@ impl Engine {
         if let Err(error) = transaction.check(&self.0.limits) {
             return Proposal::refused(error);
         }
+        if self.0.replica.is_some() && !transaction.numbers.is_empty() {
+            let reason = "numbers of the application are not replicated";
+            return Proposal::refused(Error::InvalidTransaction { reason });
+        }
         let size = transaction.size();
         let task = Task::Transact(transaction);
         match &self.0.replica {
             None => Proposal::submit(&self.0.queue, task, size),
             Some(_) => Proposal::submit_withdrawable(&self.0.queue, task, size),
         }
+    }
+
+    /// The numbers of the application (see [`Transaction::set_number`]) whose names begin with `prefix`, in
+    /// the order of their names, from the first name that is not below `from`, `limit` at most. May read from
+    /// disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when one is damaged.
+    pub fn numbers(&self, prefix: &[u8], from: &[u8], limit: usize) -> Result<Vec<(Bytes, u64)>> {
+        self.0.store.application_numbers(prefix, from, limit)
     }
 
     /// Starts a change feed. Does not read from disk.

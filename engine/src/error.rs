@@ -99,6 +99,16 @@ pub enum Error {
         /// The directory.
         dir: PathBuf,
     },
+    /// The directory holds the data of another application, see [`crate::Options::content`].
+    #[error("data directory {} is {}, and was opened as {}", .dir.display(), described(.found), described(.expected))]
+    Content {
+        /// The directory.
+        dir: PathBuf,
+        /// The mark of the directory; empty for none.
+        found: String,
+        /// The mark that it was opened with; empty for none.
+        expected: String,
+    },
     /// The directory was written in another version of the on-disk format.
     #[error("data has format version {found}, this program reads version {expected}")]
     FormatVersion {
@@ -244,6 +254,14 @@ impl Error {
     /// Whether RocksDB accepts no more writes after this out-of-space error: it recovers from `ENOSPC` alone.
     pub(crate) fn is_quota_exceeded(&self) -> bool {
         matches!(self, Error::OutOfSpace { message } if message.contains(QUOTA_EXCEEDED))
+    }
+}
+
+/// A store's mark, in an error message.
+fn described(content: &str) -> String {
+    match content {
+        "" => "a store without a mark".to_owned(),
+        content => format!("a store of \"{content}\""),
     }
 }
 

@@ -54,6 +54,7 @@ mod block;
 mod clock;
 mod commit;
 mod compact;
+mod content;
 mod directory;
 mod directory_watch;
 mod engine;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::clock::Clock;
+use crate::content;
 use crate::health::{Warning, WarningHandler};
 
 /// How to open an engine. The defaults keep the whole engine under 100 MiB with a million keys; each value
@@ -24,6 +25,8 @@ pub struct Options {
     pub(crate) dir: PathBuf,
     pub(crate) create: bool,
     pub(crate) reads_replica: bool,
+    /// The mark of the store; zero for one without a mark, none for any.
+    pub(crate) content: Option<u64>,
     pub(crate) limits: Limits,
     pub(crate) history_retention: Option<Duration>,
     pub(crate) compaction_interval: Duration,
@@ -72,6 +75,7 @@ impl Options {
             dir: dir.as_ref().to_owned(),
             create: true,
             reads_replica: false,
+            content: Some(0),
             limits: Limits {
                 key: 4 << 10,
                 value: 8 << 20,
@@ -103,6 +107,22 @@ impl Options {
     #[must_use]
     pub fn read_replica(mut self) -> Options {
         self.reads_replica = true;
+        self
+    }
+
+    /// Marks what the application keeps in the store, with up to eight characters. A new store gets the mark;
+    /// a store with another one, or with data and none, is refused with [`crate::Error::Content`]. Default: a
+    /// store without a mark.
+    #[must_use]
+    pub fn content(mut self, mark: &str) -> Options {
+        self.content = Some(content::number(mark));
+        self
+    }
+
+    /// Opens the store whatever its mark. For tools that only copy or check it.
+    #[must_use]
+    pub fn any_content(mut self) -> Options {
+        self.content = None;
         self
     }
 
@@ -226,6 +246,22 @@ impl Options {
     #[must_use]
     pub fn max_value_bytes(mut self, bytes: usize) -> Options {
         self.limits.value = bytes;
+        self
+    }
+
+    /// Largest key in bytes. Default: 4 KiB.
+    #[must_use]
+    pub fn max_key_bytes(mut self, bytes: usize) -> Options {
+        self.limits.key = bytes;
+        self
+    }
+
+    /// Largest transaction: bytes of its keys and values, and number of its operations and conditions.
+    /// Default: 16 MiB and 10,000.
+    #[must_use]
+    pub fn max_transaction(mut self, bytes: usize, operations: usize) -> Options {
+        self.limits.transaction = bytes;
+        self.limits.operations = operations;
         self
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::clock::{SystemClock, Timeline};
+use crate::content;
 use crate::error::{Error, Result};
 use crate::health::Warning;
 use crate::layout::{self, meta};
@@ -24,13 +25,15 @@ pub(crate) struct Start {
     pub watermark: Watermark,
 }
 
-/// Checks that the store holds everything durable, then flushes and writes the watermark.
+/// Checks that the store holds everything durable and that it is of the application that opens it, then
+/// flushes and writes the watermark.
 pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
     let floor = store.revision(meta::FLOOR)?;
     let reserved = store.revision(meta::RESERVED)?;
     // The floor is taken into account: compaction may have removed every log entry.
     let (logged, logged_ms) = last_logged(store)?;
     let latest = logged.max(floor).max(reserved);
+    let unmarked = check_content(store, options, latest)?;
     let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
     let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
     let time = Arc::new(Timeline::start(clock, newest_ms));
@@ -47,7 +50,27 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
         store.put_number(&mut batch, meta::MARKED, 1);
         store.write(batch, false)?;
     }
+    if let Some(content) = unmarked {
+        let mut batch = WriteBatch::default();
+        store.put_number(&mut batch, meta::CONTENT, content);
+        store.write(batch, true)?;
+    }
     Ok(Start { floor, reserved, latest, time, watermark })
+}
+
+/// Refuses a store that another application marked as its own. Returns the mark that a new store is to get.
+fn check_content(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
+    let Some(expected) = options.content else { return Ok(None) };
+    let found = store.number(meta::CONTENT)?.unwrap_or(0);
+    match found == expected {
+        true => Ok(None),
+        false if found == 0 && !latest.is_set() => Ok(Some(expected)),
+        false => Err(Error::Content {
+            dir: options.dir.clone(),
+            found: content::name(found),
+            expected: content::name(expected),
+        }),
+    }
 }
 
 /// The newest revision of a store: the floor and reserved revisions are taken into account.

@@ -11,6 +11,9 @@ use crate::record::Record;
 use crate::revision::Revision;
 use crate::stored;
 
+/// Bytes that the name of a number may be longer than a key, so that a number can be kept for each key.
+const MAX_NUMBER_PREFIX: usize = 32;
+
 /// A precondition of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
@@ -79,6 +82,8 @@ pub(crate) enum Action {
 pub struct Transaction {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) operations: Vec<Operation>,
+    /// Numbers of the application by their names; none removes one.
+    pub(crate) numbers: Vec<(Bytes, Option<u64>)>,
 }
 
 impl Transaction {
@@ -127,12 +132,28 @@ impl Transaction {
         self
     }
 
-    /// Number of changes.
+    /// Sets a number of the application, which is written and synced together with the other changes. Such a
+    /// number has no revision, no history and no event: a transaction that sets numbers alone takes no
+    /// revision. Of several for one name the last one counts. Not in a replica.
+    #[must_use]
+    pub fn set_number(mut self, name: impl Into<Bytes>, number: u64) -> Transaction {
+        self.numbers.push((name.into(), Some(number)));
+        self
+    }
+
+    /// Removes a number of the application, if there is one of this name.
+    #[must_use]
+    pub fn remove_number(mut self, name: impl Into<Bytes>) -> Transaction {
+        self.numbers.push((name.into(), None));
+        self
+    }
+
+    /// Number of changes of keys.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// Whether there are no changes.
+    /// Whether there are no changes of keys.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -155,7 +176,8 @@ impl Transaction {
                 }
         });
         let conditions = self.conditions.iter().map(|condition| condition.key().len());
-        operations.chain(conditions).fold(0, usize::saturating_add)
+        let numbers = self.numbers.iter().map(|(name, _)| name.len());
+        operations.chain(conditions).chain(numbers).fold(0, usize::saturating_add)
     }
 
     /// Refuses a transaction that is over the limits or contradicts itself, before it is queued.
@@ -167,11 +189,15 @@ impl Transaction {
                 Ok(())
             }
         };
-        if self.operations.len().saturating_add(self.conditions.len()) > limits.operations {
+        let parts = [self.operations.len(), self.conditions.len(), self.numbers.len()];
+        if parts.into_iter().fold(0, usize::saturating_add) > limits.operations {
             return Err(Error::InvalidTransaction { reason: "too many operations" });
         }
         for condition in &self.conditions {
             bound("key", condition.key().len(), limits.key)?;
+        }
+        for (name, _) in &self.numbers {
+            bound("name of a number", name.len(), limits.key.saturating_add(MAX_NUMBER_PREFIX))?;
         }
         for operation in &self.operations {
             bound("key", operation.key.len(), limits.key)?;

@@ -16,6 +16,7 @@ pub const ORDERED_CRATES: [&str; 14] = [
     "server/apiserver/src",
     "server/storage/src",
     "server/registry/src",
+    "server/etcd/src",
     "server/http/src",
     "server/kinds/src",
     "server/pki/src",

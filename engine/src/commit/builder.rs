@@ -165,8 +165,14 @@ impl Builder {
         }
     }
 
-    fn transact(&mut self, transaction: Transaction) -> Result<Committed> {
+    fn transact(&mut self, mut transaction: Transaction) -> Result<Committed> {
+        let numbers = std::mem::take(&mut transaction.numbers);
         let plan = self.state.plan(transaction)?;
+        if !numbers.is_empty() {
+            let group = open_group(&mut self.open, &mut self.next_group);
+            self.store.put_application_numbers(&mut group.batch, &numbers);
+            group.sync = true;
+        }
         if plan.is_empty() {
             return Ok(self.state.unchanged());
         }

@@ -321,8 +321,8 @@ impl KeyCopier<'_> {
         }
     }
 
-    /// Writes the metadata numbers, and flushes.
-    pub(super) fn finish(&mut self, revision: Revision) -> Result<()> {
+    /// Writes the metadata numbers, those of the application included, and flushes.
+    pub(super) fn finish(&mut self, revision: Revision, application: &[(Vec<u8>, u64)]) -> Result<()> {
         let Some(new) = self.new else { return Ok(()) };
         let numbers = [
             (meta::FORMAT, FORMAT_VERSION.into()),
@@ -332,6 +332,9 @@ impl KeyCopier<'_> {
         ];
         for (name, number) in numbers {
             self.batch.put(name, layout::encode_number(name, number));
+        }
+        for (name, number) in application {
+            self.batch.put(name, layout::encode_number(name, *number));
         }
         self.write()?;
         crate::store::flush(new)

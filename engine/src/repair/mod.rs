@@ -213,7 +213,7 @@ fn copy_sound(
     }
     let revision = found.max(durable).beyond(SystemTime::now());
     copier.repaired.revision = revision;
-    copier.finish(revision)
+    copier.finish(revision, &salvage::application_numbers(old.db())?)
 }
 
 /// A database that is being built. Removed on drop unless it was renamed.

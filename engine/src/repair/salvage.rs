@@ -8,7 +8,7 @@
 use rocksdb::{ColumnFamily, DBRawIterator, Range, ReadOptions, DB};
 
 use crate::error::{Error, Result};
-use crate::layout;
+use crate::layout::{self, meta};
 use crate::revision::Revision;
 use crate::store::Family;
 
@@ -55,6 +55,19 @@ pub(super) fn handle(db: &DB, family: Family) -> Result<&ColumnFamily> {
 pub(super) fn number(db: &DB, name: &[u8]) -> Option<Revision> {
     let bytes = db.get(name).ok().flatten()?;
     layout::decode_number(name, &bytes).map(Revision::new)
+}
+
+/// The mark of the store and the numbers of the application, as far as they can be read.
+pub(super) fn application_numbers(db: &DB) -> Result<Vec<(Vec<u8>, u64)>> {
+    let mut reader = Reader::new(db, Family::Meta)?;
+    let mut numbers = Vec::new();
+    while let Some((name, value)) = reader.item() {
+        if name == meta::CONTENT || name.starts_with(meta::APPLICATION) {
+            numbers.extend(layout::decode_number(name, value).map(|number| (name.to_vec(), number)));
+        }
+        reader.next();
+    }
+    Ok(numbers)
 }
 
 /// The user key of a stored one in `current` or `history`.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rocksdb::statistics::Ticker;
 use rocksdb::{
     Cache, ColumnFamily, DBPinnableSlice, DBRawIterator, ErrorKind, ReadOptions, ReadTier, WriteBatch,
@@ -395,6 +396,42 @@ impl Store {
     /// Sets a metadata number.
     pub(crate) fn put_number(&self, batch: &mut WriteBatch, name: &[u8], number: u64) {
         batch.put_cf(self.meta, name, layout::encode_number(name, number));
+    }
+
+    /// Sets or removes numbers of the application.
+    pub(crate) fn put_application_numbers(&self, batch: &mut WriteBatch, numbers: &[(Bytes, Option<u64>)]) {
+        for (name, number) in numbers {
+            let name = [meta::APPLICATION, name].concat();
+            match number {
+                Some(number) => self.put_number(batch, &name, *number),
+                None => batch.delete_cf(self.meta, &name),
+            }
+        }
+    }
+
+    /// The numbers of the application whose names begin with `prefix`, in order, from the first name on that
+    /// is not below `from`, `limit` at most.
+    pub(crate) fn application_numbers(
+        self: &Arc<Self>,
+        prefix: &[u8],
+        from: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Bytes, u64)>> {
+        let mut cursor = self.cursor(Family::Meta, ReadOptions::default());
+        let prefix = [meta::APPLICATION, prefix].concat();
+        cursor.seek([meta::APPLICATION, from].concat().max(prefix.clone()));
+        let mut numbers = Vec::new();
+        while let Some((key, value)) = cursor.item().filter(|(key, _)| key.starts_with(&prefix)) {
+            if numbers.len() == limit {
+                break;
+            }
+            let number = decode_number(key, value)?;
+            let name = key.strip_prefix(meta::APPLICATION).unwrap_or_default();
+            numbers.push((Bytes::copy_from_slice(name), number));
+            cursor.next();
+        }
+        cursor.status()?;
+        Ok(numbers)
     }
 
     /// A cursor over the newest state of a column family.

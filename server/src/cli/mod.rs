@@ -2,6 +2,7 @@
 
 pub mod allocator;
 mod convert;
+mod etcd;
 mod given_flags;
 mod join;
 mod kubeconfig;
@@ -52,6 +53,9 @@ pub enum CliError {
     /// An object could not be converted.
     #[error(transparent)]
     Convert(#[from] convert::ConvertCommandError),
+    /// The etcd server did not start, or failed.
+    #[error(transparent)]
+    Etcd(#[from] etcd::EtcdError),
     /// A benchmark failed.
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
@@ -65,13 +69,17 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             CliError::Serve(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
+            CliError::Etcd(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
             _ => ExitCode::FAILURE,
         }
     }
 
     /// Whether the error was logged already.
     pub fn is_logged(&self) -> bool {
-        matches!(self, CliError::Serve(ServeError::StorageFailed(_)))
+        matches!(
+            self,
+            CliError::Serve(ServeError::StorageFailed(_)) | CliError::Etcd(etcd::EtcdError::StorageFailed(_))
+        )
     }
 }
 
@@ -93,6 +101,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the Kubernetes API from a data directory
     Serve(Box<ServeOptions>),
+    /// Serve etcd's v3 API from a data directory of its own
+    Etcd(Box<etcd::EtcdCommandOptions>),
     /// Issue a client certificate for a user and print its kubeconfig
     Kubeconfig(kubeconfig::KubeconfigOptions),
     /// Convert an object between JSON, YAML, protobuf and CBOR
@@ -124,6 +134,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(options) => Ok(serve::run(*options)?),
+        Command::Etcd(options) => Ok(etcd::run(*options)?),
         Command::Kubeconfig(options) => Ok(kubeconfig::run(options)?),
         Command::Convert(options) => Ok(convert::run(options)?),
         Command::Backup(options) => Ok(store::backup(options)?),

@@ -64,7 +64,7 @@ use plinth_storage::namespaces::Namespaces;
 use plinth_storage::Store;
 
 use opening::{archivist, migrate, open_engine};
-use options::LoggingFormat;
+pub(super) use options::LoggingFormat;
 
 pub use error::ServeError;
 pub use options::ServeOptions;
@@ -85,7 +85,7 @@ const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 /// # Errors
 /// When it cannot start; the error text is one line for users.
 pub fn run(options: ServeOptions) -> Result<(), ServeError> {
-    start_logging(&options);
+    start_logging(options.verbosity, options.logging_format);
     let runtime = runtime()?;
     let served = runtime.block_on(serve(options));
     if served.as_ref().is_err_and(ServeError::is_storage_failure) {
@@ -110,11 +110,12 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
         .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })
 }
 
-fn start_logging(options: &ServeOptions) {
+/// Logs to standard error.
+pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     use tracing::level_filters::LevelFilter;
     use tracing_subscriber::filter::Targets;
     use tracing_subscriber::prelude::*;
-    let level = match options.verbosity {
+    let level = match verbosity {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         2..=5 => LevelFilter::DEBUG,
@@ -124,16 +125,16 @@ fn start_logging(options: &ServeOptions) {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
     // Requests are many: they have a level of their own, which is upstream's.
-    let requests = if options.verbosity < 3 { LevelFilter::OFF } else { LevelFilter::DEBUG };
+    let requests = if verbosity < 3 { LevelFilter::OFF } else { LevelFilter::DEBUG };
     // Below the traces the libraries have nothing to say about requests.
-    let libraries = if options.verbosity < 6 { level.min(LevelFilter::INFO) } else { level };
+    let libraries = if verbosity < 6 { level.min(LevelFilter::INFO) } else { level };
     let filter = Targets::new()
         .with_default(libraries)
         .with_target("plinth", level)
         .with_target(request_log::TARGET, requests);
     let logs = tracing_subscriber::registry().with(filter);
     // An embedding program may have its own subscriber, which is kept then.
-    let _ = match options.logging_format {
+    let _ = match format {
         LoggingFormat::Text => logs.with(lines).try_init(),
         LoggingFormat::Json => logs.with(lines.json()).try_init(),
     };

@@ -69,6 +69,9 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
             "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
         }
         Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
+        Error::Content { .. } => {
+            "\nplinth etcd serves a store of \"etcd\", plinth serve one without a mark; each needs a directory of its own"
+        }
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
         Error::Journal { source: plinth_journal::Error::Trimmed { .. } } => {
             "\nThis replica was away for longer than the journal is kept. Move its data directory away and make it again with plinth join"
@@ -211,11 +214,12 @@ fn existing(path: &Path) -> Result<DataDir, StoreError> {
 
 fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
     let dir = existing(dir)?;
-    let engine = Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica())
-        .map_err(|error| match error {
-            plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
-            error => StoreError::Engine(error),
-        })?;
+    let engine =
+        Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica().any_content())
+            .map_err(|error| match error {
+                plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
+                error => StoreError::Engine(error),
+            })?;
     let mut out = BufWriter::new(file);
     let bar = Bar::new();
     let archived = engine.backup(&mut out, |progress| bar.show(progress))?;

@@ -1,6 +1,7 @@
 //! The process: flags, start and stop, the files that it creates, the tour of the README,
 //! and the commands about replicas.
 
+mod etcd;
 mod flags;
 mod private_files;
 mod readme;

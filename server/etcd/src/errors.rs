@@ -1,0 +1,73 @@
+//! Errors as etcd reports them: clients match on code and text (etcd's `api/v3rpc/rpctypes/error.go`).
+
+use plinth_engine::Error;
+use tonic::{Code, Status};
+
+macro_rules! errors {
+    ($($name:ident = $code:ident, $text:literal;)*) => {
+        $(pub(crate) fn $name() -> Status {
+            Status::new(Code::$code, $text)
+        })*
+    };
+}
+
+errors! {
+    empty_key = InvalidArgument, "etcdserver: key is not provided";
+    key_not_found = InvalidArgument, "etcdserver: key not found";
+    value_provided = InvalidArgument, "etcdserver: value is provided";
+    lease_provided = InvalidArgument, "etcdserver: lease is provided";
+    too_many_operations = InvalidArgument, "etcdserver: too many operations in txn request";
+    duplicate_key = InvalidArgument, "etcdserver: duplicate key given in txn request";
+    invalid_sort_option = InvalidArgument, "etcdserver: invalid sort option";
+    compacted = OutOfRange, "etcdserver: mvcc: required revision has been compacted";
+    future_revision = OutOfRange, "etcdserver: mvcc: required revision is a future revision";
+    no_space = ResourceExhausted, "etcdserver: mvcc: database space exceeded";
+    lease_not_found = NotFound, "etcdserver: requested lease not found";
+    lease_exists = FailedPrecondition, "etcdserver: lease already exists";
+    lease_ttl_too_large = OutOfRange, "etcdserver: too large lease TTL";
+    request_too_large = InvalidArgument, "etcdserver: request is too large";
+    member_not_found = NotFound, "etcdserver: member not found";
+    member_not_learner = FailedPrecondition, "etcdserver: can only promote a learner member";
+    members_not_started =
+        FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members";
+    bad_transferee = FailedPrecondition, "etcdserver: bad leader transferee";
+    root_user_missing = FailedPrecondition, "etcdserver: root user does not exist";
+    user_not_found = FailedPrecondition, "etcdserver: user name not found";
+    role_not_found = FailedPrecondition, "etcdserver: role name not found";
+    auth_not_enabled = FailedPrecondition, "etcdserver: authentication is not enabled";
+    bad_downgrade_version = InvalidArgument, "etcdserver: wrong downgrade target version format";
+    bad_downgrade_target = InvalidArgument, "etcdserver: invalid downgrade target version";
+    no_downgrade = FailedPrecondition, "etcdserver: no inflight downgrade job";
+    corrupt = DataLoss, "etcdserver: corrupt cluster";
+    stopped = Unavailable, "etcdserver: server stopped";
+    timed_out = Unavailable, "etcdserver: request timed out";
+}
+
+/// The error of a call that this server does not offer, in our words.
+pub(crate) fn unsupported(what: &str) -> Status {
+    Status::unimplemented(format!("plinth etcd: {what}"))
+}
+
+/// An error of the engine. A conflict is none that a client sees: transactions are then evaluated again.
+pub(crate) fn from_engine(error: &Error) -> Status {
+    match error {
+        Error::Compacted { .. } => compacted(),
+        Error::Future { .. } => future_revision(),
+        Error::TooLarge { .. } => request_too_large(),
+        Error::InvalidTransaction { .. } => too_many_operations(),
+        Error::OutOfSpace { .. } => no_space(),
+        Error::Closed | Error::Poisoned { .. } => stopped(),
+        // The outcome is unknown: clients treat it like a request that timed out.
+        Error::OutcomeUnknown { .. } => timed_out(),
+        Error::Corrupt { .. } => {
+            tracing::error!(error = %error, "record is damaged; stop the server and run plinth verify");
+            corrupt()
+        }
+        error => Status::unknown(error.to_string()),
+    }
+}
+
+/// A task of the server did not end: it panicked, or the runtime is shutting down.
+pub(crate) fn from_task(_: tokio::task::JoinError) -> Status {
+    stopped()
+}

@@ -1,0 +1,81 @@
+//! The service Lease.
+
+use std::sync::Arc;
+
+use plinth_engine::Record;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Status, Streaming};
+
+use crate::errors;
+use crate::kv::LEASE_OVERHEAD;
+use crate::member::Member;
+use crate::wire::lease::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+};
+use crate::wire::HeaderResponse;
+use crate::{lease_changes, leases};
+
+/// LeaseGrant.
+pub(crate) async fn grant(
+    member: &Arc<Member>,
+    request: LeaseGrantRequest,
+) -> Result<LeaseGrantResponse, Status> {
+    member.check_space(LEASE_OVERHEAD).await?;
+    let (id, ttl) = lease_changes::grant(member, request.id, request.ttl).await?;
+    Ok(LeaseGrantResponse { header: Some(member.header()), id, ttl, error: String::new() })
+}
+
+/// LeaseRevoke.
+pub(crate) async fn revoke(member: &Arc<Member>, request: LeaseRequest) -> Result<HeaderResponse, Status> {
+    match lease_changes::revoke(member, vec![request.id]).await? {
+        0 => Err(errors::lease_not_found()),
+        _ => Ok(HeaderResponse { header: Some(member.header()) }),
+    }
+}
+
+/// LeaseKeepAlive: an answer to each request of the stream.
+pub(crate) fn keep_alive(
+    member: Arc<Member>,
+    requests: Streaming<LeaseRequest>,
+) -> impl Stream<Item = Result<LeaseKeepAliveResponse, Status>> {
+    requests.map(move |request| {
+        let id = request?.id;
+        let ttl = member.leases.renew(id);
+        if ttl.is_some() {
+            member.metrics.leases_renewed.inc();
+        }
+        Ok(LeaseKeepAliveResponse { header: Some(member.header()), id, ttl: ttl.unwrap_or(0) })
+    })
+}
+
+/// LeaseTimeToLive.
+pub(crate) async fn time_to_live(
+    member: &Arc<Member>,
+    request: LeaseTimeToLiveRequest,
+) -> Result<LeaseTimeToLiveResponse, Status> {
+    let id = request.id;
+    let Some(info) = member.leases.info(id) else {
+        let header = Some(member.header());
+        return Ok(LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() });
+    };
+    let mut attached = Vec::new();
+    if request.keys {
+        let engine = member.engine.clone();
+        let read = tokio::task::spawn_blocking(move || leases::attached(&engine, id));
+        attached = read.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
+    }
+    Ok(LeaseTimeToLiveResponse {
+        header: Some(member.header()),
+        id,
+        ttl: info.left,
+        granted_ttl: info.ttl,
+        keys: attached.into_iter().map(|record: Record| record.key).collect(),
+    })
+}
+
+/// LeaseLeases.
+pub(crate) fn all(member: &Member) -> LeaseLeasesResponse {
+    let leases = member.leases.all().into_iter().map(|id| LeaseRequest { id }).collect();
+    LeaseLeasesResponse { header: Some(member.header()), leases }
+}

@@ -1,0 +1,233 @@
+//! Leases: what deletes the keys that are attached to it when it is not kept alive.
+//!
+//! A lease is a number of the store (its time to live) and a deadline in memory; after a restart it has its
+//! whole time to live again, as after an election in etcd. Which lease a key is attached to is part of its
+//! value (`value.rs`). The way back, from a lease to its keys, is a second number for each attachment,
+//! written with the put. It is a hint: the key may have been put or deleted since, so it counts only while
+//! the key names the lease. That keeps memory free of keys, and a start short. Hints that no longer hold are
+//! removed now and then.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use parking_lot::Mutex;
+use plinth_engine::{At, Engine, Error, Event, EventKind, Record};
+
+use crate::value::lease_of;
+
+/// Longest time to live, in seconds.
+pub(crate) const MAX_TTL: i64 = 9_000_000_000;
+/// What leases get in addition after a start: etcd's election timeout.
+const EXTENSION: Duration = Duration::from_secs(1);
+/// Hints that are read or removed at a time.
+pub(crate) const HINTS: usize = 1024;
+/// Hints to be removed that are remembered. What is beyond goes with the lease.
+const MAX_DETACHED: usize = 1 << 20;
+
+const LEASE: &[u8] = b"lease.";
+const ATTACHED: &[u8] = b"attached.";
+
+/// The name of a lease's number.
+pub(crate) fn lease_name(id: i64) -> Bytes {
+    [LEASE, &id.to_be_bytes()].concat().into()
+}
+
+/// Begins the names of a lease's hints.
+pub(crate) fn hints_of(id: i64) -> Vec<u8> {
+    [ATTACHED, &id.to_be_bytes()].concat()
+}
+
+/// The name of the hint that a key is attached to a lease.
+pub(crate) fn hint_name(id: i64, key: &[u8]) -> Bytes {
+    let mut name = BytesMut::with_capacity(ATTACHED.len() + 8 + key.len());
+    name.put_slice(ATTACHED);
+    name.put_i64(id);
+    name.put_slice(key);
+    name.freeze()
+}
+
+#[derive(Debug)]
+struct Lease {
+    ttl: i64,
+    deadline: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    leases: HashMap<i64, Lease>,
+    /// The leases by their deadlines.
+    deadlines: BTreeSet<(Instant, i64)>,
+    /// Ids of leases that are being granted.
+    granting: HashSet<i64>,
+}
+
+/// The leases of a store.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    state: Mutex<State>,
+    /// Attachments that have ended.
+    detached: Mutex<Vec<(i64, Bytes)>>,
+}
+
+/// What is known of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeaseInfo {
+    /// Seconds as they were granted.
+    pub ttl: i64,
+    /// Whole seconds that are left.
+    pub left: i64,
+}
+
+impl State {
+    fn insert(&mut self, id: i64, ttl: i64, deadline: Instant) {
+        self.leases.insert(id, Lease { ttl, deadline });
+        self.deadlines.insert((deadline, id));
+    }
+
+    fn remove(&mut self, id: i64) {
+        if let Some(lease) = self.leases.remove(&id) {
+            self.deadlines.remove(&(lease.deadline, id));
+        }
+    }
+}
+
+fn deadline(from: Instant, ttl: i64) -> Instant {
+    let ttl = Duration::from_secs(ttl.max(0).unsigned_abs());
+    // Thirty years, should the clock not reach as far as the lease.
+    from.checked_add(ttl).unwrap_or_else(|| from + Duration::from_secs(1 << 30))
+}
+
+impl Leases {
+    /// Reads the leases of a store.
+    pub(crate) fn load(engine: &Engine) -> Result<Leases, Error> {
+        let mut state = State::default();
+        let start = Instant::now() + EXTENSION;
+        let mut from = LEASE.to_vec();
+        loop {
+            let found = engine.numbers(LEASE, &from, HINTS)?;
+            for (name, ttl) in &found {
+                let id = name.get(LEASE.len()..).and_then(|id| id.try_into().ok()).map(i64::from_be_bytes);
+                let Some(id) = id else { continue };
+                let ttl = i64::try_from(*ttl).unwrap_or(MAX_TTL);
+                state.insert(id, ttl, deadline(start, ttl));
+            }
+            match found.last() {
+                Some((name, _)) if found.len() == HINTS => from = after(name),
+                _ => return Ok(Leases { state: Mutex::new(state), detached: Mutex::default() }),
+            }
+        }
+    }
+
+    /// Whether a lease exists.
+    pub(crate) fn has(&self, id: i64) -> bool {
+        self.state.lock().leases.contains_key(&id)
+    }
+
+    /// Gives a lease its whole time to live again; returns that, or none for a lease that does not exist or
+    /// has expired.
+    pub(crate) fn renew(&self, id: i64) -> Option<i64> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let lease = state.leases.get_mut(&id).filter(|lease| lease.deadline > now)?;
+        let (ttl, old) = (lease.ttl, lease.deadline);
+        let new = deadline(now, ttl);
+        lease.deadline = new;
+        state.deadlines.remove(&(old, id));
+        state.deadlines.insert((new, id));
+        Some(ttl)
+    }
+
+    /// What is known of a lease.
+    pub(crate) fn info(&self, id: i64) -> Option<LeaseInfo> {
+        let state = self.state.lock();
+        let lease = state.leases.get(&id)?;
+        let left = lease.deadline.saturating_duration_since(Instant::now()).as_secs();
+        Some(LeaseInfo { ttl: lease.ttl, left: i64::try_from(left).unwrap_or(i64::MAX) })
+    }
+
+    /// All leases, those that expire first at the beginning.
+    pub(crate) fn all(&self) -> Vec<i64> {
+        self.state.lock().deadlines.iter().map(|(_, id)| *id).collect()
+    }
+
+    /// Expired leases, `limit` at most.
+    pub(crate) fn expired(&self, limit: usize) -> Vec<i64> {
+        let now = Instant::now();
+        let state = self.state.lock();
+        let expired = state.deadlines.iter().take_while(|(deadline, _)| *deadline <= now);
+        expired.take(limit).map(|(_, id)| *id).collect()
+    }
+
+    /// Reserves the id of a lease that is to be granted; false when it is taken.
+    pub(crate) fn begin_grant(&self, id: i64) -> bool {
+        let mut state = self.state.lock();
+        !state.leases.contains_key(&id) && state.granting.insert(id)
+    }
+
+    /// The lease is stored, with this time to live in seconds, or could not be.
+    pub(crate) fn end_grant(&self, id: i64, ttl: Option<i64>) {
+        let mut state = self.state.lock();
+        state.granting.remove(&id);
+        if let Some(ttl) = ttl {
+            state.insert(id, ttl, deadline(Instant::now(), ttl));
+        }
+    }
+
+    /// Forgets a lease that was revoked.
+    pub(crate) fn remove(&self, id: i64) {
+        self.state.lock().remove(id);
+    }
+
+    /// The attachments that have ended since the last call.
+    pub(crate) fn take_detached(&self) -> Vec<(i64, Bytes)> {
+        std::mem::take(&mut *self.detached.lock())
+    }
+
+    /// Notes which attachments a commit has ended.
+    pub(crate) fn note_detached(&self, events: &[Arc<Event>]) {
+        let ended = events.iter().filter_map(|event| {
+            let before = lease_of(&event.previous.as_ref()?.value);
+            let after = match &event.kind {
+                EventKind::Put { value, .. } => lease_of(value),
+                EventKind::Delete => 0,
+            };
+            (before != 0 && before != after).then(|| (before, event.key.clone()))
+        });
+        let mut ended = ended.peekable();
+        if ended.peek().is_some() {
+            let mut detached = self.detached.lock();
+            let room = MAX_DETACHED.saturating_sub(detached.len());
+            detached.extend(ended.take(room));
+        }
+    }
+}
+
+/// The first name after `name`.
+pub(crate) fn after(name: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(name.len() + 1);
+    next.extend_from_slice(name);
+    next.push(0);
+    next
+}
+
+/// The keys that are attached to a lease, in order. Reads from disk.
+pub(crate) fn attached(engine: &Engine, id: i64) -> Result<Vec<Record>, Error> {
+    let prefix = hints_of(id);
+    let snapshot = engine.snapshot(At::Latest)?;
+    let mut from = prefix.clone();
+    let mut records = Vec::new();
+    loop {
+        let hints = engine.numbers(&prefix, &from, HINTS)?;
+        for (name, _) in &hints {
+            let key = name.get(prefix.len()..).unwrap_or_default();
+            let record = snapshot.get(key)?;
+            records.extend(record.filter(|record| lease_of(&record.value) == id));
+        }
+        match hints.last() {
+            Some((name, _)) if hints.len() == HINTS => from = after(name),
+            _ => return Ok(records),
+        }
+    }
+}

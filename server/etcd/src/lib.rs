@@ -1,0 +1,40 @@
+//! etcd's v3 API on the storage engine: an etcd server of one member for clients that know etcd. Knows
+//! nothing of Kubernetes.
+//!
+//! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. What differs from
+//! etcd is in `docs/design/0039-etcd-face.md`.
+//!
+//! # Modules
+//!
+//! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that
+//! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over `lease_changes` and `leases`;
+//! `maintenance`. Below them `member` is the open store with all that etcd keeps beside keys, `compaction`
+//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
+//! errors; `wire` has the messages.
+
+mod compaction;
+mod errors;
+mod expiry;
+mod grpc;
+mod http;
+mod keys;
+mod kv;
+mod lease_changes;
+mod lease_service;
+mod leases;
+mod maintenance;
+mod member;
+mod metrics;
+mod options;
+mod range;
+mod range_stream;
+mod server;
+mod txn;
+mod value;
+mod watch;
+pub mod wire;
+
+pub use maintenance::VERSION;
+pub use member::CONTENT;
+pub use options::{CompactionMode, EtcdOptions};
+pub use server::{Server, StartError};

@@ -1,0 +1,202 @@
+//! The services Maintenance and Cluster: a cluster of one member, which takes no others.
+
+use std::sync::Arc;
+
+use plinth_engine::KeyRange;
+use tonic::Status;
+
+use crate::errors;
+use crate::member::Member;
+use crate::value::{entry_key_value, to_etcd};
+use crate::wire::maintenance::{
+    alarm, alarm_action, AlarmMember, AlarmRequest, AlarmResponse, DowngradeInfo, DowngradeRequest,
+    DowngradeResponse, HashKvRequest, HashKvResponse, HashResponse, Member as WireMember, MembersResponse,
+    MoveLeaderRequest, StatusResponse,
+};
+use crate::wire::{HeaderResponse, ResponseHeader};
+
+/// The version of etcd whose API this is.
+pub const VERSION: &str = "3.6.0";
+/// Its minor version.
+pub(crate) const MINOR_VERSION: &str = "3.6.0";
+
+/// What the flags say of the member.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub name: String,
+    pub client_urls: Vec<String>,
+}
+
+fn alarm_name(raised: i32) -> &'static str {
+    match raised {
+        alarm::NOSPACE => "NOSPACE",
+        alarm::CORRUPT => "CORRUPT",
+        _ => "NONE",
+    }
+}
+
+/// Status.
+pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Status> {
+    measure(member).await?;
+    let size = i64::try_from(member.size()).unwrap_or(i64::MAX);
+    let revision = member.engine.current_revision().get();
+    let alarms = member.alarms().into_iter();
+    Ok(StatusResponse {
+        header: Some(member.header()),
+        version: VERSION.to_owned(),
+        db_size: size,
+        leader: member.id(),
+        raft_index: revision,
+        raft_term: member.term(),
+        raft_applied_index: revision,
+        errors: alarms
+            .map(|raised| format!("memberID:{} alarm:{} ", member.id(), alarm_name(raised)))
+            .collect(),
+        db_size_in_use: size,
+        is_learner: false,
+        storage_version: MINOR_VERSION.to_owned(),
+        db_size_quota: member.limits.quota_bytes,
+        downgrade_info: Some(DowngradeInfo::default()),
+    })
+}
+
+/// Looks how large the store is, on a thread that may block.
+pub(crate) async fn measure(member: &Arc<Member>) -> Result<(), Status> {
+    let measured = Arc::clone(member);
+    tokio::task::spawn_blocking(move || measured.measure()).await.map_err(errors::from_task)
+}
+
+/// Alarm.
+pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Result<AlarmResponse, Status> {
+    let is_ours = request.member_id == 0 || request.member_id == member.id();
+    let mut changed = Vec::new();
+    match request.action {
+        alarm_action::GET => {
+            changed = member.alarms();
+            changed.retain(|raised| request.alarm == alarm::NONE || request.alarm == *raised);
+        }
+        alarm_action::ACTIVATE if is_ours && request.alarm != alarm::NONE => {
+            member.set_alarm(request.alarm, true).await?;
+            changed.push(request.alarm);
+        }
+        alarm_action::DEACTIVATE if is_ours => {
+            let disarmed = match request.alarm {
+                alarm::NONE => member.alarms(),
+                one => vec![one],
+            };
+            for one in disarmed {
+                if member.set_alarm(one, false).await? {
+                    changed.push(one);
+                }
+            }
+        }
+        _ => {}
+    }
+    let alarms = changed.into_iter().map(|alarm| AlarmMember { member_id: member.id(), alarm }).collect();
+    Ok(AlarmResponse { header: Some(member.header()), alarms })
+}
+
+/// Defragment. The store reclaims its space by itself; what can be removed is removed when this returns.
+pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, Status> {
+    let engine = member.engine.clone();
+    let swept = tokio::task::spawn_blocking(move || engine.wait_compacted());
+    swept.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
+    measure(member).await?;
+    Ok(HeaderResponse { header: None })
+}
+
+/// Hash.
+pub(crate) async fn hash(member: &Arc<Member>) -> Result<HashResponse, Status> {
+    let (hash, revision) = hash_at(member, 0).await?;
+    Ok(HashResponse { header: Some(member.header_at(revision)), hash })
+}
+
+/// HashKV: equal for two stores with the same keys at a revision, whatever their histories; not comparable
+/// with hashes of etcd.
+pub(crate) async fn hash_kv(member: &Arc<Member>, request: HashKvRequest) -> Result<HashKvResponse, Status> {
+    let (hash, revision) = hash_at(member, request.revision).await?;
+    Ok(HashKvResponse {
+        header: Some(member.header()),
+        hash,
+        compact_revision: member.compacted(),
+        hash_revision: revision,
+    })
+}
+
+async fn hash_at(member: &Arc<Member>, revision: i64) -> Result<(u32, i64), Status> {
+    let reader = Arc::clone(member);
+    let hashed = tokio::task::spawn_blocking(move || {
+        let latest = reader.latest()?;
+        let snapshot = match revision > 0 {
+            true => reader.snapshot_at(revision, to_etcd(latest.revision()))?,
+            false => latest,
+        };
+        let mut hash = crc32fast::Hasher::new();
+        let mut range = snapshot.range(&KeyRange::all());
+        while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
+            let kv = prost::Message::encode_length_delimited_to_vec(&entry_key_value(&entry, true));
+            hash.update(&kv);
+        }
+        Ok((hash.finalize(), to_etcd(snapshot.revision())))
+    });
+    hashed.await.map_err(errors::from_task)?
+}
+
+/// MoveLeader.
+pub(crate) fn move_leader(member: &Member, request: MoveLeaderRequest) -> Result<HeaderResponse, Status> {
+    match request.target_id == member.id() {
+        true => Ok(HeaderResponse { header: None }),
+        false => Err(errors::bad_transferee()),
+    }
+}
+
+/// Downgrade: there is no version to go back to.
+pub(crate) fn downgrade(request: &DowngradeRequest) -> Result<DowngradeResponse, Status> {
+    const CANCEL: i32 = 2;
+    if request.action == CANCEL {
+        return Err(errors::no_downgrade());
+    }
+    let parts: Vec<&str> = request.version.split('.').collect();
+    let is_version = (2..=3).contains(&parts.len()) && parts.iter().all(|part| part.parse::<u32>().is_ok());
+    Err(match is_version {
+        true => errors::bad_downgrade_target(),
+        false => errors::bad_downgrade_version(),
+    })
+}
+
+/// MemberList. Its header has no revision, as etcd's.
+pub(crate) fn members(member: &Member, identity: &Identity) -> MembersResponse {
+    let header = Some(ResponseHeader { revision: 0, ..member.header() });
+    let members = vec![WireMember {
+        id: member.id(),
+        name: identity.name.clone(),
+        peer_urls: Vec::new(),
+        client_urls: identity.client_urls.clone(),
+        is_learner: false,
+    }];
+    MembersResponse { header, members }
+}
+
+/// MemberRemove.
+pub(crate) fn remove_member(member: &Member, id: u64) -> Status {
+    match id == member.id() {
+        true => errors::members_not_started(),
+        false => errors::member_not_found(),
+    }
+}
+
+/// MemberPromote.
+pub(crate) fn promote_member(member: &Member, id: u64) -> Status {
+    match id == member.id() {
+        true => errors::member_not_learner(),
+        false => errors::member_not_found(),
+    }
+}
+
+/// MemberUpdate: the member has no peers that would use its URLs.
+pub(crate) fn update_member(member: &Member, id: u64) -> Status {
+    match id == member.id() {
+        true => errors::unsupported("the member has no peer URLs"),
+        false => errors::member_not_found(),
+    }
+}

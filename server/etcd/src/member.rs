@@ -1,0 +1,320 @@
+//! [`Member`]: the store as etcd sees it, a cluster of one.
+//!
+//! What etcd keeps beside its keys are numbers of the engine ([`plinth_engine::Transaction::set_number`]),
+//! which take no revision:
+//!
+//! | name | number |
+//! |---|---|
+//! | `cluster`, `member` | ids in every response header |
+//! | `term` | number of the start |
+//! | `compacted` | the compacted revision, as etcd counts |
+//! | `alarm.N` | 1: alarm N is raised |
+//! | `lease.ID` | time to live of a lease, in seconds |
+//! | `attached.ID KEY` | the key was attached to the lease (`leases.rs`) |
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::Arc;
+
+use plinth_engine::{At, Committed, Engine, Error, Options, Revision, Snapshot, Transaction};
+use tokio::sync::{Mutex, RwLock};
+use tonic::Status;
+
+use crate::errors;
+use crate::leases::Leases;
+use crate::metrics::{Figures, Metrics};
+use crate::value::{to_engine, to_etcd, MAX_HEADER};
+use crate::wire::ResponseHeader;
+
+/// The mark of the stores of this crate.
+pub const CONTENT: &str = "etcd";
+
+/// Most keys that one transaction changes: a deletion of more is refused, since it is one revision and one
+/// write.
+const MAX_CHANGES: usize = 1 << 20;
+/// Bytes of the keys and values of one transaction, likewise.
+const MAX_TRANSACTION: usize = 256 << 20;
+
+/// Limits of requests and of the store.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of a request.
+    pub request_bytes: usize,
+    /// Operations of a transaction.
+    pub txn_operations: usize,
+    /// Bytes of the store; zero or less for no limit.
+    pub quota_bytes: i64,
+}
+
+/// A store that is served.
+pub(crate) struct Member {
+    pub engine: Engine,
+    pub limits: Limits,
+    pub leases: Leases,
+    pub metrics: Metrics,
+    /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
+    /// that read ranges and by revocations of leases. See [`Member::barrier`] for callers that have left.
+    pub writes: Arc<RwLock<()>>,
+    cluster_id: u64,
+    member_id: u64,
+    term: u64,
+    /// Reads below it are refused; -1 before the first compaction.
+    compacted: AtomicI64,
+    compacting: Mutex<()>,
+    no_space: AtomicBool,
+    corrupt: AtomicBool,
+    /// Bytes of the store, as of the last look.
+    size: AtomicU64,
+}
+
+impl Member {
+    /// Opens the store in `dir`, creating it when the directory is missing or empty. Reads from disk.
+    ///
+    /// # Errors
+    /// Those of [`Engine::open`].
+    pub(crate) fn open(dir: &Path, limits: Limits) -> Result<Member, Error> {
+        let options = Options::new(dir)
+            .content(CONTENT)
+            .max_key_bytes(limits.request_bytes)
+            .max_value_bytes(limits.request_bytes.saturating_add(MAX_HEADER))
+            .max_transaction(MAX_TRANSACTION.max(limits.request_bytes.saturating_mul(2)), MAX_CHANGES)
+            .queue_bytes(64 << 20)
+            .on_warning(|warning| {
+                tracing::warn!(
+                    error = %warning,
+                    "Storage engine needs attention; \"plinth verify\" reports what is damaged"
+                );
+            });
+        let engine = Engine::open(options)?;
+        for dropped in engine.dropped() {
+            tracing::warn!(
+                path = %dropped.path.display(),
+                bytes = dropped.bytes,
+                "dropped the end of a log that was written incompletely, as after a crash before a write was acknowledged"
+            );
+        }
+        let number = |name: &str| -> Result<Option<u64>, Error> {
+            let found = engine.numbers(name.as_bytes(), name.as_bytes(), 1)?;
+            Ok(found.first().filter(|(found, _)| found == name.as_bytes()).map(|(_, number)| *number))
+        };
+        let id = |name| Ok::<_, Error>(number(name)?.unwrap_or_else(random_id));
+        let (cluster_id, member_id) = (id("cluster")?, id("member")?);
+        let term = number("term")?.unwrap_or(1).saturating_add(1);
+        let stored = number("compacted")?.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX));
+        let (no_space, corrupt) = (number("alarm.1")? == Some(1), number("alarm.2")? == Some(1));
+        // The engine's floor is one below, so that a watch may begin at the compacted revision. It is above
+        // after a restore.
+        let floor = engine.compacted_revision();
+        let compacted = if floor.is_set() { stored.max(to_etcd(floor)) } else { stored };
+        engine.compact(to_engine(compacted).previous().max(floor))?;
+        let start = Transaction::new()
+            .set_number("cluster", cluster_id)
+            .set_number("member", member_id)
+            .set_number("term", term);
+        engine.transact(start).wait()?;
+        let leases = Leases::load(&engine)?;
+        let member = Member {
+            leases,
+            metrics: Metrics::new(),
+            writes: Arc::default(),
+            cluster_id,
+            member_id,
+            term,
+            compacted: AtomicI64::new(compacted),
+            compacting: Mutex::new(()),
+            no_space: AtomicBool::new(no_space),
+            corrupt: AtomicBool::new(corrupt),
+            size: AtomicU64::new(0),
+            limits,
+            engine,
+        };
+        member.measure();
+        Ok(member)
+    }
+
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> i64 {
+        to_etcd(self.engine.current_revision())
+    }
+
+    /// The compacted revision; -1 before the first compaction.
+    pub(crate) fn compacted(&self) -> i64 {
+        self.compacted.load(Ordering::Acquire)
+    }
+
+    /// The id of the member.
+    pub(crate) fn id(&self) -> u64 {
+        self.member_id
+    }
+
+    /// The number of the start.
+    pub(crate) fn term(&self) -> u64 {
+        self.term
+    }
+
+    /// A response header with this revision.
+    pub(crate) fn header_at(&self, revision: i64) -> ResponseHeader {
+        ResponseHeader {
+            cluster_id: self.cluster_id,
+            member_id: self.member_id,
+            revision,
+            raft_term: self.term,
+        }
+    }
+
+    /// A response header with the newest revision.
+    pub(crate) fn header(&self) -> ResponseHeader {
+        self.header_at(self.revision())
+    }
+
+    /// A snapshot of the newest state.
+    pub(crate) fn latest(&self) -> Result<Snapshot, Status> {
+        self.engine.snapshot(At::Latest).map_err(|error| errors::from_engine(&error))
+    }
+
+    /// A snapshot of the state at `revision`, which is one of those up to `current`; below one for `current`.
+    pub(crate) fn snapshot_at(&self, revision: i64, current: i64) -> Result<Snapshot, Status> {
+        if revision > current {
+            return Err(errors::future_revision());
+        }
+        let revision = if revision <= 0 { current } else { revision };
+        if revision < self.compacted() {
+            return Err(errors::compacted());
+        }
+        let at = At::Exact(to_engine(revision));
+        self.engine.snapshot(at).map_err(|error| errors::from_engine(&error))
+    }
+
+    /// Waits until everything that was queued before is committed, and visible to snapshots: a caller that
+    /// has left may have released the lock while its transaction is queued.
+    pub(crate) async fn barrier(&self) -> Result<(), Status> {
+        let passed = self.engine.transact(Transaction::new()).await;
+        passed.map(|_| ()).map_err(|error| errors::from_engine(&error))
+    }
+
+    /// Commits a transaction without conditions. The caller holds the lock of writes.
+    pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Committed, Status> {
+        let committed =
+            self.engine.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
+        self.committed(&committed);
+        Ok(committed)
+    }
+
+    /// Notes what a commit has changed.
+    pub(crate) fn committed(&self, committed: &Committed) {
+        if let Some(commit) = &committed.commit {
+            self.metrics.changed(&commit.events);
+            self.leases.note_detached(&commit.events);
+        }
+    }
+
+    /// Compacts to `revision`; with `physical`, returns once the space is free.
+    pub(crate) async fn compact(&self, revision: i64, physical: bool) -> Result<(), Status> {
+        let _one_at_a_time = self.compacting.lock().await;
+        if revision <= self.compacted() {
+            return Err(errors::compacted());
+        }
+        if revision > self.revision() {
+            return Err(errors::future_revision());
+        }
+        let number = u64::try_from(revision).unwrap_or(0);
+        let stored = self.engine.transact(Transaction::new().set_number("compacted", number)).await;
+        stored.map_err(|error| errors::from_engine(&error))?;
+        self.compacted.store(revision, Ordering::Release);
+        let engine = self.engine.clone();
+        let floor = to_engine(revision).previous();
+        let compacted = tokio::task::spawn_blocking(move || {
+            engine.compact(floor)?;
+            if physical {
+                engine.wait_compacted()?;
+            }
+            Ok(())
+        });
+        compacted.await.map_err(errors::from_task)?.map_err(|error: Error| errors::from_engine(&error))
+    }
+
+    /// The engine's revision after which a watch from `start` is subscribed to.
+    pub(crate) fn position_before(&self, start: i64) -> Revision {
+        to_engine(start).previous().max(self.engine.compacted_revision())
+    }
+
+    /// Looks how large the store is. May read from disk.
+    pub(crate) fn measure(&self) {
+        let size = self
+            .engine
+            .stats()
+            .families
+            .iter()
+            .map(|family| family.file_bytes.saturating_add(family.memory_bytes))
+            .sum();
+        self.size.store(size, Ordering::Relaxed);
+    }
+
+    /// All metrics in Prometheus' text format. May read from disk.
+    pub(crate) fn render_metrics(&self) -> Vec<u8> {
+        self.metrics.render(&Figures {
+            stats: self.engine.stats(),
+            is_serving: !self.engine.is_over(),
+            revision: self.revision(),
+            compacted: self.compacted(),
+            size: self.size(),
+            quota: self.limits.quota_bytes,
+        })
+    }
+
+    /// Bytes of the store.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    /// Refuses a request that adds `cost` bytes to a store that has no room for them, and raises the alarm.
+    pub(crate) async fn check_space(&self, cost: usize) -> Result<(), Status> {
+        if cost == 0 {
+            return Ok(());
+        }
+        if self.no_space.load(Ordering::Acquire) {
+            return Err(errors::no_space());
+        }
+        let quota = u64::try_from(self.limits.quota_bytes).unwrap_or(0);
+        if quota == 0 || self.size().saturating_add(cost as u64) < quota {
+            return Ok(());
+        }
+        tracing::warn!(
+            size = self.size(),
+            quota,
+            "store has reached its quota; compact it, then disarm the alarm"
+        );
+        self.set_alarm(crate::wire::maintenance::alarm::NOSPACE, true).await?;
+        Err(errors::no_space())
+    }
+
+    /// The alarms that are raised.
+    pub(crate) fn alarms(&self) -> Vec<i32> {
+        use crate::wire::maintenance::alarm::{CORRUPT, NOSPACE};
+        let raised = [(NOSPACE, &self.no_space), (CORRUPT, &self.corrupt)];
+        raised
+            .into_iter()
+            .filter(|(_, is_raised)| is_raised.load(Ordering::Acquire))
+            .map(|(alarm, _)| alarm)
+            .collect()
+    }
+
+    /// Raises or disarms an alarm, durably. Returns whether that changed anything.
+    pub(crate) async fn set_alarm(&self, alarm: i32, is_raised: bool) -> Result<bool, Status> {
+        use crate::wire::maintenance::alarm::{CORRUPT, NOSPACE};
+        let flag = match alarm {
+            NOSPACE => &self.no_space,
+            CORRUPT => &self.corrupt,
+            _ => return Ok(false),
+        };
+        let number = Transaction::new().set_number(format!("alarm.{alarm}"), is_raised.into());
+        self.engine.transact(number).await.map_err(|error| errors::from_engine(&error))?;
+        Ok(flag.swap(is_raised, Ordering::AcqRel) != is_raised)
+    }
+}
+
+/// An id that is no one's else.
+pub(crate) fn random_id() -> u64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    high.max(1)
+}

@@ -1,0 +1,181 @@
+//! Flags, by etcd's names and with etcd's defaults.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+/// The options of a server.
+#[derive(Debug, Clone, Args)]
+pub struct EtcdOptions {
+    /// Data directory
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Name of the member
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub name: String,
+    /// URLs to serve clients on
+    #[arg(long, value_name = "URLS", value_delimiter = ',', default_value = "http://localhost:2379")]
+    pub listen_client_urls: Vec<String>,
+    /// URLs that clients learn from the member list; those of --listen-client-urls if there are none
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub advertise_client_urls: Vec<String>,
+    /// File with the serving certificate, PEM, for https URLs
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    pub cert_file: Option<PathBuf>,
+    /// File with the private key of --cert-file, PEM
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    pub key_file: Option<PathBuf>,
+    /// File with the authorities of client certificates, PEM; clients must have a certificate of one of them
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    pub trusted_ca_file: Option<PathBuf>,
+    /// Require client certificates; needs --trusted-ca-file
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true, requires = "trusted_ca_file")]
+    pub client_cert_auth: bool,
+    /// What --auto-compaction-retention is: a time, or a number of revisions
+    #[arg(long, value_name = "MODE", default_value = "periodic")]
+    pub auto_compaction_mode: CompactionMode,
+    /// History to keep: hours or a duration such as 30m, or a number of revisions; 0 for all
+    #[arg(long, value_name = "LENGTH", default_value = "0")]
+    pub auto_compaction_retention: String,
+    /// Largest request in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1_572_864)]
+    pub max_request_bytes: usize,
+    /// Most operations of a transaction
+    #[arg(long, value_name = "NUMBER", default_value_t = 128)]
+    pub max_txn_ops: usize,
+    /// Bytes of the store above which it takes no more keys and raises the alarm NOSPACE; 0 for 2 GiB,
+    /// negative for no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
+    pub quota_backend_bytes: i64,
+    /// Interval of progress notifications to watches that want them, at least 100ms
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration,
+        alias = "experimental-watch-progress-notify-interval")]
+    pub watch_progress_notify_interval: Duration,
+}
+
+/// `--auto-compaction-mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompactionMode {
+    /// History is kept for a time.
+    Periodic,
+    /// A number of revisions is kept.
+    Revision,
+}
+
+/// What history is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Retention {
+    /// All of it.
+    All,
+    /// That of so long.
+    Time(Duration),
+    /// So many revisions.
+    Revisions(i64),
+}
+
+/// Shortest interval of progress notifications.
+const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// etcd's quota where none is given.
+const DEFAULT_QUOTA: i64 = 2 << 30;
+
+impl EtcdOptions {
+    /// The retention of history, or what is wrong with it.
+    pub(crate) fn retention(&self) -> Result<Retention, String> {
+        let text = self.auto_compaction_retention.as_str();
+        let number = text.parse::<u32>().ok();
+        match (self.auto_compaction_mode, number) {
+            (_, Some(0)) => Ok(Retention::All),
+            (CompactionMode::Revision, Some(revisions)) => Ok(Retention::Revisions(revisions.into())),
+            (CompactionMode::Revision, None) => Err(format!("{text:?} is not a number of revisions")),
+            (CompactionMode::Periodic, Some(hours)) => {
+                Ok(Retention::Time(Duration::from_secs(u64::from(hours) * 3600)))
+            }
+            (CompactionMode::Periodic, None) => match duration(text)? {
+                Duration::ZERO => Ok(Retention::All),
+                time => Ok(Retention::Time(time)),
+            },
+        }
+    }
+
+    /// The quota in bytes; zero for none.
+    pub(crate) fn quota(&self) -> i64 {
+        match self.quota_backend_bytes {
+            0 => DEFAULT_QUOTA,
+            bytes => bytes.max(0),
+        }
+    }
+
+    /// The interval of progress notifications.
+    pub(crate) fn progress_interval(&self) -> Duration {
+        self.watch_progress_notify_interval.max(MIN_PROGRESS_INTERVAL)
+    }
+}
+
+/// A duration as Go writes it: `1h30m`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let invalid = || format!("{text:?} is not a duration such as 1h30m or 500ms");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    if rest.is_empty() {
+        return Err(invalid());
+    }
+    while !rest.is_empty() && rest != "0" {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+        let (number, behind) = rest.split_at(digits);
+        let number: u32 = number.parse().map_err(|_| invalid())?;
+        let unit_len = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (unit, behind) = behind.split_at(unit_len);
+        let unit = match unit {
+            "h" => Duration::from_secs(3600),
+            "m" => Duration::from_secs(60),
+            "s" => Duration::from_secs(1),
+            "ms" => Duration::from_millis(1),
+            _ => return Err(invalid()),
+        };
+        total = total.saturating_add(unit.saturating_mul(number));
+        rest = behind;
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: EtcdOptions,
+    }
+
+    fn options(flags: &[&str]) -> EtcdOptions {
+        let flags = ["program", "--data-dir", "d"].into_iter().chain(flags.iter().copied());
+        Program::try_parse_from(flags).map_err(|error| error.to_string()).unwrap().options
+    }
+
+    #[test]
+    fn retention_is_read_as_etcd_reads_it() {
+        let retention = |mode, length| {
+            options(&["--auto-compaction-mode", mode, "--auto-compaction-retention", length]).retention()
+        };
+        let seconds = |seconds| Ok(Retention::Time(Duration::from_secs(seconds)));
+        assert_eq!(options(&[]).retention(), Ok(Retention::All));
+        assert_eq!(retention("periodic", "2"), seconds(7200));
+        assert_eq!(retention("periodic", "1h30m"), seconds(5400));
+        assert_eq!(retention("periodic", "0s"), Ok(Retention::All));
+        assert_eq!(retention("revision", "1000"), Ok(Retention::Revisions(1000)));
+        assert!(retention("revision", "1h").is_err());
+        assert!(retention("periodic", "often").is_err());
+    }
+
+    #[test]
+    fn zero_is_etcds_quota_and_less_is_none() {
+        assert_eq!(options(&[]).quota(), 2 << 30);
+        assert_eq!(options(&["--quota-backend-bytes", "-1"]).quota(), 0);
+        assert_eq!(options(&["--quota-backend-bytes", "4096"]).quota(), 4096);
+    }
+}

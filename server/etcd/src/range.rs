@@ -1,0 +1,170 @@
+//! Range requests: reads of one snapshot.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use plinth_engine::Snapshot;
+use tonic::Status;
+
+use crate::errors;
+use crate::keys::Keys;
+use crate::value::entry_key_value;
+use crate::wire::kv::{sort_order, sort_target, KeyValue, RangeRequest, RangeResponse};
+use crate::wire::ResponseHeader;
+
+/// Bytes of keys and values that one response may have: what gRPC for Go sends at most.
+const MAX_RESPONSE: usize = i32::MAX as usize;
+
+/// Changes that a transaction has made so far: what a key is, or that it is deleted.
+pub(crate) type Overlay = BTreeMap<Bytes, Option<KeyValue>>;
+
+/// Refuses a request that no state can answer.
+pub(crate) fn check(request: &RangeRequest) -> Result<(), Status> {
+    if request.key.is_empty() {
+        return Err(errors::empty_key());
+    }
+    let known_order = (sort_order::NONE..=sort_order::DESCEND).contains(&request.sort_order);
+    let known_target = (sort_target::KEY..=sort_target::VALUE).contains(&request.sort_target);
+    match known_order && known_target {
+        true => Ok(()),
+        false => Err(errors::invalid_sort_option()),
+    }
+}
+
+/// Whether keys are returned in the order in which they are stored.
+pub(crate) fn has_default_order(request: &RangeRequest) -> bool {
+    request.sort_order == sort_order::NONE
+        || (request.sort_target == sort_target::KEY && request.sort_order == sort_order::ASCEND)
+}
+
+/// Whether keys are selected by their revisions.
+pub(crate) fn has_revision_filters(request: &RangeRequest) -> bool {
+    let bounds = [
+        request.min_mod_revision,
+        request.max_mod_revision,
+        request.min_create_revision,
+        request.max_create_revision,
+    ];
+    bounds.into_iter().any(|bound| bound != 0)
+}
+
+/// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
+/// revision, which is what the header of the response has, whatever revision is read.
+pub(crate) fn execute(
+    snapshot: &Snapshot,
+    overlay: &Overlay,
+    request: &RangeRequest,
+    current: i64,
+) -> Result<RangeResponse, Status> {
+    let keys = Keys::of(&request.key, &request.range_end);
+    let is_selective = !has_default_order(request) || has_revision_filters(request);
+    // One more than the limit: whether there is more.
+    let fetched = match usize::try_from(request.limit) {
+        Ok(limit) if limit > 0 && !is_selective => limit.saturating_add(1),
+        _ => usize::MAX,
+    };
+    let fetched = if request.count_only { 0 } else { fetched };
+    let with_values = !request.keys_only || request.sort_target == sort_target::VALUE;
+    let (kvs, count) = fetch(snapshot, overlay, &keys, fetched, with_values)?;
+    Ok(assemble(request, kvs, count, current))
+}
+
+/// Answers a request about one key whose state is known.
+pub(crate) fn of_one(request: &RangeRequest, found: Option<KeyValue>, current: i64) -> RangeResponse {
+    let count = usize::from(found.is_some());
+    let kvs = found.into_iter().filter(|_| !request.count_only).collect();
+    assemble(request, kvs, count, current)
+}
+
+/// The first `limit` keys, and the number of all.
+fn fetch(
+    snapshot: &Snapshot,
+    overlay: &Overlay,
+    keys: &Keys,
+    limit: usize,
+    with_values: bool,
+) -> Result<(Vec<KeyValue>, usize), Status> {
+    let mut kvs = Vec::new();
+    let (mut count, mut bytes) = (0, 0);
+    let mut changed = overlay.iter().filter(|(key, _)| keys.contains(key)).peekable();
+    let mut take = |count: &mut usize, make: &mut dyn FnMut() -> KeyValue| {
+        *count += 1;
+        if kvs.len() < limit {
+            let kv = make();
+            bytes += kv.key.len() + kv.value.len();
+            kvs.push(kv);
+        }
+        match bytes > MAX_RESPONSE {
+            true => Err(Status::resource_exhausted(format!(
+                "grpc: trying to send message larger than max ({bytes} vs. {MAX_RESPONSE})"
+            ))),
+            false => Ok(()),
+        }
+    };
+    let mut range = snapshot.range(&keys.to_range());
+    while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
+        while let Some((_, change)) = changed.next_if(|(key, _)| key.as_ref() < entry.key) {
+            if let Some(kv) = change {
+                take(&mut count, &mut || kv.clone())?;
+            }
+        }
+        match changed.next_if(|(key, _)| key.as_ref() == entry.key) {
+            Some((_, Some(kv))) => take(&mut count, &mut || kv.clone())?,
+            Some((_, None)) => {}
+            None => take(&mut count, &mut || entry_key_value(&entry, with_values))?,
+        }
+    }
+    for kv in changed.filter_map(|(_, change)| change.as_ref()) {
+        take(&mut count, &mut || kv.clone())?;
+    }
+    Ok((kvs, count))
+}
+
+/// Selects, sorts and cuts what was fetched.
+fn assemble(request: &RangeRequest, mut kvs: Vec<KeyValue>, count: usize, current: i64) -> RangeResponse {
+    kvs.retain(|kv| is_selected(request, kv));
+    sort(request, &mut kvs);
+    let mut more = false;
+    if let Ok(limit) = usize::try_from(request.limit) {
+        if limit > 0 && kvs.len() > limit {
+            kvs.truncate(limit);
+            more = true;
+        }
+    }
+    if request.keys_only {
+        kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
+    }
+    RangeResponse {
+        header: Some(ResponseHeader { revision: current, ..ResponseHeader::default() }),
+        kvs,
+        more,
+        count: i64::try_from(count).unwrap_or(i64::MAX),
+    }
+}
+
+fn is_selected(request: &RangeRequest, kv: &KeyValue) -> bool {
+    let within = |value: i64, low: i64, high: i64| (low == 0 || value >= low) && (high == 0 || value <= high);
+    within(kv.mod_revision, request.min_mod_revision, request.max_mod_revision)
+        && within(kv.create_revision, request.min_create_revision, request.max_create_revision)
+}
+
+fn sort(request: &RangeRequest, kvs: &mut [KeyValue]) {
+    // Any target but the key is sorted by, even where no order is given.
+    if request.sort_target == sort_target::KEY && request.sort_order != sort_order::DESCEND {
+        return;
+    }
+    let by_target = |a: &KeyValue, b: &KeyValue| -> Ordering {
+        match request.sort_target {
+            sort_target::VERSION => a.version.cmp(&b.version),
+            sort_target::CREATE => a.create_revision.cmp(&b.create_revision),
+            sort_target::MOD => a.mod_revision.cmp(&b.mod_revision),
+            sort_target::VALUE => a.value.cmp(&b.value),
+            _ => a.key.cmp(&b.key),
+        }
+    };
+    match request.sort_order {
+        sort_order::DESCEND => kvs.sort_by(|a, b| by_target(b, a)),
+        _ => kvs.sort_by(by_target),
+    }
+}

@@ -1,0 +1,116 @@
+//! RangeStream: a range in parts, from one snapshot, in constant memory and at the pace of the client.
+
+use std::sync::Arc;
+
+use plinth_engine::Range;
+use prost::Message as _;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::errors;
+use crate::keys::Keys;
+use crate::member::Member;
+use crate::range;
+use crate::value::{entry_key_value, to_etcd};
+use crate::wire::kv::{RangeRequest, RangeResponse, RangeStreamResponse};
+
+/// Parts that wait for the client.
+const PARTS: usize = 2;
+
+type Part = Result<RangeStreamResponse, Status>;
+
+/// A range that is being read.
+struct Reader {
+    range: Range,
+    /// Keys that are returned at most.
+    limit: usize,
+    keys_only: bool,
+    /// Bytes of a part.
+    part_bytes: usize,
+    /// Keys that were read.
+    count: usize,
+    /// The newest revision when the request came.
+    current: i64,
+}
+
+/// Answers a range request in parts, the last of which has header and count.
+pub(crate) fn serve(member: Arc<Member>, request: RangeRequest) -> mpsc::Receiver<Part> {
+    let (out, parts) = mpsc::channel(PARTS);
+    tokio::spawn(async move {
+        if let Err(status) = send(&member, request, &out).await {
+            // A client that has left gets nothing.
+            let _ = out.send(Err(status)).await;
+        }
+    });
+    parts
+}
+
+/// Sends all parts. No thread waits for the client.
+async fn send(member: &Arc<Member>, request: RangeRequest, out: &mpsc::Sender<Part>) -> Result<(), Status> {
+    range::check(&request)?;
+    if !range::has_default_order(&request) {
+        return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
+    }
+    if range::has_revision_filters(&request) {
+        return Err(Status::unimplemented("RangeStream does not support revision filters"));
+    }
+    let opener = Arc::clone(member);
+    let opened = tokio::task::spawn_blocking(move || Reader::open(&opener, &request)).await;
+    let mut reader = opened.map_err(errors::from_task)??;
+    loop {
+        let read = tokio::task::spawn_blocking(move || {
+            let part = reader.next_part();
+            (reader, part)
+        });
+        let (returned, part) = read.await.map_err(errors::from_task)?;
+        reader = returned;
+        let (mut response, is_last) = part?;
+        if is_last {
+            response.header = Some(member.header_at(reader.current));
+        }
+        let sent = out.send(Ok(RangeStreamResponse { range_response: Some(response) })).await;
+        if is_last || sent.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+impl Reader {
+    fn open(member: &Member, request: &RangeRequest) -> Result<Reader, Status> {
+        let latest = member.latest()?;
+        let current = to_etcd(latest.revision());
+        let snapshot = match request.revision > 0 {
+            true => member.snapshot_at(request.revision, current)?,
+            false => latest,
+        };
+        let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        Ok(Reader {
+            range: snapshot.range(&Keys::of(&request.key, &request.range_end).to_range()),
+            limit: if request.count_only { 0 } else { limit },
+            keys_only: request.keys_only,
+            part_bytes: member.limits.request_bytes,
+            count: 0,
+            current,
+        })
+    }
+
+    /// The next part, and whether it is the last. Blocks.
+    fn next_part(&mut self) -> Result<(RangeResponse, bool), Status> {
+        let (mut kvs, mut bytes) = (Vec::new(), 0);
+        while let Some(entry) = self.range.next().map_err(|error| errors::from_engine(&error))? {
+            self.count += 1;
+            if self.count > self.limit {
+                continue;
+            }
+            let kv = entry_key_value(&entry, !self.keys_only);
+            bytes += kv.encoded_len();
+            kvs.push(kv);
+            if bytes >= self.part_bytes {
+                return Ok((RangeResponse { kvs, ..RangeResponse::default() }, false));
+            }
+        }
+        let count = i64::try_from(self.count).unwrap_or(i64::MAX);
+        let more = self.count > self.limit && self.limit > 0;
+        Ok((RangeResponse { header: None, kvs, more, count }, true))
+    }
+}

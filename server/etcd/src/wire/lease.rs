@@ -1,0 +1,97 @@
+//! Leases.
+
+use bytes::Bytes;
+
+use super::ResponseHeader;
+
+/// `LeaseGrantRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseGrantRequest {
+    /// Time to live in seconds.
+    #[prost(int64, tag = "1")]
+    pub ttl: i64,
+    /// The id; zero for any.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+}
+
+/// `LeaseGrantResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseGrantResponse {
+    /// The header.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The id.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// Time to live in seconds, as it was granted.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+    /// Not used.
+    #[prost(string, tag = "4")]
+    pub error: String,
+}
+
+/// `LeaseRevokeRequest`, `LeaseKeepAliveRequest`, `LeaseStatus`: a lease.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseRequest {
+    /// The id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+}
+
+/// `LeaseKeepAliveResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseKeepAliveResponse {
+    /// The header.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The id.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// Time to live in seconds; zero for a lease that does not exist.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+}
+
+/// `LeaseTimeToLiveRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseTimeToLiveRequest {
+    /// The id.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// Whether the attached keys are returned.
+    #[prost(bool, tag = "2")]
+    pub keys: bool,
+}
+
+/// `LeaseTimeToLiveResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseTimeToLiveResponse {
+    /// The header.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The id.
+    #[prost(int64, tag = "2")]
+    pub id: i64,
+    /// Seconds that are left; -1 for a lease that does not exist.
+    #[prost(int64, tag = "3")]
+    pub ttl: i64,
+    /// Time to live in seconds, as it was granted.
+    #[prost(int64, tag = "4")]
+    pub granted_ttl: i64,
+    /// The attached keys, if they were asked for.
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    pub keys: Vec<Bytes>,
+}
+
+/// `LeaseLeasesResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LeaseLeasesResponse {
+    /// The header.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+    /// The leases.
+    #[prost(message, repeated, tag = "2")]
+    pub leases: Vec<LeaseRequest>,
+}

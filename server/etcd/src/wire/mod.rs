@@ -1,0 +1,40 @@
+//! The messages of etcd's API, by hand: names, numbers and types of the fields are those of etcd's
+//! `api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto` and `api/authpb/auth.proto`.
+//!
+//! `kv` has keys and transactions, `watch` watches, `lease` leases, `maintenance` the rest of what a member
+//! does, `auth` the requests about users and roles.
+
+pub mod auth;
+pub mod kv;
+pub mod lease;
+pub mod maintenance;
+pub mod watch;
+
+/// `etcdserverpb.ResponseHeader`: begins every response.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct ResponseHeader {
+    /// The cluster that answered.
+    #[prost(uint64, tag = "1")]
+    pub cluster_id: u64,
+    /// The member that answered.
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// The revision of the store when the request was applied.
+    #[prost(int64, tag = "3")]
+    pub revision: i64,
+    /// Number of the member's start.
+    #[prost(uint64, tag = "4")]
+    pub raft_term: u64,
+}
+
+/// A message without fields, or one of which no field is read.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Empty {}
+
+/// A response that consists of its header.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct HeaderResponse {
+    /// The header.
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<ResponseHeader>,
+}

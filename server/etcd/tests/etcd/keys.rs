@@ -1,0 +1,257 @@
+//! Reads, puts, deletions and transactions.
+
+use plinth_etcd::wire::kv::compare::Operand;
+use plinth_etcd::wire::kv::request_op::Request;
+use plinth_etcd::wire::kv::response_op::Response;
+use plinth_etcd::wire::kv::{
+    compare_result, compare_target, sort_order, sort_target, CompactionRequest, Compare, DeleteRangeRequest,
+    DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, TxnRequest,
+};
+use plinth_etcd::wire::HeaderResponse;
+use tonic::Code;
+
+use crate::support::{bytes, op, put, server};
+
+fn mod_is(key: &str, revision: i64) -> Compare {
+    Compare {
+        result: compare_result::EQUAL,
+        target: compare_target::MOD,
+        key: bytes(key),
+        operand: Some(Operand::ModRevision(revision)),
+        range_end: bytes(""),
+    }
+}
+
+fn get(key: &str) -> RangeRequest {
+    RangeRequest { key: bytes(key), ..RangeRequest::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_are_those_of_etcd() {
+    let (_dir, server, client) = server(&[]).await;
+    assert_eq!(client.all().await.header.unwrap().revision, 1, "an empty store");
+    assert_eq!(client.put("a", "1").await.header.unwrap().revision, 2);
+    assert_eq!(client.put("a", "2").await.header.unwrap().revision, 3);
+    let kv = client.get("a").await.unwrap();
+    assert_eq!((kv.create_revision, kv.mod_revision, kv.version), (2, 3, 2));
+
+    // Deleting nothing takes no revision.
+    let nothing = DeleteRangeRequest { key: bytes("b"), ..DeleteRangeRequest::default() };
+    let deleted: DeleteRangeResponse = client.call("KV/DeleteRange", nothing).await.unwrap();
+    assert_eq!((deleted.deleted, deleted.header.unwrap().revision), (0, 3));
+    let one = DeleteRangeRequest { key: bytes("a"), prev_kv: true, ..DeleteRangeRequest::default() };
+    let deleted: DeleteRangeResponse = client.call("KV/DeleteRange", one).await.unwrap();
+    assert_eq!((deleted.deleted, deleted.header.unwrap().revision), (1, 4));
+    assert_eq!(deleted.prev_kvs, [kv]);
+    // A new life begins at version one.
+    client.put("a", "3").await;
+    let kv = client.get("a").await.unwrap();
+    assert_eq!((kv.create_revision, kv.mod_revision, kv.version), (5, 5, 1));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_has_one_revision_and_sees_its_own_changes() {
+    let (_dir, server, client) = server(&[]).await;
+    client.put("a", "old").await;
+    let range = RangeRequest { key: bytes("a"), range_end: bytes("z"), ..RangeRequest::default() };
+    let response = client
+        .txn(TxnRequest {
+            compare: vec![mod_is("a", 2)],
+            success: vec![
+                op(Request::Range(range.clone())),
+                op(Request::Put(put("b", "new"))),
+                op(Request::DeleteRange(DeleteRangeRequest { key: bytes("a"), ..Default::default() })),
+                op(Request::Range(range)),
+                op(Request::Txn(TxnRequest {
+                    compare: vec![mod_is("b", 0)],
+                    success: vec![op(Request::Put(put("c", "nested")))],
+                    failure: vec![],
+                })),
+            ],
+            failure: vec![],
+        })
+        .await
+        .unwrap();
+    assert!(response.succeeded);
+    assert_eq!(response.header.unwrap().revision, 3);
+    let revisions: Vec<i64> = response
+        .responses
+        .iter()
+        .map(|operation| match operation.response.as_ref().unwrap() {
+            Response::Range(range) => range.header.unwrap().revision,
+            Response::Put(put) => put.header.unwrap().revision,
+            Response::DeleteRange(delete) => delete.header.unwrap().revision,
+            Response::Txn(txn) => txn.header.unwrap().revision,
+        })
+        .collect();
+    assert_eq!(revisions, [2, 3, 3, 3, 0]);
+    let Some(Response::Range(after)) = &response.responses[3].response else { panic!("no range") };
+    let seen: Vec<_> = after.kvs.iter().map(|kv| (kv.key.clone(), kv.create_revision, kv.version)).collect();
+    assert_eq!(seen, [(bytes("b"), 3, 1)]);
+    let Some(Response::Txn(nested)) = &response.responses[4].response else { panic!("no txn") };
+    assert!(nested.succeeded, "conditions are about the state before the transaction");
+    let stored: Vec<_> = client.all().await.kvs.into_iter().map(|kv| (kv.key, kv.mod_revision)).collect();
+    assert_eq!(stored, [(bytes("b"), 3), (bytes("c"), 3)]);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_transactions_of_kubernetes_behave() {
+    let (_dir, server, client) = server(&[]).await;
+    let create = TxnRequest {
+        compare: vec![mod_is("/registry/pods/a", 0)],
+        success: vec![op(Request::Put(put("/registry/pods/a", "1")))],
+        failure: vec![op(Request::Range(get("/registry/pods/a")))],
+    };
+    let created = client.txn(create.clone()).await.unwrap();
+    assert!(created.succeeded);
+    let again = client.txn(create).await.unwrap();
+    assert!(!again.succeeded);
+    let Some(Response::Range(present)) = &again.responses[0].response else { panic!("no range") };
+    assert_eq!((present.kvs[0].mod_revision, again.header.unwrap().revision), (2, 2));
+
+    let stale = client
+        .txn(TxnRequest {
+            compare: vec![mod_is("/registry/pods/a", 1)],
+            success: vec![op(Request::DeleteRange(DeleteRangeRequest {
+                key: bytes("/registry/pods/a"),
+                ..Default::default()
+            }))],
+            failure: vec![op(Request::Range(get("/registry/pods/a")))],
+        })
+        .await
+        .unwrap();
+    assert!(!stale.succeeded);
+    assert!(client.get("/registry/pods/a").await.is_some());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_many_concurrent_updates_of_a_revision_succeeds() {
+    let (_dir, server, client) = server(&[]).await;
+    client.put("counter", "0").await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for worker in 0..8 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let mut done = 0;
+            while done < 20 {
+                let kv = client.get("counter").await.unwrap();
+                let count: u32 = std::str::from_utf8(&kv.value).unwrap().parse().unwrap();
+                let mut success = vec![op(Request::Put(put("counter", &(count + 1).to_string())))];
+                // Every other one reads a range, and so runs alone.
+                if worker % 2 == 0 {
+                    let range = RangeRequest { range_end: bytes("d"), ..get("c") };
+                    success.push(op(Request::Range(range)));
+                }
+                let compare = vec![mod_is("counter", kv.mod_revision)];
+                let response = client.txn(TxnRequest { compare, success, failure: vec![] }).await.unwrap();
+                done += u32::from(response.succeeded);
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+    let kv = client.get("counter").await.unwrap();
+    assert_eq!((kv.value, kv.version, kv.mod_revision), (bytes("160"), 161, 162));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_limited_counted_sorted_and_filtered() {
+    let (_dir, server, client) = server(&[]).await;
+    for (key, value) in [("a", "3"), ("b", "1"), ("c", "2"), ("a", "4"), ("\u{7f}", "9")] {
+        client.put(key, value).await;
+    }
+    let from = |key: &str| RangeRequest { key: bytes(key), range_end: bytes("\0"), ..Default::default() };
+    let keys = |response: plinth_etcd::wire::kv::RangeResponse| -> String {
+        response.kvs.iter().map(|kv| String::from_utf8_lossy(&kv.key).into_owned()).collect()
+    };
+    let limited = client.range(RangeRequest { limit: 2, ..from("a") }).await.unwrap();
+    assert_eq!((limited.more, limited.count, keys(limited)), (true, 4, "ab".to_owned()));
+    let counted = client.range(RangeRequest { count_only: true, ..from("b") }).await.unwrap();
+    assert_eq!((counted.count, counted.kvs.len()), (3, 0));
+    let by_value = RangeRequest {
+        sort_target: sort_target::VALUE,
+        sort_order: sort_order::DESCEND,
+        limit: 2,
+        keys_only: true,
+        ..from("a")
+    };
+    let by_value = client.range(by_value).await.unwrap();
+    assert!(by_value.kvs.iter().all(|kv| kv.value.is_empty()));
+    assert_eq!((by_value.more, keys(by_value)), (true, "\u{7f}a".to_owned()));
+    let new = client.range(RangeRequest { min_mod_revision: 4, max_create_revision: 4, ..from("a") });
+    let new = new.await.unwrap();
+    assert_eq!((new.count, keys(new)), (4, "ac".to_owned()));
+    let old = client.range(RangeRequest { revision: 4, ..from("a") }).await.unwrap();
+    assert_eq!((old.header.unwrap().revision, keys(old)), (6, "abc".to_owned()));
+    let inverted = RangeRequest { key: bytes("c"), range_end: bytes("a"), ..Default::default() };
+    assert_eq!(client.range(inverted).await.unwrap().count, 0);
+    let prefix = RangeRequest { key: bytes("a"), range_end: bytes("b"), ..Default::default() };
+    assert_eq!(keys(client.range(prefix).await.unwrap()), "a");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_byte_string_is_a_key() {
+    let (_dir, server, client) = server(&[]).await;
+    let keys: [&'static [u8]; 6] = [b"\0", b"\0\0", b"\x01", b"a\0b", b"\xff", b"\xff\xff"];
+    for key in keys {
+        let request = PutRequest { key: key.into(), value: key.into(), ..Default::default() };
+        let _: PutResponse = client.call("KV/Put", request).await.unwrap();
+    }
+    let all: Vec<_> = client.all().await.kvs.into_iter().map(|kv| kv.key).collect();
+    assert_eq!(all, keys);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn puts_can_keep_value_or_lease_and_return_what_was() {
+    let (_dir, server, client) = server(&[]).await;
+    let absent = PutRequest { ignore_value: true, ..put("a", "") };
+    let refused = client.call::<_, PutResponse>("KV/Put", absent).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, "etcdserver: key not found"));
+    client.put("a", "1").await;
+    let kept = PutRequest { ignore_value: true, prev_kv: true, ..put("a", "") };
+    let kept: PutResponse = client.call("KV/Put", kept).await.unwrap();
+    assert_eq!((kept.prev_kv.unwrap().mod_revision, kept.header.unwrap().revision), (2, 3));
+    let kv = client.get("a").await.unwrap();
+    assert_eq!((kv.value, kv.version), (bytes("1"), 2));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn compacted_and_future_revisions_are_refused_and_the_compacted_one_is_not() {
+    let (dir, server, client) = server(&[]).await;
+    for value in ["1", "2", "3"] {
+        client.put("a", value).await;
+    }
+    let compact = |revision| CompactionRequest { revision, physical: true };
+    let future = client.call::<_, HeaderResponse>("KV/Compact", compact(5)).await.unwrap_err();
+    let text = "etcdserver: mvcc: required revision is a future revision";
+    assert_eq!((future.code(), future.message()), (Code::OutOfRange, text));
+    let compacted: HeaderResponse = client.call("KV/Compact", compact(3)).await.unwrap();
+    assert_eq!(compacted.header.unwrap().revision, 4);
+    let again = client.call::<_, HeaderResponse>("KV/Compact", compact(3)).await.unwrap_err();
+    let text = "etcdserver: mvcc: required revision has been compacted";
+    assert_eq!((again.code(), again.message()), (Code::OutOfRange, text));
+
+    let at = |revision| RangeRequest { revision, ..get("a") };
+    let old = client.range(at(2)).await.unwrap_err();
+    assert_eq!((old.code(), old.message()), (Code::OutOfRange, text));
+    assert_eq!(client.range(at(3)).await.unwrap().kvs[0].value, "2");
+    let future = client.range(at(5)).await.unwrap_err();
+    assert_eq!(future.message(), "etcdserver: mvcc: required revision is a future revision");
+
+    // It is remembered.
+    server.stop().await;
+    let server = crate::support::TestServer::start(dir.path(), &[]).await;
+    let client = server.client().await;
+    assert_eq!(client.range(at(2)).await.unwrap_err().message(), text);
+    assert_eq!(client.range(at(3)).await.unwrap().kvs[0].value, "2");
+    assert_eq!(client.all().await.header.unwrap().revision, 4);
+    server.stop().await;
+}

@@ -1,0 +1,133 @@
+//! Leases.
+
+use std::time::Duration;
+
+use plinth_etcd::wire::kv::{
+    DeleteRangeRequest, DeleteRangeResponse, Event, PutRequest, PutResponse, RangeRequest,
+};
+use plinth_etcd::wire::lease::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseLeasesResponse, LeaseRequest,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+};
+use plinth_etcd::wire::watch::WatchCreateRequest;
+use plinth_etcd::wire::{Empty, HeaderResponse};
+use tokio_stream::StreamExt as _;
+use tonic::{Code, Status};
+
+use crate::support::{bytes, put, server, Client, TestServer};
+
+async fn grant(client: &Client, id: i64, ttl: i64) -> Result<LeaseGrantResponse, Status> {
+    client.call("Lease/LeaseGrant", LeaseGrantRequest { ttl, id }).await
+}
+
+async fn attach(client: &Client, key: &str, lease: i64) -> Result<PutResponse, Status> {
+    client.call("KV/Put", PutRequest { lease, ..put(key, "v") }).await
+}
+
+async fn time_to_live(client: &Client, id: i64) -> LeaseTimeToLiveResponse {
+    let request = LeaseTimeToLiveRequest { id, keys: true };
+    client.call("Lease/LeaseTimeToLive", request).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoking_a_lease_deletes_its_keys_in_one_revision() {
+    let (_dir, server, client) = server(&[]).await;
+    let granted = grant(&client, 7, 100).await.unwrap();
+    assert_eq!((granted.id, granted.ttl, granted.header.unwrap().revision), (7, 100, 1));
+    let again = grant(&client, 7, 100).await.unwrap_err();
+    assert_eq!(
+        (again.code(), again.message()),
+        (Code::FailedPrecondition, "etcdserver: lease already exists")
+    );
+    for key in ["b", "a", "c", "d"] {
+        attach(&client, key, 7).await.unwrap();
+    }
+    // Put without it, deleted, and kept.
+    client.put("c", "plain").await;
+    let one = DeleteRangeRequest { key: bytes("d"), ..Default::default() };
+    let _: DeleteRangeResponse = client.call("KV/DeleteRange", one).await.unwrap();
+    let kept = PutRequest { ignore_lease: true, ..put("a", "v2") };
+    let _: PutResponse = client.call("KV/Put", kept).await.unwrap();
+    assert_eq!(client.get("a").await.unwrap().lease, 7);
+    let keys_only = RangeRequest { key: bytes("a"), keys_only: true, ..Default::default() };
+    assert_eq!(client.range(keys_only).await.unwrap().kvs[0].lease, 7, "as etcd 3.6");
+    let info = time_to_live(&client, 7).await;
+    assert_eq!((info.granted_ttl, info.keys), (100, vec![bytes("a"), bytes("b")]));
+
+    let mut watch = client.watch().await;
+    watch.create(WatchCreateRequest { key: bytes("\0"), range_end: bytes("\0"), ..Default::default() }).await;
+    let revoked: HeaderResponse = client.call("Lease/LeaseRevoke", LeaseRequest { id: 7 }).await.unwrap();
+    assert_eq!(revoked.header.unwrap().revision, 9);
+    let deleted = watch.next().await;
+    let keys: Vec<_> =
+        deleted.events.iter().map(|event| (event.kind, event.kv.clone().unwrap().key)).collect();
+    assert_eq!(keys, [(Event::DELETE, bytes("a")), (Event::DELETE, bytes("b"))]);
+    assert_eq!(client.all().await.kvs.len(), 1);
+
+    let missing = client.call::<_, HeaderResponse>("Lease/LeaseRevoke", LeaseRequest { id: 7 }).await;
+    let missing = missing.unwrap_err();
+    assert_eq!(
+        (missing.code(), missing.message()),
+        (Code::NotFound, "etcdserver: requested lease not found")
+    );
+    assert_eq!(attach(&client, "e", 7).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(time_to_live(&client, 7).await.ttl, -1);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_lease_deletes_its_keys() {
+    let (_dir, server, client) = server(&[]).await;
+    // The shortest that is granted.
+    let granted = grant(&client, 0, 1).await.unwrap();
+    assert_eq!(granted.ttl, 2);
+    attach(&client, "a", granted.id).await.unwrap();
+    let mut watch = client.watch().await;
+    watch.create(WatchCreateRequest { key: bytes("a"), ..Default::default() }).await;
+    let response = watch.next().await;
+    assert_eq!(response.events[0].kind, Event::DELETE);
+    let leases: LeaseLeasesResponse = client.call("Lease/LeaseLeases", Empty {}).await.unwrap();
+    assert!(leases.leases.is_empty());
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_kept_alive_does_not_expire() {
+    let (_dir, server, client) = server(&[]).await;
+    let granted = grant(&client, 5, 2).await.unwrap();
+    attach(&client, "a", granted.id).await.unwrap();
+    let (requests, mut replies) =
+        client.stream::<LeaseRequest, LeaseKeepAliveResponse>("Lease/LeaseKeepAlive").await;
+    for _ in 0..8 {
+        requests.send(LeaseRequest { id: 5 }).await.unwrap();
+        assert_eq!(replies.next().await.unwrap().unwrap().ttl, 2);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!(client.get("a").await.is_some());
+    requests.send(LeaseRequest { id: 6 }).await.unwrap();
+    assert_eq!(replies.next().await.unwrap().unwrap().ttl, 0, "a lease that does not exist");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_their_keys_outlive_a_restart() {
+    let (dir, server, client) = server(&[]).await;
+    for id in 1..=3000 {
+        grant(&client, id, 1000 + id).await.unwrap();
+    }
+    attach(&client, "a", 1).await.unwrap();
+    attach(&client, "b", 2).await.unwrap();
+    server.stop().await;
+
+    let server = TestServer::start(dir.path(), &[]).await;
+    let client = server.client().await;
+    let leases: LeaseLeasesResponse = client.call("Lease/LeaseLeases", Empty {}).await.unwrap();
+    let ids: Vec<i64> = leases.leases.iter().map(|lease| lease.id).collect();
+    assert_eq!(ids, (1..=3000).collect::<Vec<_>>(), "those that expire first at the beginning");
+    let info = time_to_live(&client, 1).await;
+    assert_eq!((info.granted_ttl, info.keys), (1001, vec![bytes("a")]));
+    let _: HeaderResponse = client.call("Lease/LeaseRevoke", LeaseRequest { id: 1 }).await.unwrap();
+    assert!(client.get("a").await.is_none());
+    assert!(client.get("b").await.is_some());
+    server.stop().await;
+}

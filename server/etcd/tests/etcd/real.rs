@@ -1,0 +1,64 @@
+//! A real etcd, which `PLINTH_ETCD` names: it answers the same requests as the model does, and so as our
+//! server.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::support::Client;
+
+/// A member of etcd with data of its own, killed on drop.
+pub struct RealEtcd {
+    process: Child,
+    address: String,
+    _dir: TempDir,
+}
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+impl RealEtcd {
+    /// Starts etcd; none when no program is named.
+    pub fn start() -> Option<RealEtcd> {
+        let program = std::env::var_os("PLINTH_ETCD")?;
+        let dir = tempfile::tempdir().unwrap();
+        let (address, peers) = (free_address(), free_address());
+        let process = Command::new(program)
+            .arg("--data-dir")
+            .arg(dir.path())
+            .args(["--listen-client-urls", &format!("http://{address}")])
+            .args(["--advertise-client-urls", &format!("http://{address}")])
+            .args(["--listen-peer-urls", &format!("http://{peers}")])
+            .args(["--initial-advertise-peer-urls", &format!("http://{peers}")])
+            .args(["--initial-cluster", &format!("default=http://{peers}"), "--log-level", "error"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Some(RealEtcd { process, address, _dir: dir })
+    }
+
+    /// A client, once it serves.
+    pub async fn client(&mut self) -> Client {
+        loop {
+            assert!(self.process.try_wait().unwrap().is_none(), "etcd has ended");
+            if let Some(client) = Client::connect(&format!("http://{}", self.address)).await {
+                if client.is_ready().await {
+                    return client;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+impl Drop for RealEtcd {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

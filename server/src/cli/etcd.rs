@@ -1,0 +1,113 @@
+//! `plinth etcd`.
+
+use clap::Args;
+use plinth_etcd::{EtcdOptions, Server, StartError};
+use tokio::signal::unix::{signal, SignalKind};
+
+use super::serve::{self, LoggingFormat, ServeError};
+use crate::bootstrap::{DataDir, DataDirError};
+use plinth_apiserver::private_files;
+
+/// Options of `plinth etcd`. Flags that etcd also has keep its names and meanings.
+#[derive(Debug, Args)]
+#[command(
+    args_override_self = true,
+    after_help = "Examples:\n  plinth etcd --data-dir ./etcd-data\n  plinth etcd --data-dir ./etcd-data --listen-client-urls https://0.0.0.0:2379 --cert-file server.crt --key-file server.key \\\n    --trusted-ca-file ca.crt --client-cert-auth\n\nServes the services KV, Watch, Lease, Maintenance, Cluster and Auth of etcd 3.6 on one member, and /health, /version and\n/metrics. The directory is one of plinth etcd alone: plinth serve refuses it, and the other way around. SIGTERM stops the\nserver cleanly."
+)]
+pub struct EtcdCommandOptions {
+    /// The options of the server
+    #[command(flatten)]
+    pub etcd: EtcdOptions,
+    /// Verbosity of logs: 0 warnings, 1 information, 2 to 5 details, more for everything
+    #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    pub verbosity: u8,
+    /// Format of logs
+    #[arg(long, default_value = "text", value_name = "FORMAT")]
+    pub logging_format: LoggingFormat,
+}
+
+/// The server did not start, or failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum EtcdError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error("{0}{remedy}", remedy = remedy(.0))]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Logged when it occurred.
+    #[error("the storage engine has failed: {0}")]
+    StorageFailed(plinth_engine::Failure),
+    #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
+             the server again; if it does not start, run plinth verify")]
+    Close(#[source] plinth_engine::Error),
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: std::io::Error },
+}
+
+impl EtcdError {
+    /// Whether the storage of a running server has failed.
+    pub fn is_storage_failure(&self) -> bool {
+        matches!(self, EtcdError::StorageFailed(_) | EtcdError::Close(_))
+    }
+}
+
+fn remedy(error: &StartError) -> &'static str {
+    match error {
+        StartError::Engine(error) => super::store::remedy(error),
+        _ => "",
+    }
+}
+
+/// Runs the server until SIGTERM or SIGINT.
+///
+/// # Errors
+/// See [`EtcdError`].
+pub fn run(options: EtcdCommandOptions) -> Result<(), EtcdError> {
+    serve::start_logging(options.verbosity, options.logging_format);
+    let runtime = serve::runtime()?;
+    let served = runtime.block_on(serve(&options.etcd));
+    if served.as_ref().is_err_and(EtcdError::is_storage_failure) {
+        // Threads may be blocked by the disk.
+        runtime.shutdown_background();
+    }
+    served
+}
+
+async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
+    let signals =
+        |kind| signal(kind).map_err(|source| EtcdError::Io { what: "cannot handle signals", source });
+    let (mut terminate, mut interrupt) =
+        (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let dir = DataDir::open(&options.data_dir)?;
+    private_files::narrow(dir.path())
+        .map_err(|source| EtcdError::Io { what: "cannot check the modes of the data directory", source })?;
+    let server = Server::start(options, &dir.store()).await?;
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    println!("plinth {} serves etcd's API on {}", env!("CARGO_PKG_VERSION"), addresses.join(", "));
+    let failed = server.failed();
+    let (failure, failing) = tokio::sync::oneshot::channel();
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            failed = failed => {
+                tracing::error!(
+                    error = %failed,
+                    "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
+                     No acknowledged write is lost. Check the disk and the kernel's log, then start the server again; \
+                     if it does not start, run \"plinth verify\"",
+                    super::STORAGE_FAILED,
+                );
+                // The receiver waits below.
+                let _ = failure.send(failed);
+            }
+        }
+    };
+    let served = server.serve(stop).await;
+    if let Ok(failure) = failing.await {
+        return Err(EtcdError::StorageFailed(failure));
+    }
+    served.map_err(EtcdError::Close)
+}
