@@ -288,7 +288,7 @@ fn a_panic_of_the_writing_thread_answers_everybody() {
 
 /// A failure reported by another thread, at any moment.
 #[test]
-fn a_failure_elsewhere_leaves_nobody_waiting() {
+fn a_failure_of_another_thread_leaves_nobody_waiting() {
     check(2, || {
         let committer = Committer::start(Disk::Works, 1 << 10);
         let health = Arc::clone(&committer.health);

@@ -27,7 +27,7 @@ fn rules_are_evaluated_at_every_depth() {
 /// Rules over the inline limit return `None` instead of blocking the caller; without a limit they give the
 /// usual errors.
 #[test]
-fn rules_may_be_brief() {
+fn rules_may_be_limited_in_cost() {
     let pairs = "self.all(v, self.all(w, v == w || v != w)) && self.all(v, v == self[size(self) - 1])";
     let schema = schema(&with(&format!(
         "f: {{type: object, properties: {{l: {{type: array, maxItems: 200, x-kubernetes-validations: [{{rule: '{pairs}'}}],

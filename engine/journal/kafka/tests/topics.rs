@@ -127,7 +127,7 @@ fn another_clusters_record_ends_a_reader(brokers: &Brokers) {
     assert_eq!(error, Error::OtherCluster { position: Position::new(2), found: other, expected: CLUSTER });
 }
 
-fn a_topic_that_is_made_anew_is_another_one(brokers: &Brokers, settings: &[(&str, &str)]) {
+fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&str, &str)]) {
     let options = brokers.topic("renewed");
     let journal = brokers.connect_with(&options);
     Brokers::append(&journal, "old");

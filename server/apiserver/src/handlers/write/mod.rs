@@ -109,7 +109,7 @@ pub fn clear_status(cx: &Context, tree: &mut Value) {
 /// large-request limiter.
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
-    let validate = |brief| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, brief);
+    let validate = |limit| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, limit);
     match validate(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
