@@ -255,7 +255,7 @@ async fn answer(
     };
     let waited = queued.elapsed();
     state.audit.add_latency(Layer::QueueWait, waited);
-    state.meter.as_ref().inspect(|meter| meter.spent_elsewhere(waited));
+    state.meter.as_ref().inspect(|meter| meter.spent_waiting(waited));
     let limit = match flow_control::is_long_running(&route) {
         true => None,
         false => Some(server.flow_control.limit(request.uri().query())?),

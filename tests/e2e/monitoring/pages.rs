@@ -19,7 +19,7 @@ async fn reply(
 }
 
 #[tokio::test]
-async fn statusz_and_flagz_are_text_or_an_object_of_the_version_that_is_asked_for() {
+async fn statusz_and_flagz_are_text_or_an_object_of_the_requested_version() {
     let server = TestServer::start(&["--event-ttl=2h"]).await;
     let mut admin = server.connect(Protocol::Http2).await;
     let plain = "text/plain; charset=utf-8";

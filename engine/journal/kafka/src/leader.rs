@@ -101,7 +101,7 @@ impl Shared {
         let name = &self.topic;
         let what = match view.error {
             code::NONE if view.topic == topic.id => return Ok(()),
-            code::NONE => "deleted and made anew",
+            code::NONE => "deleted and recreated",
             code::UNKNOWN_TOPIC_OR_PARTITION => "deleted",
             error => {
                 return Err(Error::Unavailable { message: format!("topic {name:?}: {}", error_name(error)) });

@@ -69,7 +69,7 @@ fn a_topic_that_cannot_hold_a_journal_is_refused() {
     another_clusters_topic_is_refused(&accepted);
     records_of_other_programs_are_refused(&brokers);
     another_clusters_record_ends_a_reader(&brokers);
-    a_topic_that_is_made_anew_is_another_one(&brokers, &good);
+    a_topic_that_was_recreated_is_another_one(&brokers, &good);
 }
 
 fn another_clusters_topic_is_refused(options: &KafkaOptions) {
@@ -143,7 +143,7 @@ fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&st
             Ok(position) => panic!("appended at {position} to another topic"),
         }
     };
-    assert!(refusal.contains("renewed") && refusal.contains("made anew"), "{refusal}");
+    assert!(refusal.contains("renewed") && refusal.contains("recreated"), "{refusal}");
     assert!(matches!(end(&journal), Err(Error::Refused { .. })));
     let read = loop {
         match reader.next(Duration::from_millis(100)) {

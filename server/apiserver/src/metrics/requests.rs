@@ -444,7 +444,7 @@ impl RequestMeter {
     }
 
     /// Subtracts the time in a queue or a webhook from the duration that the server answers for.
-    pub fn spent_elsewhere(&self, time: Duration) {
+    pub fn spent_waiting(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
         self.elsewhere.fetch_add(nanos, Ordering::Relaxed);
     }

@@ -163,7 +163,7 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
             // Boxed because few requests need it and its size would be part of each write's future.
             let call_result = Box::pin(call_webhook(call, &invocation, object, true));
             let call_result = timed(Layer::MutatingWebhooks, call_result).await;
-            call.cx.meter.as_ref().inspect(|meter| meter.spent_elsewhere(begun.elapsed()));
+            call.cx.meter.as_ref().inspect(|meter| meter.spent_waiting(begun.elapsed()));
             let called = (&call_result).into();
             let outcome = match call_result {
                 Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
@@ -248,7 +248,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
             *outcome = judged;
         }
     }
-    call.cx.meter.as_ref().inspect(|meter| meter.spent_elsewhere(slowest));
+    call.cx.meter.as_ref().inspect(|meter| meter.spent_waiting(slowest));
     outcomes.into_iter().collect()
 }
 

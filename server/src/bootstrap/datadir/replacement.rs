@@ -157,7 +157,7 @@ mod tests {
             assert_eq!(dir.stage(), Stage::Complete);
             assert_eq!(text(&dir.store()), expected, "{there:?}");
             assert_eq!(there.contains(&REPLACED), path.join(REPLACED).exists());
-            // The next attempt begins anew, and leaves the stores alone.
+            // The next attempt begins again, and leaves the stores alone.
             dir.begin_replacement().unwrap();
             assert_eq!(text(&dir.store()), expected, "{there:?}");
             assert!(!path.join(JOINED).exists());
