@@ -292,6 +292,7 @@ impl Running {
 /// What to do after a failure.
 fn advice(failure: &plinth_engine::Failure) -> &'static str {
     use plinth_engine::Failure;
+    use plinth_journal::Error as JournalError;
     match failure {
         Failure::Superseded { .. } => {
             "Stop one of the two processes; a replica on another machine is made with \"plinth join\", not by a \
@@ -299,6 +300,11 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
         }
         Failure::Journal { error: plinth_journal::Error::Version { .. } } => {
             "The other replicas were upgraded: start a version of plinth that is as new as theirs"
+        }
+        Failure::Journal { error: JournalError::Refused { .. } | JournalError::Behind { .. } } => {
+            "Keep the data directories of all replicas: the journal is not what it was. If it cannot be restored, \
+             make a backup of the replica that is furthest, restore it, and begin a new journal with \"plinth \
+             replicate\""
         }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
             "Start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
