@@ -38,5 +38,6 @@ mod client;
 pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod members;
 mod reconciler;
 pub mod replica;

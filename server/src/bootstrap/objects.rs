@@ -10,8 +10,8 @@ use plinth_codec::{tree, Value};
 
 use super::rbac;
 use super::trust::ensure_trust;
+use crate::members;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use crate::replica::members;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
