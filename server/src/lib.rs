@@ -40,5 +40,6 @@ mod client;
 pub mod controllers;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod members;
 mod reconciler;
 pub mod replica;

@@ -13,6 +13,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+/// Path of a replica at which a token is used, and the authority is found.
+pub const PATH: &str = "/plinth/join";
 /// Namespace of the Secrets.
 pub const NAMESPACE: &str = "kube-system";
 /// Type of the Secrets: that of bootstrap tokens, so that whatever removes expired ones removes these, too.

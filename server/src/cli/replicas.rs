@@ -6,7 +6,7 @@ use clap::Args;
 use hyper::Method;
 
 use crate::client::{ClientError, ServerClient};
-use crate::replica::members::Member;
+use crate::members::Member;
 
 /// Path of the list.
 const REPLICAS_PATH: &str = "/plinth/replicas";

@@ -10,8 +10,8 @@ use plinth_engine::{Engine, Options, Replica, Transaction};
 use crate::bootstrap::files::sync_parent;
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
+use crate::members;
 use crate::replica::journal::{Connect, JournalOptions, JournalOptionsError};
-use crate::replica::members;
 use plinth_api::api_error::ApiError;
 use plinth_storage::Store;
 

@@ -25,11 +25,11 @@ use crate::bootstrap::{
 };
 use crate::controllers;
 use crate::controllers::identity_lease::IdentityLease;
+use crate::members::{self, Membership};
 use crate::replica::archive::Archivist;
 use crate::replica::checkpoint::Source;
 use crate::replica::controller_lease;
 use crate::replica::journal::Connect;
-use crate::replica::members::{self, Membership};
 use plinth_apiserver::audit::Audit;
 use plinth_apiserver::authn::{self, Authenticator};
 use plinth_apiserver::authz::{self, Authorizer};

@@ -19,8 +19,8 @@ use plinth_journal::Position;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::Source;
-use super::members;
 use crate::archive_file::UnfinishedArchive;
+use crate::members;
 
 /// Checkpoints that stay.
 const KEPT: usize = 2;

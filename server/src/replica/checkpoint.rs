@@ -23,7 +23,7 @@ use plinth_journal::record::ReplicaId;
 use plinth_storage::Store;
 use sha2::{Digest, Sha256};
 
-use super::members;
+use crate::members;
 
 /// Directory below the data directory in which checkpoints are made while they are sent.
 pub const SCRATCH: &str = "checkpoints";

@@ -12,7 +12,7 @@ use plinth_journal::record::ReplicaId;
 use plinth_storage::{unchanged, Store};
 use tokio::task::JoinHandle;
 
-use super::members;
+use crate::members;
 
 const KEY: &[u8] = b"replicas/controllers";
 /// Interval of renewals, and the longest time that one takes.

@@ -7,9 +7,9 @@
 //! | [`controller_lease`] | which replica runs the controllers |
 //! | [`download`] | copies that from another replica |
 //! | [`journal`] | the journal that `--journal` names |
-//! | [`members`] | the replicas of the cluster, and how far each has come |
-//! | [`peers`] | where the others were last seen |
 //! | [`rejoin`] | a new checkpoint for a replica that was away for long |
+//!
+//! Which replicas there are lies below this: [`crate::members`].
 //!
 //! What a replica is, and what it promises: `docs/replication.md`.
 
@@ -18,6 +18,4 @@ pub mod checkpoint;
 pub mod controller_lease;
 pub mod download;
 pub mod journal;
-pub mod members;
-pub mod peers;
 pub mod rejoin;

@@ -19,11 +19,11 @@ use plinth_pki::files;
 use super::archive;
 use super::checkpoint::{self, UnverifiedError};
 use super::download::{download, DownloadError, CHECKPOINT_PATH};
-use super::peers;
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::pki::{Pki, PkiError};
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::client::ServerClient;
+use crate::members::peers;
 
 /// The user as whom a replica asks others, in audit logs; its id follows.
 const USER_PREFIX: &str = "plinth:replica:";

@@ -41,6 +41,7 @@ use plinth_api::user::User;
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
 use plinth_http::tls::TlsError;
+use plinth_pki::join_token;
 use plinth_storage::Store;
 
 pub use anonymous::Anonymous;
@@ -49,10 +50,6 @@ pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
 pub use trust::{ClusterAuthenticationInfo, TrustedProxy};
 pub use x509::{CertificateAuthenticator, Peer};
-
-/// Where a new replica presents its join token. Nobody is authenticated there: what comes with such a request
-/// is no user's credential, and it gets nothing but what the token grants (`endpoints/join.rs`).
-pub const JOIN_PATH: &str = "/plinth/join";
 
 /// Why credentials were refused. Clients get a bare 401, lest the answer help an attacker; the reason is in
 /// the log, and in the status of a TokenReview.
@@ -254,7 +251,9 @@ impl Authenticator {
         path: &str,
         notices: &mut Vec<Notice>,
     ) -> Result<Arc<User>, AuthnError> {
-        if path == JOIN_PATH {
+        // A new replica presents its join token there. What comes with such a request is no user's credential,
+        // and it gets nothing but what the token grants (`endpoints/join.rs`).
+        if path == join_token::PATH {
             return Ok(Arc::new(User::anonymous()));
         }
         let mut errors = Vec::new();

@@ -18,7 +18,7 @@ use crate::bootstrap::pki::Pki;
 use crate::client::{ClientError, ServerClient};
 
 /// Path of a replica at which tokens are used.
-pub(in crate::cli) const JOIN_PATH: &str = plinth_apiserver::authn::JOIN_PATH;
+pub(in crate::cli) const JOIN_PATH: &str = plinth_pki::join_token::PATH;
 /// Bytes of a file with a token.
 const MAX_TOKEN_BYTES: u64 = 4096;
 

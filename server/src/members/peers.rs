@@ -2,11 +2,12 @@
 //! more, since the journal does not go back to it, asks them for a checkpoint.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::bootstrap::pki::{self, PkiError};
+use plinth_apiserver::private_files;
 
 const FILE: &str = "peers";
 
@@ -14,12 +15,21 @@ const FILE: &str = "peers";
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write(dir: &Path, peers: &BTreeSet<SocketAddr>) -> Result<(), PkiError> {
+pub fn write(dir: &Path, peers: &BTreeSet<SocketAddr>) -> io::Result<()> {
     let text: String = peers.iter().map(|peer| format!("{peer}\n")).collect();
     let path = dir.join(FILE);
-    match std::fs::read_to_string(&path).is_ok_and(|present| present == text) {
+    match fs::read_to_string(&path).is_ok_and(|present| present == text) {
         true => Ok(()),
-        false => pki::write_secret(&path, &text),
+        false => {
+            // Not synced: they are but hints. Never half written.
+            let new = dir.join("peers.new");
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            private_files::create_new(&new)?.write_all(text.as_bytes())?;
+            fs::rename(new, path)
+        }
     }
 }
 
@@ -28,7 +38,7 @@ pub fn write(dir: &Path, peers: &BTreeSet<SocketAddr>) -> Result<(), PkiError> {
 /// # Errors
 /// When it cannot be read.
 pub fn read(dir: &Path) -> io::Result<BTreeSet<SocketAddr>> {
-    match std::fs::read_to_string(dir.join(FILE)) {
+    match fs::read_to_string(dir.join(FILE)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
         // They are but hints: a line that is none is left out.
         text => Ok(text?.lines().filter_map(|line| line.parse().ok()).collect()),
@@ -49,9 +59,9 @@ mod tests {
             write(dir.path(), &peers).unwrap();
             assert_eq!(read(dir.path()).unwrap(), peers);
         }
-        std::fs::write(dir.path().join(FILE), "10.0.0.2:6443\nhere\n\n").unwrap();
+        fs::write(dir.path().join(FILE), "10.0.0.2:6443\nhere\n\n").unwrap();
         assert_eq!(read(dir.path()).unwrap().len(), 1);
-        std::fs::write(dir.path().join(FILE), b"\xff").unwrap();
+        fs::write(dir.path().join(FILE), b"\xff").unwrap();
         assert!(read(dir.path()).is_err());
     }
 }

@@ -9,6 +9,8 @@
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
 
+pub mod peers;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,8 +25,6 @@ use plinth_journal::{Journal, Position};
 use plinth_registry::key;
 use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
-
-use super::peers;
 
 const MEMBERS: &str = "replicas/members/";
 const LIVE: &str = "replicas/live/";
@@ -283,7 +283,7 @@ async fn records(store: &Store, prefix: &str) -> Result<Vec<Record>, ApiError> {
 }
 
 /// The newest record of a key of replicas.
-pub(super) async fn newest(store: &Store, key: Vec<u8>) -> Result<Option<Record>, ApiError> {
+pub(crate) async fn newest(store: &Store, key: Vec<u8>) -> Result<Option<Record>, ApiError> {
     store.read(move |engine| engine.get(&key, At::Latest)).await
 }
 
