@@ -1,7 +1,7 @@
 //! HTTPS servers of a test's own: webhooks and kubelets that answer as the test wants.
 
-use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,11 +27,13 @@ pub struct HttpsServer {
 }
 
 impl HttpsServer {
-    /// Starts a server that answers each request with what `answer` makes of it. Upgrades are possible.
-    pub async fn start<F, A>(answer: F) -> HttpsServer
+    /// Starts a server that answers each request with what `answer` makes of it; for `None` it closes the
+    /// connection without an answer. Upgrades are possible.
+    pub async fn start<F, A, R>(answer: F) -> HttpsServer
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        A: Future<Output = R> + Send + 'static,
+        R: Into<Option<Response<Full<Bytes>>>> + 'static,
     {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).expect("certificate");
@@ -55,7 +57,7 @@ impl HttpsServer {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| {
                         let answer = answer(request);
-                        async move { Ok::<_, Infallible>(answer.await) }
+                        async move { answer.await.into().ok_or(io::Error::other("no answer")) }
                     });
                     // A client that breaks off ends the connection; the test sees it at the other end.
                     let _ = http1::Builder::new()
