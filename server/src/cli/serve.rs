@@ -1,5 +1,6 @@
 //! `plinth serve`.
 
+mod backups;
 mod options;
 
 use std::io::IsTerminal;
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
+use super::service_manager::{inherited_listener, Notifier, ServiceManagerError};
 use super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
 use crate::bootstrap::identity::{Identity, IdentityError};
@@ -83,6 +85,8 @@ const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 pub enum ServeError {
     #[error(transparent)]
     Flag(#[from] UpstreamFlagError),
+    #[error(transparent)]
+    ServiceManager(#[from] ServiceManagerError),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]
@@ -184,21 +188,29 @@ fn start_logging(options: &ServeOptions) {
     };
 }
 
-async fn serve(options: ServeOptions) -> Result<(), ServeError> {
+async fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
     let signals =
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+    let environment = |name: &str| std::env::var_os(name);
+    let notifier = Notifier::of(environment)?;
+    options.listener = inherited_listener(environment)?;
+    let note = ready_note(&options);
     let running = start(options).await?;
-    print_ready(&running);
+    print_ready(&running, note);
+    notifier.notify(&format!("READY=1\nSTATUS=Serving on https://{}", running.address()));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = notifier.keep_alive() => {}
         failure = running.failed() => {
+            notifier.notify("STOPPING=1\nSTATUS=The storage engine has failed");
             running.stop_after_failure(&failure).await;
             return Err(ServeError::StorageFailed(failure));
         }
     }
+    notifier.notify("STOPPING=1\nSTATUS=Finishing requests");
     running.stop().await
 }
 
@@ -336,16 +348,20 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
 ///
 /// # Errors
 /// As [`start`].
-pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
+pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");
     }
     let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     // Listens before anything is written: starting a second server by mistake changes nothing.
-    let bind_address = options.bind_address();
-    let listener = listener::bind(SocketAddr::new(bind_address, options.secure_port))?;
-    let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
+    let cannot_listen = |source| ServeError::Io { what: "cannot listen", source };
+    let listener = match options.listener.take() {
+        Some(listener) => tokio::net::TcpListener::from_std(listener).map_err(cannot_listen)?,
+        None => listener::bind(SocketAddr::new(options.bind_address(), options.secure_port))?,
+    };
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    let bind_address = address.ip();
     // Everything that can be rejected is, before anything is created.
     let mut dir = DataDir::open(&options.data_dir)?;
     private_files::narrow(dir.path())
@@ -358,7 +374,6 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         node_ports: options.service_node_port_range.clone(),
     };
     let service_ip = services.first_address().unwrap_or(bind_address);
-    let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
     let engine_options = Options::new(dir.store())
         .create(dir.stage() == Stage::New)
         .history_retention(Some(options.history_retention))
@@ -373,7 +388,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         );
     }
     dir.making_keys()?;
-    pki.ensure(&served, service_ip)?;
+    pki.ensure(&options.certificate_names(bind_address), service_ip)?;
     for rejected in pki.rejected() {
         tracing::warn!("{rejected}");
     }
@@ -505,6 +520,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     }
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
+    backups::start(&server, options.backups);
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
     let replica = replica.map(|replica| replica.id);
@@ -562,13 +578,7 @@ fn read_text(path: PathBuf) -> Result<String, PkiError> {
 }
 
 fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
-    // Clients cannot connect to an unspecified address.
-    let ip = match address.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(_) => IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1]),
-    };
-    let url = format!("https://{}", SocketAddr::new(ip, address.port()));
+    let url = format!("https://{}", reachable(address));
     let text = kubeconfig::render(
         &url,
         "kubernetes-admin",
@@ -585,7 +595,36 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
     Ok(())
 }
 
-fn print_ready(running: &Running) {
-    println!("plinth {} is ready on https://{}", env!("CARGO_PKG_VERSION"), running.address());
+/// An address that local clients can connect to, which they cannot to an unspecified one.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(_) => IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1]),
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What keeps the kubeconfig that the server writes from being used as it is.
+fn ready_note(options: &ServeOptions) -> Option<String> {
+    if let Some(file) = &options.authentication.client_ca_file {
+        return Some(format!(
+            "  --client-ca-file: clients need a certificate of an authority in {}; that of this kubeconfig is another's",
+            file.display()
+        ));
+    }
+    options.tls.tls_cert_file.as_ref().map(|file| {
+        format!(
+            "  --tls-cert-file: clients have to trust the issuer of {}; this kubeconfig does not name it",
+            file.display()
+        )
+    })
+}
+
+fn print_ready(running: &Running, note: Option<String>) {
+    println!("plinth {} is ready on https://{}", env!("CARGO_PKG_VERSION"), reachable(running.address()));
     println!("  export KUBECONFIG={}", running.kubeconfig().display());
+    if let Some(note) = note {
+        println!("{note}");
+    }
 }
