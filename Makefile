@@ -2,23 +2,26 @@
 # its job. Everything is built in one profile and into one target directory that outlives the
 # checkout.
 #
-#   make run     server on https://127.0.0.1:6443, its data in ./data
+#   make run     server on https://127.0.0.1:6443, its data in ./data; further flags: ARGS='--secure-port 7443'
 #   make test    every test
 #   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
 #   make test-etcd   plinth etcd beside a real etcd, and under etcdctl (needs Go)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
+#   make install the binary, manual pages and completions below PREFIX (/usr/local; DESTDIR is respected)
 #   make fmt     format the sources
 
 PLINTH_TARGET_DIR ?= $(HOME)/.cache/plinth/target
 DATA_DIR ?= ./data
+PREFIX ?= /usr/local
 BENCH_DIR ?= $(PLINTH_TARGET_DIR)/bench
 
 export PLINTH_TARGET_DIR
 export CARGO_TARGET_DIR := $(PLINTH_TARGET_DIR)
-# RocksDB comes compiled: by `scripts/setup build`, once for each of its versions.
-export ROCKSDB_LIB_DIR := $(shell PLINTH_TARGET_DIR='$(PLINTH_TARGET_DIR)' scripts/setup rocksdb-dir)
+# RocksDB comes compiled by `scripts/setup build`. Not `:=`: the directory's name has the compiler's version, and that
+# is known when `setup` has installed one.
+export ROCKSDB_LIB_DIR = $(shell PLINTH_TARGET_DIR='$(PLINTH_TARGET_DIR)' scripts/rocksdb dir)
 export ROCKSDB_STATIC := 1
 # rustup puts cargo here, and a shell opened before that does not know it yet.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -26,10 +29,17 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run test test-replication test-etcd lint bench build fmt setup
+.PHONY: run install test test-replication test-etcd lint bench build fmt setup
 
 run: build
-	exec $(BINARY) serve --data-dir $(DATA_DIR)
+	exec $(BINARY) serve --data-dir $(DATA_DIR) $(ARGS)
+
+install: build
+	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/plinth
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(BINARY) man-pages --to $(DESTDIR)$(PREFIX)/share/man/man1
+	$(BINARY) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/plinth
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/plinth"
 
 build: setup
 	cargo build $(CARGO_FLAGS) --package plinth-server

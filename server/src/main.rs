@@ -7,9 +7,26 @@ use plinth_apiserver::private_files;
 use plinth_server::cli::{self, Cli};
 
 fn main() -> ExitCode {
+    let missing = cli::processor::missing();
+    if !missing.is_empty() {
+        eprintln!(
+            "error: this processor lacks instructions that plinth is compiled with: {}",
+            missing.join(", ")
+        );
+        eprintln!("A virtual machine has them with a newer CPU model, for example x86-64-v2 or host");
+        return ExitCode::FAILURE;
+    }
     private_files::set_umask();
     cli::allocator::configure();
-    match cli::run(Cli::parse()) {
+    let environment = |name: &str| std::env::var_os(name);
+    let arguments = match cli::with_configuration(std::env::args_os().collect(), environment) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match cli::run(Cli::parse_from(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is_logged() {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -53,13 +54,19 @@ impl Default for HttpsOptions {
 }
 
 impl HttpsServer {
-    /// Starts a server that answers each request with what `answer` makes of it. Upgrades are possible.
-    pub async fn start<F, A>(answer: F) -> HttpsServer
+    /// Starts a server that answers each request with what `answer` makes of it; for `None` it closes the
+    /// connection without an answer. Upgrades are possible.
+    pub async fn start<F, A, R>(answer: F) -> HttpsServer
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
-        A: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+        A: Future<Output = R> + Send + 'static,
+        R: Into<Option<Response<Full<Bytes>>>> + 'static,
     {
-        HttpsServer::start_as(HttpsOptions::default(), answer).await
+        let answer = move |request| {
+            let answer = answer(request);
+            async move { answer.await.into() }
+        };
+        HttpsServer::start_on(HttpsOptions::default(), answer).await
     }
 
     /// The same with other names and another address. The extensions of a request have the [`ClientName`].
@@ -67,6 +74,19 @@ impl HttpsServer {
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
         A: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+    {
+        let answer = move |request| {
+            let answer = answer(request);
+            async move { Some(answer.await) }
+        };
+        HttpsServer::start_on(options, answer).await
+    }
+
+    async fn start_on<F, A, B>(options: HttpsOptions, answer: F) -> HttpsServer
+    where
+        F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Option<Response<B>>> + Send + 'static,
         B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
     {
         let made = rcgen::generate_simple_self_signed(options.names).expect("certificate");
@@ -102,7 +122,7 @@ impl HttpsServer {
                     let service = service_fn(move |mut request: Request<Incoming>| {
                         request.extensions_mut().insert(name.clone());
                         let answer = answer(request);
-                        async move { Ok::<_, Infallible>(answer.await) }
+                        async move { answer.await.ok_or(io::Error::other("no answer")) }
                     });
                     // A client that breaks off ends the connection; the test sees it at the other end.
                     let _ = http1::Builder::new()

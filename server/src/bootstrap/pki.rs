@@ -284,12 +284,12 @@ impl Pki {
         matches!(error, PkiError::Lost { path } | PkiError::Damaged { path, .. } if is_leaf(path))
     }
 
-    /// Creates missing files, as far as [`Pki::check`] allows. `serves` are the addresses besides loopback
-    /// that the serving certificate must cover, `service_ip` the cluster address of the `kubernetes` service.
+    /// Creates missing files, as far as [`Pki::check`] allows. `serves` are the names and addresses besides
+    /// loopback that the serving certificate must cover, `service_ip` the cluster address of the `kubernetes` service.
     ///
     /// # Errors
     /// When a file cannot be written or an existing key cannot be used.
-    pub fn ensure(&self, serves: &[IpAddr], service_ip: IpAddr) -> Result<(), PkiError> {
+    pub fn ensure(&self, serves: &[SanType], service_ip: IpAddr) -> Result<(), PkiError> {
         let file = |path: &Path| {
             let path = path.to_owned();
             move |source| PkiError::File { path, source }
@@ -424,8 +424,8 @@ fn validity(params: &mut CertificateParams, how_long: Duration) {
     params.not_after = now + how_long;
 }
 
-/// The names of upstream's own serving certificate, and every served address.
-fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
+/// The names of upstream's own serving certificate, and every served name and address.
+fn serving_names(serves: &[SanType], service_ip: IpAddr) -> Vec<SanType> {
     let names = [
         "localhost",
         "kubernetes",
@@ -436,9 +436,11 @@ fn serving_names(serves: &[IpAddr], service_ip: IpAddr) -> Vec<SanType> {
     let mut san: Vec<SanType> =
         names.iter().filter_map(|n| (*n).try_into().ok().map(SanType::DnsName)).collect();
     let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0u16, 0, 0, 0, 0, 0, 0, 1])];
-    for ip in loopback.iter().chain([&service_ip]).chain(serves) {
-        if !ip.is_unspecified() && !san.contains(&SanType::IpAddress(*ip)) {
-            san.push(SanType::IpAddress(*ip));
+    let addresses = loopback.into_iter().chain([service_ip]).map(SanType::IpAddress);
+    for name in addresses.chain(serves.iter().cloned()) {
+        let is_unspecified = matches!(name, SanType::IpAddress(ip) if ip.is_unspecified());
+        if !is_unspecified && !san.contains(&name) {
+            san.push(name);
         }
     }
     san
@@ -503,7 +505,7 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     Ok(())
 }
 
-/// Whether a certificate does not expire soon, covers those addresses and matches its key file.
+/// Whether a certificate does not expire soon, covers those names and addresses and matches its key file.
 fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
@@ -515,9 +517,10 @@ fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> b
     if !is_its_key || parsed.validity().not_after.to_datetime() < renew_at {
         return false;
     }
-    let covered = AlternativeNames::of_certificate(&parsed).unwrap_or_default().ips;
+    let covered = AlternativeNames::of_certificate(&parsed).unwrap_or_default();
     san.iter().all(|name| match name {
-        SanType::IpAddress(ip) => covered.contains(ip),
+        SanType::IpAddress(ip) => covered.ips.contains(ip),
+        SanType::DnsName(name) => covered.dns.iter().any(|dns| dns == name.as_str()),
         _ => true,
     })
 }

@@ -40,6 +40,8 @@ pub enum ConvertCommandError {
     Io(#[from] io::Error),
     #[error("the input is larger than {} MiB", INPUT_MAX >> 20)]
     TooLong,
+    #[error("the input is not a Kubernetes object: it names no apiVersion and kind")]
+    NoObject,
     #[error(transparent)]
     Convert(#[from] ConvertError),
 }
@@ -61,7 +63,11 @@ pub fn run(options: ConvertOptions) -> Result<(), ConvertCommandError> {
         Target::Cbor => Format::Cbor,
     };
     let mut out = Vec::with_capacity(input.len());
-    convert::convert(&input, to, &mut out)?;
+    let object = convert::read(&input)?;
+    if object.gvk.is_none() {
+        return Err(ConvertCommandError::NoObject);
+    }
+    convert::write(&object, to, &mut out)?;
     let mut stdout = io::stdout().lock();
     stdout.write_all(&out)?;
     Ok(stdout.flush()?)

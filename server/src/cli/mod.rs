@@ -1,23 +1,29 @@
 //! The command line of `plinth`.
 
 pub mod allocator;
+mod completion;
+mod config_file;
 mod convert;
 mod etcd;
 mod given_flags;
 mod join;
 mod kubeconfig;
+pub mod processor;
 mod repair;
 mod replicas;
 mod replicate;
 mod serve;
+mod service_manager;
+mod status;
 mod store;
 mod token;
 mod upstream;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+pub use config_file::{with_configuration, ConfigFileError};
 pub use join::{join, JoinError, JoinOptions};
 pub use replicas::{replicas, ReplicasError, ReplicasOptions};
 pub use replicate::{replicate, undo as undo_replication, ReplicateError, ReplicateOptions};
@@ -47,9 +53,15 @@ pub enum CliError {
     /// The replicas were not listed.
     #[error(transparent)]
     Replicas(#[from] replicas::ReplicasError),
+    /// The server's status could not be fetched.
+    #[error("cannot show the server's status: {0}")]
+    Status(#[source] client::ClientError),
     /// The kubeconfig was not created.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),
+    /// A completion script or manual page was not written.
+    #[error(transparent)]
+    Completion(#[from] completion::CompletionError),
     /// An object could not be converted.
     #[error(transparent)]
     Convert(#[from] convert::ConvertCommandError),
@@ -57,6 +69,7 @@ pub enum CliError {
     #[error(transparent)]
     Etcd(#[from] etcd::EtcdError),
     /// A benchmark failed.
+    #[cfg(feature = "bench")]
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
 }
@@ -123,7 +136,15 @@ pub enum Command {
     Replicas(replicas::ReplicasOptions),
     /// Create, list and delete tokens with which replicas join
     Token(token::TokenOptions),
+    /// Show what a running server is doing
+    Status(status::StatusOptions),
+    /// Write a completion script for a shell to standard output
+    Completion(completion::CompletionOptions),
+    /// Write the manual pages
+    #[command(hide = true)]
+    ManPages(completion::ManPagesOptions),
     /// Measure a server and draw plots
+    #[cfg(feature = "bench")]
     Bench(plinth_benches::Options),
 }
 
@@ -145,6 +166,10 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Replicate(options) => Ok(replicate::replicate(options)?),
         Command::Replicas(options) => Ok(replicas::replicas(options)?),
         Command::Token(options) => Ok(token::token(options)?),
+        Command::Status(options) => status::status(&options).map_err(CliError::Status),
+        Command::Completion(options) => Ok(completion::completion(&options, Cli::command())?),
+        Command::ManPages(options) => Ok(completion::man_pages(options, Cli::command())?),
+        #[cfg(feature = "bench")]
         Command::Bench(options) => Ok(plinth_benches::run(options)?),
     }
 }

@@ -1,5 +1,6 @@
 //! `plinth serve`.
 
+mod backups;
 mod error;
 mod opening;
 mod options;
@@ -18,6 +19,7 @@ use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
+use super::service_manager::{inherited_listener, Notifier};
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
@@ -140,22 +142,30 @@ pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     };
 }
 
-async fn serve(options: ServeOptions) -> Result<(), ServeError> {
+async fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
     let signals =
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let delay = options.shutdown_delay_duration;
+    let environment = |name: &str| std::env::var_os(name);
+    let notifier = Notifier::of(environment)?;
+    options.listener = inherited_listener(environment)?;
+    let note = ready_note(&options);
     let running = start(options).await?;
-    print_ready(&running);
+    print_ready(&running, note);
+    notifier.notify(&format!("READY=1\nSTATUS=Serving on https://{}", running.address()));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = notifier.keep_alive() => {}
         failure = running.failed() => {
+            notifier.notify("STOPPING=1\nSTATUS=The storage engine has failed");
             running.stop_after_failure(&failure).await;
             return Err(ServeError::StorageFailed(failure));
         }
     }
+    notifier.notify("STOPPING=1\nSTATUS=Finishing requests");
     if let Some(failure) = running.drain(delay).await {
         running.stop_after_failure(&failure).await;
         return Err(ServeError::StorageFailed(failure));
@@ -332,7 +342,7 @@ pub async fn start(options: ServeOptions) -> Result<Running, ServeError> {
 /// # Errors
 /// As [`start`].
 #[expect(clippy::too_many_lines, reason = "to be split into settings, storage, server and controllers")]
-pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
+pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!("--{flag} is ignored: {warning}");
     }
@@ -342,9 +352,13 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     let plugins = Arc::new(options.admission.admission()?);
     let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
     // Listens before anything is written: starting a second server by mistake changes nothing.
-    let bind_address = options.bind_address();
-    let listener = listener::bind(SocketAddr::new(bind_address, options.secure_port))?;
-    let address = listener.local_addr().map_err(|source| ServeError::Io { what: "cannot listen", source })?;
+    let cannot_listen = |source| ServeError::Io { what: "cannot listen", source };
+    let listener = match options.listener.take() {
+        Some(listener) => tokio::net::TcpListener::from_std(listener).map_err(cannot_listen)?,
+        None => listener::bind(SocketAddr::new(options.bind_address(), options.secure_port))?,
+    };
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    let bind_address = address.ip();
     // Everything that can be rejected is, before anything is created.
     let mut dir = DataDir::open(&options.data_dir)?;
     private_files::narrow(dir.path())
@@ -362,7 +376,6 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     };
     let remote_apis = RemoteApis::new(&options.aggregator, resolver).map_err(ServeError::ProxyClient)?;
     let service_ip = services.first_address().unwrap_or(bind_address);
-    let served: Vec<IpAddr> = [bind_address].into_iter().chain(options.advertise_address).collect();
     let engine_options = Options::new(dir.store())
         .create(dir.stage() == Stage::New)
         .history_retention(Some(options.history_retention))
@@ -378,7 +391,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
         );
     }
     dir.making_keys()?;
-    pki.ensure(&served, service_ip)?;
+    pki.ensure(&options.certificate_names(bind_address), service_ip)?;
     for rejected in pki.rejected() {
         tracing::warn!("{rejected}");
     }
@@ -534,6 +547,7 @@ pub async fn start_on(options: ServeOptions, connect: Option<Connect>) -> Result
     }
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
+    backups::start(&server, options.backups);
     let kubeconfig = dir.admin_kubeconfig();
     let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
     let replica = replica.map(|replica| replica.id);
@@ -574,7 +588,30 @@ fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(),
     Ok(())
 }
 
-fn print_ready(running: &Running) {
-    println!("plinth {} is ready on https://{}", env!("CARGO_PKG_VERSION"), running.address());
+/// What keeps the kubeconfig that the server writes from being used as it is.
+fn ready_note(options: &ServeOptions) -> Option<String> {
+    if let Some(file) = &options.authentication.client_ca_file {
+        return Some(format!(
+            "  --client-ca-file: clients need a certificate of an authority in {}; that of this kubeconfig is another's",
+            file.display()
+        ));
+    }
+    options.tls.tls_cert_file.as_ref().map(|file| {
+        format!(
+            "  --tls-cert-file: clients have to trust the issuer of {}; this kubeconfig does not name it",
+            file.display()
+        )
+    })
+}
+
+fn print_ready(running: &Running, note: Option<String>) {
+    println!(
+        "plinth {} is ready on https://{}",
+        env!("CARGO_PKG_VERSION"),
+        kubeconfig::reachable(running.address())
+    );
     println!("  export KUBECONFIG={}", running.kubeconfig().display());
+    if let Some(note) = note {
+        println!("{note}");
+    }
 }

@@ -1,5 +1,8 @@
 //! Admission webhooks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -97,4 +100,56 @@ async fn webhooks_change_refuse_and_fail() {
             200
         );
     }
+}
+
+/// A webhook may have side effects, so a request that it has received is not sent again.
+#[tokio::test]
+async fn a_webhook_that_breaks_off_is_called_once() {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "once").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let (kept, broken) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (answered, received) = (kept.clone(), broken.clone());
+    let server = HttpsServer::start(move |request: Request<Incoming>| {
+        let (answered, received) = (answered.clone(), received.clone());
+        async move {
+            let body = request.into_body().collect().await.expect("body").to_bytes();
+            let review: Value = serde_json::from_slice(&body).expect("a review");
+            if review["request"]["name"] == "breaks-off" {
+                received.fetch_add(1, Ordering::SeqCst);
+                return None;
+            }
+            answered.fetch_add(1, Ordering::SeqCst);
+            let response = json!({"uid": review["request"]["uid"], "allowed": true});
+            let review =
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+            Some(answer(StatusCode::OK, &review.to_string()))
+        }
+    })
+    .await;
+    let name = unique("once");
+    let body = json!({"metadata": {"name": name}, "webhooks": [{
+        "name": "once.example.com",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "NoneOnDryRun",
+        "failurePolicy": "Fail",
+        "clientConfig": {
+            "url": format!("https://localhost:{}/", server.port),
+            "caBundle": BASE64_STANDARD.encode(&server.certificate),
+        },
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    }]});
+    create(&client, CONFIGURATIONS, &body).await;
+    // Leaves a connection that the next request is sent on.
+    create(&client, &maps, &json!({"metadata": {"name": "answered"}})).await;
+    let (code, failed, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "breaks-off"}})).await;
+    assert_eq!(code, 500, "{failed}");
+    let message = failed["message"].as_str().unwrap_or_default();
+    assert!(message.contains(r#"failed calling webhook "once.example.com""#), "{message}");
+    assert_eq!((kept.load(Ordering::SeqCst), broken.load(Ordering::SeqCst)), (1, 1));
+    create(&client, &maps, &json!({"metadata": {"name": "after"}})).await;
+    let (code, body, _) = send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
 }

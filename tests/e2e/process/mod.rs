@@ -1,10 +1,12 @@
 //! The process: flags, start and stop, the files that it creates, the tour of the README,
 //! and the commands about replicas.
 
+mod configuration;
 mod etcd;
 mod flags;
 mod private_files;
 mod readme;
 mod replicas;
 mod replication_document;
+mod service_manager;
 mod start_and_stop;

@@ -133,8 +133,9 @@ impl Client {
         Client { origin, idle: Pool::default() }
     }
 
-    /// Sends a request, with a path for its URI, and reads the body of a success. A request on an idle
-    /// connection is sent a second time on a new one if the server closed that connection meanwhile.
+    /// Sends a request, with a path for its URI, and reads the body of a success. When an idle connection
+    /// turns out to be broken, a new one is opened for a request that was not sent, or that is safe to send
+    /// twice; a POST that may have arrived is not repeated.
     ///
     /// # Errors
     /// [`CallError`].
@@ -155,13 +156,17 @@ impl Client {
         let response = 'response: {
             if let Some(idle) = self.idle.take() {
                 sender = idle;
-                if sender.ready().await.is_ok() {
-                    if let Ok(response) = sender.send_request(request.clone()).await {
-                        break 'response response;
-                    }
-                }
+                let repeatable = request.method().is_safe().then(|| request.clone());
+                let mut broken = match sender.try_send_request(request).await {
+                    Ok(response) => break 'response response,
+                    Err(broken) => broken,
+                };
                 // The other idle connections have probably been closed too.
                 self.idle.clear();
+                request = match broken.take_message().or(repeatable) {
+                    Some(request) => request,
+                    None => return Err(broken.into_error().into()),
+                };
             }
             sender = self.origin.connect().await?;
             sender.send_request(request).await?
@@ -181,13 +186,13 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
+    use std::io;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hyper::body::Incoming;
     use hyper::server::conn::http1;
     use hyper::service::service_fn;
-    use hyper::Response;
+    use hyper::{Method, Response};
     use hyper_util::rt::TokioIo;
     use tokio::net::TcpListener;
 
@@ -201,47 +206,76 @@ mod tests {
         request
     }
 
-    /// A service that answers with its request's path, and counts connections. At `/bye` it closes the
-    /// connection.
-    async fn service() -> (Client, Arc<AtomicUsize>) {
+    /// A service that answers with its request's path, and counts connections and requests. After `/bye` it
+    /// closes the connection, at `/broken` without an answer.
+    struct Service {
+        client: Client,
+        connections: AtomicUsize,
+        requests: AtomicUsize,
+    }
+
+    async fn service() -> Arc<Service> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: Uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let counter = connections.clone();
+        let client = Client::new(Origin::of_url(&url, None).unwrap());
+        let service =
+            Arc::new(Service { client, connections: AtomicUsize::new(0), requests: AtomicUsize::new(0) });
+        let counters = service.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                counter.fetch_add(1, Ordering::SeqCst);
-                let answer = service_fn(|request: Request<Incoming>| async move {
-                    let mut response = Response::new(Full::new(Bytes::from(request.uri().path().to_owned())));
-                    match request.uri().path() {
-                        "/bye" => {
-                            response.headers_mut().insert("connection", HeaderValue::from_static("close"));
+                counters.connections.fetch_add(1, Ordering::SeqCst);
+                let counters = counters.clone();
+                let answer = service_fn(move |request: Request<Incoming>| {
+                    counters.requests.fetch_add(1, Ordering::SeqCst);
+                    async move {
+                        let path = request.uri().path();
+                        let mut response = Response::new(Full::new(Bytes::from(path.to_owned())));
+                        match path {
+                            "/bye" => {
+                                response
+                                    .headers_mut()
+                                    .insert("connection", HeaderValue::from_static("close"));
+                            }
+                            "/no" => *response.status_mut() = StatusCode::NOT_FOUND,
+                            "/broken" => return Err(io::Error::other("no answer")),
+                            _ => {}
                         }
-                        "/no" => *response.status_mut() = StatusCode::NOT_FOUND,
-                        _ => {}
+                        Ok(response)
                     }
-                    Ok::<_, Infallible>(response)
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
             }
         });
-        (Client::new(Origin::of_url(&url, None).unwrap()), connections)
+        service
     }
 
     #[tokio::test]
     async fn connections_are_kept_and_replaced() {
-        let (client, connections) = service().await;
+        let service = service().await;
         let mut counts = Vec::new();
         for path in ["/a", "/b", "/bye", "/c", "/d"] {
-            assert_eq!(client.call(get(path), BOUNDS).await.unwrap(), path);
-            counts.push(connections.load(Ordering::SeqCst));
+            assert_eq!(service.client.call(get(path), BOUNDS).await.unwrap(), path);
+            counts.push(service.connections.load(Ordering::SeqCst));
         }
         assert_eq!(counts, [1, 1, 1, 2, 2]);
     }
 
     #[tokio::test]
+    async fn only_requests_without_side_effects_are_sent_again() {
+        for (method, sent) in [(Method::POST, 1), (Method::GET, 2)] {
+            let service = service().await;
+            service.client.call(get("/a"), BOUNDS).await.unwrap();
+            let mut request = get("/broken");
+            *request.method_mut() = method.clone();
+            let error = service.client.call(request, BOUNDS).await.unwrap_err();
+            assert!(matches!(error, CallError::Http(_)), "{method}: {error}");
+            assert_eq!(service.requests.load(Ordering::SeqCst), 1 + sent, "{method}");
+        }
+    }
+
+    #[tokio::test]
     async fn answers_are_bounded_and_refusals_say_why() {
-        let (client, _) = service().await;
+        let client = &service().await.client;
         let long = client.call(get("/far-too-long"), BOUNDS).await;
         assert!(matches!(long, Err(CallError::Answer(8))), "{long:?}");
         let refused = client.call(get("/no"), BOUNDS).await.unwrap_err();

@@ -1,5 +1,6 @@
 //! Reasons why a server does not start, or ends.
 
+use super::super::service_manager::ServiceManagerError;
 use super::super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
 use crate::bootstrap::identity::IdentityError;
@@ -21,6 +22,8 @@ use plinth_storage::encryption::ConfigError;
 pub enum ServeError {
     #[error(transparent)]
     Flag(#[from] UpstreamFlagError),
+    #[error(transparent)]
+    ServiceManager(#[from] ServiceManagerError),
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
 use ipnet::IpNet;
+use rcgen::SanType;
 
 use super::super::given_flags::GivenFlags;
 use super::super::upstream::UpstreamFlags;
+use super::backups::BackupScheduleOptions;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
 use crate::replica::archive::CheckpointOptions;
@@ -35,9 +37,17 @@ pub struct ServeOptions {
     /// All flags, for `/flagz`. The first one, as those after it take theirs out of the matches.
     #[command(flatten)]
     pub flags: GivenFlags,
-    /// Data directory; created if it does not exist
-    #[arg(long, value_name = "DIR")]
+    /// Data directory; created if it does not exist (default: /var/lib/plinth for root, otherwise
+    /// ~/.local/state/plinth)
+    #[arg(long, value_name = "DIR", default_value_os_t = default_data_dir(), hide_default_value = true)]
     pub data_dir: PathBuf,
+    /// YAML file of flags and their values, like "secure-port: 6443". Flags of the command line take
+    /// precedence, and so do variables of the environment, like PLINTH_SECURE_PORT
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A listening socket in the place of --bind-address and --secure-port, such as one of a service manager.
+    #[arg(skip)]
+    pub listener: Option<std::net::TcpListener>,
     /// Address to listen on (default: 127.0.0.1, or all addresses with --advertise-address)
     #[arg(long, value_name = "IP")]
     pub bind_address: Option<IpAddr>,
@@ -57,40 +67,48 @@ pub struct ServeOptions {
     /// serving certificate
     #[arg(long, value_name = "IP")]
     pub advertise_address: Option<IpAddr>,
-    /// Hostname in URLs of this server, for example in discovery documents (default: the advertised address)
+    /// Hostname in URLs of this server, for example in discovery documents, and in the certificate that the
+    /// server makes for itself (default: the advertised address)
     #[arg(long, value_name = "HOST")]
     pub external_hostname: Option<String>,
+    /// Further DNS names and addresses in the certificate that the server makes for itself
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = certificate_name)]
+    pub tls_san: Vec<String>,
     /// TLS
     #[command(flatten, next_help_heading = "TLS")]
     pub tls: TlsOptions,
     /// CIDR of cluster IP addresses; two CIDRs, one per family, for dual stack
     #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(help_heading = "Services")]
     pub service_cluster_ip_range: Vec<IpNet>,
     /// Range of ports for Services of type NodePort
     #[arg(long, default_value = "30000-32767", value_name = "FIRST-LAST", value_parser = port_range)]
+    #[arg(help_heading = "Services")]
     pub service_node_port_range: RangeInclusive<u16>,
     /// Minimum duration of a watch without timeoutSeconds, in seconds
     #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    #[arg(help_heading = "Requests")]
     pub min_request_timeout: u64,
     /// Duration for which the server serves on after SIGTERM while /readyz fails already, so that load
     /// balancers take it out
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
     pub shutdown_delay_duration: Duration,
     /// Limits on concurrent requests.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Flow control")]
     pub flow_control: FlowControlOptions,
     /// Limits on connections and streams.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Connections")]
     pub http: HttpOptions,
     /// Audit logging.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Audit")]
     pub audit: AuditOptions,
     /// Encryption at rest.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Encryption at rest")]
     pub encryption: EncryptionOptions,
     /// Controllers to run, as in kube-controller-manager: * enables all, name enables and -name disables one.
     /// Disable those that another process runs
     #[arg(long, default_value = "*", value_name = "LIST", allow_hyphen_values = true)]
+    #[arg(help_heading = "Controllers")]
     pub controllers: Controllers,
     /// Connections to kubelets
     #[command(flatten, next_help_heading = "Kubelets")]
@@ -103,16 +121,20 @@ pub struct ServeOptions {
     pub admission: AdmissionOptions,
     /// File with the authority that signs CertificateSigningRequests, PEM (default: the server's own)
     #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
+    #[arg(help_heading = "Controllers")]
     pub cluster_signing_cert_file: Option<PathBuf>,
     /// File with the private key of --cluster-signing-cert-file, PEM
     #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
+    #[arg(help_heading = "Controllers")]
     pub cluster_signing_key_file: Option<PathBuf>,
     /// Maximum validity of the certificates that it signs
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Controllers")]
     pub cluster_signing_duration: Duration,
     /// Duration after which unused legacy tokens in Secrets are marked as invalid, and after as long again
     /// deleted
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Controllers")]
     pub legacy_service_account_token_clean_up_period: Duration,
     /// Authentication
     #[command(flatten, next_help_heading = "Authentication")]
@@ -126,14 +148,19 @@ pub struct ServeOptions {
     /// Checkpoints for other replicas.
     #[command(flatten, next_help_heading = "Replicas")]
     pub checkpoints: CheckpointOptions,
+    /// Backups into a directory.
+    #[command(flatten, next_help_heading = "Backups")]
+    pub backups: BackupScheduleOptions,
     /// Format of the logs on standard error
     #[arg(long, default_value = "text", value_name = "FORMAT")]
+    #[arg(help_heading = "Logging")]
     pub logging_format: LoggingFormat,
     /// Flags of kube-apiserver that have no effect.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Compatibility")]
     pub upstream: UpstreamFlags,
     /// Log verbosity: 0 warnings, 1 information, 2 debug, 3 a line per request, 6 and more traces
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
+    #[arg(help_heading = "Logging")]
     pub verbosity: u8,
 }
 
@@ -144,6 +171,32 @@ pub enum LoggingFormat {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+/// Where data is without `--data-dir`: the state directory of the system, or of the user.
+fn default_data_dir() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/plinth");
+    }
+    variable("XDG_STATE_HOME")
+        .or_else(|| Some(variable("HOME")?.join(".local/state")))
+        .unwrap_or_else(|| PathBuf::from("/var/lib"))
+        .join("plinth")
+}
+
+/// A DNS name, also with a wildcard as its first label, or an IP address.
+fn certificate_name(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    if text.parse::<IpAddr>().is_ok() || (name.len() <= 253 && name.split('.').all(is_label)) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is neither a DNS name nor an IP address"))
 }
 
 /// `30000-32767`, as in kube-apiserver's flag.
@@ -167,6 +220,18 @@ impl ServeOptions {
     {
         let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
         ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    /// The names besides the usual ones that the server's own certificate covers.
+    pub(super) fn certificate_names(&self, bind_address: IpAddr) -> Vec<SanType> {
+        let addresses = [bind_address].into_iter().chain(self.advertise_address).map(SanType::IpAddress);
+        let names = self.external_hostname.iter().chain(&self.tls_san);
+        let named = names.filter_map(|name| match name.trim_matches(['[', ']']).parse() {
+            Ok(address) => Some(SanType::IpAddress(address)),
+            // A host that is no name is refused by nobody, but cannot be in a certificate.
+            Err(_) => name.as_str().try_into().ok().map(SanType::DnsName),
+        });
+        addresses.chain(named).collect()
     }
 
     /// The bind address. Only local clients can connect unless a flag says otherwise.

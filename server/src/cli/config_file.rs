@@ -1,0 +1,210 @@
+//! Flags of `plinth serve` from the environment and from a configuration file.
+//!
+//! A flag `--secure-port` is `PLINTH_SECURE_PORT` in the environment and `secure-port:` in the file of
+//! `--config`. The command line takes precedence over the environment, and the environment over the file. All
+//! three become arguments, so that one parser knows what a flag may be.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, Args, Command};
+use plinth_codec::value::Value;
+use plinth_codec::yaml;
+
+use super::serve::ServeOptions;
+
+/// The flag that names the file.
+const CONFIG: &str = "config";
+
+/// A configuration file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are what is wrong; their texts say it
+pub enum ConfigFileError {
+    #[error("--config: {path}: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("--config: {path}: {reason}")]
+    Invalid { path: PathBuf, reason: String },
+}
+
+/// The arguments of the program with those of environment and file added, if the command is `serve`.
+///
+/// # Errors
+/// When the file cannot be read, or has a key that is no flag.
+pub fn with_configuration(
+    arguments: Vec<OsString>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<OsString>, ConfigFileError> {
+    if arguments.get(1).is_none_or(|command| command != "serve") {
+        return Ok(arguments);
+    }
+    let command = ServeOptions::augment_args(Command::new("serve"));
+    let flags: Vec<(&Arg, &str)> =
+        command.get_arguments().filter_map(|arg| Some((arg, arg.get_long()?))).collect();
+    let given = flags_in(&arguments[2..]);
+    let mut set: BTreeSet<String> = given.iter().map(|(name, _)| name.clone()).collect();
+    if set.contains("help") {
+        return Ok(arguments);
+    }
+    let mut added = Vec::new();
+    let mut config = given.into_iter().rev().find_map(|(name, value)| value.filter(|_| name == CONFIG));
+    for (_, name) in &flags {
+        let variable = format!("PLINTH_{}", name.to_uppercase().replace('-', "_"));
+        let Some(value) = environment(&variable).filter(|_| !set.contains(*name)) else { continue };
+        if *name == CONFIG {
+            config = Some(value.clone());
+        }
+        added.push(argument(name, &value));
+        set.insert((*name).to_owned());
+    }
+    if let Some(path) = config.map(PathBuf::from) {
+        for (name, value) in read(&path)? {
+            let Some((arg, _)) = flags.iter().find(|(_, flag)| *flag == name && *flag != CONFIG) else {
+                let reason = format!("{name}: not a flag of \"plinth serve\"; its --help lists them");
+                return Err(ConfigFileError::Invalid { path, reason });
+            };
+            if set.contains(&name) {
+                continue;
+            }
+            let values = arguments_of(&name, arg, &value);
+            added.extend(values.map_err(|reason| ConfigFileError::Invalid { path: path.clone(), reason })?);
+        }
+    }
+    let mut all: Vec<OsString> = arguments[..2].to_vec();
+    all.extend(added);
+    all.extend_from_slice(&arguments[2..]);
+    Ok(all)
+}
+
+/// Long flags on a command line, with the value that follows `=` or is the next word; `-v` as `v`.
+fn flags_in(arguments: &[OsString]) -> Vec<(String, Option<OsString>)> {
+    let mut found = Vec::new();
+    for (index, argument) in arguments.iter().enumerate() {
+        let Some(text) = argument.to_str() else { continue };
+        let Some(flag) = text.strip_prefix("--") else {
+            match text {
+                "-h" => found.push(("help".to_owned(), None)),
+                _ if text.starts_with("-v") => found.push(("v".to_owned(), None)),
+                _ => {}
+            }
+            continue;
+        };
+        found.push(match flag.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.into())),
+            None => (flag.to_owned(), arguments.get(index + 1).cloned()),
+        });
+    }
+    found
+}
+
+fn argument(name: &str, value: &OsStr) -> OsString {
+    let mut argument = OsString::from(format!("--{name}="));
+    argument.push(value);
+    argument
+}
+
+/// The flags of a file, in its order.
+fn read(path: &Path) -> Result<Vec<(String, Value)>, ConfigFileError> {
+    let invalid = |reason: String| ConfigFileError::Invalid { path: path.to_owned(), reason };
+    let text =
+        std::fs::read(path).map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
+    let (tree, repeated) = yaml::to_value(&text).map_err(|error| invalid(error.to_string()))?;
+    if let Some(error) = repeated.first() {
+        return Err(invalid(error.to_string()));
+    }
+    match tree {
+        Value::Null => Ok(Vec::new()),
+        Value::Object(map) => Ok(map.into_iter().map(|(name, value)| (name.to_string(), value)).collect()),
+        _ => Err(invalid("a map of flags and their values is expected, like \"secure-port: 6443\"".into())),
+    }
+}
+
+/// The arguments that give a flag this value.
+fn arguments_of(name: &str, arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
+    let takes_value = arg.get_action().takes_values();
+    let one = |value: &Value| match value {
+        Value::String(text) => Ok(argument(name, OsStr::new(text.as_str()))),
+        Value::Int(number) => Ok(argument(name, OsStr::new(&number.to_string()))),
+        Value::Float(number) => Ok(argument(name, OsStr::new(&number.to_string()))),
+        Value::Bool(value) => Ok(argument(name, OsStr::new(&value.to_string()))),
+        _ => Err(format!("{name}: text, a number, true, false or a list of those is expected")),
+    };
+    match value {
+        Value::Bool(true) if !takes_value => Ok(vec![format!("--{name}").into()]),
+        Value::Bool(false) if !takes_value => Ok(Vec::new()),
+        Value::Array(values) => values.iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        file: Option<&str>,
+    ) -> Result<Vec<String>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut words: Vec<OsString> = vec!["plinth".into(), "serve".into()];
+        if let Some(file) = file {
+            let path = dir.path().join("config.yaml");
+            std::fs::write(&path, file).unwrap();
+            words.push("--config".into());
+            words.push(path.into());
+        }
+        words.extend(arguments.iter().map(OsString::from));
+        let look_up =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        let all = with_configuration(words, look_up).map_err(|error| error.to_string())?;
+        let shown = all.into_iter().skip(2).map(|word| word.into_string().unwrap());
+        let is_config = |word: &String| word == "--config" || word.ends_with("config.yaml");
+        Ok(shown.filter(|word| !is_config(word)).collect())
+    }
+
+    #[test]
+    fn the_command_line_precedes_the_environment_and_that_the_file() {
+        let file = "secure-port: 1\nhistory-retention: 1h\nv: 2\nservice-cluster-ip-range: [10.0.0.0/24, 'fd00::/112']\n";
+        let variables = [("PLINTH_SECURE_PORT", "2"), ("PLINTH_EVENT_TTL", "2h"), ("PLINTH_UNRELATED", "x")];
+        let all = expand(&["--secure-port", "3", "-v1"], &variables, Some(file)).unwrap();
+        assert_eq!(
+            all,
+            [
+                "--event-ttl=2h",
+                "--history-retention=1h",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                "--service-cluster-ip-range=fd00::/112",
+                "--secure-port",
+                "3",
+                "-v1"
+            ]
+        );
+        let all = expand(&[], &variables, Some(file)).unwrap();
+        assert_eq!(all[..3], ["--secure-port=2", "--event-ttl=2h", "--history-retention=1h"]);
+    }
+
+    #[test]
+    fn errors_name_file_and_flag() {
+        let error = expand(&[], &[], Some("no-such-flag: 1")).unwrap_err();
+        assert!(
+            error.starts_with("--config: ")
+                && error.ends_with(
+                    "config.yaml: no-such-flag: not a flag of \"plinth serve\"; its --help lists them"
+                ),
+            "{error}"
+        );
+        let error = expand(&[], &[], Some("secure-port: {a: 1}")).unwrap_err();
+        assert!(error.ends_with("secure-port: text, a number, true, false or a list of those is expected"));
+        let error = expand(&[], &[], Some("- a")).unwrap_err();
+        assert!(error.contains("a map of flags and their values is expected"), "{error}");
+        // A file does not name another.
+        assert!(expand(&[], &[], Some("config: other.yaml")).is_err());
+    }
+
+    #[test]
+    fn other_commands_are_left_alone() {
+        let words: Vec<OsString> = ["plinth", "verify", "--data-dir", "d"].map(OsString::from).to_vec();
+        assert_eq!(with_configuration(words.clone(), |_| Some("x".into())).unwrap(), words);
+    }
+}

@@ -1,0 +1,225 @@
+//! `plinth status`: what a running server is doing, from its probes and metrics.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::client::{self, ClientError};
+
+const METRICS_PATH: &str = "/metrics";
+const READY_PATH: &str = "/readyz?verbose";
+/// Resources that are listed by number of watches and by requests.
+const LISTED: usize = 8;
+
+/// Options of `plinth status`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  plinth status --kubeconfig ./data/admin.kubeconfig")]
+pub struct StatusOptions {
+    /// Kubeconfig for a running server
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+    /// Seconds over which rates are measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub interval: u64,
+}
+
+/// The samples of a page of metrics: value by name and labels.
+#[derive(Default)]
+struct Samples(BTreeMap<(String, String), f64>);
+
+impl Samples {
+    /// Reads the text format; lines that are no samples are skipped.
+    fn parse(text: &str) -> Samples {
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            Some(((name.to_owned(), labels.trim_end_matches('}').to_owned()), value.parse().ok()?))
+        });
+        Samples(samples.collect())
+    }
+
+    /// The series of a metric.
+    fn series<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+        let of_metric = self.0.iter().filter(move |((metric, _), _)| metric == name);
+        of_metric.map(|((_, labels), value)| (labels.as_str(), *value))
+    }
+
+    fn sum(&self, name: &str) -> f64 {
+        self.series(name).map(|(_, value)| value).sum()
+    }
+
+    /// Sums of the series by the value of a label, largest first, without zeros.
+    fn by(&self, name: &str, label: &str) -> Vec<(String, f64)> {
+        let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+        for (labels, value) in self.series(name) {
+            *sums.entry(label_value(labels, label).unwrap_or_default().to_owned()).or_default() += value;
+        }
+        let mut sums: Vec<_> = sums.into_iter().filter(|(_, value)| *value > 0.0).collect();
+        sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sums
+    }
+}
+
+/// The value of a label in `a="x",b="y"`. Those that are looked for have no quotes in their values.
+fn label_value<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
+    let mut pairs = labels.split("\",").filter_map(|pair| pair.split_once("=\""));
+    pairs.find(|(name, _)| *name == label).map(|(_, value)| value.trim_end_matches('"'))
+}
+
+/// Prints the page.
+///
+/// # Errors
+/// When the server cannot be reached, or refuses the metrics.
+pub fn status(options: &StatusOptions) -> Result<(), ClientError> {
+    let fetch = |path| {
+        let mut text = Vec::new();
+        client::download(&options.kubeconfig, path, &mut text)?;
+        Ok::<_, ClientError>(String::from_utf8_lossy(&text).into_owned())
+    };
+    let health = match fetch(READY_PATH) {
+        Ok(_) => "ready".to_owned(),
+        Err(ClientError::Refused(status, text)) => format!("not ready: {status}: {text}"),
+        Err(error) => return Err(error),
+    };
+    let before = Samples::parse(&fetch(METRICS_PATH)?);
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(options.interval));
+    let after = Samples::parse(&fetch(METRICS_PATH)?);
+    print!("{}", page(&health, &before, &after, start.elapsed()));
+    Ok(())
+}
+
+fn page(health: &str, before: &Samples, after: &Samples, elapsed: Duration) -> String {
+    let rate = |name: &str| (after.sum(name) - before.sum(name)).max(0.0) / elapsed.as_secs_f64();
+    let count = |name: &str| after.sum(name);
+    let mut page = String::new();
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(page, "{name:<12}{text}");
+    };
+    line("health", health.to_owned());
+    line(
+        "revision",
+        format!(
+            "{} (history since {})",
+            count("plinth_engine_current_revision"),
+            count("plinth_engine_compacted_revision")
+        ),
+    );
+    line(
+        "rates",
+        format!(
+            "{:.0} requests/s, {:.0} commits/s, {:.0} watch events/s",
+            rate("apiserver_request_total"),
+            rate("plinth_engine_commits_total"),
+            rate("apiserver_watch_events_total"),
+        ),
+    );
+    line(
+        "under way",
+        format!(
+            "{} requests, {} transactions to commit",
+            count("apiserver_current_inflight_requests"),
+            count("plinth_engine_commit_queue_transactions")
+        ),
+    );
+    line("commit", latency(after, "plinth_engine_commit_duration_seconds"));
+    line("request", latency(after, "apiserver_request_duration_seconds"));
+    line(
+        "memory",
+        format!(
+            "{} block cache, {} memtables, {} recent events",
+            size(count("plinth_engine_block_cache_bytes")),
+            size(count("plinth_engine_column_family_memtable_bytes")),
+            size(count("plinth_engine_event_ring_bytes"))
+        ),
+    );
+    let families = after.by("plinth_engine_column_family_file_bytes", "family");
+    line("files", list(&families, size));
+    line("watches", list(&after.by("apiserver_longrunning_requests", "resource"), |n| n.to_string()));
+    line("requests", list(&after.by("apiserver_request_total", "resource"), |n| n.to_string()));
+    page
+}
+
+/// The largest values with their names, and the sum.
+fn list(values: &[(String, f64)], show: impl Fn(f64) -> String) -> String {
+    // The sum of nothing is -0.
+    let total = values.iter().map(|(_, value)| value).sum::<f64>() + 0.0;
+    let named = values.iter().filter(|(name, _)| !name.is_empty()).take(LISTED);
+    let parts: Vec<_> = named.map(|(name, value)| format!("{name} {}", show(*value))).collect();
+    match parts.is_empty() {
+        true => show(total),
+        false => format!("{} ({})", show(total), parts.join(", ")),
+    }
+}
+
+/// Bounds below which half and 99% of all observations are, since the start.
+fn latency(samples: &Samples, name: &str) -> String {
+    let mut buckets: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for (labels, observations) in samples.series(&format!("{name}_bucket")) {
+        let bound = label_value(labels, "le").and_then(|le| le.parse::<f64>().ok());
+        if let Some(bound) = bound {
+            // Positive numbers are ordered as their bits are.
+            buckets.entry(bound.to_bits()).or_insert((bound, 0.0)).1 += observations;
+        }
+    }
+    let total = buckets.values().next_back().map_or(0.0, |(_, all)| *all);
+    if total == 0.0 {
+        return "none since the start".to_owned();
+    }
+    let bound = |share: f64| {
+        let (bound, _) = buckets.values().find(|(_, below)| *below >= total * share).unwrap_or(&(0.0, 0.0));
+        match bound.is_finite() {
+            true => format!("{} ms", bound * 1e3),
+            false => "the largest bucket".to_owned(),
+        }
+    };
+    format!("half within {}, 99% within {} (of {total} since the start)", bound(0.5), bound(0.99))
+}
+
+fn size(bytes: f64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{value} B"),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRICS: &str =
+        "# HELP plinth_engine_current_revision Newest.\nplinth_engine_current_revision 90\n\
+        plinth_engine_compacted_revision 12\nplinth_engine_commits_total 50\n\
+        apiserver_request_total{verb=\"get\",resource=\"pods\",code=\"200\"} 7\n\
+        apiserver_request_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1\n\
+        apiserver_request_total{verb=\"get\",resource=\"\",code=\"200\"} 2\n\
+        plinth_engine_column_family_file_bytes{family=\"log\"} 2048\n\
+        plinth_engine_commit_duration_seconds_bucket{le=\"0.001\"} 60\n\
+        plinth_engine_commit_duration_seconds_bucket{le=\"0.002\"} 100\n\
+        plinth_engine_commit_duration_seconds_bucket{le=\"+Inf\"} 100\n";
+
+    #[test]
+    fn a_page_shows_sums_and_rates() {
+        let before = Samples::parse(&METRICS.replace("commits_total 50", "commits_total 10"));
+        let page = page("ready", &before, &Samples::parse(METRICS), Duration::from_secs(2));
+        let line =
+            |name: &str| page.lines().find_map(|line| line.strip_prefix(name)).map(str::trim).unwrap_or("");
+        assert_eq!(line("revision"), "90 (history since 12)");
+        assert_eq!(line("rates"), "0 requests/s, 20 commits/s, 0 watch events/s");
+        assert_eq!(line("commit "), "half within 1 ms, 99% within 2 ms (of 100 since the start)");
+        assert_eq!(line("request "), "none since the start");
+        assert_eq!(line("files"), "2.0 KiB (log 2.0 KiB)");
+        assert_eq!(line("requests"), "10 (pods 8)");
+        assert_eq!(line("watches"), "0");
+    }
+}
