@@ -197,11 +197,8 @@ pub(super) fn run(options: &Options, report: &mut Report) -> Result<(), Error> {
             add("log records", stats.written_bytes as f64 / count, "B");
             add("flushes", stats.flushed_bytes as f64 / count, "B");
             add("merges", stats.merged_bytes as f64 / count, "B");
-            add(
-                "pages of the log and the watermark",
-                { load.disk_bytes - (stats.flushed_bytes + stats.merged_bytes) as f64 / count },
-                "B",
-            );
+            let tables = (stats.flushed_bytes + stats.merged_bytes) as f64 / count;
+            add("pages of the log and the watermark", load.disk_bytes - tables, "B");
             add("pages in all", load.disk_bytes, "B");
             if let Some(device) = device {
                 add("disk, by all processes", device / count, "B");
