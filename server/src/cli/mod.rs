@@ -55,7 +55,7 @@ pub enum CliError {
     Replicas(#[from] replicas::ReplicasError),
     /// The server's status could not be fetched.
     #[error("cannot show the server's status: {0}")]
-    Status(#[source] client::ClientError),
+    Status(#[source] crate::client::ClientError),
     /// The kubeconfig was not created.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),

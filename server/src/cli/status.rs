@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::client::{self, ClientError};
+use crate::client::{ClientError, ServerClient};
 
 const METRICS_PATH: &str = "/metrics";
 const READY_PATH: &str = "/readyz?verbose";
@@ -74,9 +74,10 @@ fn label_value<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
 /// # Errors
 /// When the server cannot be reached, or refuses the metrics.
 pub fn status(options: &StatusOptions) -> Result<(), ClientError> {
+    let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
     let fetch = |path| {
         let mut text = Vec::new();
-        client::download(&options.kubeconfig, path, &mut text)?;
+        server.get(path, &mut text)?;
         Ok::<_, ClientError>(String::from_utf8_lossy(&text).into_owned())
     };
     let health = match fetch(READY_PATH) {

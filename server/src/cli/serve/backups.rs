@@ -15,7 +15,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use super::super::archive_file::UnfinishedArchive;
+use crate::archive_file::UnfinishedArchive;
 
 /// Names are sorted as their times are.
 const NAME: &[BorrowedFormatItem<'_>] =
