@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use plinth_journal::Error;
 
-use crate::codec::Decoder;
+use crate::codec::{Api, Decoder};
 use crate::connection::{CallError, Connection, Security};
 use crate::error_code::code;
 use crate::options::KafkaOptions;
-use crate::wire::{self, Api, View};
+use crate::wire::{self, View};
 
 /// Longest time of a call that a broker answers from what it has at hand.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(1);

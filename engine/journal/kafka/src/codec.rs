@@ -2,7 +2,18 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::wire::{Api, TopicId};
+/// A call: its key and the version that is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Api {
+    pub key: i16,
+    pub version: i16,
+    pub name: &'static str,
+    /// Whether its header and body have the flexible encoding.
+    pub is_flexible: bool,
+}
+
+/// The id that Kafka gives a topic when it is created.
+pub(crate) type TopicId = [u8; 16];
 
 /// A broker's answer is cut or malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::codec::{Decoder, Encoder, Malformed};
+use crate::codec::{Api, Decoder, Encoder, Malformed};
 use crate::error_code::{code, error_name};
 use crate::options::{KafkaOptions, SaslMechanism, Tls, User};
 use crate::scram::{Exchange, Hash};
-use crate::wire::{self, Api, Authenticated};
+use crate::wire::{self, Authenticated};
 
 /// Longest time until a connection can be used: TCP, TLS, versions and the user.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

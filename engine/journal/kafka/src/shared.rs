@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
 
 use crate::client::Client;
-use crate::wire::TopicId;
+use crate::codec::TopicId;
 
 /// What the journal shares with its readers.
 pub(crate) struct Shared {

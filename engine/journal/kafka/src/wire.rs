@@ -6,18 +6,8 @@
 
 use bytes::Bytes;
 
-use crate::codec::{Decoded, Decoder, Encoder, Malformed};
+use crate::codec::{Api, Decoded, Decoder, Encoder, Malformed, TopicId};
 use crate::error_code::code;
-
-/// A call: its key and the version that is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Api {
-    pub key: i16,
-    pub version: i16,
-    pub name: &'static str,
-    /// Whether its header and body have the flexible encoding.
-    pub is_flexible: bool,
-}
 
 const fn api(key: i16, version: i16, name: &'static str) -> Api {
     Api { key, version, name, is_flexible: true }
@@ -40,9 +30,6 @@ pub(crate) const SASL_AUTHENTICATE: Api = api(36, 2, "SaslAuthenticate");
 /// What a broker must offer. The first one came last, with Kafka 4.1.
 pub(crate) const NEEDED: [Api; 7] =
     [PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS];
-
-/// The id that Kafka gives a topic when it is created.
-pub(crate) type TopicId = [u8; 16];
 
 /// The partition of the journal.
 const PARTITION: i32 = 0;
