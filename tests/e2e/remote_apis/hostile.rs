@@ -85,10 +85,11 @@ async fn servers_that_are_no_api_servers_stay_unavailable() {
         create(&cluster.client, plinth_tests::remote_api::API_SERVICES, &api_service).await;
     }
     // Discovery has both, without waiting for them.
-    let groups = send(&cluster.client, "GET", "/apis", &Value::Null).await.body;
-    let names: Vec<&str> =
-        groups["groups"].as_array().expect("groups").iter().filter_map(|g| g["name"].as_str()).collect();
-    assert!(names.contains(&"odd-1.example") && names.contains(&"odd-2.example"));
+    eventually("both are listed", || async {
+        let groups = send(&cluster.client, "GET", "/apis", &Value::Null).await.text;
+        groups.contains("odd-1.example") && groups.contains("odd-2.example")
+    })
+    .await;
     for n in [1, 2] {
         let group = format!("odd-{n}.example");
         cluster.reason(&group, "FailedDiscoveryCheck").await;

@@ -7,9 +7,8 @@
 //! | `availability` | the condition `Available` |
 //! | `contents` | their objects in a namespace that is deleted |
 //!
-//! The registry has an APIService's change before its writer can see that from discovery. Documents are read
-//! again every minute and after each change of the APIService; while a server is down, the last ones stay and
-//! are marked as stale. No request waits for another server's documents.
+//! Documents are read again every minute and after each change of the APIService; while a server is down, the
+//! last ones stay and are marked as stale. No request waits for another server's documents.
 //!
 //! Upstream: k8s.io/kube-aggregator `pkg/apiserver/{apiservice_controller,handler_discovery}.go`,
 //! `pkg/controllers/openapi`, `pkg/controllers/openapiv3`.
