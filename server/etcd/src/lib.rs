@@ -7,10 +7,10 @@
 //! # Modules
 //!
 //! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that
-//! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over `lease_changes` and `leases`;
-//! `maintenance`. Below them `member` is the open store with all that etcd keeps beside keys, `compaction`
-//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
-//! errors; `wire` has the messages.
+//! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over
+//! `lease_changes` and `leases`; `maintenance`. Below them `member` is the open store with all that etcd
+//! keeps beside keys, `compaction` compacts it in intervals, `metrics` counts. `keys`, `value` and `errors`
+//! translate ranges, values and errors; `wire` has the messages.
 
 mod compaction;
 mod errors;

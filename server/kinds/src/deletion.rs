@@ -54,7 +54,8 @@ pub(crate) fn grace_period(object: &Value) -> i64 {
     object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Sets the time of deletion and, if given, the grace period, and counts the change as one of the desired state.
+/// Sets the time of deletion and, if given, the grace period, and counts the change as one of the desired
+/// state.
 pub(crate) fn set_deletion_time(object: &mut Value, when: SystemTime, grace: Option<i64>) {
     let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
     metadata.insert("deletionTimestamp", Timestamp::from(when).to_rfc3339());

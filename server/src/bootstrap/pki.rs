@@ -285,7 +285,8 @@ impl Pki {
     }
 
     /// Creates missing files, as far as [`Pki::check`] allows. `serves` are the names and addresses besides
-    /// loopback that the serving certificate must cover, `service_ip` the cluster address of the `kubernetes` service.
+    /// loopback that the serving certificate must cover, `service_ip` the cluster address of the `kubernetes`
+    /// service.
     ///
     /// # Errors
     /// When a file cannot be written or an existing key cannot be used.

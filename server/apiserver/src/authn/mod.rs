@@ -251,8 +251,8 @@ impl Authenticator {
         path: &str,
         notices: &mut Vec<Notice>,
     ) -> Result<Arc<User>, AuthnError> {
-        // A new replica presents its join token there. What comes with such a request is no user's credential,
-        // and it gets nothing but what the token grants (`endpoints/join.rs`).
+        // A new replica presents its join token there. What comes with such a request is no user's
+        // credential, and it gets nothing but what the token grants (`endpoints/join.rs`).
         if path == join_token::PATH {
             return Ok(Arc::new(User::anonymous()));
         }

@@ -119,8 +119,8 @@ impl Server {
         self.tasks.spawn(until(ended, task))
     }
 
-    /// Runs a request whose client has left to its end; a stop waits for it. It is dropped where too many such
-    /// requests are running.
+    /// Runs a request whose client has left to its end; a stop waits for it. It is dropped where too many
+    /// such requests are running.
     pub fn carry_on(&self, request: impl Future<Output: Send> + Send + 'static) {
         /// The most tasks beside the requests, these included.
         const MOST: usize = 1024;

@@ -197,8 +197,8 @@ impl AdmissionMetrics {
         }
     }
 
-    /// Counts the evaluation of a ValidatingAdmissionPolicy: `action` is what followed, `error` the kind of an
-    /// error.
+    /// Counts the evaluation of a ValidatingAdmissionPolicy: `action` is what followed, `error` the kind of
+    /// an error.
     pub fn validating_policy(&self, names: (&str, &str), action: &str, error: &str, took: Duration) {
         let labels = [names.0, names.1, error, action];
         self.validating_policies.0.with_label_values(&labels).inc();

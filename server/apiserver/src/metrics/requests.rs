@@ -1,9 +1,9 @@
 //! Metrics of requests, with upstream's labels (k8s.io/apiserver `pkg/endpoints/metrics/metrics.go`).
 //!
 //! The series of a resource hang on its [`ResourceType`]: a request finds its own by comparing a few bytes,
-//! and formats and hashes nothing. Label values are those of the registry, or from fixed sets: a client cannot
-//! create series with names of its own. As upstream, a request is counted once its handler runs: one that is
-//! refused before (401, 403) is not, and counts among the authentication and authorization attempts.
+//! and formats and hashes nothing. Label values are those of the registry, or from fixed sets: a client
+//! cannot create series with names of its own. As upstream, a request is counted once its handler runs: one
+//! that is refused before (401, 403) is not, and counts among the authentication and authorization attempts.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -349,8 +349,8 @@ impl RequestMetrics {
 
 const COMPONENT_LABEL: &str = "component";
 
-/// The series of a resource's requests. Grows to the number of its verbs, scopes and subresources. The lock is
-/// held to find or add one.
+/// The series of a resource's requests. Grows to the number of its verbs, scopes and subresources. The lock
+/// is held to find or add one.
 #[derive(Default)]
 struct ResourceSeries(RwLock<Vec<(SeriesKey, Arc<RequestSeries>)>>);
 

@@ -73,7 +73,8 @@ pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
 /// The time until the next backup.
 fn until_due(dir: &Path, interval: Duration, now: OffsetDateTime) -> Duration {
     let newest = existing(dir).ok().and_then(|backups| backups.last().map(|(time, _)| *time));
-    // A backup of the future, as after the clock was set back, postpones nothing for longer than the interval.
+    // A backup of the future, as after the clock was set back, postpones nothing for longer than the
+    // interval.
     let age = newest.map(|time| Duration::try_from(now - time).unwrap_or_default());
     age.map_or(Duration::ZERO, |age| interval.saturating_sub(age))
 }
