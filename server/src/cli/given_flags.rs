@@ -70,7 +70,7 @@ mod tests {
             "--secure-port=8443",
             "--service-cluster-ip-range=10.0.0.0/24,fd00::/108",
             "--feature-gates=A=true",
-            "--journal=etcd://user:password@127.0.0.1:2379/a",
+            "--etcd-servers=https://user:password@127.0.0.1:2379",
             "-v3",
         ];
         let options = ServeOptions::from_arguments(arguments).unwrap();
@@ -81,8 +81,8 @@ mod tests {
             ("service-cluster-ip-range", "10.0.0.0/24,fd00::/108"),
             ("event-ttl", "1h"),
             ("feature-gates", "A=true"),
-            ("etcd-servers", ""),
-            ("journal", CLASSIFIED),
+            ("etcd-prefix", ""),
+            ("etcd-servers", CLASSIFIED),
             ("v", "3"),
         ] {
             assert_eq!(values.get(name).map(String::as_str), Some(value), "{name}");
