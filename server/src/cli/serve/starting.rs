@@ -1,0 +1,445 @@
+//! The start of a server, step by step: settings, directory, store, server, objects, controllers.
+//!
+//! Everything that can be refused is, before anything is created.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use plinth_engine::{Engine, Options, Replica};
+use tokio::net::TcpListener;
+use tokio::sync::{watch, Semaphore};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+use super::opening::{archivist, migrate, open_engine};
+use super::{backups, Running, ServeError, ServeOptions};
+use crate::admission::Plugins;
+use crate::bootstrap::pki::{self, Pki, PkiError};
+use crate::bootstrap::{
+    self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
+    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, Stage,
+};
+use crate::controllers;
+use crate::controllers::identity_lease::IdentityLease;
+use crate::members::Membership;
+use crate::replica::archive::Archivist;
+use crate::replica::checkpoint::Source;
+use crate::replica::controller_lease;
+use crate::replica::journal::Connect;
+use plinth_apiserver::audit::Audit;
+use plinth_apiserver::authn::{self, Authenticator};
+use plinth_apiserver::authz::{self, Authorizer};
+use plinth_apiserver::context::{Limits, ReplicaInfo, Server};
+use plinth_apiserver::custom_resources::Converter;
+use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
+use plinth_apiserver::egress::kubelets::Kubelets;
+use plinth_apiserver::egress::remote::RemoteApis;
+use plinth_apiserver::egress::resolver::ServiceResolver;
+use plinth_apiserver::egress::Webhooks;
+use plinth_apiserver::error_log::ErrorLog;
+use plinth_apiserver::flow_control::{FlowControl, Levels};
+use plinth_apiserver::kind_handlers;
+use plinth_apiserver::large_requests::Limiter;
+use plinth_apiserver::listener;
+use plinth_apiserver::metrics::Metrics;
+use plinth_apiserver::private_files;
+use plinth_apiserver::reload::{self, WatchedFiles};
+use plinth_apiserver::representation::list_size_cache::ListSizeCache;
+use plinth_apiserver::service_ranges::Ranges;
+use plinth_http::chunks::BlockedThreads;
+use plinth_http::pull::RemoteWaits;
+use plinth_http::serving::Certificates;
+use plinth_http::tls::ServingCertificate;
+use plinth_storage::continue_token::ContinueTokens;
+use plinth_storage::counts::Counts;
+use plinth_storage::encryption::Encryption;
+use plinth_storage::header_index::HeaderIndex;
+use plinth_storage::lengths::Lengths;
+use plinth_storage::namespaces::Namespaces;
+use plinth_storage::Store;
+
+/// Replicas that join with a token at once, each of which reads the whole store.
+const JOINS_AT_ONCE: usize = 2;
+
+/// Starts a server on a journal that the caller provides, in the place of the one that the options name; a
+/// single store without one.
+///
+/// # Errors
+/// As [`start`](super::start).
+pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
+    let settings = Settings::check(&options, connect.is_some())?;
+    // Listens before anything is written: starting a second server by mistake changes nothing.
+    let listener = listen(&mut options)?;
+    let address = listener.local_addr().map_err(cannot_listen)?;
+    let (mut dir, pki) = open_directory(&options)?;
+    let addresses = Addresses::new(&options, address);
+    let remote_apis =
+        RemoteApis::new(&options.aggregator, addresses.resolver).map_err(ServeError::ProxyClient)?;
+    let (engine, replica) = open_store(&options, &dir, connect).await?;
+    dir.making_keys()?;
+    let service_ip = addresses.services.first_address().unwrap_or(address.ip());
+    pki.ensure(&options.certificate_names(address.ip()), service_ip)?;
+    for rejected in pki.rejected() {
+        tracing::warn!("{rejected}");
+    }
+    migrate(&engine).await?;
+    let certificates = serving_certificates(&options, &pki)?;
+    let tls = TlsAcceptor::from(Arc::new(options.tls.server_config(certificates.clone())?));
+    let (stop, stopping) = watch::channel(false);
+    let parts =
+        Parts { settings, addresses, remote_apis, replica: replica.as_ref(), stopping: stopping.clone() };
+    let Built { server, source, plugins, advertised, levels } =
+        parts.build(&options, engine, &dir, &pki).await?;
+    watch_files(&server, &options, certificates);
+    controllers::definitions::start(&server).await?;
+    controllers::remote_apis::start(&server).await?;
+    if let Some(Replica { journal, id, .. }) = &replica {
+        let (server, journal, id, dir) = (server.clone(), journal.clone(), *id, dir.path().to_owned());
+        Membership { server, journal, id, address: advertised, dir }.start();
+    }
+    create_objects(&server, &options, (&pki, dir.stage()), advertised, levels).await?;
+    start_controllers(&server, &options, &pki, plugins, replica.as_ref().map(|replica| (replica, source)))?;
+    let lease = host_name().map(|host| IdentityLease::new(&host, replica.as_ref().map(|replica| replica.id)));
+    if let Some(lease) = &lease {
+        lease.start(&server);
+    }
+    write_kubeconfig(&dir, &pki, address)?;
+    dir.complete()?;
+    backups::start(&server, options.backups);
+    let kubeconfig = dir.admin_kubeconfig();
+    let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
+    let replica = replica.map(|replica| replica.id);
+    Ok(Running { address, kubeconfig, stop, serving, server, replica, lease, _dir: dir })
+}
+
+/// What is made of the options alone.
+struct Settings {
+    plugins: Arc<Plugins>,
+    kubelets: Kubelets,
+}
+
+impl Settings {
+    fn check(options: &ServeOptions, is_replica: bool) -> Result<Settings, ServeError> {
+        for (flag, warning) in options.upstream.warnings()? {
+            tracing::warn!("--{flag} is ignored: {warning}");
+        }
+        if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
+            return Err(ServeError::CheckpointsOfSingle);
+        }
+        let plugins = Arc::new(options.admission.admission()?);
+        let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
+        Ok(Settings { plugins, kubelets })
+    }
+}
+
+fn cannot_listen(source: std::io::Error) -> ServeError {
+    ServeError::Io { what: "cannot listen", source }
+}
+
+fn listen(options: &mut ServeOptions) -> Result<TcpListener, ServeError> {
+    match options.listener.take() {
+        Some(listener) => TcpListener::from_std(listener).map_err(cannot_listen),
+        None => Ok(listener::bind(SocketAddr::new(options.bind_address(), options.secure_port))?),
+    }
+}
+
+/// The data directory, locked, and its keys, checked.
+fn open_directory(options: &ServeOptions) -> Result<(DataDir, Pki), ServeError> {
+    let dir = DataDir::open(&options.data_dir)?;
+    private_files::narrow(dir.path())
+        .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
+    let pki = Pki::at(dir.path());
+    pki.check(dir.stage())?;
+    dir.continue_key()?;
+    Ok((dir, pki))
+}
+
+/// Where this server is, and the ranges of Services.
+struct Addresses {
+    services: Ranges,
+    resolver: ServiceResolver,
+    /// Where others find it; for an unspecified address, objects contain a suitable one.
+    advertised: SocketAddr,
+    /// Issuer of tokens, without a flag that names it.
+    issuer: String,
+}
+
+impl Addresses {
+    fn new(options: &ServeOptions, address: SocketAddr) -> Addresses {
+        let advertised = SocketAddr::new(options.advertise_address.unwrap_or(address.ip()), address.port());
+        Addresses {
+            services: Ranges {
+                addresses: options.service_cluster_ip_range.clone(),
+                node_ports: options.service_node_port_range.clone(),
+            },
+            resolver: ServiceResolver {
+                by_endpoints: options.aggregator.enable_aggregator_routing,
+                own: Some(kubeconfig::reachable(address)),
+            },
+            advertised,
+            issuer: match &options.external_hostname {
+                Some(host) => format!("{host}:{}", address.port()),
+                None => advertised.to_string(),
+            },
+        }
+    }
+}
+
+async fn open_store(
+    options: &ServeOptions,
+    dir: &DataDir,
+    connect: Option<Connect>,
+) -> Result<(Engine, Option<Replica>), ServeError> {
+    let engine_options = Options::new(dir.store())
+        .create(dir.stage() == Stage::New)
+        .history_retention(Some(options.history_retention))
+        .compaction_interval(options.compaction_interval)
+        .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
+    let archives = options.checkpoints.checkpoint_dir.clone();
+    let (engine, replica) = open_engine(dir, engine_options, connect, archives).await?;
+    for dropped in engine.dropped() {
+        tracing::warn!(
+            path = %dropped.path.display(),
+            bytes = dropped.bytes,
+            "dropped the end of a write-ahead log or of the MANIFEST that was written incompletely, as after a crash before a write was acknowledged"
+        );
+    }
+    Ok((engine, replica))
+}
+
+fn serving_certificates(options: &ServeOptions, pki: &Pki) -> Result<Arc<Certificates>, ServeError> {
+    let cert = options.tls.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
+    let key = options.tls.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
+    Ok(Arc::new(Certificates::read(ServingCertificate::read(&cert, &key)?, &options.tls)?))
+}
+
+/// What the server is built of, beside options and store.
+struct Parts<'a> {
+    settings: Settings,
+    addresses: Addresses,
+    remote_apis: RemoteApis,
+    replica: Option<&'a Replica>,
+    stopping: watch::Receiver<bool>,
+}
+
+/// The server, and what else of it the start needs.
+struct Built {
+    server: Arc<Server>,
+    /// Hands out checkpoints; none for a single store.
+    source: Option<Arc<Source>>,
+    plugins: Arc<Plugins>,
+    advertised: SocketAddr,
+    /// Priority levels, where they are on.
+    levels: Option<Levels>,
+}
+
+impl Parts<'_> {
+    async fn build(
+        self,
+        options: &ServeOptions,
+        engine: Engine,
+        dir: &DataDir,
+        pki: &Pki,
+    ) -> Result<Built, ServeError> {
+        let Parts { settings: Settings { plugins, kubelets }, addresses, remote_apis, replica, stopping } =
+            self;
+        let Addresses { services, resolver, advertised, issuer } = addresses;
+        let metrics = Metrics::new()?;
+        let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
+        let remote_waits = RemoteWaits::default();
+        let encryption = Encryption::start(&options.encryption, &remote_waits).await?;
+        let store = Store::new(engine, encryption);
+        let authenticator = Authenticator::new(
+            &options.authentication,
+            authn::Dependencies {
+                own_ca: &pki.ca_cert(),
+                own_signing_key: &pki.service_account_key(),
+                store: store.clone(),
+                address: issuer,
+            },
+        )?;
+        let source = checkpoint_source(options, (dir, pki), replica, &store)?;
+        let authorizer =
+            Authorizer::new(&options.authorization, store.clone())?.with_metrics(metrics.identity.clone());
+        let server = Arc::new(Server {
+            replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
+            authorizer: Arc::new(authorizer),
+            namespaces: Namespaces::default(),
+            tokens: ContinueTokens::new(&dir.continue_secret()?),
+            counts: Counts::default(),
+            admission: plugins.clone(),
+            kind_handler: kind_handlers::of,
+            kubelets,
+            remote_apis,
+            converter: Arc::new(Converter {
+                store: store.clone(),
+                webhooks: Arc::new(Webhooks::new(resolver)),
+                header_index: Arc::new(HeaderIndex::default()),
+                remote_waits,
+            }),
+            store,
+            producers: Arc::default(),
+            blocked_threads: BlockedThreads::default(),
+            list_sizes: ListSizeCache::default(),
+            lengths: Lengths::default(),
+            authenticator: Arc::new(authenticator),
+            audit: Audit::start(&options.audit, metrics.registry())?,
+            flow_control,
+            error_log: ErrorLog::default(),
+            large_requests: Limiter::default(),
+            discovery: DiscoveryDocuments::default(),
+            openapi: OpenApiDocuments::default(),
+            metrics,
+            services,
+            joining: Arc::new(Semaphore::new(JOINS_AT_ONCE)),
+            limits: Limits {
+                min_watch_seconds: options.min_request_timeout,
+                event_ttl: options.event_ttl,
+                ..Limits::default()
+            },
+            has_registered_apis: AtomicBool::new(false),
+            flags: options.flags.values(),
+            is_draining: AtomicBool::new(false),
+            stopping,
+            tasks: TaskTracker::new(),
+        });
+        Ok(Built { server, source, plugins, advertised, levels })
+    }
+}
+
+/// What hands out checkpoints of a replica.
+fn checkpoint_source(
+    options: &ServeOptions,
+    (dir, pki): (&DataDir, &Pki),
+    replica: Option<&Replica>,
+    store: &Store,
+) -> Result<Option<Arc<Source>>, ServeError> {
+    let authority = read_text(pki.ca_cert())?.into_bytes();
+    Ok(replica.map(|replica| {
+        let (dir, store) = (dir.path().to_owned(), store.clone());
+        let encryption = options.encryption.encryption_provider_config.clone();
+        Arc::new(Source { dir, store, id: replica.id, authority, encryption })
+    }))
+}
+
+/// Starts the tasks that follow stored objects and files for authentication, authorization and TLS.
+fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<Certificates>) {
+    let follower = server.clone();
+    server.spawn(async move { follower.authenticator.watch_bound_objects().await });
+    controllers::token_use::start(server);
+    let metrics = &server.metrics.reloads;
+    let mut watched = authn::watched_files(&server.authenticator, &options.authentication, metrics);
+    watched.extend(authz::watched_files(&server.authorizer, &options.authorization, metrics));
+    watched
+        .push(WatchedFiles::new("serving certificates", certificates.files(), move || certificates.reload()));
+    let proxying = server.clone();
+    watched.push(WatchedFiles::new("proxy client certificate", server.remote_apis.files(), move || {
+        proxying.remote_apis.reload()
+    }));
+    server.spawn(reload::watch_files(watched));
+}
+
+/// Creates and repairs the objects that every cluster has, and starts what goes on doing so.
+async fn create_objects(
+    server: &Arc<Server>,
+    options: &ServeOptions,
+    (pki, stage): (&Pki, Stage),
+    advertised: SocketAddr,
+    levels: Option<Levels>,
+) -> Result<(), ServeError> {
+    let is_first_start = stage == Stage::New;
+    let tolerate = |what, outcome| bootstrap::tolerate(server, is_first_start, what, outcome);
+    tolerate("a system namespace", ensure_system_namespaces(server).await)?;
+    let has_classes_and_roles = tolerate("a priority class or role", ensure_classes_and_roles(server).await)?;
+    if let Some(levels) = levels {
+        let started = controllers::flow_control::start(server, levels).await;
+        tolerate("an object of priority and fairness", started)?;
+    }
+    let before = server.store.engine().current_revision();
+    let is_restored =
+        tolerate("an allocation of a Service", controllers::allocations::restore(server).await)?;
+    controllers::allocations::start(server, is_restored.then_some(before));
+    tolerate("Service default/kubernetes", ensure_kubernetes_service(server, advertised).await)?;
+    tolerate("an APIService", controllers::api_services::start(server).await)?;
+    // Also with one that is damaged, which the controller retries.
+    server.has_registered_apis.store(true, Ordering::Relaxed);
+    let tracking = ensure_token_tracking(server).await;
+    tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
+    tolerate("ServiceCIDR kubernetes", ensure_service_cidr(server).await)?;
+    let trust = options.authentication.trust(&pki.ca_cert());
+    let trusted = ensure_trust(server, &trust).await;
+    tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
+    bootstrap::start_reconciler(server, advertised, trust, has_classes_and_roles);
+    Ok(())
+}
+
+/// Starts the controllers: those of a replica run while it holds their lease.
+fn start_controllers(
+    server: &Arc<Server>,
+    options: &ServeOptions,
+    pki: &Pki,
+    plugins: Arc<Plugins>,
+    replica: Option<(&Replica, Option<Arc<Source>>)>,
+) -> Result<(), ServeError> {
+    let signing = controllers::SigningOptions {
+        certificate: options.cluster_signing_cert_file.clone().unwrap_or_else(|| pki.ca_cert()),
+        key: options.cluster_signing_key_file.clone().unwrap_or_else(|| pki.ca_key()),
+        lifetime: options.cluster_signing_duration,
+    };
+    let settings = controllers::Settings {
+        controllers: options.controllers.clone(),
+        root_ca: read_text(pki.ca_cert())?,
+        plugins,
+        signing,
+        unused_tokens: options.legacy_service_account_token_clean_up_period,
+    };
+    match replica {
+        None => drop(controllers::start(server, &settings)),
+        Some((replica, source)) => {
+            let controlled = server.clone();
+            let archivist = archivist(server, replica, source, &options.checkpoints);
+            controller_lease::start(server, replica.id, move || {
+                let mut tasks = controllers::start(&controlled, &settings);
+                tasks.extend(archivist.as_ref().map(Archivist::start));
+                tasks
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The name of this machine; none, with a line in the log, where the system does not have it.
+fn host_name() -> Option<String> {
+    const FILE: &str = "/proc/sys/kernel/hostname";
+    match std::fs::read_to_string(FILE) {
+        Ok(name) => Some(name.trim().to_owned()).filter(|name| !name.is_empty()),
+        Err(error) => {
+            tracing::warn!(path = FILE, %error, "the host name is unknown; this server has no identity Lease");
+            None
+        }
+    }
+}
+
+fn read_text(path: PathBuf) -> Result<String, PkiError> {
+    std::fs::read_to_string(&path).map_err(|source| PkiError::File { path, source })
+}
+
+fn write_kubeconfig(dir: &DataDir, pki: &Pki, address: SocketAddr) -> Result<(), ServeError> {
+    let url = format!("https://{}", kubeconfig::reachable(address));
+    let text = kubeconfig::render(
+        &url,
+        "kubernetes-admin",
+        &read_text(pki.ca_cert())?,
+        &read_text(pki.admin_cert())?,
+        &read_text(pki.admin_key())?,
+    );
+    let path = dir.admin_kubeconfig();
+    // Additions of users (a namespace, other clusters) are kept as long as the file refers to this server.
+    if std::fs::read_to_string(&path).is_ok_and(|present| kubeconfig::is_equivalent(&present, &text)) {
+        return Ok(());
+    }
+    pki::write_secret(&path, &text)?;
+    Ok(())
+}
