@@ -1,5 +1,7 @@
 //! [`Engine`]: the public handle of an open store.
 
+mod assembly;
+
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::Position;
 use rocksdb::WriteBatch;
+
+use assembly::Assembly;
 
 use crate::archive::{self, ArchiveSummary, Progress};
 use crate::block::block_until;
@@ -29,9 +33,7 @@ use crate::feed::wait::WaitFor;
 use crate::feed::wake::Wakeup;
 use crate::floor::Floor;
 use crate::health::{self, Failed, Failure};
-use crate::history::LogReader;
 use crate::layout::meta;
-use crate::maintenance::MaintenanceTasks;
 use crate::maintenance_control::MaintenanceControl;
 use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
@@ -45,7 +47,7 @@ use crate::replica::shared::Shared;
 use crate::replica::stepped::Stepper;
 use crate::replica::{self, Replica, ReplicaStatus};
 use crate::revision::{At, Revision};
-use crate::start::{check_and_mark, Start};
+use crate::start::check_and_mark;
 use crate::stats::{self, Metrics, Stats};
 use crate::store::Store;
 use crate::transaction::Transaction;
@@ -520,126 +522,5 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // An error here only makes the next start slower.
         let _ = self.close();
-    }
-}
-
-/// The parts of an engine before its threads run.
-struct Assembly {
-    store: Arc<Store>,
-    hub: Arc<Hub>,
-    queue: Arc<CommitQueue>,
-    floor: Arc<Floor>,
-    metrics: Arc<Metrics>,
-    maintenance: Arc<MaintenanceControl>,
-    compactor: Arc<Compactor>,
-    wakeup: Wakeup,
-    wake: Box<dyn FnOnce() + Send>,
-    writer: Arc<Mutex<Writer>>,
-    tasks: Arc<MaintenanceTasks>,
-    /// Whether maintenance is left to a [`Stepper`].
-    is_stepped: bool,
-    limits: Limits,
-}
-
-impl Assembly {
-    fn new(store: Arc<Store>, options: Options, start: Start) -> Assembly {
-        let Start { floor, latest, time, watermark, .. } = start;
-        let floor = Arc::new(Floor::new(floor));
-        let hub = Arc::new(Hub::new(latest, options.limits.ring));
-        let queue = Arc::new(CommitQueue::new(options.limits.queue));
-        let metrics = Arc::new(Metrics::default());
-        let maintenance = Arc::new(MaintenanceControl::default());
-        let compactor = Arc::new(Compactor::new(
-            Arc::clone(&store),
-            Arc::clone(&hub),
-            Arc::clone(&queue),
-            Arc::clone(&floor),
-            Arc::clone(&metrics),
-        ));
-        let (wakeup, wake) = Wakeup::new();
-        let writer = Arc::new(Mutex::new(Writer {
-            store: Arc::clone(&store),
-            hub: Arc::clone(&hub),
-            queue: Arc::clone(&queue),
-            wakeup: wakeup.clone(),
-            maintenance: Arc::clone(&maintenance),
-            metrics: Arc::clone(&metrics),
-            relaxed_sync_interval: options.relaxed_sync_interval,
-            unsynced: None,
-            watermark,
-        }));
-        let tasks = Arc::new(MaintenanceTasks {
-            store: Arc::clone(&store),
-            queue: Arc::clone(&queue),
-            compactor: Arc::clone(&compactor),
-            metrics: Arc::clone(&metrics),
-            history_retention: options.history_retention,
-            compaction_interval: options.compaction_interval,
-            expire: options.expiry,
-            time,
-            warn: options.warn,
-            skipped: Mutex::default(),
-        });
-        Assembly {
-            store,
-            hub,
-            queue,
-            floor,
-            metrics,
-            maintenance,
-            compactor,
-            wakeup,
-            wake: Box::new(wake),
-            writer,
-            tasks,
-            is_stepped: false,
-            limits: options.limits,
-        }
-    }
-
-    /// What the committer needs.
-    fn parts(&self) -> (Arc<Store>, Arc<Hub>, Arc<CommitQueue>) {
-        (Arc::clone(&self.store), Arc::clone(&self.hub), Arc::clone(&self.queue))
-    }
-
-    /// Starts the threads: those of `committer`, then the others.
-    fn run(
-        self,
-        replica: Option<Arc<Shared>>,
-        committer: impl FnOnce(&Engine) -> Result<()>,
-    ) -> Result<Engine> {
-        let (feeder, feed) = Feeder::new(LogReader {
-            store: Arc::clone(&self.store),
-            hub: Arc::clone(&self.hub),
-            floor: Arc::clone(&self.floor),
-        });
-        let (maintenance, tasks, is_stepped) = (Arc::clone(&self.maintenance), self.tasks, self.is_stepped);
-        let engine = Engine(Arc::new(Inner {
-            store: self.store,
-            hub: self.hub,
-            queue: self.queue,
-            floor: self.floor,
-            feeder,
-            wakeup: self.wakeup,
-            maintenance: self.maintenance,
-            compactor: self.compactor,
-            metrics: self.metrics,
-            limits: self.limits,
-            writer: self.writer,
-            directory_watch: Arc::default(),
-            replica,
-            threads: Mutex::default(),
-        }));
-        engine.register_failure_hook();
-        committer(&engine)?;
-        engine.spawn("plinth-feed", feed)?;
-        if !is_stepped {
-            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
-            let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
-            engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
-        }
-        // Last: it is stopped once all threads that hand it wakers have ended.
-        engine.spawn("plinth-wake", self.wake)?;
-        Ok(engine)
     }
 }

@@ -58,4 +58,5 @@ pub mod remote_apis;
 pub mod representation;
 pub mod request_log;
 pub mod selection;
+mod served_resource;
 pub mod service_ranges;

@@ -27,17 +27,16 @@ use crate::recovery::recover;
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
+use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
 use plinth_api::api_error::ApiError;
 use plinth_api::latency::{timed, Layer};
 use plinth_api::query::Query;
-use plinth_api::request_info::{self, RequestInfo, Route, Verb};
+use plinth_api::request_info::{self, Route};
 use plinth_api::user::User;
 use plinth_http::body::Body;
 use plinth_http::fair_queuing::ScheduledConnection;
 use plinth_http::request_body::RequestBody;
 use plinth_http::upgrade::Upgrade;
-use plinth_registry::remote::RemoteVersion;
-use plinth_registry::{Registry, ResourceType};
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
@@ -154,57 +153,6 @@ impl Sender<'_> {
             client: self.origin.connection.remote,
             audit_id: self.origin.audit_id,
             deadline: self.deadline.filter(|_| !self.is_long_running),
-        }
-    }
-}
-
-/// The resource of a request, looked up once.
-struct ServedResource {
-    registry: Arc<Registry>,
-    /// The resource; `None` for other paths and for what is not served.
-    resource: Option<Arc<ResourceType>>,
-}
-
-impl ServedResource {
-    fn of(registry: Arc<Registry>, route: &Route) -> ServedResource {
-        match route {
-            Route::Resource(info) => ServedResource::of_resource(registry, info),
-            Route::NonResource(_) => ServedResource { registry, resource: None },
-        }
-    }
-
-    fn of_resource(registry: Arc<Registry>, info: &RequestInfo) -> ServedResource {
-        let resource = registry.get(&info.group, &info.version, &info.resource).cloned();
-        ServedResource { registry, resource }
-    }
-
-    /// The same once this replica knows of a definition that another one has accepted. Bounded, as such names
-    /// may be anything.
-    async fn catch_up(self, server: &Server, info: &RequestInfo) -> ServedResource {
-        /// Longest time for which a replica lags behind another one while both follow the journal.
-        const LONGEST_LAG: Duration = Duration::from_secs(2);
-        let may_be_late = self.resource.is_none()
-            && !self.registry.has_builtin_group(&info.group)
-            && self.remote(info).is_none();
-        if !may_be_late || !server.store.engine().is_replica() {
-            return self;
-        }
-        let deadline = Instant::now().checked_add(LONGEST_LAG);
-        // Without the journal nothing more is known here.
-        let _ = server.store.reach_definition(&info.group, &info.resource, deadline).await;
-        self.refresh(server.registry(), info)
-    }
-
-    /// The version of another API server that the request belongs to.
-    fn remote(&self, info: &RequestInfo) -> Option<Arc<RemoteVersion>> {
-        self.registry.remote(&info.group, &info.version).cloned()
-    }
-
-    /// The same in the current registry, which may have changed while the request was queued.
-    fn refresh(self, current: Arc<Registry>, info: &RequestInfo) -> ServedResource {
-        match Arc::ptr_eq(&self.registry, &current) {
-            true => self,
-            false => ServedResource::of_resource(current, info),
         }
     }
 }
@@ -516,13 +464,6 @@ async fn serve_path(
     Ok(Box::pin(forwarded).await)
 }
 
-/// Paths that are authorized by their would-be meaning but have no handler in upstream's router: empty
-/// segments, segments after a subresource, the verb `proxy`.
-fn is_served_nowhere(info: &RequestInfo) -> bool {
-    let has_place_for_tail = info.subresource == "proxy";
-    info.has_empty_segment || info.verb == Verb::Proxy || (info.has_tail() && !has_place_for_tail)
-}
-
 /// The result that metrics count.
 fn result_of(decision: &Decision) -> Authorization {
     match decision.verdict {
@@ -546,21 +487,6 @@ fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttr
     match route {
         Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),
         Route::NonResource(_) => RequestAttributes::read(request.method(), None, None),
-    }
-}
-
-/// The resource of a request; `None` where upstream answers in plain text: groups that are not built in, and
-/// paths that do not match the scope of a custom resource.
-fn find_resource(
-    registry: &Registry,
-    resource: Option<Arc<ResourceType>>,
-    info: &RequestInfo,
-) -> Result<Option<Arc<ResourceType>>, ApiError> {
-    match resource {
-        Some(resource) if resource.is_custom() && !handlers::fits_scope(&resource.row, info) => Ok(None),
-        Some(resource) => Ok(Some(resource)),
-        None if registry.has_builtin_group(&info.group) => Err(ApiError::no_such_resource()),
-        None => Ok(None),
     }
 }
 

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest.
-const ORDER: [&str; 25] = [
+const ORDER: [&str; 27] = [
     "flags",
     "private_files",
     "error_log",
+    "request_log",
     "recovery",
     "reload",
     "large_requests",
@@ -29,6 +30,7 @@ const ORDER: [&str; 25] = [
     "kind_handlers",
     "remote_apis",
     "endpoints",
+    "served_resource",
     "pipeline",
     "listener",
 ];

@@ -1,0 +1,144 @@
+//! The parts of an engine that is being opened, and the threads that it starts.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Engine, Inner};
+use crate::commit::queue::CommitQueue;
+use crate::commit::writer::Writer;
+use crate::compact::Compactor;
+use crate::error::Result;
+use crate::feed::feeder::Feeder;
+use crate::feed::hub::Hub;
+use crate::feed::wake::Wakeup;
+use crate::floor::Floor;
+use crate::history::LogReader;
+use crate::maintenance::MaintenanceTasks;
+use crate::maintenance_control::MaintenanceControl;
+use crate::options::{Limits, Options};
+use crate::replica::shared::Shared;
+use crate::start::Start;
+use crate::stats::Metrics;
+use crate::store::Store;
+
+/// The parts of an engine before its threads run.
+pub(super) struct Assembly {
+    pub(super) store: Arc<Store>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) queue: Arc<CommitQueue>,
+    pub(super) floor: Arc<Floor>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) maintenance: Arc<MaintenanceControl>,
+    pub(super) compactor: Arc<Compactor>,
+    pub(super) wakeup: Wakeup,
+    pub(super) wake: Box<dyn FnOnce() + Send>,
+    pub(super) writer: Arc<Mutex<Writer>>,
+    pub(super) tasks: Arc<MaintenanceTasks>,
+    /// Whether maintenance is left to a [`Stepper`].
+    pub(super) is_stepped: bool,
+    pub(super) limits: Limits,
+}
+
+impl Assembly {
+    pub(super) fn new(store: Arc<Store>, options: Options, start: Start) -> Assembly {
+        let Start { floor, latest, time, watermark, .. } = start;
+        let floor = Arc::new(Floor::new(floor));
+        let hub = Arc::new(Hub::new(latest, options.limits.ring));
+        let queue = Arc::new(CommitQueue::new(options.limits.queue));
+        let metrics = Arc::new(Metrics::default());
+        let maintenance = Arc::new(MaintenanceControl::default());
+        let compactor = Arc::new(Compactor::new(
+            Arc::clone(&store),
+            Arc::clone(&hub),
+            Arc::clone(&queue),
+            Arc::clone(&floor),
+            Arc::clone(&metrics),
+        ));
+        let (wakeup, wake) = Wakeup::new();
+        let writer = Arc::new(Mutex::new(Writer {
+            store: Arc::clone(&store),
+            hub: Arc::clone(&hub),
+            queue: Arc::clone(&queue),
+            wakeup: wakeup.clone(),
+            maintenance: Arc::clone(&maintenance),
+            metrics: Arc::clone(&metrics),
+            relaxed_sync_interval: options.relaxed_sync_interval,
+            unsynced: None,
+            watermark,
+        }));
+        let tasks = Arc::new(MaintenanceTasks {
+            store: Arc::clone(&store),
+            queue: Arc::clone(&queue),
+            compactor: Arc::clone(&compactor),
+            metrics: Arc::clone(&metrics),
+            history_retention: options.history_retention,
+            compaction_interval: options.compaction_interval,
+            expire: options.expiry,
+            time,
+            warn: options.warn,
+            skipped: Mutex::default(),
+        });
+        Assembly {
+            store,
+            hub,
+            queue,
+            floor,
+            metrics,
+            maintenance,
+            compactor,
+            wakeup,
+            wake: Box::new(wake),
+            writer,
+            tasks,
+            is_stepped: false,
+            limits: options.limits,
+        }
+    }
+
+    /// What the committer needs.
+    pub(super) fn parts(&self) -> (Arc<Store>, Arc<Hub>, Arc<CommitQueue>) {
+        (Arc::clone(&self.store), Arc::clone(&self.hub), Arc::clone(&self.queue))
+    }
+
+    /// Starts the threads: those of `committer`, then the others.
+    pub(super) fn run(
+        self,
+        replica: Option<Arc<Shared>>,
+        committer: impl FnOnce(&Engine) -> Result<()>,
+    ) -> Result<Engine> {
+        let (feeder, feed) = Feeder::new(LogReader {
+            store: Arc::clone(&self.store),
+            hub: Arc::clone(&self.hub),
+            floor: Arc::clone(&self.floor),
+        });
+        let (maintenance, tasks, is_stepped) = (Arc::clone(&self.maintenance), self.tasks, self.is_stepped);
+        let engine = Engine(Arc::new(Inner {
+            store: self.store,
+            hub: self.hub,
+            queue: self.queue,
+            floor: self.floor,
+            feeder,
+            wakeup: self.wakeup,
+            maintenance: self.maintenance,
+            compactor: self.compactor,
+            metrics: self.metrics,
+            limits: self.limits,
+            writer: self.writer,
+            directory_watch: Arc::default(),
+            replica,
+            threads: Mutex::default(),
+        }));
+        engine.register_failure_hook();
+        committer(&engine)?;
+        engine.spawn("plinth-feed", feed)?;
+        if !is_stepped {
+            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
+            let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+            engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        }
+        // Last: it is stopped once all threads that hand it wakers have ended.
+        engine.spawn("plinth-wake", self.wake)?;
+        Ok(engine)
+    }
+}
