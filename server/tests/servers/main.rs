@@ -3,4 +3,5 @@
 mod joining;
 mod rejoining;
 mod replicas;
+mod single;
 mod two_servers;
