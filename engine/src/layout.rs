@@ -18,6 +18,9 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 /// Format of the store of a replica: a program that would write to it without the journal must not open it.
 pub(crate) const REPLICA_FORMAT_VERSION: u32 = 2;
 
+/// Format of a store with the mark of an application: a program that knows no marks must not open it.
+pub(crate) const MARKED_FORMAT_VERSION: u32 = 3;
+
 pub(crate) const CURRENT: &str = "current";
 pub(crate) const HISTORY: &str = "history";
 pub(crate) const LOG: &str = "log";

@@ -8,7 +8,7 @@ use crate::clock::{SystemClock, Timeline};
 use crate::content;
 use crate::error::{Error, Result};
 use crate::health::Warning;
-use crate::layout::{self, meta};
+use crate::layout::{self, meta, FORMAT_VERSION, MARKED_FORMAT_VERSION};
 use crate::log::decode_entry;
 use crate::options::Options;
 use crate::revision::Revision;
@@ -50,12 +50,23 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
         store.put_number(&mut batch, meta::MARKED, 1);
         store.write(batch, false)?;
     }
-    if let Some(content) = unmarked {
-        let mut batch = WriteBatch::default();
-        store.put_number(&mut batch, meta::CONTENT, content);
-        store.write(batch, true)?;
-    }
+    write_content(store, options, unmarked)?;
     Ok(Start { floor, reserved, latest, time, watermark })
+}
+
+/// Writes the mark of a new store, and the format of marked ones, which a restore or a repair may have reset.
+fn write_content(store: &Store, options: &Options, unmarked: Option<u64>) -> Result<()> {
+    if options.content.is_none_or(|content| content == 0)
+        || (unmarked.is_none() && store.number(meta::FORMAT)? != Some(u64::from(FORMAT_VERSION)))
+    {
+        return Ok(());
+    }
+    let mut batch = WriteBatch::default();
+    store.put_number(&mut batch, meta::FORMAT, MARKED_FORMAT_VERSION.into());
+    if let Some(content) = unmarked {
+        store.put_number(&mut batch, meta::CONTENT, content);
+    }
+    store.write(batch, true)
 }
 
 /// Refuses a store that another application marked as its own. Returns the mark that a new store is to get.
@@ -95,4 +106,25 @@ fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
     })?;
     // Damage is reported when the entry is read; a start needs only its time.
     Ok((revision, decode_entry(key, value).map_or(0, |entry| entry.time_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Engine;
+
+    #[test]
+    fn a_program_that_knows_no_marks_refuses_the_format_of_a_marked_store() {
+        for (mark, format) in [("", FORMAT_VERSION), ("etcd", MARKED_FORMAT_VERSION)] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = Options::new(dir.path()).content(mark);
+            Engine::open(options.clone()).unwrap().close().unwrap();
+            assert_eq!(
+                Store::open(&options).unwrap().number(meta::FORMAT).unwrap(),
+                Some(format.into()),
+                "{mark:?}"
+            );
+            Engine::open(options).unwrap().close().unwrap();
+        }
+    }
 }

@@ -25,7 +25,7 @@ use crate::directory::{self, Lock, State, DATABASE, RESTORING, VIEWING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
-use crate::layout::{self, meta, FORMAT_VERSION, REPLICA_FORMAT_VERSION};
+use crate::layout::{self, meta, FORMAT_VERSION, MARKED_FORMAT_VERSION, REPLICA_FORMAT_VERSION};
 use crate::options::Options;
 use crate::recovery::{self, DroppedTail};
 use crate::revision::Revision;
@@ -194,8 +194,13 @@ impl Store {
 
     fn check_format(&self) -> Result<()> {
         match self.number(meta::FORMAT)? {
-            Some(found) if found == u64::from(FORMAT_VERSION) => Ok(()),
-            Some(found) if found == u64::from(REPLICA_FORMAT_VERSION) => Ok(()),
+            Some(found)
+                if [FORMAT_VERSION, REPLICA_FORMAT_VERSION, MARKED_FORMAT_VERSION]
+                    .map(u64::from)
+                    .contains(&found) =>
+            {
+                Ok(())
+            }
             // The format is the first record that is written.
             None => Err(Error::Incomplete {
                 dir: self.dir.clone(),

@@ -167,8 +167,12 @@ fn check_hash(path: &str, query: Option<&str>, mut response: Response<Body>) -> 
     redirect
 }
 
-/// Path and query of the passed-on request.
+/// Path and query of the passed-on request. None for a path with `.` or `..`, which the other server might take
+/// for another path than the one that was authorized.
 fn target(path: &str, query: Option<&str>) -> Option<Uri> {
+    if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return None;
+    }
     let mut target = utf8_percent_encode(path, PATH).to_string();
     let mut pairs: Vec<_> = parameters(query.unwrap_or_default()).collect();
     if !pairs.is_empty() {
@@ -331,6 +335,9 @@ mod tests {
         for (path, query, expected) in rows {
             let target = target(&unescape(path).unwrap(), query).unwrap();
             assert_eq!(target.to_string(), expected, "{path}");
+        }
+        for path in ["/apis/g/v1/namespaces/n/things/..", "/apis/g/v1/./things"] {
+            assert!(target(path, None).is_none(), "{path}");
         }
     }
 

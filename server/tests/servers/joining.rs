@@ -321,6 +321,55 @@ fn rights_on_secrets_are_no_right_to_join() {
     });
 }
 
+/// Who may configure admission may change what others write, but not into a token for joining.
+#[test]
+fn policies_make_no_token_of_what_masters_write() {
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(29);
+        let server = serve(&dir.path().join("1"), &journal, 1).await;
+        let mut admin = connect(&server).await;
+        let own = Credential::generate().unwrap();
+        let forged: serde_json::Value = serde_json::from_str(&secret(&own, &[])).unwrap();
+        let (name, data) = (&forged["metadata"]["name"], &forged["stringData"]);
+        let expression = format!(
+            r#"[JSONPatch{{op: "replace", path: "/metadata/name", value: {name}}},
+                JSONPatch{{op: "replace", path: "/type", value: "bootstrap.kubernetes.io/token"}},
+                JSONPatch{{op: "add", path: "/stringData", value: {data}}}]"#
+        );
+        let policy = json!({
+            "metadata": { "name": "forger" },
+            "spec": {
+                "matchConstraints": { "resourceRules": [
+                    { "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"] },
+                ] },
+                "failurePolicy": "Fail",
+                "reinvocationPolicy": "Never",
+                "mutations": [{ "patchType": "JSONPatch", "jsonPatch": { "expression": expression } }],
+            },
+        });
+        let binding = json!({ "metadata": { "name": "forger" }, "spec": { "policyName": "forger" } });
+        let group = "/apis/admissionregistration.k8s.io/v1";
+        let post = |path: String, body: String| Call::new(Method::POST, path).body(JSON, body);
+        let policies = format!("{group}/mutatingadmissionpolicies");
+        admin.must(&post(policies, policy.to_string())).await.unwrap();
+        let bindings = format!("{group}/mutatingadmissionpolicybindings");
+        admin.must(&post(bindings.clone(), binding.to_string())).await.unwrap();
+        let harmless = json!({ "metadata": { "name": "harmless" }, "stringData": { "a": "b" } }).to_string();
+        let token = secret(&Credential::generate().unwrap(), &[]);
+        for body in [harmless.clone(), token] {
+            let refused = admin.call(&post(SECRETS.to_owned(), body)).await.unwrap();
+            assert_eq!(refused.status, 403, "{}", refused.text());
+            assert!(refused.text().contains("only the sender of the request may grant"), "{}", refused.text());
+        }
+        assert_eq!(redeem(&server, &own.expose()).await.status, 401);
+        // It was the policy: without its binding both are written.
+        admin.must(&Call::new(Method::DELETE, format!("{bindings}/forger"))).await.unwrap();
+        admin.must(&post(SECRETS.to_owned(), harmless)).await.unwrap();
+        server.stop().await.unwrap();
+    });
+}
+
 #[test]
 fn a_deleted_token_and_one_of_a_replica_that_lags() {
     let dir = tempfile::tempdir().unwrap();

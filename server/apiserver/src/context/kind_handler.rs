@@ -9,6 +9,7 @@ use plinth_codec::Value;
 
 use super::{Context, Outcome, TransactionParts};
 use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::metadata;
 use plinth_http::body::Body;
 use plinth_http::request_body::RequestBody;
 use plinth_registry::ResourceType;
@@ -48,6 +49,9 @@ pub struct KindHandler {
     pub check_permissions: Option<CheckPermissions>,
     /// Keeps writers from granting more than they have.
     pub check_grant: Option<CheckGrant>,
+    /// What of an object only its writer may decide: mutating admission, which others configure, must leave it.
+    /// `None` for an object without such a part.
+    pub of_writer_alone: Option<fn(&Value) -> Option<Value>>,
     /// Answers requests for the resource itself, where it is not stored.
     pub unstored: Option<Endpoint>,
     /// Subresources with a type of their own.
@@ -61,6 +65,7 @@ impl KindHandler {
         release: None,
         check_permissions: None,
         check_grant: None,
+        of_writer_alone: None,
         unstored: None,
         subresources: &[],
     };
@@ -74,6 +79,24 @@ impl KindHandler {
             Some(check) => check(write).await,
             None => Ok(()),
         }
+    }
+
+    /// What of an object only its writer may decide.
+    pub fn of_writer_alone(&self, object: &Value) -> Option<Value> {
+        self.of_writer_alone.and_then(|part| part(object))
+    }
+
+    /// Refuses what mutating admission has made of an object that had this part before.
+    ///
+    /// # Errors
+    /// 403 where the part is another one now.
+    pub fn check_admitted(&self, cx: &Context, sent: Option<Value>, new: &Value) -> Result<(), ApiError> {
+        if self.of_writer_alone(new) == sent {
+            return Ok(());
+        }
+        let why = "an admission webhook or policy has changed what only the sender of the request may grant";
+        let name = metadata::text(new, "name");
+        Err(ApiError::forbidden(cx.resource.group(), cx.resource.plural(), name, why))
     }
 
     /// Adds to the errors of an object what its writer may not do.

@@ -404,9 +404,10 @@ fn copy(request: &Request<RemoteBody>) -> Option<Request<RemoteBody>> {
     Some(copy)
 }
 
-/// Whether a header names a user to a server that trusts this one.
+/// Whether a header names a user to a server that trusts this one, also to one that takes `_` for `-`.
 pub fn names_user(header: &HeaderName) -> bool {
-    [USER, UID, GROUP].contains(header) || header.as_str().starts_with(EXTRA_PREFIX)
+    let name = header.as_str().replace('_', "-");
+    [USER, UID, GROUP].iter().any(|own| own.as_str() == name) || name.starts_with(EXTRA_PREFIX)
 }
 
 /// Sets the headers that name the user, in place of any that are there.

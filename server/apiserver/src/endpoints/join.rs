@@ -15,6 +15,7 @@ use hyper::header::{HeaderMap, AUTHORIZATION};
 use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{json, Value};
+use plinth_engine::Revision;
 use plinth_pki::join_token::{self, Credential};
 
 use super::replicas::no_replica;
@@ -50,13 +51,14 @@ pub(super) async fn serve<B>(
     if *request.method() == Method::GET {
         return Ok(text(StatusCode::OK, "application/pem-certificate-chain", replica.authority().to_vec()));
     }
-    // Before the token is used up. Held until everything has been sent.
+    let credential = credential(request.headers()).ok_or_else(refused)?;
+    let secret = find(server, &credential).await?;
+    // For who has a token, and before it is used up. Held until everything has been sent.
     let Ok(permit) = server.joining.clone().try_acquire_owned() else {
         let message = "other replicas are joining through this one; the token is still valid, try again";
         return Err(ApiError::new(429, Reason::TooManyRequests, message).retry_after(10));
     };
-    let credential = credential(request.headers()).ok_or_else(refused)?;
-    redeem(server, &credential).await?;
+    redeem(server, &credential, secret).await?;
     replica.keep_for_checkpoint().await?;
     audit.annotate(TOKEN_ANNOTATION, credential.id());
     // By default warnings are all that is logged, and this is to be seen.
@@ -84,11 +86,18 @@ fn credential(headers: &HeaderMap) -> Option<Credential> {
     Credential::parse(value.strip_prefix("Bearer ")?).ok()
 }
 
-/// Uses a token up.
+/// A Secret that grants joining, as it was when that was checked.
+struct JoinSecret {
+    name: String,
+    uid: String,
+    revision: Revision,
+}
+
+/// The Secret of a token.
 ///
 /// # Errors
-/// 401 where it does not grant joining, or somebody else has used it meanwhile.
-async fn redeem(server: &Arc<Server>, credential: &Credential) -> Result<(), ApiError> {
+/// 401 where it does not grant joining.
+async fn find(server: &Arc<Server>, credential: &Credential) -> Result<JoinSecret, ApiError> {
     let name = format!("{}{}", join_token::SECRET_PREFIX, credential.id());
     let key = key::object(&key::resource_prefix("", "secrets"), join_token::NAMESPACE, &name);
     let record = match server.store.newest(key.clone()).await? {
@@ -102,9 +111,17 @@ async fn redeem(server: &Arc<Server>, credential: &Credential) -> Result<(), Api
         tracing::warn!(token = credential.id(), error = why, "join token refused");
         refused()
     })?;
+    Ok(JoinSecret { name, uid, revision: record.mod_revision })
+}
+
+/// Uses a token up.
+///
+/// # Errors
+/// 401 where somebody else has used it, or changed its Secret, meanwhile.
+async fn redeem(server: &Arc<Server>, credential: &Credential, secret: JoinSecret) -> Result<(), ApiError> {
     let secrets = ("", "v1", "secrets");
-    let cx = Context::internal(server, secrets, join_token::NAMESPACE, &name, Verb::Delete)?;
-    match delete::delete_one(&cx, "Background", &uid, Some(record.mod_revision)).await {
+    let cx = Context::internal(server, secrets, join_token::NAMESPACE, &secret.name, Verb::Delete)?;
+    match delete::delete_one(&cx, "Background", &secret.uid, Some(secret.revision)).await {
         Err(error) if matches!(error.code, 404 | 409) => {
             tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
             Err(refused())

@@ -1,7 +1,8 @@
 //! Secrets that let replicas join. Joining hands over the cluster's keys, so such a Secret grants more than
-//! any role on Secrets is meant to: only `system:masters` write them. Whoever may read them finds a hash.
+//! any role on Secrets is meant to: only `system:masters` write them, and no admission webhook or policy makes
+//! one of what they write, or changes it. Whoever may read them finds a hash.
 
-use plinth_codec::Value;
+use plinth_codec::{tree, Value};
 use plinth_pki::join_token::{NAMESPACE, SECRET_TYPE, USAGE};
 
 use crate::context::{Outcome, Write};
@@ -21,6 +22,14 @@ pub(super) fn check(write: Write<'_>) -> Outcome<'_, ()> {
     })
 }
 
+/// What a Secret that grants joining says about that.
+pub(super) fn grant(secret: &Value) -> Option<Value> {
+    let part = |name: &str| secret.at(&[name]).cloned().unwrap_or_default();
+    grants_joining(secret).then(
+        || tree!({ "name": metadata::text(secret, "name"), "type": part("type"), "data": part("data") }),
+    )
+}
+
 fn grants_joining(secret: &Value) -> bool {
     secret.str_at(&["type"]) == Some(SECRET_TYPE)
         && metadata::text(secret, "namespace") == NAMESPACE
@@ -35,7 +44,6 @@ fn is_same(old: &Value, new: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_codec::tree;
 
     #[test]
     fn which_secrets_grant_joining() {

@@ -72,7 +72,15 @@ static HANDLERS: &[(&str, &str, KindHandler)] = &[
             ..KindHandler::NONE
         },
     ),
-    ("", "secrets", KindHandler { check_grant: Some(join_tokens::check), ..KindHandler::NONE }),
+    (
+        "",
+        "secrets",
+        KindHandler {
+            check_grant: Some(join_tokens::check),
+            of_writer_alone: Some(join_tokens::grant),
+            ..KindHandler::NONE
+        },
+    ),
     ("", "serviceaccounts", KindHandler { subresources: &[("token", TOKEN)], ..KindHandler::NONE }),
     (
         "",

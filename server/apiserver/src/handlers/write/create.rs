@@ -117,7 +117,9 @@ async fn create_once(
             unchanged => unchanged,
         },
     };
+    let of_writer = cx.kind_handler.of_writer_alone(&tree);
     cx.server.admission.mutate(&call, &mut tree).await?;
+    cx.kind_handler.check_admitted(cx, of_writer, &tree)?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;

@@ -146,10 +146,12 @@ async fn admit(
     // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
     restore_sent(new, sent);
+    let of_writer = cx.kind_handler.of_writer_alone(new);
     let may_have_changed = cx.server.admission.mutate(call, new).await?;
     if may_have_changed {
         dedup_owners(cx, new, AFTER_ADMISSION);
         strategy.default(new);
+        cx.kind_handler.check_admitted(cx, of_writer, new)?;
     }
     if may_have_changed || was_reset {
         keep_unwritten(cx, new, old);
