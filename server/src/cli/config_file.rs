@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use clap::{Arg, Args, Command};
+use clap::{Arg, ArgAction, Args, Command};
 use plinth_codec::value::Value;
 use plinth_codec::yaml;
 
@@ -122,16 +122,22 @@ fn read(path: &Path) -> Result<Vec<(String, Value)>, ConfigFileError> {
 /// The arguments that give a flag this value.
 fn arguments_of(name: &str, arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
     let takes_value = arg.get_action().takes_values();
-    let one = |value: &Value| match value {
-        Value::String(text) => Ok(argument(name, OsStr::new(text.as_str()))),
-        Value::Int(number) => Ok(argument(name, OsStr::new(&number.to_string()))),
-        Value::Float(number) => Ok(argument(name, OsStr::new(&number.to_string()))),
-        Value::Bool(value) => Ok(argument(name, OsStr::new(&value.to_string()))),
+    let text = |value: &Value| match value {
+        Value::String(text) => Ok(text.to_string()),
+        Value::Int(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
+        Value::Bool(value) => Ok(value.to_string()),
         _ => Err(format!("{name}: text, a number, true, false or a list of those is expected")),
     };
+    let one = |value: &Value| text(value).map(|text| argument(name, OsStr::new(&text)));
     match value {
         Value::Bool(true) if !takes_value => Ok(vec![format!("--{name}").into()]),
         Value::Bool(false) if !takes_value => Ok(Vec::new()),
+        // Of a flag with one value that is given twice the last would count: its list is one value.
+        Value::Array(values) if !matches!(arg.get_action(), ArgAction::Append) => {
+            let texts = values.iter().map(text).collect::<Result<Vec<_>, _>>()?;
+            Ok(vec![argument(name, OsStr::new(&texts.join(",")))])
+        }
         Value::Array(values) => values.iter().map(one).collect(),
         value => Ok(vec![one(value)?]),
     }
@@ -182,6 +188,16 @@ mod tests {
         );
         let all = expand(&[], &variables, Some(file)).unwrap();
         assert_eq!(all[..3], ["--secure-port=2", "--event-ttl=2h", "--history-retention=1h"]);
+    }
+
+    #[test]
+    fn a_list_is_whole_whether_or_not_its_flag_may_be_repeated() {
+        let file = "controllers: ['*', -garbage-collector-controller]\ntls-san: [a.example, b.example]\n";
+        let all = expand(&[], &[], Some(file)).unwrap();
+        assert_eq!(
+            all,
+            ["--controllers=*,-garbage-collector-controller", "--tls-san=a.example", "--tls-san=b.example"]
+        );
     }
 
     #[test]

@@ -87,6 +87,7 @@ pub fn status(options: &StatusOptions) -> Result<(), ClientError> {
     };
     let before = Samples::parse(&fetch(METRICS_PATH)?);
     let start = Instant::now();
+    #[allow(clippy::disallowed_methods)] // a command of its own, without async code
     std::thread::sleep(Duration::from_secs(options.interval));
     let after = Samples::parse(&fetch(METRICS_PATH)?);
     print!("{}", page(&health, &before, &after, start.elapsed()));

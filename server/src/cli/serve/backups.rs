@@ -92,10 +92,12 @@ fn existing(dir: &Path) -> io::Result<Vec<(OffsetDateTime, PathBuf)>> {
     Ok(found)
 }
 
-/// Writes a backup, and deletes the oldest beyond those to keep once it is complete.
+/// Writes a backup, and deletes the oldest beyond those to keep once it is complete. Those of the future, as
+/// after the clock was set back, are left alone: they must not take the place of the one just written.
 fn back_up(engine: &Engine, dir: &Path, keep: usize) -> io::Result<PathBuf> {
     private_files::create_dir_all(dir)?;
-    let name = OffsetDateTime::now_utc().format(NAME).map_err(io::Error::other)?;
+    let now = OffsetDateTime::now_utc();
+    let name = now.format(NAME).map_err(io::Error::other)?;
     let path = dir.join(name);
     let unfinished = UnfinishedArchive::create(&path)?;
     let mut out = BufWriter::new(unfinished.file()?);
@@ -103,7 +105,8 @@ fn back_up(engine: &Engine, dir: &Path, keep: usize) -> io::Result<PathBuf> {
     out.flush()?;
     out.get_ref().sync_all()?;
     unfinished.finish(&path)?;
-    let backups = existing(dir)?;
+    let mut backups = existing(dir)?;
+    backups.retain(|(time, _)| *time <= now);
     for (_, old) in &backups[..backups.len().saturating_sub(keep)] {
         fs::remove_file(old)?;
     }
@@ -123,15 +126,16 @@ mod tests {
         let engine = Engine::open(Options::new(root.path().join("store"))).unwrap();
         let dir = root.path().join("backups");
         fs::create_dir(&dir).unwrap();
-        for name in ["plinth-20250101T000000Z.backup", "plinth-20250102T000000Z.backup", "plinth-mine.backup"]
-        {
+        let future = ["plinth-29990101T000000Z.backup", "plinth-29990102T000000Z.backup"];
+        let past = ["plinth-20250101T000000Z.backup", "plinth-20250102T000000Z.backup"];
+        for name in past.into_iter().chain(future).chain(["plinth-mine.backup"]) {
             fs::write(dir.join(name), "").unwrap();
         }
         let written = back_up(&engine, &dir, 2).unwrap();
         let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
-        let mut expected =
-            vec![dir.join("plinth-20250102T000000Z.backup"), written, dir.join("plinth-mine.backup")];
+        let mut expected = vec![dir.join(past[1]), written, dir.join("plinth-mine.backup")];
+        expected.extend(future.map(|name| dir.join(name)));
         expected.sort();
         assert_eq!(names, expected);
         engine.close().unwrap();
