@@ -184,7 +184,7 @@ async fn requests_whose_client_leaves_are_recorded() {
     let (called, mut calls) = tokio::sync::mpsc::unbounded_channel();
     let service = HttpsServer::start(move |_: http::Request<hyper::body::Incoming>| {
         called.send(()).expect("the test waits for it");
-        std::future::pending()
+        std::future::pending::<http::Response<http_body_util::Full<bytes::Bytes>>>()
     })
     .await;
     let hook = json!({

@@ -340,7 +340,7 @@ fn text(output: &Output) -> String {
 /// print.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_shown_once() {
-    let Some(members) = Members::start() else { return };
+    let Some(members) = Members::start(ETCD) else { return };
     let (one, other) = (TempDir::new().expect("directory"), TempDir::new().expect("directory"));
     let audit = one.path().join("audit.log");
     let policy = one.path().join("policy.yaml");
@@ -397,7 +397,7 @@ async fn a_token_is_shown_once() {
 /// A replica that the journal does not go back to takes a checkpoint, and is killed at every moment of that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_is_killed_while_it_takes_a_checkpoint_loses_nothing() {
-    let Some(members) = Members::start() else { return };
+    let Some(members) = Members::start(ETCD) else { return };
     let roots: Vec<TempDir> = (0..2).map(|_| TempDir::new().expect("directory")).collect();
     let mut servers = replicas(&roots, &members).await;
     let maps = "/api/v1/namespaces/default/configmaps";
