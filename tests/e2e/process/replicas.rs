@@ -433,7 +433,7 @@ async fn a_replica_that_is_killed_while_it_takes_a_checkpoint_loses_nothing() {
     let mut replaced_at = None;
     for step in 0..60 {
         let mut child = start();
-        std::thread::sleep(Duration::from_millis(15 * step));
+        tokio::time::sleep(Duration::from_millis(15 * step)).await;
         signal(child.id(), "-KILL");
         child.wait().expect("its end");
         let store = data.join("store");
