@@ -234,6 +234,18 @@ impl Compactor {
             .spawn(move || health.run_thread("plinth-reclaim", merge));
     }
 
+    /// Has RocksDB rewrite all files, so that what was removed takes no space; the caller waits for it.
+    pub(crate) fn rewrite(&self) -> Result<()> {
+        self.store.flush()?;
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        let all: Option<&[u8]> = None;
+        for family in [Family::Current, Family::History, Family::Log] {
+            self.store.db().compact_range_cf_opt(self.store.family(family), all, all, &options);
+        }
+        Ok(())
+    }
+
     /// Submits a task to the committer and waits for it.
     fn commit_task(&self, task: Task, size: usize) -> Result<()> {
         Proposal::submit(&self.queue, task, size).wait().map(|_| ())

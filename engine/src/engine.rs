@@ -417,6 +417,16 @@ impl Engine {
         self.0.maintenance.wait_swept()
     }
 
+    /// Rewrites the files of the store without what was removed, and blocks until that is done. They shrink by
+    /// themselves while there are writes; this is for who needs the space at once. Costs reading and writing
+    /// all of the store.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the write buffers cannot be flushed.
+    pub fn defragment(&self) -> Result<()> {
+        self.0.compactor.rewrite()
+    }
+
     /// Writes the store, history and log included, to `out` as one archive for [`crate::restore`], consistent
     /// at one revision, while reads and writes continue. `progress` is called now and then.
     ///

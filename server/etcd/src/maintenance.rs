@@ -96,11 +96,14 @@ pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Resul
     Ok(AlarmResponse { header: Some(member.header()), alarms })
 }
 
-/// Defragment. The store reclaims its space by itself; what can be removed is removed when this returns.
+/// Defragment: what can be removed is removed, and takes no space, when this returns.
 pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, Status> {
     let engine = member.engine.clone();
-    let swept = tokio::task::spawn_blocking(move || engine.wait_compacted());
-    swept.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
+    let rewritten = tokio::task::spawn_blocking(move || {
+        engine.wait_compacted()?;
+        engine.defragment()
+    });
+    rewritten.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
     measure(member).await?;
     Ok(HeaderResponse { header: None })
 }
