@@ -417,9 +417,9 @@ impl Engine {
         self.0.maintenance.wait_swept()
     }
 
-    /// Rewrites the files of the store without what was removed, and blocks until that is done. They shrink by
-    /// themselves while there are writes; this is for who needs the space at once. Costs reading and writing
-    /// all of the store.
+    /// Rewrites the files of the store without what was removed, and blocks until that is done. They shrink
+    /// by themselves while there are writes; this is for who needs the space at once. Costs reading and
+    /// writing all of the store.
     ///
     /// # Errors
     /// [`Error::Io`] when the write buffers cannot be flushed.

@@ -167,8 +167,8 @@ fn check_hash(path: &str, query: Option<&str>, mut response: Response<Body>) -> 
     redirect
 }
 
-/// Path and query of the passed-on request. None for a path with `.` or `..`, which the other server might take
-/// for another path than the one that was authorized.
+/// Path and query of the passed-on request. None for a path with `.` or `..`, which the other server might
+/// take for another path than the one that was authorized.
 fn target(path: &str, query: Option<&str>) -> Option<Uri> {
     if path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return None;

@@ -1,4 +1,5 @@
-//! The resource that a request is about, in the registry of its moment: here, at another API server, or nowhere.
+//! The resource that a request is about, in the registry of its moment: here, at another API server, or
+//! nowhere.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

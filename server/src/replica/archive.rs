@@ -3,7 +3,7 @@
 //!
 //! The replica that runs the controllers writes them. Each is a file `plinth-CLUSTER-POSITION.checkpoint`
 //! with what a joining replica gets, the keys of the cluster among it, and gets its name when it is whole and
-//! on disk. The last [`KEPT`] stay, and the journal is kept from the oldest of them on.
+//! on disk. The last `KEPT` stay, and the journal is kept from the oldest of them on.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

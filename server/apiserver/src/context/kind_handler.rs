@@ -49,8 +49,8 @@ pub struct KindHandler {
     pub check_permissions: Option<CheckPermissions>,
     /// Keeps writers from granting more than they have.
     pub check_grant: Option<CheckGrant>,
-    /// What of an object only its writer may decide: mutating admission, which others configure, must leave it.
-    /// `None` for an object without such a part.
+    /// What of an object only its writer may decide: mutating admission, which others configure, must leave
+    /// it. `None` for an object without such a part.
     pub of_writer_alone: Option<fn(&Value) -> Option<Value>>,
     /// Answers requests for the resource itself, where it is not stored.
     pub unstored: Option<Endpoint>,

@@ -1,6 +1,6 @@
 //! Secrets that let replicas join. Joining hands over the cluster's keys, so such a Secret grants more than
-//! any role on Secrets is meant to: only `system:masters` write them, and no admission webhook or policy makes
-//! one of what they write, or changes it. Whoever may read them finds a hash.
+//! any role on Secrets is meant to: only `system:masters` write them, and no admission webhook or policy
+//! makes one of what they write, or changes it. Whoever may read them finds a hash.
 
 use plinth_codec::{tree, Value};
 use plinth_pki::join_token::{NAMESPACE, SECRET_TYPE, USAGE};

@@ -3,7 +3,7 @@
 //! A rule stands for the product of its lists, and a request of a few kilobytes can contain one with billions
 //! of elements. So the product is not expanded: the held rules are narrowed list by list to those that allow
 //! a value, and values that lead to the same held rules are decided once. The remaining work is counted and
-//! bounded by [`CoverageLimits`].
+//! bounded by `CoverageLimits`.
 //!
 //! Upstream: kubernetes `pkg/apis/rbac/v1/evaluation_helpers.go` and `pkg/registry/rbac/validation/rule.go`
 //! (`Covers`).

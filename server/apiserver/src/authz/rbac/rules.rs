@@ -124,7 +124,7 @@ pub(super) fn path_covers_path(pattern: &str, path: &str) -> bool {
 
 /// Merges rules that differ only in their verbs (kubernetes
 /// `pkg/registry/rbac/validation/policy_compact.go`); for the result of
-/// [`uncovered`](super::coverage::uncovered).
+/// `coverage::uncovered`.
 pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
     let mut out: Vec<PolicyRule> = Vec::new();
     let mut positions = std::collections::HashMap::new();
