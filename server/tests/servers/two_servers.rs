@@ -69,7 +69,7 @@ fn two_servers_in_one_process_share_nothing() {
         }
         assert_eq!(get(&mut a, &format!("{CONFIG_MAPS}/map-7")).await.status, 200);
         assert_eq!(get(&mut b, &format!("{CONFIG_MAPS}/map-7")).await.status, 404);
-        let posts = ["resource=\"configmaps\"", "verb=\"create\""];
+        let posts = ["resource=\"configmaps\"", "verb=\"POST\""];
         assert_eq!((counted(&mut a, posts).await, counted(&mut b, posts).await), (20, 0));
 
         // One definition, in another scope on each.
