@@ -206,6 +206,8 @@ mod tests {
         metrics.admission.mutating_policy(("a", "b"), "no_error", took);
         metrics.reloads.reloaded(ReloadedConfig::Authentication, true);
         metrics.reloads.reloaded(ReloadedConfig::Authorization, false);
+        metrics.api_services.set("v1.example.com", Some(false));
+        metrics.api_services.became_unavailable("v1.example.com", "FailedDiscoveryCheck");
 
         let mut on_occasion = 0;
         for family in metrics.registry.gather() {
@@ -218,6 +220,6 @@ mod tests {
             assert!(served.starts_with("yes"), "{name}: {served}");
             on_occasion += usize::from(served.starts_with("yes, "));
         }
-        assert_eq!(on_occasion, 14, "every family on occasion that is registered here");
+        assert_eq!(on_occasion, 16, "every family on occasion that is registered here");
     }
 }
