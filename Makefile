@@ -51,7 +51,7 @@ test: build
 	cargo test $(CARGO_FLAGS) --package plinth-engine --features loom --lib interleavings
 
 test-replication: build
-	scripts/test-replication $(BINARY)
+	scripts/test-replication $(BINARY) $(JOURNALS)
 
 test-etcd: build
 	scripts/test-etcd $(BINARY)
