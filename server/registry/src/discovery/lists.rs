@@ -70,7 +70,7 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Docume
 /// use plinth_registry::discovery::lists::storage_version_hash;
 /// assert_eq!(storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
 /// ```
-pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
     BASE64_STANDARD.encode(&hash[..8])
 }
