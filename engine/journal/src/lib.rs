@@ -34,6 +34,7 @@
 
 pub mod conformance;
 mod crc32c;
+mod endpoint;
 mod error;
 mod identity;
 mod journal;
@@ -43,6 +44,7 @@ pub mod simulated;
 mod varint;
 
 pub use crc32c::crc32c;
+pub use endpoint::{is_address, Tls};
 pub use error::{Error, Result};
 pub use journal::{Entry, Journal, Reader};
 pub use position::Position;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use plinth_api::config_file::{self, DecodeError, Strictness};
 use plinth_journal::record::ClusterId;
-use plinth_journal::Journal;
+use plinth_journal::{Journal, Tls};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism};
 use serde::Deserialize;
@@ -86,9 +86,7 @@ struct JournalConfig {
 /// What the file and the files that it names hold.
 #[derive(Debug, Default)]
 struct Settings {
-    certificate_authority: Option<Vec<u8>>,
-    /// Certificate and key. Comes with an authority.
-    identity: Option<(Vec<u8>, Vec<u8>)>,
+    tls: Option<Tls>,
     /// Name and password.
     user: Option<(String, String)>,
     sasl_mechanism: Option<String>,
@@ -137,10 +135,7 @@ fn configure_etcd(
     if settings.sasl_mechanism.is_some() {
         return Err(contradiction(path, "saslMechanism is of a journal in Kafka, and this one is in etcd"));
     }
-    let identity = settings.identity;
-    options.tls = settings
-        .certificate_authority
-        .map(|certificate_authority| plinth_journal_etcd::Tls { certificate_authority, identity });
+    options.tls = settings.tls;
     options.user = settings.user.map(|(name, password)| plinth_journal_etcd::User { name, password });
     if let Some(bytes) = settings.max_record_bytes {
         options.max_record_bytes = bytes;
@@ -161,10 +156,7 @@ fn configure_kafka(
             Some(known.ok_or_else(|| contradiction(path, problem))?)
         }
     };
-    let identity = settings.identity;
-    options.tls = settings
-        .certificate_authority
-        .map(|certificate_authority| plinth_journal_kafka::Tls { certificate_authority, identity });
+    options.tls = settings.tls;
     options.user = match (mechanism, settings.user) {
         (Some(mechanism), Some((name, password))) => {
             Some(plinth_journal_kafka::User { mechanism, name, password })
@@ -199,6 +191,7 @@ fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
     if identity.is_some() && certificate_authority.is_none() {
         return Err(contradiction(path, "clientCertificateFile needs certificateAuthorityFile"));
     }
+    let tls = certificate_authority.map(|certificate_authority| Tls { certificate_authority, identity });
     let user = match (config.user, config.password_file) {
         (Some(name), Some(file)) => {
             let password = String::from_utf8(beside(file)?);
@@ -209,7 +202,7 @@ fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
         _ => return Err(contradiction(path, "user and passwordFile are given together or not at all")),
     };
     let (sasl_mechanism, max_record_bytes) = (config.sasl_mechanism, config.max_record_bytes);
-    Ok(Settings { certificate_authority, identity, user, sasl_mechanism, max_record_bytes })
+    Ok(Settings { tls, user, sasl_mechanism, max_record_bytes })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, JournalOptionsError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
-use plinth_journal::Error;
+use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use crate::options::{EtcdOptions, Tls, User};
+use crate::options::{EtcdOptions, User};
 use crate::wire::{
     watch_request, AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse,
     RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest,

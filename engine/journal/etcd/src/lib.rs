@@ -26,4 +26,5 @@ mod reader;
 mod wire;
 
 pub use journal::EtcdJournal;
-pub use options::{EtcdOptions, OptionsError, Tls, User};
+pub use options::{EtcdOptions, OptionsError, User};
+pub use plinth_journal::Tls;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use plinth_journal::{is_address, Tls};
+
 /// Most members that a URL may name.
 const MAX_MEMBERS: usize = 16;
 
@@ -21,15 +23,6 @@ pub struct EtcdOptions {
     pub user: Option<User>,
 }
 
-/// TLS of the connections to etcd.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// The certificates that etcd's must be signed by, PEM.
-    pub certificate_authority: Vec<u8>,
-    /// Certificate and private key of this client, PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
 /// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
@@ -37,12 +30,6 @@ pub struct User {
     pub name: String,
     /// Its password.
     pub password: String,
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for User {
@@ -91,19 +78,6 @@ impl EtcdOptions {
             user: None,
         })
     }
-}
-
-/// Whether a text is `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
-fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
-        }
-    };
-    is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use bytes::Bytes;
-use plinth_journal::Error;
+use plinth_journal::{Error, Tls};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::codec::{Api, Decoder, Encoder, Malformed};
 use crate::error_code::{code, error_name};
-use crate::options::{KafkaOptions, SaslMechanism, Tls, User};
+use crate::options::{KafkaOptions, SaslMechanism, User};
 use crate::scram::{Exchange, Hash};
 use crate::wire::{self, Authenticated};
 

@@ -38,4 +38,5 @@ mod topic;
 mod wire;
 
 pub use journal::KafkaJournal;
-pub use options::{KafkaOptions, OptionsError, SaslMechanism, Tls, User};
+pub use options::{KafkaOptions, OptionsError, SaslMechanism, User};
+pub use plinth_journal::Tls;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use plinth_journal::{is_address, Tls};
+
 /// Most brokers that a URL may name.
 const MAX_BROKERS: usize = 16;
 
@@ -18,15 +20,6 @@ pub struct KafkaOptions {
     pub tls: Option<Tls>,
     /// The user; none where Kafka asks for none.
     pub user: Option<User>,
-}
-
-/// TLS of the connections to Kafka.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// The certificates that Kafka's must be signed by, PEM.
-    pub certificate_authority: Vec<u8>,
-    /// Certificate and private key of this client, PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A user of Kafka.
@@ -63,12 +56,6 @@ impl SaslMechanism {
             SaslMechanism::ScramSha256 => "SCRAM-SHA-256",
             SaslMechanism::ScramSha512 => "SCRAM-SHA-512",
         }
-    }
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("has_identity", &self.identity.is_some()).finish_non_exhaustive()
     }
 }
 
@@ -120,19 +107,6 @@ impl KafkaOptions {
             user: None,
         })
     }
-}
-
-/// Whether a text is `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
-fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
-    let is_host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'))
-        }
-    };
-    is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 #[cfg(test)]
