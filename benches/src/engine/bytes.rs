@@ -11,15 +11,13 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use plinth_engine::{At, Condition, Engine, Transaction};
 
 use super::report::Report;
-use super::writes::{Load, Usage};
+use super::writes::{drive, Load};
 use super::{Error, Options};
 use crate::api::objects::Rng;
 
@@ -68,39 +66,12 @@ fn object(options: &Options, n: u64, version: u64) -> Bytes {
 }
 
 /// Makes `count` writes with `writers` at a time, and closes the engine.
-fn load(engine: &Engine, options: &Options, writers: u64, kind: Kind, count: u64) -> Result<Load, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let next = Arc::new(AtomicU64::new(0));
-    let before = Usage::now();
-    let started = Instant::now();
-    let micros = runtime.block_on(async {
-        let tasks: Vec<_> = (0..writers)
-            .map(|_| {
-                let (engine, options, next) = (engine.clone(), options.clone(), Arc::clone(&next));
-                tokio::task::spawn(async move {
-                    let mut micros = Vec::new();
-                    loop {
-                        let n = next.fetch_add(1, Ordering::Relaxed);
-                        if n >= count {
-                            return Ok::<_, Error>(micros);
-                        }
-                        let transaction = transaction(&engine, &options, kind, n)?;
-                        let called = Instant::now();
-                        engine.transact(transaction).await?;
-                        micros.push(called.elapsed().as_micros().try_into().unwrap_or(u32::MAX));
-                    }
-                })
-            })
-            .collect();
-        let mut all = Vec::new();
-        for task in tasks {
-            all.extend(task.await.map_err(std::io::Error::other)??);
-        }
-        Ok::<Vec<u32>, Error>(all)
-    })?;
-    let seconds = started.elapsed().as_secs_f64();
-    engine.close()?;
-    Ok(Load::new(micros, seconds, &before, &Usage::now()))
+fn load(engine: &Engine, options: &Options, writers: usize, kind: Kind, count: u64) -> Result<Load, Error> {
+    let close = || Ok(engine.close()?);
+    let (store, options) = (engine.clone(), options.clone());
+    drive(engine, writers, close, move |n| {
+        (n < count).then(|| transaction(&store, &options, kind, n)).transpose()
+    })
 }
 
 fn transaction(engine: &Engine, options: &Options, kind: Kind, n: u64) -> Result<Transaction, Error> {

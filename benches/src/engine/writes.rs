@@ -62,28 +62,55 @@ pub fn load(
     keys: Keys,
     time: Duration,
 ) -> Result<Load, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let value = Bytes::from(options.value(2));
-    let counter = Arc::new(AtomicU64::new(0));
+    let started = Instant::now();
+    drive(
+        engine,
+        writers,
+        || Ok(()),
+        move |n| {
+            if started.elapsed() >= time {
+                return Ok(None);
+            }
+            let n = match keys {
+                Keys::New(first) => first + n,
+                Keys::Existing(count) => (n * 7919) % count,
+            };
+            Ok(Some(Transaction::new().put(key(n), value.clone())))
+        },
+    )
+}
+
+/// Runs the transactions of `next`, which has their number and returns none at the end, with `writers` at a
+/// time. What `end` uses after them counts, and the time that it takes does not.
+///
+/// # Errors
+/// When a transaction fails, or those of `next` and `end`.
+pub(super) fn drive<N>(
+    engine: &Engine,
+    writers: usize,
+    end: impl FnOnce() -> Result<(), Error>,
+    next: N,
+) -> Result<Load, Error>
+where
+    N: Fn(u64) -> Result<Option<Transaction>, Error> + Send + Sync + 'static,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let (next, counter) = (Arc::new(next), Arc::new(AtomicU64::new(0)));
     let before = Usage::now();
     let started = Instant::now();
     let micros = runtime.block_on(async {
         let tasks: Vec<_> = (0..writers)
             .map(|_| {
-                let (engine, value, counter) = (engine.clone(), value.clone(), Arc::clone(&counter));
+                let (engine, next, counter) = (engine.clone(), Arc::clone(&next), Arc::clone(&counter));
                 tokio::task::spawn(async move {
                     let mut micros = Vec::new();
-                    while started.elapsed() < time {
-                        let n = counter.fetch_add(1, Ordering::Relaxed);
-                        let n = match keys {
-                            Keys::New(first) => first + n,
-                            Keys::Existing(count) => (n * 7919) % count,
-                        };
+                    while let Some(transaction) = next(counter.fetch_add(1, Ordering::Relaxed))? {
                         let called = Instant::now();
-                        engine.transact(Transaction::new().put(key(n), value.clone())).await?;
+                        engine.transact(transaction).await?;
                         micros.push(called.elapsed().as_micros().try_into().unwrap_or(u32::MAX));
                     }
-                    Ok::<_, plinth_engine::Error>(micros)
+                    Ok::<_, Error>(micros)
                 })
             })
             .collect();
@@ -93,7 +120,9 @@ pub fn load(
         }
         Ok::<Vec<u32>, Error>(all)
     })?;
-    Ok(Load::new(micros, started.elapsed().as_secs_f64(), &before, &Usage::now()))
+    let seconds = started.elapsed().as_secs_f64();
+    end()?;
+    Ok(Load::new(micros, seconds, &before, &Usage::now()))
 }
 
 /// What this process has used so far.

@@ -65,7 +65,7 @@ pub struct Observations {
     operations: Vec<(String, Operation)>,
     expiries: Vec<Expiry>,
     expired: HashSet<(String, u64)>,
-    /// The newest revision that any client was told.
+    /// The newest revision that was returned to any client.
     known: u64,
     next_value: u64,
     /// Number of calls and answers so far: the clock of the clients.
@@ -286,21 +286,21 @@ impl Observations {
 /// The answers about each key have an order in which each call takes effect between call and answer.
 fn check_order(operations: Vec<(String, Operation)>, specification: &Specification) {
     let (versions, deletions) = writes_of(specification);
-    // A commit was made before anybody was told of a later one.
-    let mut told: Vec<(u64, u64)> = operations
+    // A commit was made before a later one was returned to anybody.
+    let mut returned_at: Vec<(u64, u64)> = operations
         .iter()
         .filter_map(|(_, operation)| match operation.answer {
             Answer::Done(Some(revision)) => Some((revision, operation.returned)),
             _ => None,
         })
         .collect();
-    told.sort_unstable();
-    for at in (1..told.len()).rev() {
-        told[at - 1].1 = told[at - 1].1.min(told[at].1);
+    returned_at.sort_unstable();
+    for at in (1..returned_at.len()).rev() {
+        returned_at[at - 1].1 = returned_at[at - 1].1.min(returned_at[at].1);
     }
     let made_before = |revision: u64| {
-        let at = told.partition_point(|(other, _)| *other <= revision);
-        told.get(at).map_or(u64::MAX, |(_, returned)| *returned)
+        let at = returned_at.partition_point(|(other, _)| *other <= revision);
+        returned_at.get(at).map_or(u64::MAX, |(_, returned)| *returned)
     };
     let mut by_key: BTreeMap<String, Vec<Operation>> = BTreeMap::new();
     for (key, mut operation) in operations {

@@ -77,7 +77,8 @@ fn run_all(seeds: std::ops::Range<u64>, threads: u64) -> (Counts, Vec<u64>) {
     (totals.into_inner(), failed.into_inner())
 }
 
-/// How many schedules have run: one line that is written over on a terminal, one line a minute elsewhere.
+/// How many schedules have run: one line that is written over on a terminal, a line each minute where there
+/// is none.
 struct Progress {
     all: u64,
     done: u64,

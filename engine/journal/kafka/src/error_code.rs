@@ -1,6 +1,6 @@
 //! Error codes of Kafka's protocol (`Errors.java`).
 
-/// Those that are told apart.
+/// The codes that are handled differently from each other.
 pub(crate) mod code {
     pub(crate) const NONE: i16 = 0;
     pub(crate) const OFFSET_OUT_OF_RANGE: i16 = 1;

@@ -420,7 +420,7 @@ pub struct RequestMeter {
     code: AtomicU16,
     sent: AtomicU64,
     /// Nanoseconds in queues and webhooks.
-    elsewhere: AtomicU64,
+    waited: AtomicU64,
 }
 
 impl RequestMeter {
@@ -432,7 +432,7 @@ impl RequestMeter {
             runs: AtomicBool::new(false),
             code: AtomicU16::new(0),
             sent: AtomicU64::new(0),
-            elsewhere: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
         }
     }
 
@@ -446,7 +446,7 @@ impl RequestMeter {
     /// Subtracts the time in a queue or a webhook from the duration that the server answers for.
     pub fn spent_waiting(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
-        self.elsewhere.fetch_add(nanos, Ordering::Relaxed);
+        self.waited.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// The length of the request's body.
@@ -509,8 +509,8 @@ impl Drop for RequestMeter {
         let took = self.received.elapsed();
         series.duration.observe(took.as_secs_f64());
         if let Some(sli) = &series.sli_duration {
-            let elsewhere = Duration::from_nanos(*self.elsewhere.get_mut());
-            sli.observe(took.saturating_sub(elsewhere).as_secs_f64());
+            let waited = Duration::from_nanos(*self.waited.get_mut());
+            sli.observe(took.saturating_sub(waited).as_secs_f64());
         }
         if let Some(size) = &series.size {
             size.observe(*self.sent.get_mut() as f64);

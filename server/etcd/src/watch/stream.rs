@@ -122,7 +122,7 @@ struct WatchStream {
     _counted: Counted,
 }
 
-/// The client has left, or the stream has failed and was told why.
+/// The client has left, or the stream has failed, and the reason was sent.
 struct Ended;
 
 /// Serves a watch stream until the client leaves or `stop` is cancelled; returns its responses.
