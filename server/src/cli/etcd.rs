@@ -5,7 +5,7 @@ use plinth_etcd::{EtcdOptions, Server, StartError};
 use tokio::signal::unix::{signal, SignalKind};
 
 use super::serve::{self, LoggingFormat, ServeError};
-use crate::bootstrap::{DataDir, DataDirError};
+use crate::bootstrap::DataDir;
 use plinth_apiserver::private_files;
 
 /// Options of `plinth etcd`. Flags that etcd also has keep its names and meanings.
@@ -30,26 +30,16 @@ pub struct EtcdCommandOptions {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
 pub enum EtcdError {
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Start(#[from] StartError),
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Logged when it occurred.
-    #[error("the storage engine has failed: {0}")]
-    StorageFailed(plinth_engine::Failure),
-    #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
-             the server again; if it does not start, run plinth verify")]
-    Close(#[source] plinth_engine::Error),
-    #[error("{what}: {source}")]
-    Io { what: &'static str, source: std::io::Error },
 }
 
 impl EtcdError {
     /// Whether the storage of a running server has failed.
     pub fn is_storage_failure(&self) -> bool {
-        matches!(self, EtcdError::StorageFailed(_) | EtcdError::Close(_))
+        matches!(self, EtcdError::Serve(error) if error.is_storage_failure())
     }
 }
 
@@ -77,12 +67,12 @@ pub fn run(options: EtcdCommandOptions) -> Result<(), EtcdError> {
 
 async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     let signals =
-        |kind| signal(kind).map_err(|source| EtcdError::Io { what: "cannot handle signals", source });
+        |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
-    let dir = DataDir::open(&options.data_dir)?;
+    let dir = DataDir::open(&options.data_dir).map_err(ServeError::from)?;
     private_files::narrow(dir.path())
-        .map_err(|source| EtcdError::Io { what: "cannot check the modes of the data directory", source })?;
+        .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
     let server = Server::start(options, &dir.store()).await?;
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     println!("plinth {} serves etcd's API on {}", env!("CARGO_PKG_VERSION"), addresses.join(", "));
@@ -107,7 +97,7 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     };
     let served = server.serve(stop).await;
     if let Ok(failure) = failing.await {
-        return Err(EtcdError::StorageFailed(failure));
+        return Err(ServeError::StorageFailed(failure).into());
     }
-    served.map_err(EtcdError::Close)
+    Ok(served.map_err(ServeError::Close)?)
 }

@@ -91,7 +91,8 @@ impl CliError {
     pub fn is_logged(&self) -> bool {
         matches!(
             self,
-            CliError::Serve(ServeError::StorageFailed(_)) | CliError::Etcd(etcd::EtcdError::StorageFailed(_))
+            CliError::Serve(ServeError::StorageFailed(_))
+                | CliError::Etcd(etcd::EtcdError::Serve(ServeError::StorageFailed(_)))
         )
     }
 }
