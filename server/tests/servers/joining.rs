@@ -314,9 +314,9 @@ fn rights_on_secrets_are_no_right_to_join() {
         assert!(listed.contains(&format!("bootstrap-token-{id}")) && !listed.contains(&hidden));
 
         // Outside of kube-system it is a Secret as any other, and grants nothing.
-        let elsewhere = Credential::generate().unwrap();
-        robot.must(&post("/api/v1/namespaces/default/secrets", secret(&elsewhere, &[]))).await.unwrap();
-        assert_eq!(redeem(&server, &elsewhere.expose()).await.status, 401);
+        let misplaced = Credential::generate().unwrap();
+        robot.must(&post("/api/v1/namespaces/default/secrets", secret(&misplaced, &[]))).await.unwrap();
+        assert_eq!(redeem(&server, &misplaced.expose()).await.status, 401);
         server.stop().await.unwrap();
     });
 }

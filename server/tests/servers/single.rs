@@ -97,9 +97,9 @@ fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
         let admin = kubeconfig::endpoint(first_kubeconfig(dir.path()).as_path()).unwrap();
         let ca = std::fs::read(data("2").join("pki/ca.crt")).unwrap();
         let address = single.address().to_string();
-        let elsewhere = plinth_benches::api::client::Endpoint::new(&address, &ca, admin.identity().clone());
-        let mut elsewhere = elsewhere.unwrap().connect(Protocol::Http1).await.unwrap();
-        assert_eq!(get(&mut elsewhere, MAPS).await.status, 200);
+        let over_name = plinth_benches::api::client::Endpoint::new(&address, &ca, admin.identity().clone());
+        let mut over_name = over_name.unwrap().connect(Protocol::Http1).await.unwrap();
+        assert_eq!(get(&mut over_name, MAPS).await.status, 200);
         assert_eq!(get(&mut client, "/plinth/replicas").await.status, 404);
         single.stop().await.unwrap();
         assert_eq!(journal.records().len(), appended, "it follows no journal");

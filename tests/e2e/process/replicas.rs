@@ -307,8 +307,8 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
     let refusal = refused(other.path().join("a"), &members.url);
     assert!(refusal.contains("another cluster"), "{refusal}");
     if kind.name == ETCD.name {
-        let elsewhere = members.url.replace("/plinth", "/elsewhere");
-        let refusal = refused(other.path().join("b"), &elsewhere);
+        let other_prefix = members.url.replace("/plinth", "/other");
+        let refusal = refused(other.path().join("b"), &other_prefix);
         assert!(refusal.contains("an etcd of its own"), "{refusal}");
     }
     let refusal = refused(other.path().join("c"), &format!("{}://127.0.0.1:1", kind.name));
@@ -316,9 +316,9 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
     assert!(!other.path().join("a/store").exists() && !other.path().join("b/store").exists());
     // A replica with data at a journal that does not have it.
     if kind.name == KAFKA.name {
-        let elsewhere = members.url.replace("/plinth", "/elsewhere");
+        let other_prefix = members.url.replace("/plinth", "/other");
         servers[0].terminate().await.expect("clean end");
-        let refusal = refused(roots[0].path().join("data"), &elsewhere);
+        let refusal = refused(roots[0].path().join("data"), &other_prefix);
         assert!(refusal.contains("the journal ends at position 0"), "{refusal}");
         return;
     }

@@ -59,8 +59,8 @@ async fn the_cluster_has_one_member_and_takes_no_other() {
     assert_eq!(remove.code(), Code::FailedPrecondition);
     let add = client.call::<_, Empty>("Cluster/MemberAdd", Empty {}).await.unwrap_err();
     assert_eq!(add.code(), Code::Unimplemented);
-    let elsewhere = MoveLeaderRequest { target_id: id ^ 1 };
-    let moved = client.call::<_, HeaderResponse>("Maintenance/MoveLeader", elsewhere).await.unwrap_err();
+    let other_member = MoveLeaderRequest { target_id: id ^ 1 };
+    let moved = client.call::<_, HeaderResponse>("Maintenance/MoveLeader", other_member).await.unwrap_err();
     assert_eq!(moved.message(), "etcdserver: bad leader transferee");
     let auth: AuthStatusResponse = client.call("Auth/AuthStatus", Empty {}).await.unwrap();
     assert!(!auth.enabled);
