@@ -88,7 +88,7 @@ fn certificates_are_checked_on_both_sides() {
     if !is_there() {
         return;
     }
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (authority, untrusted) = (Authority::new(), Authority::new());
     let dir = tempfile::tempdir().unwrap();
     let settings = tls_settings(dir.path(), &authority, true);
     let brokers = broker(dir, "SSL", &settings, "");
@@ -100,13 +100,13 @@ fn certificates_are_checked_on_both_sides() {
     assert_eq!(reader.next(std::time::Duration::from_secs(5)).unwrap().unwrap().bytes, "over TLS");
 
     let of_another =
-        Tls { certificate_authority: stranger.client().certificate_authority, ..trusted.clone() };
+        Tls { certificate_authority: untrusted.client().certificate_authority, ..trusted.clone() };
     let error = complaint(&with(Some(of_another)));
     assert!(matches!(error, Error::Refused { .. }), "{error}");
     assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     // The broker's refusal comes after the handshake.
     complaint(&with(Some(Tls { identity: None, ..trusted.clone() })));
-    complaint(&with(Some(Tls { identity: stranger.client().identity, ..trusted })));
+    complaint(&with(Some(Tls { identity: untrusted.client().identity, ..trusted })));
     let error = complaint(&with(None));
     assert!(error.to_string().contains("certificateAuthorityFile"), "{error}");
     for garbage in [&b"no PEM"[..], b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -137,7 +137,7 @@ fn a_user_needs_its_password_and_rights_to_the_topic() {
         );
     let format = "--add-scram SCRAM-SHA-256=[name=replica,password=secret-of-replica] \
                   --add-scram SCRAM-SHA-512=[name=replica,password=secret-of-replica] \
-                  --add-scram SCRAM-SHA-512=[name=stranger,password=secret-of-stranger]";
+                  --add-scram SCRAM-SHA-512=[name=other,password=secret-of-other]";
     let brokers = broker(dir, "SASL_SSL", &settings, format);
     let tls = Some(Tls { identity: None, ..authority.client() });
     let with = |user: Option<(SaslMechanism, &str, &str)>| {
@@ -164,7 +164,7 @@ fn a_user_needs_its_password_and_rights_to_the_topic() {
         (Some((ScramSha256, "replica", "a guess")), "SCRAM-SHA-256"),
         (Some((ScramSha512, "replica", "a guess")), "SCRAM-SHA-512"),
         (Some((ScramSha512, "nobody", "secret")), "nobody"),
-        (Some((ScramSha512, "stranger", "secret-of-stranger")), "may not see topic \"plinth\""),
+        (Some((ScramSha512, "other", "secret-of-other")), "may not see topic \"plinth\""),
         (None, "set user, passwordFile and saslMechanism (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512)"),
     ] {
         let error = complaint(&with(user));
