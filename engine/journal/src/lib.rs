@@ -41,6 +41,7 @@ mod journal;
 mod position;
 pub mod record;
 pub mod simulated;
+mod tail;
 mod varint;
 
 pub use crc32c::crc32c;
@@ -48,4 +49,5 @@ pub use endpoint::{is_address, Tls};
 pub use error::{Error, Result};
 pub use journal::{Entry, Journal, Reader};
 pub use position::Position;
+pub use tail::{Tail, TailReader};
 pub use varint::{put_varint, take_varint};

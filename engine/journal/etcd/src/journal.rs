@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position, Reader, Result};
+use plinth_journal::{Error, Journal, Position, Reader, Result, TailReader};
 
 use crate::client::{CallError, Client};
 use crate::options::EtcdOptions;
-use crate::reader::EtcdReader;
+use crate::tail::EtcdTail;
 use crate::wire::{
     compare, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest, RangeRequest,
     RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, COMPARE_CREATE_REVISION,
@@ -109,7 +109,7 @@ impl Journal for EtcdJournal {
         let start_revision = self.0.start_revision(from)?;
         let request = WatchCreateRequest { key: self.0.log.clone(), start_revision, fragment: true };
         let watch = self.0.client.watch(request).map_err(CallError::of_reading)?;
-        Ok(Box::new(EtcdReader::new(Arc::clone(&self.0), watch, from)))
+        Ok(Box::new(TailReader::new(EtcdTail::new(Arc::clone(&self.0), watch, from))))
     }
 
     fn end(&self) -> Result<Position> {

@@ -22,7 +22,7 @@
 mod client;
 mod journal;
 mod options;
-mod reader;
+mod tail;
 mod wire;
 
 pub use journal::EtcdJournal;

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position, Reader, Result};
+use plinth_journal::{Error, Journal, Position, Reader, Result, TailReader};
 
 use crate::client::{Client, CALL_TIMEOUT};
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::options::KafkaOptions;
-use crate::reader::KafkaReader;
 use crate::records;
 use crate::shared::{Leader, Shared, Topic};
+use crate::tail::KafkaTail;
 use crate::wire::{self, Outcome, Produced};
 
 /// Longest time for which an append waits, as long as its leader leads.
@@ -78,7 +78,12 @@ impl Journal for KafkaJournal {
             return Err(Error::Unavailable { message });
         };
         let leader = self.0.leader(&topic)?;
-        Ok(Box::new(KafkaReader::new(Arc::clone(&self.0), topic, leader, from.max(Position::new(1)))))
+        Ok(Box::new(TailReader::new(KafkaTail::new(
+            Arc::clone(&self.0),
+            topic,
+            leader,
+            from.max(Position::new(1)),
+        ))))
     }
 
     fn end(&self) -> Result<Position> {

@@ -30,10 +30,10 @@ mod error_code;
 mod journal;
 mod leader;
 mod options;
-mod reader;
 mod records;
 mod scram;
 mod shared;
+mod tail;
 mod topic;
 mod wire;
 

@@ -1,11 +1,11 @@
-//! [`KafkaReader`]: fetches from the leader, one of them always on its way.
+//! [`KafkaTail`]: fetches from the leader, one of them always on its way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plinth_journal::{Entry, Error, Position, Reader, Result};
+use plinth_journal::{Entry, Error, Position, Result, Tail};
 
 use crate::connection::{CallError, Connection};
 use crate::error_code::{code, error_name};
@@ -13,16 +13,14 @@ use crate::records::{self, KafkaRecord, Unreadable};
 use crate::shared::{Leader, Shared, Topic};
 use crate::wire::{self, FetchOptions, Fetched, Place};
 
-/// A reader that got nothing for so long compares with the journal's end: the leader may be one no more.
-const QUIET: Duration = Duration::from_secs(1);
-/// How long the leader may take for what is known to be there.
-const LAG: Duration = Duration::from_millis(250);
 /// How long the leader waits for records before it answers that there are none.
 const FETCH_WAIT: Duration = Duration::from_millis(500);
+/// How much longer an answer may take than that.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Bytes of one answer, unless a single batch is larger.
 const FETCH_BYTES: i32 = 4 << 20;
 
-pub(crate) struct KafkaReader {
+pub(crate) struct KafkaTail {
     shared: Arc<Shared>,
     topic: Topic,
     leader: Arc<Leader>,
@@ -32,52 +30,11 @@ pub(crate) struct KafkaReader {
     due: Position,
     /// Records that were not returned yet: those of one answer at most.
     ready: VecDeque<Entry>,
-    /// When the reader was last known to be up to date.
-    current: Instant,
 }
 
-impl KafkaReader {
-    pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaReader {
-        KafkaReader {
-            shared,
-            topic,
-            leader,
-            fetch: None,
-            due,
-            ready: VecDeque::new(),
-            current: Instant::now(),
-        }
-    }
-
-    /// The next answer within `wait`; whether there was one.
-    fn receive(&mut self, wait: Duration) -> Result<bool> {
-        if self.shared.newest_epoch() > self.leader.epoch {
-            let message = format!("{} no longer leads the journal", self.leader.address);
-            return Err(Error::Unavailable { message });
-        }
-        let (mut connection, made) = match self.fetch.take() {
-            Some(fetch) => fetch,
-            None => self.send().map_err(|error| self.fails(error))?,
-        };
-        match connection.receive(Instant::now() + wait) {
-            Ok(None) if made.elapsed() > FETCH_WAIT + QUIET => {
-                Err(self.fails(connection.silent(made.elapsed())))
-            }
-            Ok(None) => {
-                self.fetch = Some((connection, made));
-                Ok(false)
-            }
-            Ok(Some(answer)) => {
-                let fetched =
-                    Fetched::decode(answer).map_err(|error| self.fails(connection.malformed(error)))?;
-                self.shared.client.keep(connection);
-                self.take(fetched)?;
-                // What comes meanwhile is on its way while these records are applied.
-                self.fetch = Some(self.send().map_err(|error| self.fails(error))?);
-                Ok(true)
-            }
-            Err(error) => Err(self.fails(error)),
-        }
+impl KafkaTail {
+    pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaTail {
+        KafkaTail { shared, topic, leader, fetch: None, due, ready: VecDeque::new() }
     }
 
     fn send(&self) -> Result<(Connection, Instant), CallError> {
@@ -163,50 +120,55 @@ impl KafkaReader {
         let message = format!("{} does not have position {}", self.leader.address, self.due);
         Ok(Error::Unavailable { message })
     }
-
-    /// Compares what was read with the journal's end.
-    fn check_end(&mut self) -> Result<()> {
-        let end = self.shared.end_of(&self.topic)?;
-        if end.next() < self.due {
-            let applied = Position::new(self.due.get().saturating_sub(1));
-            return Err(Error::Behind { applied, end });
-        }
-        let deadline = Instant::now() + LAG;
-        while self.due <= end {
-            let wait = deadline.saturating_duration_since(Instant::now());
-            if !self.receive(wait)? && wait.is_zero() {
-                self.shared.suspect(&self.leader);
-                let message = format!("{} lags: position {} is not there yet", self.leader.address, self.due);
-                return Err(Error::Unavailable { message });
-            }
-        }
-        self.current = Instant::now();
-        Ok(())
-    }
 }
 
-impl Reader for KafkaReader {
-    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            if let Some(entry) = self.ready.pop_front() {
-                return Ok(Some(entry));
-            }
-            let check = self.current + QUIET;
-            let wait = deadline.min(check).saturating_duration_since(Instant::now());
-            if self.receive(wait)? {
-                if !self.ready.is_empty() {
-                    self.current = Instant::now();
-                }
-                continue;
-            }
-            let now = Instant::now();
-            if now >= check {
-                self.check_end()?;
-            } else if now >= deadline {
-                return Ok(None);
-            }
+impl Tail for KafkaTail {
+    fn receive(&mut self, wait: Duration) -> Result<bool> {
+        if self.shared.newest_epoch() > self.leader.epoch {
+            let message = format!("{} no longer leads the journal", self.leader.address);
+            return Err(Error::Unavailable { message });
         }
+        let (mut connection, made) = match self.fetch.take() {
+            Some(fetch) => fetch,
+            None => self.send().map_err(|error| self.fails(error))?,
+        };
+        match connection.receive(Instant::now() + wait) {
+            Ok(None) if made.elapsed() > FETCH_WAIT + ANSWER_WAIT => {
+                Err(self.fails(connection.silent(made.elapsed())))
+            }
+            Ok(None) => {
+                self.fetch = Some((connection, made));
+                Ok(false)
+            }
+            Ok(Some(answer)) => {
+                let fetched =
+                    Fetched::decode(answer).map_err(|error| self.fails(connection.malformed(error)))?;
+                self.shared.client.keep(connection);
+                self.take(fetched)?;
+                // What comes meanwhile is on its way while these records are applied.
+                self.fetch = Some(self.send().map_err(|error| self.fails(error))?);
+                Ok(true)
+            }
+            Err(error) => Err(self.fails(error)),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        self.ready.pop_front()
+    }
+
+    fn due(&self) -> Position {
+        self.due
+    }
+
+    fn end(&mut self) -> Result<Position> {
+        self.shared.end_of(&self.topic)
+    }
+
+    fn leave(&mut self) -> Error {
+        self.shared.suspect(&self.leader);
+        let message = format!("{} lags: position {} is not there yet", self.leader.address, self.due);
+        Error::Unavailable { message }
     }
 }
 

@@ -1,0 +1,88 @@
+//! [`EtcdTail`]: a watch of the key of the records.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_journal::{Entry, Error, Position, Result, Tail};
+
+use crate::client::{CallError, Watch};
+use crate::journal::Shared;
+use crate::wire::{Event, WatchResponse};
+
+/// The kind of an event that deletes the key.
+const DELETION: i32 = 1;
+
+pub(crate) struct EtcdTail {
+    shared: Arc<Shared>,
+    watch: Watch,
+    /// The position that is due from etcd.
+    due: Position,
+    /// Records with their revisions, not returned yet: those of one response at most.
+    ready: VecDeque<(Entry, i64)>,
+}
+
+impl EtcdTail {
+    pub(crate) fn new(shared: Arc<Shared>, watch: Watch, due: Position) -> EtcdTail {
+        EtcdTail { shared, watch, due, ready: VecDeque::new() }
+    }
+
+    fn take(&mut self, response: WatchResponse) -> Result<()> {
+        if response.compact_revision > 0 {
+            return Err(Error::Trimmed { requested: self.due, oldest: self.shared.oldest()? });
+        }
+        if response.canceled {
+            self.shared.client.leave(self.watch.member);
+            let message = format!("etcd has ended the watch: {}", response.cancel_reason);
+            return Err(Error::Unavailable { message });
+        }
+        for event in response.events {
+            self.take_event(event)?;
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<()> {
+        let Some(log) = event.kv.filter(|_| event.kind != DELETION) else {
+            return Err(self.shared.replaced());
+        };
+        let position = self.shared.position_of(&log)?;
+        if position > self.due {
+            return Err(Error::Gap { expected: self.due, found: position });
+        }
+        if position == self.due {
+            self.ready.push_back((Entry { position, bytes: log.value }, log.mod_revision));
+            self.due = self.due.next();
+        }
+        Ok(())
+    }
+}
+
+impl Tail for EtcdTail {
+    fn receive(&mut self, wait: Duration) -> Result<bool> {
+        let received = self.shared.client.next(&mut self.watch, wait).map_err(CallError::of_reading)?;
+        let Some(response) = received else { return Ok(false) };
+        self.take(response)?;
+        Ok(true)
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let (entry, revision) = self.ready.pop_front()?;
+        self.shared.note(entry.position, revision);
+        Some(entry)
+    }
+
+    fn due(&self) -> Position {
+        self.due
+    }
+
+    fn end(&mut self) -> Result<Position> {
+        self.shared.end()
+    }
+
+    fn leave(&mut self) -> Error {
+        self.shared.client.leave(self.watch.member);
+        let message = format!("a member of etcd lags: it has not reached position {}", self.due);
+        Error::Unavailable { message }
+    }
+}

@@ -1,0 +1,177 @@
+//! [`TailReader`]: reads from one member, and notices when it stays behind the journal.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::journal::{Entry, Reader};
+use crate::position::Position;
+
+/// A member that was quiet for so long is compared with the journal's end: it may stand still, be cut off, or
+/// lead no more.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a member may take for what is known to be there.
+const LAG: Duration = Duration::from_millis(250);
+
+/// What one member of a journal serves: records in order, and new ones as they are appended.
+pub trait Tail: Send {
+    /// Waits for the next answer for up to `wait`, and takes its records; whether there was one. A `wait` of
+    /// zero takes what is there.
+    ///
+    /// # Errors
+    /// Those of [`Reader::next`].
+    fn receive(&mut self, wait: Duration) -> Result<bool>;
+
+    /// Removes the oldest record that was taken.
+    fn pop(&mut self) -> Option<Entry>;
+
+    /// The position after the newest record that was taken.
+    fn due(&self) -> Position;
+
+    /// [`Journal::end`](crate::Journal::end), of the journal and not of this member.
+    ///
+    /// # Errors
+    /// Those of [`Journal::end`](crate::Journal::end).
+    fn end(&mut self) -> Result<Position>;
+
+    /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and says so.
+    fn leave(&mut self) -> Error;
+}
+
+/// Reads a [`Tail`]. Its thread owns it.
+pub struct TailReader<T> {
+    tail: T,
+    /// When the member was last known to be up to date.
+    current: Instant,
+}
+
+impl<T: Tail> TailReader<T> {
+    /// Reads a tail from its beginning.
+    pub fn new(tail: T) -> TailReader<T> {
+        TailReader { tail, current: Instant::now() }
+    }
+
+    /// Compares what was read with the journal's end.
+    fn check_end(&mut self) -> Result<()> {
+        let end = self.tail.end()?;
+        if end.next() < self.tail.due() {
+            let applied = Position::new(self.tail.due().get().saturating_sub(1));
+            return Err(Error::Behind { applied, end });
+        }
+        let deadline = Instant::now() + LAG;
+        while self.tail.due() <= end {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            if !self.tail.receive(wait)? && wait.is_zero() {
+                return Err(self.tail.leave());
+            }
+        }
+        self.current = Instant::now();
+        Ok(())
+    }
+}
+
+impl<T: Tail> Reader for TailReader<T> {
+    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(entry) = self.tail.pop() {
+                return Ok(Some(entry));
+            }
+            let check = self.current + QUIET;
+            let wait = deadline.min(check).saturating_duration_since(Instant::now());
+            if self.tail.receive(wait)? {
+                if let Some(entry) = self.tail.pop() {
+                    self.current = Instant::now();
+                    return Ok(Some(entry));
+                }
+                continue;
+            }
+            let now = Instant::now();
+            if now >= check {
+                self.check_end()?;
+            } else if now >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A member that answers what it was given, one answer per call, then waits.
+    struct Given {
+        answers: VecDeque<Vec<u8>>,
+        ready: VecDeque<Entry>,
+        due: Position,
+        end: Position,
+    }
+
+    impl Tail for Given {
+        fn receive(&mut self, wait: Duration) -> Result<bool> {
+            let Some(answer) = self.answers.pop_front() else {
+                std::thread::park_timeout(wait);
+                return Ok(false);
+            };
+            for byte in answer {
+                self.ready.push_back(Entry { position: self.due, bytes: vec![byte].into() });
+                self.due = self.due.next();
+            }
+            Ok(true)
+        }
+
+        fn pop(&mut self) -> Option<Entry> {
+            self.ready.pop_front()
+        }
+
+        fn due(&self) -> Position {
+            self.due
+        }
+
+        fn end(&mut self) -> Result<Position> {
+            Ok(self.end)
+        }
+
+        fn leave(&mut self) -> Error {
+            Error::Unavailable { message: format!("left before {}", self.due) }
+        }
+    }
+
+    fn reader(answers: &[&[u8]], end: u64) -> TailReader<Given> {
+        let answers = answers.iter().map(|answer| answer.to_vec()).collect();
+        let (due, end) = (Position::new(1), Position::new(end));
+        TailReader::new(Given { answers, ready: VecDeque::new(), due, end })
+    }
+
+    #[test]
+    fn records_come_in_order_and_then_none() {
+        let mut reader = reader(&[b"ab", b"", b"c"], 3);
+        let texts: Vec<_> = std::iter::from_fn(|| reader.next(Duration::ZERO).unwrap())
+            .map(|entry| (entry.position.get(), entry.bytes[0]))
+            .collect();
+        assert_eq!(texts, [(1, b'a'), (2, b'b'), (3, b'c')]);
+        // Up to date, however long it is quiet.
+        assert_eq!(reader.next(QUIET * 2).unwrap(), None);
+    }
+
+    #[test]
+    fn a_member_that_lacks_a_record_is_left() {
+        let mut reader = reader(&[b"a"], 2);
+        assert_eq!(reader.next(Duration::ZERO).unwrap().unwrap().position, Position::new(1));
+        let error = reader.next(QUIET * 10).unwrap_err();
+        assert!(matches!(&error, Error::Unavailable { message } if message == "left before 2"), "{error}");
+    }
+
+    #[test]
+    fn a_journal_that_ends_before_what_was_read_is_behind() {
+        let mut reader = reader(&[b"ab"], 1);
+        for _ in 0..2 {
+            reader.next(Duration::ZERO).unwrap().unwrap();
+        }
+        let error = reader.next(QUIET * 10).unwrap_err();
+        let (applied, end) = (Position::new(2), Position::new(1));
+        assert!(matches!(error, Error::Behind { applied: a, end: e } if (a, e) == (applied, end)), "{error}");
+    }
+}
