@@ -72,7 +72,7 @@ pub fn json(input: &[u8]) {
         let mut raw = Vec::new();
         protobuf::encode_message(&decoded.value, schema, id, &mut raw).expect("a decoded object");
         let back = protobuf::decode_object(&raw, None, schema, id).expect("protobuf of ours");
-        assert_eq!(without_type(back), without_type(decoded.value));
+        assert_eq!(without_type(back), without_type(without_reset_of_owners(decoded.value)));
     }
 }
 
@@ -80,6 +80,15 @@ fn without_type(mut object: Value) -> Value {
     if let Some(members) = object.as_object_mut() {
         members.remove("kind");
         members.remove("apiVersion");
+    }
+    object
+}
+
+/// An empty list of owners is read from JSON, where it resets them, and cannot be said in protobuf.
+fn without_reset_of_owners(mut object: Value) -> Value {
+    let owners = object.at(&["metadata", "managedFields"]).and_then(Value::as_array);
+    if owners.is_some_and(<[_]>::is_empty) {
+        object.object_at_mut(&["metadata"]).expect("an object").remove("managedFields");
     }
     object
 }

@@ -62,6 +62,14 @@ fn what_upstream_keeps_as_bytes_is_kept_with_any_content() {
 }
 
 #[test]
+fn an_empty_list_of_owners_is_kept_for_the_object_alone() {
+    let body = r#"{"metadata":{"managedFields":[]},"spec":{"template":{"metadata":{"managedFields":[]}}}}"#;
+    let (out, _) = round_trip(deployment(), body);
+    assert!(out.starts_with(r#"{"metadata":{"managedFields":[]},"#), "{out}");
+    assert!(out.contains(r#""template":{"metadata":{},"#), "{out}");
+}
+
+#[test]
 fn an_empty_list_that_defaults_depend_on_differs_from_none() {
     let scaler = kind("autoscaling", "v2", "HorizontalPodAutoscaler");
     let body = r#"{"spec":{"behavior":{"scaleUp":{"policies":[]}},"metrics":[]}}"#;

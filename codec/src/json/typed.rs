@@ -268,8 +268,9 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         match value {
             // Filled in again if upstream writes a value for it.
             Value::Null => false,
-            // A client resets the owners with it; field ownership replaces it before anything is stored.
-            Value::Array(a) if a.is_empty() && field.name == "managedFields" => true,
+            // A client resets the owners of an object with it; field ownership replaces it before anything is
+            // stored. That of a template says nothing.
+            Value::Array(a) if a.is_empty() && field.name == "managedFields" => self.report.path.len() == 1,
             // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a
             // message; the items of a list of objects are not stored.
             Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {
