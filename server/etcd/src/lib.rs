@@ -10,7 +10,7 @@
 //! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over
 //! `lease_changes` and `leases`; `maintenance`. Below them `member` is the open store with all that etcd
 //! keeps beside keys, `compaction` compacts it in intervals, `metrics` counts. `keys`, `value` and `errors`
-//! translate ranges, values and errors; `wire` has the messages.
+//! translate ranges, values and errors; `wire` is the crate of the messages.
 
 mod compaction;
 mod errors;
@@ -32,9 +32,9 @@ mod server;
 mod txn;
 mod value;
 mod watch;
-pub mod wire;
 
 pub use maintenance::VERSION;
 pub use member::CONTENT;
 pub use options::{CompactionMode, EtcdOptions};
+pub use plinth_etcd_wire as wire;
 pub use server::{Server, StartError};

@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
+use plinth_etcd_wire::auth::{AuthenticateRequest, AuthenticateResponse};
+use plinth_etcd_wire::kv::{CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use plinth_etcd_wire::maintenance::StatusResponse;
+use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
+use plinth_etcd_wire::{Empty, HeaderResponse};
 use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -18,11 +23,6 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::options::{EtcdOptions, User};
-use crate::wire::{
-    watch_request, AuthenticateRequest, AuthenticateResponse, CompactionRequest, CompactionResponse,
-    RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchCreateRequest,
-    WatchRequest, WatchResponse,
-};
 
 /// Longest time to connect to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -165,12 +165,12 @@ impl Client {
         self.call(path::TXN, request)
     }
 
-    pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<CompactionResponse, CallError> {
+    pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<HeaderResponse, CallError> {
         self.call(path::COMPACT, request)
     }
 
     pub(crate) fn status(&self) -> Result<StatusResponse, CallError> {
-        self.call(path::STATUS, &StatusRequest {})
+        self.call(path::STATUS, &Empty {})
     }
 
     /// Watches a key. The member ends the watch when it has no leader.

@@ -5,16 +5,17 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use plinth_etcd_wire::kv::{
+    compare, compare_target, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest,
+    RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+};
+use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Journal, Position, Reader, Result, TailReader};
 
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, Watch};
 use crate::options::EtcdOptions;
 use crate::tail::EtcdTail;
-use crate::wire::{
-    compare, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest, RangeRequest,
-    RangeResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest, COMPARE_CREATE_REVISION,
-};
 
 /// What the marker holds before the cluster.
 const MARKER: &str = "plinth journal, format 1, cluster ";
@@ -107,8 +108,7 @@ impl Journal for EtcdJournal {
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
         let from = from.max(Position::new(1));
         let start_revision = self.0.start_revision(from)?;
-        let request = WatchCreateRequest { key: self.0.log.clone(), start_revision, fragment: true };
-        let watch = self.0.client.watch(request).map_err(CallError::of_reading)?;
+        let watch = self.0.watch(start_revision)?;
         Ok(Box::new(TailReader::new(EtcdTail::new(Arc::clone(&self.0), watch, from))))
     }
 
@@ -133,7 +133,7 @@ enum AppendError {
 
 impl Shared {
     fn append(&self, record: &Bytes) -> Result<Position, AppendError> {
-        let put = PutRequest { key: self.log.clone(), value: record.clone() };
+        let put = PutRequest { key: self.log.clone(), value: record.clone(), ..PutRequest::default() };
         let mut known = self.known().map_err(AppendError::Journal)?;
         loop {
             let request = TxnRequest {
@@ -268,11 +268,18 @@ impl Shared {
         }
     }
 
+    /// A watch of the records from a revision on, its responses cut to the size of a request.
+    fn watch(&self, start_revision: i64) -> Result<Watch> {
+        let key = self.log.clone();
+        let request =
+            WatchCreateRequest { key, start_revision, fragment: true, ..WatchCreateRequest::default() };
+        self.client.watch(request).map_err(CallError::of_reading)
+    }
+
     /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins
     /// before it.
     pub(crate) fn oldest(&self) -> Result<Position> {
-        let request = WatchCreateRequest { key: self.log.clone(), start_revision: 1, fragment: true };
-        let mut watch = self.client.watch(request).map_err(CallError::of_reading)?;
+        let mut watch = self.watch(1)?;
         let deadline = Instant::now() + OLDEST_WAIT;
         loop {
             let wait = deadline.saturating_duration_since(Instant::now());
@@ -314,7 +321,7 @@ impl Shared {
         };
         *self.trimmed.lock() = Some(Instant::now());
         // etcd keeps what was the newest version at the revision that it compacts at.
-        match self.client.compact(&CompactionRequest { revision }) {
+        match self.client.compact(&CompactionRequest { revision, physical: false }) {
             Ok(_) | Err(CallError::Compacted) => Ok(()),
             Err(CallError::Denied(message)) => {
                 let message = format!("compacting etcd needs a user with the role root: {message}");
@@ -344,6 +351,7 @@ impl Shared {
                 request: Some(request_op::Request::Put(PutRequest {
                     key: self.marker.clone(),
                     value: expected.clone().into(),
+                    ..PutRequest::default()
                 })),
             }],
             failure: vec![range(&self.marker, false), range(&self.log, true)],
@@ -396,7 +404,7 @@ impl Shared {
     fn check_keys(&self) -> Result<()> {
         let all = Bytes::from_static(b"\0");
         let (key, range_end) = (all.clone(), all);
-        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, revision: 0 };
+        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, ..RangeRequest::default() };
         let response = match self.client.range(&request) {
             Ok(response) => response,
             Err(CallError::Denied(_)) => RangeResponse::default(),
@@ -435,7 +443,7 @@ fn position(log: &KeyValue) -> Result<Position> {
 /// A condition: the key was created at this revision; it does not exist for revision zero.
 fn created(key: &Bytes, revision: i64) -> Compare {
     let operand = Some(compare::Operand::CreateRevision(revision));
-    Compare { target: COMPARE_CREATE_REVISION, key: key.clone(), operand }
+    Compare { target: compare_target::CREATE, key: key.clone(), operand, ..Compare::default() }
 }
 
 fn range(key: &Bytes, keys_only: bool) -> RequestOp {
@@ -447,6 +455,6 @@ fn range(key: &Bytes, keys_only: bool) -> RequestOp {
 fn range_of(response: &TxnResponse, index: usize) -> Option<&KeyValue> {
     match response.responses.get(index)?.response.as_ref()? {
         response_op::Response::Range(range) => range.kvs.first(),
-        response_op::Response::Put(_) => None,
+        _ => None,
     }
 }

@@ -23,7 +23,6 @@ mod client;
 mod journal;
 mod options;
 mod tail;
-mod wire;
 
 pub use journal::EtcdJournal;
 pub use options::{EtcdOptions, OptionsError, User};

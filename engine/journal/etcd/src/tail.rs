@@ -4,14 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plinth_etcd_wire::kv::Event;
+use plinth_etcd_wire::watch::WatchResponse;
 use plinth_journal::{Entry, Error, Position, Result, Tail};
 
 use crate::client::{CallError, Watch};
 use crate::journal::Shared;
-use crate::wire::{Event, WatchResponse};
-
-/// The kind of an event that deletes the key.
-const DELETION: i32 = 1;
 
 pub(crate) struct EtcdTail {
     shared: Arc<Shared>,
@@ -43,7 +41,7 @@ impl EtcdTail {
     }
 
     fn take_event(&mut self, event: Event) -> Result<()> {
-        let Some(log) = event.kv.filter(|_| event.kind != DELETION) else {
+        let Some(log) = event.kv.filter(|_| event.kind != Event::DELETE) else {
             return Err(self.shared.replaced());
         };
         let position = self.shared.position_of(&log)?;

@@ -2,7 +2,22 @@
 //! `api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto` and `api/authpb/auth.proto`.
 //!
 //! `kv` has keys and transactions, `watch` watches, `lease` leases, `maintenance` the rest of what a member
-//! does, `auth` the requests about users and roles.
+//! does, `auth` the requests about users and roles. `plinth etcd` serves them, a journal in etcd sends them.
+//!
+//! Keys and values are parts of the buffer that was decoded, not copies. A field that a message here lacks is
+//! skipped when it is decoded. Nothing bounds the size of a message: the transport does.
+//!
+//! ```
+//! use plinth_etcd_wire::kv::RangeRequest;
+//! use prost::Message as _;
+//!
+//! # fn main() -> Result<(), prost::DecodeError> {
+//! let request = RangeRequest { key: "a".into(), limit: 1, ..RangeRequest::default() };
+//! assert_eq!(request.encode_to_vec(), [0x0a, 1, b'a', 0x18, 1]);
+//! assert_eq!(RangeRequest::decode(&request.encode_to_vec()[..])?, request);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod auth;
 pub mod kv;
