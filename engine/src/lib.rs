@@ -95,7 +95,8 @@ mod watermark;
 
 pub use archive::{prepare_restore, restore, ArchiveSummary, Continuation, PreparedRestore, Progress};
 pub use clock::Clock;
-pub use commit::proposal::{Committed, Proposal};
+pub use commit::proposal::Proposal;
+pub use commit::reply::Committed;
 pub use directory::check_restorable;
 pub use engine::Engine;
 pub use error::{Error, Result};

@@ -13,7 +13,7 @@ use plinth_codec::json;
 use crate::admission;
 use plinth_api::query::{parameter, parameters, OptionsOf, Query};
 use plinth_api::request_info::{route, Route};
-use plinth_apiserver::authn::oidc::config::Configuration as OidcConfiguration;
+use plinth_apiserver::authn::oidc::authenticators::Configuration as OidcConfiguration;
 use plinth_apiserver::authn::token_file::TokenFile;
 use plinth_apiserver::authn::{impersonation, websocket};
 use plinth_apiserver::egress::kubeconfig::Kubeconfig;

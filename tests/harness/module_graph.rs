@@ -20,12 +20,12 @@ pub enum Ordered {
 }
 
 /// The sources of the crates that are in order, from the top of the repository.
-pub const ORDERED_CRATES: [(&str, Ordered); 15] = [
-    ("server/src", Ordered::Modules),
-    ("server/apiserver/src", Ordered::Modules),
+pub const ORDERED_CRATES: [(&str, Ordered); 17] = [
+    ("server/src", Ordered::Files),
+    ("server/apiserver/src", Ordered::Files),
     ("server/storage/src", Ordered::Files),
     ("server/registry/src", Ordered::Files),
-    ("server/etcd/src", Ordered::Modules),
+    ("server/etcd/src", Ordered::Files),
     ("server/http/src", Ordered::Files),
     ("server/kinds/src", Ordered::Files),
     ("server/pki/src", Ordered::Files),
@@ -33,9 +33,11 @@ pub const ORDERED_CRATES: [(&str, Ordered); 15] = [
     ("codec/src", Ordered::Files),
     ("codec/cel/src", Ordered::Files),
     ("codec/structural/src", Ordered::Files),
-    ("engine/src", Ordered::Modules),
+    ("engine/src", Ordered::Files),
     ("engine/journal/src", Ordered::Files),
-    ("engine/journal/kafka/src", Ordered::Modules),
+    ("engine/journal/kafka/src", Ordered::Files),
+    ("engine/journal/etcd/src", Ordered::Files),
+    ("codec/etcd/src", Ordered::Files),
 ];
 
 /// The modules of a crate, and what each imports.

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::clock::Timeline;
 use crate::commit::group::Group;
-use crate::commit::proposal::Committed;
 use crate::commit::queue::{CommitQueue, Task, Work};
+use crate::commit::reply::Committed;
 use crate::commit::state::StateMachine;
 use crate::commit::writer::Writer;
 use crate::error::{Error, Result};

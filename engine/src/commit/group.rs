@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rocksdb::WriteBatch;
 
-use crate::commit::proposal::{Committed, Reply};
+use crate::commit::reply::{Committed, Reply};
 use crate::error::{Error, Result};
 use crate::feed::event::Commit;
 

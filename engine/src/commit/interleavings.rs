@@ -13,8 +13,9 @@ use std::time::Duration;
 use loom::thread::JoinHandle;
 
 use crate::commit::group::Group;
-use crate::commit::proposal::{Committed, Proposal};
+use crate::commit::proposal::Proposal;
 use crate::commit::queue::{CommitQueue, Task};
+use crate::commit::reply::Committed;
 use crate::error::{Error, Result};
 use crate::feed::hub::Hub;
 use crate::feed::interleavings::{block_on, check, commit};

@@ -5,6 +5,7 @@
 //! ```
 //!
 //! - [`proposal`]: the caller's handle of a transaction in flight.
+//! - [`reply`]: its answer, and the two ends that the answer passes between.
 //! - [`queue`]: the commit queue, and the hand-over between the two threads.
 //! - [`builder`]: one thread that takes them from the queue and builds groups.
 //! - [`state`]: what a transaction does to the state: conditions, revision, versions, log entry, events.
@@ -31,6 +32,7 @@ mod interleavings;
 pub(crate) mod proposal;
 pub(crate) mod queue;
 pub(crate) mod recent;
+pub(crate) mod reply;
 pub(crate) mod state;
 pub(crate) mod syncer;
 pub(crate) mod writer;

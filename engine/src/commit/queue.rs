@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::commit::group::Group;
 use crate::commit::group_delay::{GroupDelay, Wait};
-use crate::commit::proposal::Reply;
+use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::revision::Revision;
 use crate::sync::{Condvar, Mutex};

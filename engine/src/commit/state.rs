@@ -12,8 +12,8 @@ use bytes::Bytes;
 use rocksdb::WriteBatch;
 
 use crate::commit::group::Group;
-use crate::commit::proposal::Committed;
 use crate::commit::recent::RecentWrites;
+use crate::commit::reply::Committed;
 use crate::error::{Error, Result};
 use crate::feed::event::{Commit, Event, EventKind};
 use crate::layout;

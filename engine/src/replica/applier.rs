@@ -16,7 +16,7 @@ use plinth_journal::record::{
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
 use crate::commit::group::Group;
-use crate::commit::proposal::Committed;
+use crate::commit::reply::Committed;
 use crate::commit::state::StateMachine;
 use crate::commit::writer::Writer;
 use crate::error::{Error, Result};

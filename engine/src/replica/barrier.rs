@@ -4,41 +4,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use plinth_journal::Journal;
 
 use crate::block::block_until;
 use crate::error::{Error, Result};
 use crate::replica::shared::Shared;
+use crate::replica::ticket::Ticket;
 use crate::revision::Revision;
 
 /// Pause after the journal could not be asked.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
-
-/// A reader that waits.
-#[derive(Default)]
-pub(crate) struct Ticket(Mutex<TicketState>);
-
-#[derive(Default)]
-struct TicketState {
-    outcome: Option<Result<u64>>,
-    waker: Option<Waker>,
-}
-
-impl Ticket {
-    pub(crate) fn answer(&self, outcome: Result<u64>) {
-        let mut state = self.0.lock();
-        state.outcome = Some(outcome);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
 
 /// A future that resolves when the engine's newest state is at least as new as everything that was committed
 /// when it was made. Returned by [`crate::Engine::read_barrier`].
@@ -74,16 +52,7 @@ impl Future for ReadBarrier {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &self.0 {
             Barrier::Passed(latest) => Poll::Ready(Ok(*latest)),
-            Barrier::Waiting(ticket) => {
-                let mut state = ticket.0.lock();
-                match &state.outcome {
-                    Some(outcome) => Poll::Ready(outcome.clone().map(Revision::new)),
-                    None => {
-                        state.waker = Some(cx.waker().clone());
-                        Poll::Pending
-                    }
-                }
-            }
+            Barrier::Waiting(ticket) => ticket.poll(cx.waker()).map(|end| end.map(Revision::new)),
         }
     }
 }

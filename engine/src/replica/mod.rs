@@ -9,6 +9,7 @@
 //! - [`proposer`]: one thread that appends what callers submit.
 //! - [`applier`]: one thread that applies what all replicas have appended.
 //! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
+//! - [`ticket`]: a reader that waits for it.
 //! - [`shared`]: what these threads share.
 //! - [`applied`]: what is stored of how far the journal was applied.
 //! - [`stepped`]: the same work without the threads, step by step, for simulations.
@@ -21,6 +22,7 @@ pub(crate) mod barrier;
 pub(crate) mod proposer;
 pub(crate) mod shared;
 pub(crate) mod stepped;
+pub(crate) mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;

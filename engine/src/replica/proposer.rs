@@ -19,8 +19,8 @@ use plinth_journal::record::{
 use plinth_journal::{Error as JournalError, Journal, Position};
 
 use crate::clock::Timeline;
-use crate::commit::proposal::Reply;
 use crate::commit::queue::{CommitQueue, Task, Work};
+use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::replica::applier::Applier;
 use crate::replica::shared::Shared;

@@ -9,9 +9,9 @@ use parking_lot::{Condvar, Mutex};
 use plinth_journal::record::{Anchor, ReplicaId, Session};
 use plinth_journal::{Error as JournalError, Position};
 
-use crate::commit::proposal::Reply;
+use crate::commit::reply::Reply;
 use crate::error::Error;
-use crate::replica::barrier::Ticket;
+use crate::replica::ticket::Ticket;
 use crate::stats::{Histogram, JournalStats};
 
 /// Records of this replica that are in the journal and not applied yet, at most.

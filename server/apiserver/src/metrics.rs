@@ -23,7 +23,6 @@ pub(crate) mod families;
 mod health;
 mod identity;
 mod in_flight;
-mod metered_body;
 mod objects;
 pub(crate) mod process;
 mod reloads;

@@ -13,7 +13,7 @@ use hyper::Method;
 use plinth_apiserver::private_files;
 
 use self::by_token::TokenError;
-use super::token::HiddenToken;
+use super::hidden_token::HiddenToken;
 use crate::bootstrap::files::{exists, parent, sync_parent};
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};

@@ -6,6 +6,7 @@ mod config_file;
 mod convert;
 mod etcd;
 mod given_flags;
+mod hidden_token;
 mod join;
 mod kubeconfig;
 pub mod processor;
@@ -24,13 +25,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use config_file::{with_configuration, ConfigFileError};
+pub use hidden_token::HiddenToken;
 pub use join::{join, JoinError, JoinOptions};
 pub use replicas::{replicas, ReplicasError, ReplicasOptions};
 pub use replicate::{replicate, undo as undo_replication, ReplicateError, ReplicateOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
-pub use token::{
-    create as create_token, CreateOptions as CreateTokenOptions, HiddenToken, TokenCommandError,
-};
+pub use token::{create as create_token, CreateOptions as CreateTokenOptions, TokenCommandError};
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]

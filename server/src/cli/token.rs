@@ -1,9 +1,6 @@
 //! `plinth token`: tokens with which replicas join.
 
-use std::convert::Infallible;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -88,32 +85,6 @@ pub struct DeleteOptions {
     /// Kubeconfig for a running server
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: PathBuf,
-}
-
-/// A token as an argument: not part of what is printed of the options or of an error.
-#[derive(Clone, PartialEq, Eq)]
-pub struct HiddenToken(String);
-
-impl HiddenToken {
-    /// The text.
-    pub(super) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for HiddenToken {
-    type Err = Infallible;
-
-    /// Takes any text: an error of the command line would show it.
-    fn from_str(text: &str) -> Result<HiddenToken, Infallible> {
-        Ok(HiddenToken(text.to_owned()))
-    }
-}
-
-impl fmt::Debug for HiddenToken {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("…")
-    }
 }
 
 /// A command failed.
@@ -300,7 +271,7 @@ mod tests {
 
     #[test]
     fn an_argument_is_not_shown() {
-        let token: HiddenToken = "plinth-join.secret".parse().unwrap();
+        let token: crate::cli::HiddenToken = "plinth-join.secret".parse().unwrap();
         assert_eq!(format!("{token:?}"), "…");
     }
 }

@@ -22,6 +22,7 @@
 mod client;
 mod journal;
 mod options;
+mod shared;
 mod tail;
 
 pub use journal::EtcdJournal;

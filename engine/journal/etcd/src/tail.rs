@@ -9,7 +9,7 @@ use plinth_etcd_wire::watch::WatchResponse;
 use plinth_journal::{Entry, Error, Position, Result, Tail};
 
 use crate::client::{CallError, Watch};
-use crate::journal::Shared;
+use crate::shared::Shared;
 
 pub(crate) struct EtcdTail {
     shared: Arc<Shared>,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::oidc::config::{self, Configuration};
+use super::oidc::authenticators::Configuration;
+use super::oidc::config;
 use super::oidc::OidcOptions;
 use super::trust::{ClusterAuthenticationInfo, TrustedProxy};
 use super::webhook::{TokenReviewVersion, TokenWebhook};

@@ -5,6 +5,8 @@
 //! cannot create series with names of its own. As upstream, a request is counted once its handler runs: one
 //! that is refused before (401, 403) is not, and counts among the authentication and authorization attempts.
 
+mod metered_body;
+
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::Families;
-use super::metered_body::MeteredBody;
+use metered_body::MeteredBody;
 
 /// Upstream's buckets of request durations, in seconds.
 const DURATIONS: &[f64] = &[

@@ -111,23 +111,16 @@ pub(super) fn list_meta(r: &Representation, meta: &ListMeta, out: &mut Vec<u8>) 
     out.push(b'}');
 }
 
-/// One event, terminated by a newline.
+/// One event, terminated by a newline; `object` appends the object.
 pub(super) fn event(
-    r: &Representation,
     kind: EventType,
-    item: &Item<'_>,
-    with_columns: bool,
     out: &mut Vec<u8>,
+    object: impl FnOnce(&mut Vec<u8>) -> Result<(), ApiError>,
 ) -> Result<(), ApiError> {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_str().as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    match r.accepted.transform {
-        Transform::Table(version) => {
-            super::table::of_one(r, version, item, with_columns, out)?;
-        }
-        _ => r.object(item, out)?,
-    }
+    object(out)?;
     if out.last() == Some(&b'\n') {
         out.pop();
     }

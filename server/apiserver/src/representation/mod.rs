@@ -275,7 +275,10 @@ impl Representation {
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
         if self.accepted.encoding == Encoding::Json {
-            return json::event(self, kind, item, with_columns, out);
+            return json::event(kind, out, |out| match self.accepted.transform {
+                Transform::Table(version) => table::of_one(self, version, item, with_columns, out),
+                _ => self.object(item, out),
+            });
         }
         let mut body = Vec::with_capacity(item.stored.body().len() + 128);
         if self.transcode(item, &mut body)? {
@@ -296,7 +299,14 @@ impl Representation {
         initial_events_end: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), ApiError> {
-        let tree = tree::bookmark(self, revision, initial_events_end);
+        let bookmark = tree::bookmark(self, revision, initial_events_end);
+        let tree = match self.accepted.transform {
+            Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+                tree::partial(bookmark, v)
+            }
+            Transform::Table(v) => table::bookmark(self, v, bookmark),
+            _ => bookmark,
+        };
         tree::event(self, EventType::Bookmark, &tree, out)
     }
 

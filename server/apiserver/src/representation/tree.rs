@@ -137,22 +137,16 @@ pub(super) fn partial(mut tree: Value, version: MetaVersion) -> Value {
 
 /// A bookmark: an object of the watched kind with nothing but a resourceVersion.
 pub(super) fn bookmark(r: &Representation, revision: Revision, initial_events_end: bool) -> Value {
-    use plinth_codec::negotiate::Transform;
     let mut metadata = Map::new();
     metadata.insert("resourceVersion", revision.to_string());
     if initial_events_end {
         metadata.insert("annotations", tree!({ "k8s.io/initial-events-end": "true" }));
     }
-    let bookmark = tree!({
+    tree!({
         "kind": r.resource.row.kind.clone(),
         "apiVersion": r.resource.api_version.as_str(),
         "metadata": metadata,
-    });
-    match r.accepted.transform {
-        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => partial(bookmark, v),
-        Transform::Table(v) => super::table::bookmark(r, v, bookmark),
-        _ => bookmark,
-    }
+    })
 }
 
 /// One watch event of an object tree, framed for the encoding.

@@ -13,7 +13,7 @@ use plinth_pki::join_token::{authority_hash, AuthorityHash, JoinToken, Malformed
 use rustls::pki_types::CertificateDer;
 use rustls::RootCertStore;
 
-use super::super::token::HiddenToken;
+use super::super::hidden_token::HiddenToken;
 use crate::bootstrap::pki::Pki;
 use crate::client::{ClientError, ServerClient};
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use plinth_cel::{Activation, Budget, Environment, Expression, Output, VariableType, OUT_OF_BUDGET};
 use plinth_codec::{tree, Value};
 
-use super::config::{JwtAuthenticator, PrefixedClaim};
+use super::authenticators::{JwtAuthenticator, PrefixedClaim};
 use super::OidcError;
 use plinth_api::user::User;
 

@@ -3,6 +3,7 @@
 //! An issuer's keys are fetched when its first token arrives and again when a token has an unknown key ID, at
 //! most every ten seconds. An unreachable issuer makes tokens invalid; it does not fail the start.
 
+pub mod authenticators;
 pub mod config;
 mod distributed;
 mod expressions;
@@ -19,7 +20,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::egress::tls::{self, AuthoritiesError, ServerTrust};
-use config::{ConfigError, Configuration, JwtAuthenticator, PrefixedClaim};
+use authenticators::{Configuration, JwtAuthenticator, PrefixedClaim};
+use config::ConfigError;
 use distributed::Resolver;
 use expressions::Expressions;
 use plinth_api::user::{self, User};

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
 
-use super::requests::RequestMeter;
+use super::RequestMeter;
 use plinth_http::body::{Body, BodyError};
 
 pub(super) struct MeteredBody {

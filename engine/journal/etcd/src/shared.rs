@@ -1,0 +1,395 @@
+//! What a journal shares with its readers: its keys in etcd, which revisions they have, and the calls on them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use plinth_etcd_wire::kv::{
+    compare, compare_target, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest,
+    RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+};
+use plinth_etcd_wire::watch::WatchCreateRequest;
+use plinth_journal::record::ClusterId;
+use plinth_journal::{Error, Position, Result};
+
+use crate::client::{CallError, Client, Watch};
+use crate::options::EtcdOptions;
+
+/// What the marker holds before the cluster.
+const MARKER: &str = "plinth journal, format 1, cluster ";
+/// Pause between two compactions.
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest wait for etcd to report what it has compacted.
+const OLDEST_WAIT: Duration = Duration::from_secs(2);
+/// The oldest etcd that can cut the responses of a watch.
+const OLDEST_ETCD: (u32, u32) = (3, 4);
+
+/// What the journal shares with its readers.
+pub(crate) struct Shared {
+    pub client: Client,
+    cluster: ClusterId,
+    marker: Bytes,
+    log: Bytes,
+    pub max_record_bytes: usize,
+    /// None until etcd was found to hold this journal. Held while that is found out.
+    known: Mutex<Option<KeyRevisions>>,
+    /// The revision of a position that was read lately.
+    recent: Mutex<Option<(Position, i64)>>,
+    /// When the journal was last trimmed.
+    trimmed: Mutex<Option<Instant>>,
+}
+
+/// The revisions that created the journal's keys: no other journal of the same name ever has these.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeyRevisions {
+    marker: i64,
+    /// Zero before the first record.
+    log: i64,
+}
+
+pub(crate) enum AppendError {
+    /// Nothing was appended.
+    Journal(Error),
+    Call(CallError),
+}
+
+impl Shared {
+    pub(crate) fn new(options: &EtcdOptions, cluster: ClusterId) -> Result<Shared> {
+        Ok(Shared {
+            client: Client::new(options)?,
+            cluster,
+            marker: format!("{}/journal", options.prefix).into(),
+            log: format!("{}/log", options.prefix).into(),
+            max_record_bytes: options.max_record_bytes,
+            known: Mutex::new(None),
+            recent: Mutex::new(None),
+            trimmed: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn append(&self, record: &Bytes) -> Result<Position, AppendError> {
+        let put = PutRequest { key: self.log.clone(), value: record.clone(), ..PutRequest::default() };
+        let mut known = self.known().map_err(AppendError::Journal)?;
+        loop {
+            let request = TxnRequest {
+                compare: vec![created(&self.marker, known.marker), created(&self.log, known.log)],
+                success: vec![
+                    RequestOp { request: Some(request_op::Request::Put(put.clone())) },
+                    range(&self.log, true),
+                ],
+                failure: vec![range(&self.log, true), range(&self.marker, true)],
+            };
+            let response = self.client.txn(&request).map_err(AppendError::Call)?;
+            let log = range_of(&response, usize::from(response.succeeded)).cloned();
+            if response.succeeded {
+                // It is in the log. Without a position, where is known to etcd alone.
+                let unknown = |message| AppendError::Call(CallError::Unknown(message));
+                let log = log.ok_or_else(|| unknown("etcd did not return the version".to_owned()))?;
+                return self.position_of(&log).map_err(|error| unknown(error.to_string()));
+            }
+            // Nothing was put. The first record of all may be another replica's.
+            let is_marked = range_of(&response, 1).is_some_and(|kv| kv.create_revision == known.marker);
+            match log {
+                Some(log) if known.log == 0 && is_marked => {
+                    known = self.learn(&log).map_err(AppendError::Journal)?;
+                }
+                _ => return Err(AppendError::Journal(self.replaced())),
+            }
+        }
+    }
+
+    /// The position of the newest record.
+    pub(crate) fn end(&self) -> Result<Position> {
+        self.newest()?.0.map_or(Ok(Position::ZERO), |log| position(&log))
+    }
+
+    /// The newest record, without its bytes, and a revision that is not below it.
+    fn newest(&self) -> Result<(Option<KeyValue>, i64)> {
+        let known = self.known()?;
+        let request = RangeRequest { key: self.log.clone(), keys_only: true, ..RangeRequest::default() };
+        let response = self.client.range(&request).map_err(CallError::of_reading)?;
+        let revision = response.header.as_ref().map_or(0, |header| header.revision);
+        match response.kvs.into_iter().next() {
+            Some(log) => {
+                self.learn(&log)?;
+                Ok((Some(log), revision))
+            }
+            None if known.log == 0 => Ok((None, revision)),
+            None => Err(self.replaced()),
+        }
+    }
+
+    /// Checks that the key of the records is the one that it was, and notes which one that is.
+    fn learn(&self, log: &KeyValue) -> Result<KeyRevisions> {
+        let mut known = self.known.lock();
+        match &mut *known {
+            Some(known) if known.log == 0 || known.log == log.create_revision => {
+                known.log = log.create_revision;
+                Ok(*known)
+            }
+            _ => Err(self.replaced()),
+        }
+    }
+
+    /// The position of a record that a reader has got.
+    pub(crate) fn position_of(&self, log: &KeyValue) -> Result<Position> {
+        self.learn(log)?;
+        position(log)
+    }
+
+    /// Notes the revision of a position, for the next read.
+    pub(crate) fn note(&self, position: Position, revision: i64) {
+        *self.recent.lock() = Some((position, revision));
+    }
+
+    pub(crate) fn replaced(&self) -> Error {
+        let marker = String::from_utf8_lossy(&self.marker);
+        let message = format!(
+            "the keys beside {marker:?} were deleted or created again since this replica has used them; \
+             start the replicas from a checkpoint on an empty prefix"
+        );
+        Error::Refused { message }
+    }
+
+    /// A revision from which on a watch returns `from` and what follows.
+    pub(crate) fn start_revision(&self, from: Position) -> Result<i64> {
+        let recent = *self.recent.lock();
+        if let Some((_, revision)) = recent.filter(|(position, _)| position.next() == from) {
+            return Ok(revision.saturating_add(1));
+        }
+        let (newest, revision) = self.newest()?;
+        match newest {
+            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest),
+            _ => Ok(revision.saturating_add(1)),
+        }
+    }
+
+    /// The revision of a position up to the newest one.
+    ///
+    /// Each record takes a revision, other keys take few: the distance to the newest record is the guess, and
+    /// halving the rest helps where that is wrong.
+    fn revision_of(&self, wanted: Position, newest: &KeyValue) -> Result<i64> {
+        let version = i64::try_from(wanted.get()).unwrap_or(i64::MAX);
+        let mut lowest = newest.create_revision.saturating_add(version - 1);
+        let mut highest = newest.mod_revision.saturating_sub(newest.version - version);
+        let mut is_guess = true;
+        while lowest <= highest {
+            let probe = if is_guess { highest } else { lowest + (highest - lowest) / 2 };
+            match self.at_revision(probe)? {
+                Some(log) if log.version == version => return Ok(log.mod_revision),
+                Some(log) if log.version > version => {
+                    highest = log.mod_revision.saturating_sub(log.version - version);
+                }
+                Some(log) => lowest = probe.saturating_add(version - log.version),
+                None if probe == highest => {
+                    return Err(Error::Trimmed { requested: wanted, oldest: self.oldest()? });
+                }
+                None => lowest = probe + 1,
+            }
+            is_guess = !is_guess;
+        }
+        let message = format!("position {wanted} was not found among etcd's revisions");
+        Err(Error::Unavailable { message })
+    }
+
+    /// The record that was the newest one at a revision, without its bytes; none when it is compacted.
+    fn at_revision(&self, revision: i64) -> Result<Option<KeyValue>> {
+        let key = self.log.clone();
+        let request = RangeRequest { key, revision, keys_only: true, ..RangeRequest::default() };
+        match self.client.range(&request) {
+            Ok(response) => Ok(Some(response.kvs.into_iter().next().unwrap_or_default())),
+            Err(CallError::Compacted) => Ok(None),
+            Err(error) => Err(error.of_reading()),
+        }
+    }
+
+    /// A watch of the records from a revision on, its responses cut to the size of a request.
+    pub(crate) fn watch(&self, start_revision: i64) -> Result<Watch> {
+        let key = self.log.clone();
+        let request =
+            WatchCreateRequest { key, start_revision, fragment: true, ..WatchCreateRequest::default() };
+        self.client.watch(request).map_err(CallError::of_reading)
+    }
+
+    /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins
+    /// before it.
+    pub(crate) fn oldest(&self) -> Result<Position> {
+        let mut watch = self.watch(1)?;
+        let deadline = Instant::now() + OLDEST_WAIT;
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            let message = self.client.next(&mut watch, wait).map_err(CallError::of_reading)?;
+            match message {
+                Some(message) if message.compact_revision > 0 => {
+                    return self.oldest_after(message.compact_revision);
+                }
+                Some(message) if message.events.is_empty() && !message.canceled => {}
+                Some(message) if !message.canceled => return Ok(Position::new(1)),
+                _ => {
+                    let message = "etcd did not report what it has compacted".to_owned();
+                    return Err(Error::Unavailable { message });
+                }
+            }
+        }
+    }
+
+    fn oldest_after(&self, compacted: i64) -> Result<Position> {
+        let Some(log) = self.at_revision(compacted)? else {
+            return Err(Error::Unavailable { message: "etcd is compacted further meanwhile".to_owned() });
+        };
+        let position = position(&log)?;
+        Ok(if log.mod_revision == compacted { position } else { position.next() })
+    }
+
+    pub(crate) fn trim(&self, before: Position) -> Result<()> {
+        let is_due = |last: Instant| last.elapsed() >= TRIM_INTERVAL;
+        if !self.trimmed.lock().is_none_or(is_due) {
+            return Ok(());
+        }
+        let (Some(newest), _) = self.newest()? else { return Ok(()) };
+        // The newest record stays: its version is the journal's end.
+        let kept = before.min(position(&newest)?);
+        let revision = match self.revision_of(kept, &newest) {
+            Ok(revision) => revision,
+            Err(Error::Trimmed { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        *self.trimmed.lock() = Some(Instant::now());
+        // etcd keeps what was the newest version at the revision that it compacts at.
+        match self.client.compact(&CompactionRequest { revision, physical: false }) {
+            Ok(_) | Err(CallError::Compacted) => Ok(()),
+            Err(CallError::Denied(message)) => {
+                let message = format!("compacting etcd needs a user with the role root: {message}");
+                Err(Error::Refused { message })
+            }
+            Err(error) => Err(error.of_reading()),
+        }
+    }
+
+    /// Which journal it is, found out by the first call that reaches etcd.
+    pub(crate) fn known(&self) -> Result<KeyRevisions> {
+        let mut known = self.known.lock();
+        match *known {
+            Some(known) => Ok(known),
+            None => Ok(*known.insert(self.find()?)),
+        }
+    }
+
+    /// Looks at what etcd holds, and founds the journal where that is nothing.
+    fn find(&self) -> Result<KeyRevisions> {
+        self.check_version()?;
+        self.check_keys()?;
+        let expected = format!("{MARKER}{}", self.cluster);
+        let create = TxnRequest {
+            compare: vec![created(&self.marker, 0), created(&self.log, 0)],
+            success: vec![RequestOp {
+                request: Some(request_op::Request::Put(PutRequest {
+                    key: self.marker.clone(),
+                    value: expected.clone().into(),
+                    ..PutRequest::default()
+                })),
+            }],
+            failure: vec![range(&self.marker, false), range(&self.log, true)],
+        };
+        let response = self.client.txn(&create).map_err(refused_if_denied)?;
+        if response.succeeded {
+            let marker = response.header.map_or(0, |header| header.revision);
+            return Ok(KeyRevisions { marker, log: 0 });
+        }
+        let place = String::from_utf8_lossy(&self.marker);
+        let Some(marker) = range_of(&response, 0) else {
+            let message = format!(
+                "there are records in etcd, but the key {place:?}, which names their cluster, is absent"
+            );
+            return Err(Error::Refused { message });
+        };
+        let found = String::from_utf8_lossy(&marker.value);
+        if found != expected {
+            let found: String = found.chars().take(100).collect();
+            let message = format!(
+                "the key {place:?} in etcd has {found:?} in place of {expected:?}: it is another cluster's, \
+                 or of a later version; use another etcd, or join that cluster in an empty data directory"
+            );
+            return Err(Error::Refused { message });
+        }
+        let log = range_of(&response, 1).map_or(0, |log| log.create_revision);
+        Ok(KeyRevisions { marker: marker.create_revision, log })
+    }
+
+    fn check_version(&self) -> Result<()> {
+        let version = match self.client.status() {
+            Ok(status) => status.version,
+            // A user without this permission gets a precise error from the next call.
+            Err(CallError::Denied(_)) => return Ok(()),
+            Err(error) => return Err(error.of_reading()),
+        };
+        let mut numbers = version.split('.').map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_ETCD => {
+                let (major, minor) = OLDEST_ETCD;
+                let message = format!("etcd {version} is too old, {major}.{minor} is needed");
+                Err(Error::Refused { message })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses an etcd that holds anything else: trimming removes the history of all keys. A user who may not
+    /// see all keys is believed.
+    fn check_keys(&self) -> Result<()> {
+        let all = Bytes::from_static(b"\0");
+        let (key, range_end) = (all.clone(), all);
+        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, ..RangeRequest::default() };
+        let response = match self.client.range(&request) {
+            Ok(response) => response,
+            Err(CallError::Denied(_)) => RangeResponse::default(),
+            Err(error) => return Err(error.of_reading()),
+        };
+        match response.kvs.iter().find(|kv| kv.key != self.marker && kv.key != self.log) {
+            None => Ok(()),
+            Some(kv) => {
+                let key: String = String::from_utf8_lossy(&kv.key).chars().take(100).collect();
+                let message = format!(
+                    "etcd holds the key {key:?} that is none of this journal's; a journal needs an etcd of its \
+                     own, because trimming it removes the history of all keys"
+                );
+                Err(Error::Refused { message })
+            }
+        }
+    }
+}
+
+/// At the start, rights that are missing are a mistake of whoever configured it.
+fn refused_if_denied(error: CallError) -> Error {
+    match error {
+        CallError::Denied(message) => Error::Refused { message },
+        error => error.of_reading(),
+    }
+}
+
+/// The version of the key is the number of its puts.
+fn position(log: &KeyValue) -> Result<Position> {
+    match u64::try_from(log.version) {
+        Ok(version) if version > 0 => Ok(Position::new(version)),
+        _ => Err(Error::Unavailable { message: "etcd returned no version of the key".to_owned() }),
+    }
+}
+
+/// A condition: the key was created at this revision; it does not exist for revision zero.
+fn created(key: &Bytes, revision: i64) -> Compare {
+    let operand = Some(compare::Operand::CreateRevision(revision));
+    Compare { target: compare_target::CREATE, key: key.clone(), operand, ..Compare::default() }
+}
+
+fn range(key: &Bytes, keys_only: bool) -> RequestOp {
+    let request = RangeRequest { key: key.clone(), keys_only, ..RangeRequest::default() };
+    RequestOp { request: Some(request_op::Request::Range(request)) }
+}
+
+/// What the operation at `index` of a transaction has found.
+fn range_of(response: &TxnResponse, index: usize) -> Option<&KeyValue> {
+    match response.responses.get(index)?.response.as_ref()? {
+        response_op::Response::Range(range) => range.kvs.first(),
+        _ => None,
+    }
+}
