@@ -18,7 +18,12 @@ fn config_map(name: &str, value: usize) -> ConfigMap {
         .expect("object")
 }
 
-/// Everything that is stored, by apiVersion, kind, namespace and name.
+/// Whether this says which process serves: the Lease is deleted when it ends, and another one's is made.
+fn is_of_process(object: &DynamicObject) -> bool {
+    object.labels().contains_key("apiserver.kubernetes.io/identity")
+}
+
+/// Everything that is stored and outlives the process, by apiVersion, kind, namespace and name.
 async fn everything(client: &Client) -> BTreeMap<String, Value> {
     let discovery = Discovery::new(client.clone()).run().await.expect("discovery");
     let mut all = BTreeMap::new();
@@ -28,7 +33,8 @@ async fn everything(client: &Client) -> BTreeMap<String, Value> {
                 continue;
             }
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            for object in api.list(&ListParams::default()).await.expect("list") {
+            let objects = api.list(&ListParams::default()).await.expect("list");
+            for object in objects.into_iter().filter(|object| !is_of_process(object)) {
                 let key = format!(
                     "{} {} {}/{}",
                     resource.api_version,
