@@ -26,6 +26,8 @@ pub enum Reason {
     TooMany,
     /// A value of a wrong type.
     TypeInvalid,
+    /// What the value names is not there.
+    NotFound,
     /// An internal error.
     Internal,
 }
@@ -42,6 +44,7 @@ impl Reason {
             Reason::TooLong => "FieldValueTooLong",
             Reason::TooMany => "FieldValueTooMany",
             Reason::TypeInvalid => "FieldValueTypeInvalid",
+            Reason::NotFound => "FieldValueNotFound",
             Reason::Internal => "InternalError",
         }
     }
@@ -56,6 +59,7 @@ impl Reason {
             Reason::Forbidden => "Forbidden",
             Reason::TooLong => "Too long",
             Reason::TooMany => "Too many",
+            Reason::NotFound => "Not found",
             Reason::Internal => "Internal error",
         }
     }
@@ -81,10 +85,19 @@ impl Display for FieldError {
 
 impl FieldError {
     fn new(reason: Reason, field: impl Display, value: Option<&Value>, detail: impl Display) -> FieldError {
+        FieldError::with_shown(reason, field, value.map(DisplayValue), detail)
+    }
+
+    fn with_shown(
+        reason: Reason,
+        field: impl Display,
+        shown: Option<impl Display>,
+        detail: impl Display,
+    ) -> FieldError {
         let mut message = reason.heading().to_owned();
         // Writing to a string cannot fail.
-        if let Some(value) = value {
-            let _ = write!(message, ": {}", DisplayValue(value));
+        if let Some(shown) = shown {
+            let _ = write!(message, ": {shown}");
         }
         let before = message.len();
         let _ = write!(message, ": {detail}");
@@ -104,6 +117,12 @@ impl FieldError {
         FieldError::new(Reason::Invalid, field, Some(value), why)
     }
 
+    /// As [`FieldError::invalid`], for a value that is formatted already: structs come in the order of their
+    /// members upstream.
+    pub fn invalid_shown(field: impl Display, shown: &str, why: impl Display) -> FieldError {
+        FieldError::with_shown(Reason::Invalid, field, Some(shown), why)
+    }
+
     /// As [`FieldError::invalid`], of a value of a wrong type.
     pub fn type_invalid(field: impl Display, value: &Value, why: impl Display) -> FieldError {
         FieldError::new(Reason::TypeInvalid, field, Some(value), why)
@@ -117,6 +136,16 @@ impl FieldError {
     /// `Duplicate value: "x"`.
     pub fn duplicate(field: impl Display, value: &Value) -> FieldError {
         FieldError::new(Reason::Duplicate, field, Some(value), "")
+    }
+
+    /// As [`FieldError::duplicate`], for a value that is formatted already.
+    pub fn duplicate_shown(field: impl Display, shown: &str) -> FieldError {
+        FieldError::with_shown(Reason::Duplicate, field, Some(shown), "")
+    }
+
+    /// `Not found: "x"`.
+    pub fn not_found(field: impl Display, value: &Value) -> FieldError {
+        FieldError::new(Reason::NotFound, field, Some(value), "")
     }
 
     /// `Unsupported value: "x": supported values: "a", "b"`, in the order given.
@@ -166,20 +195,27 @@ fn named(field: impl Display) -> String {
     }
 }
 
+/// Maximum size of a value in a message, in bytes: each error may contain the whole object.
+pub const MAX_SHOWN: usize = 16 << 10;
+
 /// A value for display in a message: strings quoted, numbers as Go's `%v` prints them, lists and objects as
-/// JSON.
+/// JSON; cut after [`MAX_SHOWN`] bytes.
 pub struct DisplayValue<'a>(pub &'a Value);
 
 impl Display for DisplayValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Value::String(s) => f.write_str(&quoted(s)),
-            Value::Float(n) => f.write_str(&go_float(*n)),
+        let text = match self.0 {
+            Value::String(s) => quoted(s),
+            Value::Float(n) => go_float(*n),
             other => {
                 let mut json = Vec::new();
                 json::write_untyped(other, &mut json);
-                f.write_str(&String::from_utf8_lossy(&json))
+                String::from_utf8_lossy(&json).into_owned()
             }
+        };
+        match text.len() > MAX_SHOWN {
+            true => write!(f, "{}...", &text[..text.floor_char_boundary(MAX_SHOWN)]),
+            false => f.write_str(&text),
         }
     }
 }
@@ -295,11 +331,24 @@ mod tests {
             (FieldError::too_long(spec, 1), "spec: Too long: may not be more than 1 byte"),
             (FieldError::too_many(spec, 3, 2), "spec: Too many: 3: must have at most 2 items"),
             (FieldError::forbidden(spec, "why"), "spec: Forbidden: why"),
+            (
+                FieldError::not_found(spec, &"a\u{1b}\u{301}\0".into()),
+                "spec: Not found: \"a\\x1b\u{301}\\x00\"",
+            ),
+            (FieldError::invalid_shown(spec, "{1 2}", "no"), "spec: Invalid value: {1 2}: no"),
+            (FieldError::duplicate_shown(spec, "{1 2}"), "spec: Duplicate value: {1 2}"),
             (FieldError::internal(spec, "why"), "spec: Internal error: why"),
         ];
         for (error, text) in cases {
             assert_eq!(error.to_string(), text);
         }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        let text = DisplayValue(&"ä".repeat(MAX_SHOWN).into()).to_string();
+        assert_eq!(text.len(), MAX_SHOWN - 1 + "...".len());
+        assert!(text.ends_with("ä..."));
     }
 
     #[test]

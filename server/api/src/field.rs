@@ -3,14 +3,13 @@
 
 use std::fmt::{self, Display};
 
-use plinth_codec::{json, Value};
+use plinth_codec::field::{DisplayValue, FieldError};
+use plinth_codec::Value;
 
 use crate::api_error::Cause;
 
 pub use crate::api_error::MOST_ERRORS;
-
-/// Maximum size of a bad value in a message, in bytes: each error may contain the whole object.
-pub const SHOWN: usize = 16 << 10;
+pub use plinth_codec::field::MAX_SHOWN;
 
 /// Path of a value: `spec.containers[0].`, made with `format_args!` from its parents. It is formatted only
 /// when an error is reported; validation of a valid object builds dozens of paths.
@@ -26,93 +25,73 @@ impl Display for ParentPath<'_> {
     }
 }
 
-/// A bad value as shown in a message: strings quoted, everything else as JSON; truncated if very long.
-pub fn shown(value: &Value) -> String {
-    let mut shown = match value {
-        Value::String(s) => format!("{:?}", s.as_str()),
-        other => {
-            let mut out = Vec::new();
-            json::write_untyped(other, &mut out);
-            String::from_utf8_lossy(&out).into_owned()
-        }
-    };
-    if shown.len() > SHOWN {
-        shown.truncate(shown.floor_char_boundary(SHOWN));
-        shown.push_str("...");
-    }
-    shown
-}
-
-impl From<plinth_codec::field::FieldError> for Cause {
-    fn from(error: plinth_codec::field::FieldError) -> Cause {
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Cause {
         Cause { reason: error.reason.as_str(), message: error.message, field: error.field }
     }
 }
 
-/// `Invalid value: "x": why`.
+/// An error of a field. An empty path stays empty, as upstream's built-in kinds name the object; that of a
+/// [`FieldError`] would be `<nil>`.
+fn cause(field: impl Display, error: FieldError) -> Cause {
+    Cause { field: field.to_string(), ..error.into() }
+}
+
+/// A bad value as shown in a message. See [`DisplayValue`].
+pub fn shown(value: &Value) -> String {
+    DisplayValue(value).to_string()
+}
+
+/// See [`FieldError::invalid`].
 pub fn invalid(field: impl Display, value: impl Into<Value>, why: &str) -> Cause {
-    let message = format!("Invalid value: {}: {why}", shown(&value.into()));
-    Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
+    cause(field, FieldError::invalid("", &value.into(), why))
 }
 
-/// As [`invalid`], for a value that is formatted already: structs come in the order of their members
-/// upstream.
+/// See [`FieldError::invalid_shown`].
 pub fn invalid_shown(field: impl Display, shown: &str, why: &str) -> Cause {
-    let message = format!("Invalid value: {shown}: {why}");
-    Cause { reason: "FieldValueInvalid", message, field: field.to_string() }
+    cause(field, FieldError::invalid_shown("", shown, why))
 }
 
-/// As [`duplicate`], for a value that is formatted already.
+/// See [`FieldError::duplicate_shown`].
 pub fn duplicate_shown(field: impl Display, shown: &str) -> Cause {
-    Cause {
-        reason: "FieldValueDuplicate",
-        message: format!("Duplicate value: {shown}"),
-        field: field.to_string(),
-    }
+    cause(field, FieldError::duplicate_shown("", shown))
 }
 
-/// `Required value: why`, or `Required value` alone.
+/// See [`FieldError::required`].
 pub fn required(field: impl Display, why: &str) -> Cause {
-    let message = match why.is_empty() {
-        true => "Required value".to_owned(),
-        false => format!("Required value: {why}"),
-    };
-    Cause { reason: "FieldValueRequired", message, field: field.to_string() }
+    cause(field, FieldError::required("", why))
 }
 
-/// `Forbidden: why`.
+/// See [`FieldError::forbidden`].
 pub fn forbidden(field: impl Display, why: &str) -> Cause {
-    Cause { reason: "FieldValueForbidden", message: format!("Forbidden: {why}"), field: field.to_string() }
+    cause(field, FieldError::forbidden("", why))
 }
 
-/// `Duplicate value: "x"`.
+/// See [`FieldError::duplicate`].
 pub fn duplicate(field: impl Display, value: impl Into<Value>) -> Cause {
-    let message = format!("Duplicate value: {}", shown(&value.into()));
-    Cause { reason: "FieldValueDuplicate", message, field: field.to_string() }
+    cause(field, FieldError::duplicate("", &value.into()))
 }
 
-/// `Unsupported value: "x": supported values: "a", "b"`; `supported` is sorted.
+/// See [`FieldError::not_supported`]; `supported` is sorted.
 pub fn not_supported(field: impl Display, value: impl Into<Value>, supported: &[&str]) -> Cause {
-    let quoted: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
-    let message =
-        format!("Unsupported value: {}: supported values: {}", shown(&value.into()), quoted.join(", "));
-    Cause { reason: "FieldValueNotSupported", message, field: field.to_string() }
+    cause(field, FieldError::not_supported("", &value.into(), supported))
 }
 
-/// `Too long: may not be more than N bytes`.
+/// See [`FieldError::too_long`].
 pub fn too_long(field: impl Display, most: usize) -> Cause {
-    let message = format!("Too long: may not be more than {most} bytes");
-    Cause { reason: "FieldValueTooLong", message, field: field.to_string() }
+    cause(field, FieldError::too_long("", signed(most)))
 }
 
-/// `Too many: N: must have at most M items`.
+/// See [`FieldError::too_many`].
 pub fn too_many(field: impl Display, there_are: usize, most: usize) -> Cause {
-    let message = format!("Too many: {there_are}: must have at most {most} items");
-    Cause { reason: "FieldValueTooMany", message, field: field.to_string() }
+    cause(field, FieldError::too_many("", signed(there_are), signed(most)))
 }
 
-/// `Not found: "x"`.
+/// See [`FieldError::not_found`].
 pub fn not_found(field: impl Display, value: impl Into<Value>) -> Cause {
-    let message = format!("Not found: {}", shown(&value.into()));
-    Cause { reason: "FieldValueNotFound", message, field: field.to_string() }
+    cause(field, FieldError::not_found("", &value.into()))
+}
+
+fn signed(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }

@@ -7,6 +7,8 @@
 
 use std::borrow::Cow;
 
+use plinth_codec::error::quoted;
+
 use crate::api_error::{ApiError, Cause};
 
 /// Which options a request reads: integers of others need not be such.
@@ -127,7 +129,7 @@ impl Query {
             causes.extend(field_manager_error(manager));
         }
         if self.dry_run.iter().any(|v| v != "All") {
-            let given: Vec<String> = self.dry_run.iter().map(|v| format!("{v:?}")).collect();
+            let given: Vec<String> = self.dry_run.iter().map(|v| quoted(v)).collect();
             causes.push(Cause {
                 reason: "FieldValueNotSupported",
                 message: format!("Unsupported value: [{}]: supported values: \"All\"", given.join(",")),
@@ -138,8 +140,8 @@ impl Query {
             causes.push(Cause {
                 reason: "FieldValueNotSupported",
                 message: format!(
-                    "Unsupported value: {:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
-                    self.field_validation
+                    "Unsupported value: {}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"",
+                    quoted(&self.field_validation)
                 ),
                 field: "fieldValidation".into(),
             });

@@ -394,3 +394,28 @@ async fn queries_have_bounds() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     target.serves("queries").await;
 }
+
+/// Control characters in a value come back escaped as Go escapes them, wherever an error names the value.
+#[tokio::test]
+async fn values_in_errors_are_quoted_as_go_quotes_them() {
+    let target = Target::start().await;
+    let mut connection = target.server.connect(Protocol::Http2).await;
+    let value = "\u{1b}\0e\u{301}";
+    let quoted = "\"\\x1b\\x00e\u{301}\"";
+    let container = json!({"name": "c", "image": "i", "imagePullPolicy": value});
+    let pod = json!({"metadata": {"name": "escaped"}, "spec": {"containers": [container]}});
+    let event =
+        json!({"apiVersion": format!("{value}/v1"), "kind": "ConfigMap", "metadata": {"name": "escaped"}});
+    let rows = [
+        (Call::new(Method::POST, "/api/v1/namespaces/default/pods").body(JSON, pod.to_string()), 422, quoted),
+        (Call::new(Method::POST, MAPS).body(JSON, event.to_string()), 400, "\\x1b\\x00e\u{301}/v1\""),
+        (Call::get(format!("{MAPS}?resourceVersion=%1b%00")), 400, "\"\\x1b\\x00\""),
+    ];
+    for (call, code, wanted) in rows {
+        let reply = connection.call(&call).await.expect("an answer");
+        assert_eq!(reply.status, code, "{}", reply.text());
+        let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+        let message = status["message"].as_str().expect("a message");
+        assert!(message.contains(wanted), "{message:?}");
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use plinth_codec::error::quoted;
 use plinth_codec::json;
 use plinth_codec::Value;
 use time::macros::format_description;
@@ -211,7 +212,7 @@ impl Event {
 
     /// A line of upstream's legacy format (k8s.io/apiserver `pkg/audit/format.go`).
     fn legacy(&self, stage: AuditStage) -> Vec<u8> {
-        let list = |texts: &[String]| texts.iter().map(|t| format!("{t:?}")).collect::<Vec<_>>().join(",");
+        let list = |texts: &[String]| texts.iter().map(|t| quoted(t)).collect::<Vec<_>>().join(",");
         let groups = |user: &User, none: &str| match user.groups.is_empty() {
             true => none.to_owned(),
             false => list(&user.groups),
@@ -227,20 +228,20 @@ impl Event {
             .map_or(("<self>".into(), "<lookup>".into()), |u| (u.name.clone(), groups(u, "<lookup>")));
         let response = self.response.as_ref().filter(|_| stage != AuditStage::RequestReceived);
         let line = format!(
-            "{} AUDIT: id={:?} stage={:?} ip={:?} method={:?} user={:?} groups={:?} as={:?} asgroups={:?} \
-                user-agent={:?} namespace={:?} uri={:?} response=\"{}\"\n",
+            "{} AUDIT: id={} stage={} ip={} method={} user={} groups={} as={} asgroups={} \
+                user-agent={} namespace={} uri={} response=\"{}\"\n",
             micro_time(self.received),
-            self.audit_id,
-            stage.as_str(),
-            self.source_ips.first().map_or_else(|| "<unknown>".to_owned(), ToString::to_string),
-            self.verb,
-            name,
-            user_groups,
-            as_user,
-            as_groups,
-            self.user_agent,
-            or(self.object.as_ref().map_or("", |object| object.namespace.as_str()), "<none>"),
-            self.request_uri,
+            quoted(&self.audit_id),
+            quoted(stage.as_str()),
+            quoted(&self.source_ips.first().map_or_else(|| "<unknown>".to_owned(), ToString::to_string)),
+            quoted(&self.verb),
+            quoted(&name),
+            quoted(&user_groups),
+            quoted(&as_user),
+            quoted(&as_groups),
+            quoted(&self.user_agent),
+            quoted(&or(self.object.as_ref().map_or("", |object| object.namespace.as_str()), "<none>")),
+            quoted(&self.request_uri),
             response.map_or_else(|| "<deferred>".to_owned(), |(code, _)| code.to_string()),
         );
         line.into_bytes()

@@ -12,6 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderValue};
+use plinth_codec::error::quoted;
 use plinth_codec::names;
 
 use super::request_header::extra_key;
@@ -82,18 +83,20 @@ pub fn requested(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
 /// The user in Go syntax, as upstream's message shows it.
 fn go_syntax(user: &User) -> String {
     let list = |texts: &[String]| {
-        let texts: Vec<String> = texts.iter().map(|t| format!("{t:?}")).collect();
+        let texts: Vec<String> = texts.iter().map(|t| quoted(t)).collect();
         format!("[]string{{{}}}", texts.join(", "))
     };
     let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&user.groups) };
     let extra = match user.extra.is_empty() {
         true => "map[string][]string(nil)".to_owned(),
         false => {
-            let members: Vec<String> = user.extra.iter().map(|(k, v)| format!("{k:?}:{}", list(v))).collect();
+            let members: Vec<String> =
+                user.extra.iter().map(|(k, v)| format!("{}:{}", quoted(k), list(v))).collect();
             format!("map[string][]string{{{}}}", members.join(", "))
         }
     };
-    format!("&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{groups}, Extra:{extra}}}", user.name, user.uid)
+    let (name, uid) = (quoted(&user.name), quoted(&user.uid));
+    format!("&user.DefaultInfo{{Name:{name}, UID:{uid}, Groups:{groups}, Extra:{extra}}}")
 }
 
 /// The result of impersonation.
@@ -343,7 +346,7 @@ fn extra_error(extra: &BTreeMap<String, Vec<String>>) -> Option<String> {
 /// `pkg/util/validation`, `IsDomainPrefixedPath`).
 pub(crate) fn domain_prefixed_path_error(field: &str, key: &str) -> Option<String> {
     const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
-    let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {value:?}: {why}"));
+    let invalid = |value: &str, why: &str| Some(format!("{field}: Invalid value: {}: {why}", quoted(value)));
     let (host, path) = match key.split_once('/') {
         Some((host, path)) if !host.is_empty() && !path.is_empty() => (host, path),
         _ => return invalid(key, "must be a domain-prefixed path (such as \"acme.io/foo\")"),

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use hyper::header::CONTENT_TYPE;
 use hyper::Version;
+use plinth_codec::error::quoted;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
@@ -337,9 +338,9 @@ fn apply_field_validation(
     match cx.query.field_validation.as_str() {
         "Ignore" => Ok(Vec::new()),
         "Strict" => Err(ApiError::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
+            "{} in version {} cannot be handled as a {}: strict decoding error: {}",
             expected.kind,
-            expected.version,
+            quoted(&expected.version),
             expected.kind,
             errors.join(", ")
         ))),
@@ -371,15 +372,19 @@ fn summary(bytes: &[u8]) -> String {
 
 fn decode_error(expected: &GVK, what: &str) -> ApiError {
     ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: {what}",
-        expected.kind, expected.version, expected.kind
+        "{} in version {} cannot be handled as a {}: {what}",
+        expected.kind,
+        quoted(&expected.version),
+        expected.kind
     ))
 }
 
 /// Upstream's message for an unknown kind; clients match on its first words.
 pub(super) fn unregistered(kind: &str, api_version: &str) -> String {
     format!(
-        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        "no kind {} is registered for version {} in scheme \"pkg/runtime/scheme.go:111\"",
+        quoted(kind),
+        quoted(api_version)
     )
 }
 
@@ -411,13 +416,15 @@ fn check_kind(expected: &GVK, api_version: &str, kind: &str) -> Result<(), ApiEr
             false => unregistered(kind, api_version),
         };
         return Err(ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: {why}",
+            "{kind} in version {} cannot be handled as a {}: {why}",
+            quoted(version),
             expected.kind
         )));
     }
     if api_version != expected_version && !is_known {
         return Err(ApiError::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: {}",
+            "{kind} in version {} cannot be handled as a {}: {}",
+            quoted(version),
             expected.kind,
             unregistered(kind, api_version)
         )));

@@ -1,6 +1,7 @@
 //! get: one object, at the latest revision, not older than a revision, or at an exact one.
 
 use hyper::{Response, StatusCode};
+use plinth_codec::error::quoted;
 use plinth_codec::negotiate::Shape;
 use plinth_engine::{At, Engine, Revision};
 
@@ -50,7 +51,8 @@ async fn read_at(cx: &Context) -> Result<At, ApiError> {
 
 /// Upstream's message for a resourceVersion that is not a number.
 pub(super) fn not_a_revision(given: &str) -> String {
-    format!("resourceVersion: Invalid value: {given:?}: strconv.ParseUint: parsing {given:?}: invalid syntax")
+    let given = quoted(given);
+    format!("resourceVersion: Invalid value: {given}: strconv.ParseUint: parsing {given}: invalid syntax")
 }
 
 /// Waits briefly for a revision that this server has not reached yet.

@@ -19,6 +19,7 @@ mod watch;
 pub mod write;
 
 use hyper::{Method, Response};
+use plinth_codec::error::quoted;
 use plinth_codec::resources::Resource;
 
 use crate::audit;
@@ -172,7 +173,7 @@ fn check_name(name: &str) -> Result<(), ApiError> {
     match plinth_codec::names::path_segment_errors(name).first() {
         // A slash can only come from an escape, which upstream does not route.
         Some(_) if name.contains('/') => Err(ApiError::no_such_resource()),
-        Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {name:?}: {why}"))),
+        Some(why) => Err(ApiError::bad_request(format!("Name parameter invalid: {}: {why}", quoted(name)))),
         None => Ok(()),
     }
 }

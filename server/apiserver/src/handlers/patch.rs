@@ -217,7 +217,7 @@ pub(super) fn apply(
     let invalid = |what: String| match patch.merged(live, target) {
         // Of a strategic merge patch upstream shows the patch.
         Ok(_) if is_strategic => {
-            invalid_patch(goprint::value_within(&patch.document, field::SHOWN).as_bytes(), &what)
+            invalid_patch(goprint::value_within(&patch.document, field::MAX_SHOWN).as_bytes(), &what)
         }
         Ok(patched) => {
             let mut text = Vec::new();

@@ -1,6 +1,7 @@
 //! Warnings about files of one volume that hide each other: equal paths, or a file in place of the directory
 //! of another.
 
+use plinth_codec::error::quoted;
 use plinth_codec::Value;
 
 use crate::path::{at, list, text};
@@ -16,8 +17,8 @@ struct VolumePath {
 impl std::fmt::Display for VolumePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.source.is_empty() {
-            true => write!(f, "{:?}", self.path),
-            false => write!(f, "{:?} ({})", self.path, self.source),
+            true => f.write_str(&quoted(&self.path)),
+            false => write!(f, "{} ({})", quoted(&self.path), self.source),
         }
     }
 }
@@ -70,7 +71,7 @@ pub(crate) fn overlaps(volumes: &[Value], found: &mut Warnings) {
             let Some(source) = at(volume, member) else { continue };
             let shown = match kind {
                 "" => "DownwardAPI".to_owned(),
-                kind => format!("{kind} {:?}", text(source, named)),
+                kind => format!("{kind} {}", quoted(text(source, named))),
             };
             let mut paths = VolumePaths::default();
             for path in items(source, "") {
@@ -107,10 +108,10 @@ fn of_projected(name: &str, projected: &Value, found: &mut Warnings) {
 fn of_source(source: &Value) -> Vec<VolumePath> {
     let with_items = |member: &str| at(source, member).filter(|part| at(part, "items").is_some());
     if let Some(map) = with_items("configMap") {
-        return items(map, &format!("ConfigMap {:?}", text(map, "name"))).collect();
+        return items(map, &format!("ConfigMap {}", quoted(text(map, "name")))).collect();
     }
     if let Some(secret) = with_items("secret") {
-        return items(secret, &format!("Secret {:?}", text(secret, "name"))).collect();
+        return items(secret, &format!("Secret {}", quoted(text(secret, "name")))).collect();
     }
     if let Some(downward) = with_items("downwardAPI") {
         return items(downward, "DownwardAPI").collect();
@@ -120,7 +121,7 @@ fn of_source(source: &Value) -> Vec<VolumePath> {
     }
     if let Some(bundle) = at(source, "clusterTrustBundle") {
         let name = at(bundle, "name").or_else(|| at(bundle, "signerName")).and_then(Value::as_str);
-        let shown = format!("ClusterTrustBundle {:?}", name.unwrap_or_default());
+        let shown = format!("ClusterTrustBundle {}", quoted(name.unwrap_or_default()));
         return vec![VolumePath::new(text(bundle, "path"), &shown)];
     }
     let Some(certificate) = at(source, "podCertificate") else { return Vec::new() };

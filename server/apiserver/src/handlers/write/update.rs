@@ -1,5 +1,6 @@
 //! The change of an object.
 
+use plinth_codec::error::quoted;
 use plinth_codec::Value;
 
 use super::*;
@@ -226,7 +227,7 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     }
     let given = metadata::text(new, "resourceVersion");
     if given.parse::<u64>().is_err() && !given.is_empty() {
-        let what = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+        let what = format!("strconv.ParseUint: parsing {}: invalid syntax", quoted(given));
         return Err(ApiError::new(500, Reason::Unknown, what));
     }
     if matches!(given, "" | "0") {

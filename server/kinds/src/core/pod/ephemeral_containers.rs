@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use plinth_codec::error::quoted;
 use plinth_codec::Value;
 
 use crate::checks::Part;
@@ -34,7 +35,7 @@ pub(crate) fn validate_update(new: &Part<'_>, old: &Value) {
             Some(container) if *container != before => "changed",
             Some(_) => continue,
         };
-        let why = format!("existing ephemeral containers {:?} may not be {verb}\n", name(before));
+        let why = format!("existing ephemeral containers {} may not be {verb}\n", quoted(name(before)));
         new.forbidden(PATH, &why);
     }
 }
