@@ -74,13 +74,13 @@ pub(in crate::handlers) async fn create_object(
             Err(_) => {}
         }
     }
-    Err(ApiError::internal("others took every address and port that was found free"))
+    Err(ApiError::internal("the write conflicted with others too often"))
 }
 
 /// What became of one attempt to create.
 enum Created {
     Written(Written),
-    /// Another write took an address or port, or changed a quota, that this attempt had found free.
+    /// Another write took what this attempt had found free (an address, a quota).
     Raced,
 }
 
