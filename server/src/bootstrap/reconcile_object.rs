@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_codec::Value;
+use plinth_codec::{Map, Value};
 
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
@@ -18,16 +18,33 @@ pub(super) async fn reconcile_object(
     object: Value,
     parts: &[&str],
 ) -> Result<(), ApiError> {
-    ensure(server, resource, namespace, object.clone()).await?;
-    let cx = Context::internal(server, resource, namespace, metadata::text(&object, "name"), Verb::Update)?;
-    let is_current = |live: &Value| parts.iter().all(|part| live.get(part) == object.get(part));
+    let expected = object.clone();
+    let repair = |live: &Value, new: &mut Map| {
+        if parts.iter().any(|part| live.get(part) != expected.get(part)) {
+            for part in parts {
+                new.insert(*part, expected.get(part).cloned().unwrap_or_default());
+            }
+        }
+    };
+    reconcile(server, resource, namespace, object, &repair).await
+}
+
+/// Creates a missing object. `repair` is given an existing one, and a copy of it that it changes to what the
+/// object should be; where it changes nothing, nothing is written.
+pub(super) async fn reconcile(
+    server: &Arc<Server>,
+    resource: (&str, &str, &str),
+    namespace: &str,
+    object: Value,
+    repair: &(dyn Fn(&Value, &mut Map) + Send + Sync),
+) -> Result<(), ApiError> {
+    let name = metadata::text(&object, "name").to_owned();
+    ensure(server, resource, namespace, object).await?;
+    let cx = Context::internal(server, resource, namespace, &name, Verb::Update)?;
     let repaired = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let target = new.as_object_mut().filter(|_| live.is_some_and(|live| !is_current(live)));
-        if let Some(target) = target {
-            for part in parts {
-                target.insert(*part, object.get(part).cloned().unwrap_or_default());
-            }
+        if let (Some(live), Some(new)) = (live, new.as_object_mut()) {
+            repair(live, new);
         }
         Ok(new)
     };

@@ -4,4 +4,5 @@ mod joining;
 mod rejoining;
 mod replicas;
 mod single;
+mod trust;
 mod two_servers;
