@@ -16,7 +16,7 @@
 //! | admission | [`context::Admission`], implemented by the program |
 //! | calls to other services | [`egress`] |
 //! | requests for what other API servers serve | [`remote_apis`] |
-//! | stored objects | `plinth_storage`, by the rows of `plinth_registry` |
+//! | stored objects | [`stored_objects`] on `plinth_storage`, by the rows of `plinth_registry` |
 //! | encoding of responses | [`representation`], `plinth_api::api_error` |
 //!
 //! [`context`] holds the state of a request and what all requests share. [`endpoints`] and [`documents`]
@@ -60,3 +60,4 @@ pub mod request_log;
 pub mod selection;
 mod served_resource;
 pub mod service_ranges;
+pub mod stored_objects;

@@ -41,7 +41,7 @@ impl Versions for ServedVersions<'_> {
         let from = self.other(object.str_at(&["apiVersion"])?)?;
         let to = self.other(api_version)?;
         if let Some(custom) = &to.custom {
-            return convert_now(&self.server.converter, custom, custom.version(), object.clone());
+            return convert_now(&self.server.reader.converter, custom, custom.version(), object.clone());
         }
         conversion::between(object.clone(), from, to).ok()
     }

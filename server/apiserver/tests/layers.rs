@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest.
-const ORDER: [&str; 27] = [
+const ORDER: [&str; 28] = [
     "flags",
     "private_files",
     "error_log",
@@ -21,6 +21,7 @@ const ORDER: [&str; 27] = [
     "authz",
     "authn",
     "custom_resources",
+    "stored_objects",
     "representation",
     "documents",
     "selection",

@@ -18,9 +18,10 @@ use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
 use plinth_codec::table::IncludeObject;
 
 use crate::authz::Authorized;
-use crate::custom_resources::{object, read};
+use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::{self, Representation};
+use crate::stored_objects::read;
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_api::request_info::Verb;
@@ -291,7 +292,7 @@ impl Context {
     /// # Errors
     /// 500 when it cannot be read or converted.
     pub(crate) async fn convert_record(&self, record: Fetched) -> Result<Fetched, ApiError> {
-        read::record(&self.server.converter, &self.resource, record).await
+        read::record(&self.server.reader, &self.resource, record).await
     }
 
     /// The same for a value.
@@ -299,7 +300,7 @@ impl Context {
     /// # Errors
     /// 500 when it cannot be read or converted.
     pub(crate) async fn convert_value(&self, value: Bytes) -> Result<Bytes, ApiError> {
-        read::value(&self.server.converter, &self.resource, value).await
+        read::value(&self.server.reader, &self.resource, value).await
     }
 
     /// The stored form of a tree in the resource's version.
@@ -307,7 +308,7 @@ impl Context {
     /// # Errors
     /// 500 when it cannot be converted.
     pub(crate) async fn to_stored(&self, tree: plinth_codec::Value) -> Result<Bytes, ApiError> {
-        object::to_stored(&self.server.converter, &self.resource, tree).await
+        object::to_stored(&self.server.reader.converter, &self.resource, tree).await
     }
 
     pub(crate) fn not_found(&self) -> ApiError {

@@ -13,7 +13,6 @@ use tokio_util::task::TaskTracker;
 use super::{Admission, FindKindHandler, ReplicaInfo};
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
-use crate::custom_resources::Converter;
 use crate::documents::{DiscoveryDocuments, OpenApiDocuments};
 use crate::egress::kubelets::Kubelets;
 use crate::egress::remote::RemoteApis;
@@ -23,6 +22,7 @@ use crate::large_requests::Limiter;
 use crate::metrics::Metrics;
 use crate::representation::list_size_cache::ListSizeCache;
 use crate::service_ranges::Ranges;
+use crate::stored_objects::ObjectReader;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::pull::ProducerPool;
 use plinth_registry::Registry;
@@ -73,7 +73,7 @@ pub struct Server {
     /// Threads that wait for clients which read backups slowly.
     pub blocked_threads: BlockedThreads,
     /// Reads objects and converts them between versions.
-    pub converter: Arc<Converter>,
+    pub reader: Arc<ObjectReader>,
     /// Finds and connects to kubelets.
     pub kubelets: Kubelets,
     /// Clients of the API servers of remote APIs.

@@ -3,32 +3,27 @@
 //! | module | subject |
 //! |---|---|
 //! | [`object`] | conversion between request bodies, stored objects and versions |
-//! | [`read`] | reads stored objects in the served version |
 //! | [`webhook`] | conversion webhooks |
 //!
 //! A request for a custom resource takes the same path as any other; where built-in kinds have a typed
 //! schema, the row has a [`CustomVersion`](plinth_registry::custom::CustomVersion) that handlers use instead.
 
 pub mod object;
-pub mod read;
 pub mod webhook;
 
 use std::sync::Arc;
 
 use crate::egress::Webhooks;
 use plinth_http::pull::RemoteWaits;
-use plinth_storage::header_index::HeaderIndex;
 use plinth_storage::Store;
 
-/// Reads and converts objects. Cheap to clone.
+/// Converts objects between versions. Cheap to clone.
 #[derive(Clone)]
 pub struct Converter {
-    /// Stored objects.
+    /// Where webhooks' Services are looked up.
     pub store: Store,
     /// Clients of conversion webhooks.
     pub webhooks: Arc<Webhooks>,
-    /// Headers of collections that are searched by selectors.
-    pub header_index: Arc<HeaderIndex>,
     /// Bounds the threads that wait for conversion webhooks.
     pub remote_waits: RemoteWaits,
 }

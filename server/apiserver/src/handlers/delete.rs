@@ -18,9 +18,9 @@ use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
 use crate::context::{AdmissionRequest, Operation, TransactionParts};
-use crate::custom_resources::read;
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
+use crate::stored_objects::read;
 use plinth_api::api_error::ApiError;
 use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
@@ -475,7 +475,7 @@ async fn step(
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
-    for record in read::records(&cx.server.converter, &cx.resource, fetched).await? {
+    for record in read::records(&cx.server.reader, &cx.resource, fetched).await? {
         let head = Header::parse(&record.value).map_err(ApiError::internal)?;
         if selection.matches(&cx.resource, &record.key, &head) {
             selected.push((record.key.clone(), record));

@@ -7,8 +7,8 @@ use plinth_engine::{At, Engine, Revision};
 
 use super::respond::respond;
 use super::Context;
-use crate::custom_resources::read;
 use crate::representation::Item;
+use crate::stored_objects::read;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::body::Body;
 use plinth_storage::parse_resource_version;

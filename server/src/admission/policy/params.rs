@@ -8,7 +8,7 @@ use plinth_codec::Value;
 
 use super::super::Call;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::custom_resources::read;
+use plinth_apiserver::stored_objects::read;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::Header;
@@ -126,6 +126,6 @@ async fn served(
     resource: &ResourceType,
     records: Vec<Fetched>,
 ) -> Result<Vec<Value>, ApiError> {
-    let records = read::records(&call.cx.server.converter, resource, records).await?;
+    let records = read::records(&call.cx.server.reader, resource, records).await?;
     records.iter().map(|record| object::to_tree(resource, record)).collect()
 }

@@ -393,9 +393,13 @@ async fn call_webhook(
 async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: MAX_RESPONSE };
-    server.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| match error {
-        WebhookError::Url(_) | WebhookError::Authorities(_) => format!("could not get REST client: {error}"),
-        error => format!("failed to call webhook: {error}"),
+    server.reader.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| {
+        match error {
+            WebhookError::Url(_) | WebhookError::Authorities(_) => {
+                format!("could not get REST client: {error}")
+            }
+            error => format!("failed to call webhook: {error}"),
+        }
     })
 }
 

@@ -48,6 +48,7 @@ use plinth_apiserver::private_files;
 use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::service_ranges::Ranges;
+use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_http::chunks::BlockedThreads;
 use plinth_http::pull::RemoteWaits;
 use plinth_http::serving::Certificates;
@@ -273,11 +274,13 @@ impl Parts<'_> {
             kind_handler: kind_handlers::of,
             kubelets,
             remote_apis,
-            converter: Arc::new(Converter {
-                store: store.clone(),
-                webhooks: Arc::new(Webhooks::new(resolver)),
+            reader: Arc::new(ObjectReader {
+                converter: Converter {
+                    store: store.clone(),
+                    webhooks: Arc::new(Webhooks::new(resolver)),
+                    remote_waits,
+                },
                 header_index: Arc::new(HeaderIndex::default()),
-                remote_waits,
             }),
             store,
             producers: Arc::default(),

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use plinth_engine::{At, Revision};
 
 use super::Plan;
-use crate::custom_resources::read::{Filter, Scan};
 use crate::flow_control::Seat;
 use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representation, Totals};
+use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
 use plinth_http::compression::Gzip;
 use plinth_http::pull::{Next, Presence, Producer};
@@ -176,12 +176,8 @@ impl ListProducer {
             if let Some((snapshot, totals)) = cached {
                 let meta = plan.meta(snapshot.revision(), None)?;
                 list.start(Some(&meta), totals, buffer)?;
-                let scan = Scan::over(
-                    server.converter.clone(),
-                    plan.resource.clone(),
-                    &snapshot,
-                    plan.range.clone(),
-                );
+                let scan =
+                    Scan::over(server.reader.clone(), plan.resource.clone(), &snapshot, plan.range.clone());
                 let remaining = Some((scan, totals, Totals::default()));
                 self.stage =
                     Stage::Sized(Box::new(SizedList { meta, totals, kept: VecDeque::new(), remaining }));

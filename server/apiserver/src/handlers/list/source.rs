@@ -7,8 +7,8 @@ use bytes::Bytes;
 use plinth_engine::{At, KeyRange, Snapshot};
 
 use crate::context::Server;
-use crate::custom_resources::read::{self, Scan};
 use crate::selection::Selection;
+use crate::stored_objects::{read, Scan};
 use plinth_registry::ResourceType;
 
 /// A state and the objects to read from it.
@@ -42,7 +42,7 @@ impl Source {
         }
         let engine = server.store.engine();
         // Objects that must be converted are selected after the conversion.
-        let found = server.converter.header_index.find(engine, collection, range, |key, head| {
+        let found = server.reader.header_index.find(engine, collection, range, |key, head| {
             !read::is_current(resource, head) || selection.matches(resource, key, head)
         })?;
         let snapshot = engine.snapshot(At::Exact(found.revision)).ok()?;
@@ -60,18 +60,18 @@ impl Source {
         if let Some(keys) = &self.keys {
             let behind = keys.partition_point(|key| after.is_some_and(|after| &key[..] <= after));
             let keys = keys.get(behind..).unwrap_or_default().to_vec();
-            return Scan::over_keys(server.converter.clone(), resource, self.snapshot.clone(), keys);
+            return Scan::over_keys(server.reader.clone(), resource, self.snapshot.clone(), keys);
         }
         let rest = after.map(|after| range.after(after));
         let is_whole = rest.is_none();
         let mut scan = Scan::over(
-            server.converter.clone(),
+            server.reader.clone(),
             resource,
             &self.snapshot,
             rest.unwrap_or_else(|| range.clone()),
         );
         if let Some(collection) = self.indexes.as_ref().filter(|_| is_whole) {
-            scan.fill(server.converter.header_index.build(server.store.engine(), collection, &self.snapshot));
+            scan.fill(server.reader.header_index.build(server.store.engine(), collection, &self.snapshot));
         }
         scan
     }

@@ -6,11 +6,11 @@ use plinth_engine::{At, KeyRange, Revision};
 
 use super::batch::{Batch, BATCH};
 use crate::context::Server;
-use crate::custom_resources::read::{Filter, Scan};
 use crate::flow_control::Seat;
 use crate::handlers::list::source::{uses_header_index, Source};
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
+use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
 use plinth_http::pull::{Next, Presence, Producer};
 use plinth_registry::key;

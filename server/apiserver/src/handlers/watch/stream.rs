@@ -17,10 +17,10 @@ use super::batch::{Batch, BATCH};
 use super::initial::InitialState;
 use super::watch_error;
 use crate::context::Server;
-use crate::custom_resources::read::{self, ServedEvent};
 use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
+use crate::stored_objects::read::{self, ServedEvent};
 use plinth_api::api_error::ApiError;
 use plinth_http::body::{BodyError, ChunkStream};
 use plinth_http::pull::Reader;
@@ -212,7 +212,7 @@ impl WatchStream {
                         Ok(true) => {
                             let events = events.iter().cloned().collect();
                             let changes =
-                                read::convert_events(server.converter.clone(), resource.clone(), events);
+                                read::convert_events(server.reader.clone(), resource.clone(), events);
                             self.converting = Some(Box::pin(changes));
                         }
                         Ok(false) => {
