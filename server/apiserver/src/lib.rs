@@ -12,7 +12,7 @@
 //! | priority and fairness | [`flow_control`], [`large_requests`] |
 //! | authorization | [`authz`] |
 //! | audit | [`audit`] |
-//! | verb | [`handlers`], with [`ownership`], [`selection`], [`kind_handlers`], [`custom_resources`] |
+//! | verb | [`handlers`], with [`managed_fields`], [`selection`], [`kind_handlers`], [`custom_resources`] |
 //! | admission | [`context::Admission`], implemented by the program |
 //! | calls to other services | [`egress`] |
 //! | requests for what other API servers serve | [`remote_apis`] |
@@ -48,8 +48,8 @@ pub mod handlers;
 pub mod kind_handlers;
 pub mod large_requests;
 pub mod listener;
+pub mod managed_fields;
 pub mod metrics;
-pub mod ownership;
 pub mod pipeline;
 pub mod private_files;
 pub mod recovery;

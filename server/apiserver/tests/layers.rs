@@ -26,7 +26,7 @@ const ORDER: [&str; 28] = [
     "documents",
     "selection",
     "context",
-    "ownership",
+    "managed_fields",
     "handlers",
     "kind_handlers",
     "remote_apis",

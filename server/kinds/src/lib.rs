@@ -1,5 +1,5 @@
 //! What each kind does that others do not: defaults, validation, fields that may not change, status rules,
-//! subresources, warnings, columns of Tables, selectable fields, field ownership, conversion of versions.
+//! subresources, warnings, columns of Tables, selectable fields, managed fields, conversion of versions.
 //!
 //! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`],
 //! and what the strategy names follows in this order: defaults, preparation, checks, rules of updates,

@@ -145,7 +145,7 @@ impl ResourceType {
         self.custom.is_some()
     }
 
-    /// The type of the object with all its fields, for field ownership. Compiles the schema of a custom
+    /// The type of the object with all its fields, for managed fields. Compiles the schema of a custom
     /// resource on first use.
     pub fn types(&self) -> (&Schema, TypeId) {
         let custom = self.custom.as_ref().and_then(|c| c.compiled().ok().flatten());

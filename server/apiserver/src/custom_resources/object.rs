@@ -155,7 +155,7 @@ pub async fn convert(
     }
 }
 
-/// Converts a tree to another version synchronously, for field ownership.
+/// Converts a tree to another version synchronously, for managed fields.
 ///
 /// The webhook is awaited in `block_in_place`: the runtime moves the thread's other tasks to another thread.
 /// The number of threads is bounded, so only so many conversions wait at once; `None` beyond that.

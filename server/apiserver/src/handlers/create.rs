@@ -4,7 +4,7 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 
 use super::body::ObjectBody;
-use super::write::{self, Ownership};
+use super::write::{self, ManagedFields};
 use super::{respond, Context};
 use plinth_api::api_error::ApiError;
 use plinth_http::body::Body;
@@ -14,6 +14,6 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let mut object = ObjectBody::read(&cx, incoming).await?;
-    let written = write::create_object(&cx, &mut || object.take(), Ownership::Track).await?;
+    let written = write::create_object(&cx, &mut || object.take(), ManagedFields::Track).await?;
     respond::respond_written(&representation, StatusCode::CREATED, &written)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use plinth_codec::{json, Value};
 use plinth_engine::{Condition, Transaction};
 
-use super::write::{self, Attempts, Commit, Committed, Ownership, Update, Written};
+use super::write::{self, Attempts, Commit, Committed, ManagedFields, Update, Written};
 use crate::context::{Context, Server, TransactionParts};
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
@@ -27,12 +27,12 @@ pub async fn update(
         transform: &mut transform,
         uid_is_precondition: false,
         creates: false,
-        ownership: Ownership::Track,
+        managed_fields: ManagedFields::Track,
     };
     write::update_object(cx, update).await.map(|_| ())
 }
 
-/// Changes what is stored past admission, validation and field ownership, as upstream does where the server
+/// Changes what is stored past admission, validation and managed fields, as upstream does where the server
 /// itself records a fact: that a pod is bound, that it is being evicted. `cx` names the object.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ pub async fn ensure(
         return Ok(());
     }
     let tree = conform(&cx.resource, tree)?;
-    match write::create_object(&cx, &mut || Ok(tree.clone()), Ownership::Track).await {
+    match write::create_object(&cx, &mut || Ok(tree.clone()), ManagedFields::Track).await {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
         Err(error) if error.code == 409 => Ok(()),
@@ -104,7 +104,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         let moment = Moment::present();
         object_meta::prepare_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
-        ownership::track(&cx, None, &mut tree, &moment.now);
+        managed_fields::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);
         let key = cx.info.object_key(resource)?;
         let value = object::to_stored(resource, tree)?;

@@ -7,10 +7,10 @@ use plinth_codec::patch::{self, goprint};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, yaml, Value};
 
-use super::write::{self, Ownership, Update, Updated};
+use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, respond, Context};
 use crate::custom_resources::object;
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 use plinth_api::metadata;
@@ -83,7 +83,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         transform: &mut transform,
         uid_is_precondition: false,
         creates: is_apply && cx.info.subresource.is_empty(),
-        ownership: if is_apply { Ownership::Applied } else { Ownership::Track },
+        managed_fields: if is_apply { ManagedFields::Applied } else { ManagedFields::Track },
     };
     let (code, written) = match write::update_object(&cx, update).await? {
         Updated::Existing(written) => (StatusCode::OK, written),
@@ -109,7 +109,7 @@ fn apply_configuration(
     }
     let now = metadata::now();
     let force = cx.query.force == Some(true);
-    let applied = ownership::apply(cx, live, &patch.document, force, &now)?;
+    let applied = managed_fields::apply(cx, live, &patch.document, force, &now)?;
     let warnings = validate_duplicates(cx, patch)?;
     let Some(mut object) = applied else {
         return Ok((live.cloned().unwrap_or_default(), warnings));

@@ -9,9 +9,9 @@ use plinth_codec::{tree, Map, Value};
 
 use super::patch::Target;
 use super::respond::respond;
-use super::write::{self, Ownership, Update, Updated};
+use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, patch, Context};
-use crate::ownership::ScaleOwners;
+use crate::managed_fields::ScaleOwners;
 use crate::representation::{Item, Representation};
 use plinth_api::api_error::ApiError;
 use plinth_api::field;
@@ -119,8 +119,9 @@ async fn set(
         Ok(new)
     };
     // The owners have already been copied from the Scale.
-    let ownership = Ownership::Applied;
-    let update = Update { transform: &mut transform, uid_is_precondition: true, creates: false, ownership };
+    let managed_fields = ManagedFields::Applied;
+    let update =
+        Update { transform: &mut transform, uid_is_precondition: true, creates: false, managed_fields };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
     answer(representation, &to_scale(&cx.resource, &representation.tree(&item)?))

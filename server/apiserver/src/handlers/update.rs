@@ -4,7 +4,7 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 
 use super::body::ObjectBody;
-use super::write::{self, Ownership, Update, Updated};
+use super::write::{self, ManagedFields, Update, Updated};
 use super::{respond, Context};
 use plinth_api::api_error::ApiError;
 use plinth_http::body::Body;
@@ -19,7 +19,7 @@ pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Re
         transform: &mut |_| object.take(),
         uid_is_precondition: true,
         creates: cx.resource.strategy.create_on_update && cx.info.subresource.is_empty(),
-        ownership: Ownership::Track,
+        managed_fields: ManagedFields::Track,
     };
     let (code, written) = match write::update_object(&cx, update).await? {
         Updated::Existing(written) => (StatusCode::OK, written),

@@ -12,7 +12,7 @@ use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body;
 use crate::handlers::respond::respond;
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata;
@@ -40,7 +40,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     cx.server.admission.mutate(&call, &mut request).await?;
     let account = read_account(&cx, &mut request).await?;
     default(&cx, &mut request);
-    ownership::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
+    managed_fields::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
     if let Some(cause) = expiration_error(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }

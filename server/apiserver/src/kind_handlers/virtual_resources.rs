@@ -11,7 +11,7 @@ use super::{access_reviews, service_account_tokens};
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body::ObjectBody;
 use crate::handlers::respond::respond;
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_http::body::Body;
@@ -35,7 +35,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
             object.insert("metadata", tree!({ "creationTimestamp": now.as_str() }));
         }
     } else {
-        ownership::track(&cx, None, &mut review, &now);
+        managed_fields::track(&cx, None, &mut review, &now);
     }
     if resource.row.kind == "SelfSubjectRulesReview" {
         review = access_reviews::rules(&cx, &review).await?;

@@ -39,7 +39,7 @@ pub struct VersionSchema {
 pub struct Compiled {
     /// Pruning, defaults and validation.
     pub structural: StructuralSchema,
-    /// The types, for field ownership.
+    /// The types, for managed fields.
     pub types: Schema,
     /// The type of the object in them.
     pub root: TypeId,

@@ -7,7 +7,7 @@ use super::*;
 use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
 use crate::context::{AdmissionRequest, Operation};
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata::Moment;
 use plinth_registry::object_meta;
@@ -51,7 +51,7 @@ pub(in crate::handlers) type Source<'a> = dyn FnMut() -> Result<Value, ApiError>
 pub(in crate::handlers) async fn create_object(
     cx: &Context,
     source: &mut Source<'_>,
-    ownership: Ownership,
+    managed_fields: ManagedFields,
 ) -> Result<Written, ApiError> {
     let mut tree = Some(source()?);
     let generated = tree.as_ref().is_some_and(|tree| {
@@ -64,7 +64,7 @@ pub(in crate::handlers) async fn create_object(
             Some(tree) => tree,
             None => source()?,
         };
-        match create_once(cx, &permit, tree, ownership).await {
+        match create_once(cx, &permit, tree, managed_fields).await {
             Ok(Created::Written(written)) => return Ok(written),
             Ok(Created::Raced) => drop(cx.catch_up().await?),
             Err(error) if error.code == 409 && names_left > 1 => names_left -= 1,
@@ -88,12 +88,12 @@ async fn create_once(
     cx: &Context,
     permit: &Permit<'_>,
     mut tree: Value,
-    ownership: Ownership,
+    managed_fields: ManagedFields,
 ) -> Result<Created, ApiError> {
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
-    let refuses_version = !dry_run && ownership == Ownership::Track;
+    let refuses_version = !dry_run && managed_fields == ManagedFields::Track;
     if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
         let what = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, Reason::Unknown, what));
@@ -105,8 +105,8 @@ async fn create_once(
     // Some kinds' defaults are of the status: they come after what the client sent there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
-    if ownership == Ownership::Track {
-        ownership::track(cx, None, &mut tree, &moment.now);
+    if managed_fields == ManagedFields::Track {
+        managed_fields::track(cx, None, &mut tree, &moment.now);
     }
     let call = AdmissionRequest::new(cx, Operation::Create, None);
     let namespace = match cx.may_lag() && cx.resource.row.namespaced {

@@ -65,7 +65,7 @@ pub(crate) struct Written {
 
 /// Who sets `managedFields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ownership {
+pub(super) enum ManagedFields {
     /// This write: what it changes belongs to its manager.
     Track,
     /// The apply that made the tree has set them.

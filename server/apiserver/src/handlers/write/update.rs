@@ -7,7 +7,7 @@ use super::*;
 use crate::authz::authorized;
 use crate::context::{AdmissionRequest, Operation};
 use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
-use crate::ownership;
+use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_kinds::keep_metadata;
 use plinth_registry::object_meta;
@@ -26,7 +26,7 @@ pub(in crate::handlers) struct Update<'a> {
     /// Whether an absent object is created.
     pub creates: bool,
     /// Who sets `managedFields`.
-    pub ownership: Ownership,
+    pub managed_fields: ManagedFields,
 }
 
 /// What an update found and did.
@@ -73,7 +73,7 @@ pub(in crate::handlers) async fn update_object(
 
 /// Creates the object that an update found absent.
 async fn create_absent(cx: &Context, update: &mut Update<'_>) -> Result<Written, ApiError> {
-    let (uid_is_precondition, ownership) = (update.uid_is_precondition, update.ownership);
+    let (uid_is_precondition, managed_fields) = (update.uid_is_precondition, update.managed_fields);
     let transform = &mut *update.transform;
     let mut source = || {
         let mut tree = transform(None)?;
@@ -87,7 +87,7 @@ async fn create_absent(cx: &Context, update: &mut Update<'_>) -> Result<Written,
         }
         Ok(tree)
     };
-    create_object(cx, &mut source, ownership).await
+    create_object(cx, &mut source, managed_fields).await
 }
 
 /// One attempt; `None` when another write came between.
@@ -100,7 +100,7 @@ async fn update_once(
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
-    admit(cx, update.ownership, &call, &mut new, &old).await?;
+    admit(cx, update.managed_fields, &call, &mut new, &old).await?;
     cx.kind_handler.check_grant(Write { cx, new: &new, old: Some(&old) }).await?;
     prepare(cx, &mut new, &old);
     let allocated = cx.kind_handler.allocate(cx, Some(&old), &mut new).await?;
@@ -129,7 +129,7 @@ async fn update_once(
 /// Fills in what the server fills in, and lets admission change the object.
 async fn admit(
     cx: &Context,
-    ownership: Ownership,
+    managed_fields: ManagedFields,
     call: &AdmissionRequest<'_>,
     new: &mut Value,
     old: &Value,
@@ -140,8 +140,8 @@ async fn admit(
     dedup_owners(cx, new, "");
     strategy.default(new);
     let sent = keep_unwritten(cx, new, old);
-    if ownership == Ownership::Track {
-        ownership::track(cx, Some(old), new, &metadata::now());
+    if managed_fields == ManagedFields::Track {
+        managed_fields::track(cx, Some(old), new, &metadata::now());
     }
     // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part
     // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
@@ -172,7 +172,7 @@ fn prepare(cx: &Context, new: &mut Value, old: &Value) {
         }
         None => (strategy.prepare_for_update)(new, old),
     }
-    ownership::keep_times(old, new);
+    managed_fields::keep_times(old, new);
 }
 
 async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {

@@ -1,4 +1,4 @@
-//! Field ownership: maintains `metadata.managedFields` in every write.
+//! Managed fields: maintains `metadata.managedFields` in every write.
 
 use std::sync::Arc;
 
