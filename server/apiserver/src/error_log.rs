@@ -32,7 +32,7 @@ impl ErrorLog {
         if error.code < 500 || error.code == 504 {
             return;
         }
-        if let Some(suppressed) = self.take_turn(Instant::now()) {
+        if let Some(suppressed) = self.try_log(Instant::now()) {
             tracing::error!(
                 code = error.code,
                 error = %error,
@@ -58,7 +58,7 @@ impl ErrorLog {
     }
 
     /// The number of suppressed lines since the last one, or `None` when this one is suppressed.
-    fn take_turn(&self, now: Instant) -> Option<u64> {
+    fn try_log(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state.last.is_some_and(|last| now.duration_since(last) < PERIOD) {
             state.suppressed += 1;
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn one_a_second_is_logged_and_the_others_are_counted() {
         let (errors, start) = (ErrorLog::default(), Instant::now());
-        let turns =
-            [0, 10, 999, 1000, 1001, 2500].map(|ms| errors.take_turn(start + Duration::from_millis(ms)));
-        assert_eq!(turns, [Some(0), None, None, Some(2), None, Some(1)]);
+        let logged =
+            [0, 10, 999, 1000, 1001, 2500].map(|ms| errors.try_log(start + Duration::from_millis(ms)));
+        assert_eq!(logged, [Some(0), None, None, Some(2), None, Some(1)]);
     }
 
     #[test]

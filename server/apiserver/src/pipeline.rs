@@ -58,7 +58,7 @@ pub struct ConnectionInfo {
     /// The client's address.
     pub remote: IpAddr,
     /// The connection's entry in its user's fair-queuing state.
-    pub member: Arc<ScheduledConnection>,
+    pub scheduled: Arc<ScheduledConnection>,
 }
 
 /// Answers one request. Never fails: an error becomes a Status.
@@ -172,7 +172,7 @@ async fn answer(
     };
     let (sender, notices) = identify(server, &origin.connection.peer, &request, path, started).await;
     if let Ok(sender) = &sender {
-        origin.connection.member.assign_user(&sender.name);
+        origin.connection.scheduled.assign_user(&sender.name);
         state.user = Some(sender.clone());
     }
     websocket::remove_tokens(request.headers_mut());

@@ -62,9 +62,9 @@ pub enum ReadOutcome {
 }
 
 /// Whether a stored value is what the resource serves, according to its header.
-pub fn is_current(custom: &CustomVersion, head: &Header<'_>) -> bool {
+pub fn is_current(custom: &CustomVersion, header: &Header<'_>) -> bool {
     let wanted = custom.version();
-    head.schema() == wanted.schema.stamp() && (head.version() == wanted.name || custom.converts_by_name())
+    header.schema() == wanted.schema.stamp() && (header.version() == wanted.name || custom.converts_by_name())
 }
 
 /// Converts a decrypted stored value as far as possible without the webhook.

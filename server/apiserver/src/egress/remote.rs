@@ -120,7 +120,7 @@ pub struct RemoteAnswer {
     pub body: Bytes,
 }
 
-/// A place among the requests that a server is asked at a time; dropped with the request.
+/// A slot of the requests that a server is asked at a time; dropped with the request.
 pub struct Slot {
     _permit: OwnedSemaphorePermit,
 }
@@ -220,7 +220,7 @@ impl RemoteApis {
         })
     }
 
-    /// A place for a client's request; `None` when its server is asked too much already.
+    /// A slot for a client's request; `None` when its server is asked too much already.
     pub fn slot(&self, remote: &RemoteVersion, is_long_running: bool) -> Option<Slot> {
         let mut all = self.slots.lock();
         if all.len() >= MAX_CLIENTS {

@@ -469,15 +469,15 @@ async fn step(
     let mut selected = Vec::with_capacity(found.len());
     let mut fetched = Vec::with_capacity(found.len());
     for record in found {
-        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
+        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         // Objects that must be converted are selected after the conversion.
-        if !read::is_current(&cx.resource, &head) || selection.matches(&cx.resource, &record.key, &head) {
+        if !read::is_current(&cx.resource, &header) || selection.matches(&cx.resource, &record.key, &header) {
             fetched.push(cx.server.store.fetched(record)?);
         }
     }
     for record in read::records(&cx.server.reader, &cx.resource, fetched).await? {
-        let head = Header::parse(&record.value).map_err(ApiError::internal)?;
-        if selection.matches(&cx.resource, &record.key, &head) {
+        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
+        if selection.matches(&cx.resource, &record.key, &header) {
             selected.push((record.key.clone(), record));
         }
     }

@@ -117,7 +117,7 @@ impl ConnectionSettings {
 /// An accepted connection with its resources.
 pub struct AcceptedConnection {
     /// Its slot in the connection limits.
-    pub place: ConnectionSlot,
+    pub slot: ConnectionSlot,
     /// Ready when its half-open slot is given to another connection.
     pub evicted: oneshot::Receiver<()>,
     /// The client's address.
@@ -125,9 +125,9 @@ pub struct AcceptedConnection {
     /// ConnectionSettings shared by all connections.
     pub settings: ConnectionSettings,
     /// The limiter of large request heads.
-    pub heads: LargeHeaderSlots,
+    pub header_slots: LargeHeaderSlots,
     /// Its entry in fair queuing.
-    pub member: Arc<ScheduledConnection>,
+    pub scheduled: Arc<ScheduledConnection>,
 }
 
 /// Performs the TLS handshake; `None` when it fails or takes too long.
@@ -215,7 +215,7 @@ pub async fn serve(
     watcher: Watcher,
     after_upgrade: Watcher,
 ) {
-    let AcceptedConnection { mut place, evicted, remote, settings, heads, member } = accepted;
+    let AcceptedConnection { mut slot, evicted, remote, settings, header_slots, scheduled } = accepted;
     if prepare(&stream).is_err() {
         return;
     }
@@ -229,15 +229,15 @@ pub async fn serve(
         _ = evicted => None,
     };
     let Some(stream) = stream else { return };
-    place.opened();
+    slot.opened();
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
     // ALPN decides; without it the protocol is HTTP/1.1 (RFC 9113, 3.2), as upstream.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let holds_end = ShutdownHold(Arc::new(after_upgrade));
-    let (stream, flusher, incoming) = coalesce(stream, is_http2, heads);
+    let (stream, flusher, incoming) = coalesce(stream, is_http2, header_slots);
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
-    let (goaway_sender, connection_member) = (goaway.clone(), member.clone());
+    let (goaway_sender, connection_scheduled) = (goaway.clone(), scheduled.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (mut request, unread) = request_body::wrap(request);
         let incoming = incoming.clone();
@@ -245,7 +245,8 @@ pub async fn serve(
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(holds_end.clone());
         }
-        let info = pipeline::ConnectionInfo { peer: peer.clone(), remote, member: connection_member.clone() };
+        let info =
+            pipeline::ConnectionInfo { peer: peer.clone(), remote, scheduled: connection_scheduled.clone() };
         let (server, detacher) = (server.clone(), server.clone());
         if request.version() == hyper::Version::HTTP_2 && settings.sends_goaway() {
             goaway_sender.notify_one();
@@ -268,9 +269,9 @@ pub async fn serve(
             }
             Ok::<_, Infallible>(response)
         });
-        DetachOnDrop::new(answered, move |request| detacher.carry_on(request))
+        DetachOnDrop::new(answered, move |request| detacher.finish_detached(request))
     });
-    let builder = http_builder(settings, is_http2, StreamExecutor(member.clone()));
+    let builder = http_builder(settings, is_http2, StreamExecutor(scheduled.clone()));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // The listener waits for `watcher`; `own` shuts down this connection alone.
     let _watcher = watcher;
@@ -285,8 +286,8 @@ pub async fn serve(
             () = stopped => finish_gracefully(own, connection).await,
         }
     };
-    if let Err(error) = drive(until_end, flusher, || member.streams()).await {
+    if let Err(error) = drive(until_end, flusher, || scheduled.streams()).await {
         tracing::debug!(%error, "connection ended");
     }
-    drop(place);
+    drop(slot);
 }

@@ -69,7 +69,7 @@ pub async fn serve(
     let connections = Connections::new(most, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();
-    let heads = LargeHeaderSlots::default();
+    let header_slots = LargeHeaderSlots::default();
     let stopped = async move {
         // A dropped sender means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -87,24 +87,24 @@ pub async fn serve(
             },
             () = &mut stopped => break,
         };
-        let Some((place, evicted)) = connections.admit(remote) else {
+        let Some((slot, evicted)) = connections.admit(remote) else {
             // The connection closes when it is dropped. A warning for each would be a second flood.
             tracing::debug!(%remote, "connection refused: limit reached");
             continue;
         };
-        let member = scheduler.connection();
+        let scheduled = scheduler.connection();
         let accepted = AcceptedConnection {
-            place,
+            slot,
             evicted,
             remote,
             settings,
-            heads: heads.clone(),
-            member: member.clone(),
+            header_slots: header_slots.clone(),
+            scheduled: scheduled.clone(),
         };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
         tokio::spawn(ScheduledTask::new(
-            member,
+            scheduled,
             connection::serve(stream, accepted, tls, server, end, after_upgrade),
         ));
     }

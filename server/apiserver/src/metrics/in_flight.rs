@@ -38,12 +38,12 @@ impl Watermark {
 
     fn enter(&self, second: u64) {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        self.turn(second, now - 1);
+        self.begin_second(second, now - 1);
         self.peak.fetch_max(now, Ordering::Relaxed);
     }
 
     /// Begins another second, with the number that holds since the last change.
-    fn turn(&self, second: u64, now: i64) {
+    fn begin_second(&self, second: u64, now: i64) {
         let before = self.second.load(Ordering::Relaxed);
         if before == second
             || self.second.compare_exchange(before, second, Ordering::Relaxed, Ordering::Relaxed).is_err()
@@ -55,7 +55,7 @@ impl Watermark {
     }
 
     fn refresh(&self, second: u64) {
-        self.turn(second, self.now.load(Ordering::Relaxed));
+        self.begin_second(second, self.now.load(Ordering::Relaxed));
         let (last, this) = (self.last_peak.load(Ordering::Relaxed), self.peak.load(Ordering::Relaxed));
         self.gauge.set(last.max(this));
     }

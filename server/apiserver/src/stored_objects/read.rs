@@ -14,8 +14,8 @@ use plinth_storage::stored::Header;
 use plinth_storage::{Fetched, Store};
 
 /// Whether the stored value is what the resource serves.
-pub fn is_current(resource: &ResourceType, head: &Header<'_>) -> bool {
-    resource.custom.as_ref().is_none_or(|custom| object::is_current(custom, head))
+pub fn is_current(resource: &ResourceType, header: &Header<'_>) -> bool {
+    resource.custom.as_ref().is_none_or(|custom| object::is_current(custom, header))
 }
 
 /// Converts a record to the served version.

@@ -163,9 +163,9 @@ impl Scan {
             }
             let mut current = true;
             if filter.is_some() || custom.is_some() {
-                let head = Header::parse(entry.value).map_err(ApiError::internal)?;
-                current = custom.is_none_or(|custom| object::is_current(custom, &head));
-                if current && filter.is_some_and(|filter| !filter(entry.key, &head)) {
+                let header = Header::parse(entry.value).map_err(ApiError::internal)?;
+                current = custom.is_none_or(|custom| object::is_current(custom, &header));
+                if current && filter.is_some_and(|filter| !filter(entry.key, &header)) {
                     continue;
                 }
             }
@@ -174,8 +174,8 @@ impl Scan {
                 if let ReadOutcome::Converted(served) = object::read(custom, &value)? {
                     value = Cow::Owned(served.into());
                 }
-                let head = Header::parse(&value).map_err(ApiError::internal)?;
-                if filter.is_some_and(|filter| !filter(entry.key, &head)) {
+                let header = Header::parse(&value).map_err(ApiError::internal)?;
+                if filter.is_some_and(|filter| !filter(entry.key, &header)) {
                     continue;
                 }
             }
@@ -198,8 +198,8 @@ impl Scan {
         let handle = tokio::runtime::Handle::try_current().map_err(ApiError::internal)?;
         loop {
             while let Some((record, value)) = self.converted.pop_front() {
-                let head = Header::parse(&value).map_err(ApiError::internal)?;
-                let selected = filter.is_none_or(|filter| filter(&record.key, &head));
+                let header = Header::parse(&value).map_err(ApiError::internal)?;
+                let selected = filter.is_none_or(|filter| filter(&record.key, &header));
                 if selected && !each(&record.key, &value, record.mod_revision)? {
                     return Ok(false);
                 }

@@ -108,7 +108,7 @@ impl ListProducer {
             self.begin(reader)?;
         }
         let ListProducer { plan, list, buffer, .. } = self;
-        let filter = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter = |key: &[u8], header: &Header<'_>| plan.selection.matches(&plan.resource, key, header);
         let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         match &mut self.stage {
             Stage::Begin | Stage::Done => return Ok(true),
@@ -196,7 +196,7 @@ impl ListProducer {
             return Ok(());
         }
         // Both passes read the same snapshot.
-        let filter = |key: &[u8], head: &Header<'_>| plan.selection.matches(&plan.resource, key, head);
+        let filter = |key: &[u8], header: &Header<'_>| plan.selection.matches(&plan.resource, key, header);
         let filter: Filter<'_> = if plan.selection.is_everything() { None } else { Some(&filter) };
         let (mut first_pass, mut page) = (FirstPass::new(&plan.server.lengths), Page::default());
         let at_end = scan.for_each(filter, |key, value, revision| {

@@ -42,8 +42,8 @@ impl Source {
         }
         let engine = server.store.engine();
         // Objects that must be converted are selected after the conversion.
-        let found = server.reader.header_index.find(engine, collection, range, |key, head| {
-            !read::is_current(resource, head) || selection.matches(resource, key, head)
+        let found = server.reader.header_index.find(engine, collection, range, |key, header| {
+            !read::is_current(resource, header) || selection.matches(resource, key, header)
         })?;
         let snapshot = engine.snapshot(At::Exact(found.revision)).ok()?;
         Some(Source { snapshot, keys: Some(found.keys), indexes: None })

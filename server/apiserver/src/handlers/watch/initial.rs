@@ -64,7 +64,7 @@ impl Producer for InitialState {
 
     fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
         let InitialState { scan, resource, selection, representation, first, .. } = self;
-        let filter = |key: &[u8], head: &Header<'_>| selection.matches(resource, key, head);
+        let filter = |key: &[u8], header: &Header<'_>| selection.matches(resource, key, header);
         let filter: Filter<'_> = if selection.is_everything() { None } else { Some(&filter) };
         let mut batch = Batch::default();
         let at_end = scan.for_each(filter, |_, value, revision| {

@@ -348,8 +348,8 @@ fn transition<'a>(
         if target.selection.is_everything() {
             return Ok(Some(value));
         }
-        let head = Header::parse(value).map_err(ApiError::internal)?;
-        Ok(target.selection.matches(&target.resource, key, &head).then_some(&value[..]))
+        let header = Header::parse(value).map_err(ApiError::internal)?;
+        Ok(target.selection.matches(&target.resource, key, &header).then_some(&value[..]))
     };
     Ok(match (filter(previous)?, filter(current)?) {
         (None, None) => None,

@@ -147,7 +147,7 @@ async fn create_once(
             let mut error = already_exists(cx, &name, has_generate_name);
             // As upstream (k8s.io/apiserver `pkg/registry/generic/registry/store.go`, `create`).
             let is_deleting =
-                |holder: Fetched| Header::parse(&holder.value).is_ok_and(|head| head.deleting());
+                |holder: Fetched| Header::parse(&holder.value).is_ok_and(|header| header.deleting());
             if holder.ok().flatten().is_some_and(is_deleting) {
                 error.message.insert_str(0, "object is being deleted: ");
             }
