@@ -59,5 +59,4 @@ pub mod representation;
 pub mod request_log;
 pub mod selection;
 mod served_resource;
-pub mod service_ranges;
 pub mod stored_objects;

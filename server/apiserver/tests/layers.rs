@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules from the lowest to the highest.
-const ORDER: [&str; 28] = [
+const ORDER: [&str; 27] = [
     "flags",
     "private_files",
     "error_log",
@@ -14,7 +14,6 @@ const ORDER: [&str; 28] = [
     "large_requests",
     "metrics",
     "reload",
-    "service_ranges",
     "egress",
     "flow_control",
     "audit",

@@ -19,7 +19,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
-use plinth_apiserver::kind_handlers::service_networks::DEFAULT_SERVICE_CIDR;
+use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
 use plinth_storage::object;
 
 /// The namespaces that upstream creates.
@@ -87,7 +87,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
     // All have one port where each is on a machine of its own; a slice has one.
     let slice_port = servers.first_key_value().map_or(listening.port(), |(port, _)| *port);
     let port = i64::from(listening.port());
-    let family = plinth_kinds::service_allocation::family(address);
+    let family = plinth_kinds::service_addresses::family(address);
     let cluster_ip = server.services.first_address().map(|ip| ip.to_string()).unwrap_or_default();
     let service_port = tree!({ "name": "https", "port": 443, "protocol": "TCP", "targetPort": port });
     let endpoint_port = |port: u16| tree!({ "name": "https", "port": i64::from(port), "protocol": "TCP" });

@@ -17,7 +17,7 @@ use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{end_if_over, Context, Server};
-use plinth_apiserver::kind_handlers::service_allocations;
+use plinth_apiserver::kind_handlers::service;
 use plinth_registry::key;
 
 const NAME: &str = "service-ip-repair-controllers";
@@ -32,9 +32,9 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     let cx = services(server)?;
     let range = key::range(key::resource_prefix("", "services").as_bytes());
     let (records, _) = server.store.records(range).await?;
-    let allocated = service_allocations::allocated_keys(&cx).await?;
+    let allocated = service::allocated_keys(&cx).await?;
     for record in records {
-        let restored = service_allocations::restore_allocations(&cx, &record, &allocated).await;
+        let restored = service::restore_allocations(&cx, &record, &allocated).await;
         if let Err(error) = restored {
             // One damaged Service must not affect the others.
             let key = String::from_utf8_lossy(&record.key);
@@ -78,7 +78,7 @@ impl Reconciler for Allocations {
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Self::Key>, ApiError> {
         let cx = services(&self.server)?;
         let deleted = events.iter().filter(|event| event.is_delete());
-        let owner = |event: &Arc<Event>| service_allocations::owner_of(&cx, event.previous.clone()?);
+        let owner = |event: &Arc<Event>| service::owner_of(&cx, event.previous.clone()?);
         Ok(deleted.filter_map(owner).collect())
     }
 
@@ -87,8 +87,8 @@ impl Reconciler for Allocations {
         let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
         // Usually the Service was deleted in the same transaction.
         if let Some(service) = self.server.store.newest(service).await? {
-            let allocated = service_allocations::allocated_keys(&cx).await?;
-            service_allocations::restore_allocations(&cx, &service, &allocated).await?;
+            let allocated = service::allocated_keys(&cx).await?;
+            service::restore_allocations(&cx, &service, &allocated).await?;
         }
         Ok(Action::AwaitChange)
     }

@@ -2,7 +2,7 @@
 //!
 //! | module | kinds |
 //! |---|---|
-//! | `service_allocations` | Services: cluster IPs and node ports |
+//! | [`service`] | Services: cluster IPs and node ports |
 //! | `admission_policies` | admission policies and their bindings: their writers must be able to read the parameters |
 //! | `device_claims` | claims of devices: administrators' access, and parts of the status that belong to schedulers and drivers |
 //! | `binding`, `eviction`, `connect` | Pods (and what Nodes and Services proxy to) |
@@ -17,9 +17,8 @@ mod connect;
 mod device_claims;
 mod eviction;
 mod join_tokens;
+pub mod service;
 mod service_account_tokens;
-pub mod service_allocations;
-pub mod service_networks;
 mod virtual_resources;
 
 use crate::authz::rbac::{self, escalation};
@@ -86,8 +85,8 @@ static HANDLERS: &[(&str, &str, KindHandler)] = &[
         "",
         "services",
         KindHandler {
-            allocate: Some(|cx, old, new| Box::pin(service_allocations::allocate(cx, old, new))),
-            release: Some(service_allocations::release),
+            allocate: Some(|cx, old, new| Box::pin(service::allocate(cx, old, new))),
+            release: Some(service::release),
             subresources: &[("proxy", CONNECT)],
             ..KindHandler::NONE
         },

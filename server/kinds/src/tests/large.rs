@@ -177,7 +177,7 @@ fn changes_of_large_objects() {
 
 #[test]
 fn node_ports_of_large_services() {
-    use crate::core::service::allocation as service;
+    use crate::core::service::addresses as service;
     let ports = |node_port: bool| {
         list(|i| {
             let held = if node_port { format!(r#","nodePort":{}"#, i % 30_000 + 1) } else { String::new() };

@@ -1,8 +1,9 @@
 //! Service (`core`).
 
-pub mod allocation;
+pub mod addresses;
 mod columns;
 mod ip_families;
+pub mod ranges;
 
 use std::collections::HashSet;
 
@@ -28,7 +29,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_on_update: true,
     returns_deleted_object: true,
     defaults: DEFAULTS,
-    prepare_for_update: allocation::prepare_for_update,
+    prepare_for_update: addresses::prepare_for_update,
     checks: CHECKS,
     warnings,
     status_warnings: load_balancer_status::warnings,

@@ -18,13 +18,13 @@ use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
 use plinth_engine::{At, Condition, Record, Transaction};
 
-use super::service_networks::networks;
+use super::networks::networks;
 use crate::context::{Context, TransactionParts};
-use crate::service_ranges::nth;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::metadata;
-use plinth_kinds::service_allocation as service;
+use plinth_kinds::service_addresses as service;
+use plinth_kinds::service_ranges::nth;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::{object, unchanged, Fetched};
@@ -41,7 +41,7 @@ const DRY_RUN_PORT: u16 = 32_769;
 ///
 /// # Errors
 /// 422 when something asked for is taken or outside the ranges, 500 when nothing is free.
-pub(super) async fn allocate(
+pub(crate) async fn allocate(
     cx: &Context,
     old: Option<&Value>,
     new: &mut Value,
@@ -111,7 +111,7 @@ fn hold_free(parts: &mut TransactionParts, key: Vec<u8>, value: Bytes) {
 }
 
 /// Releases what a deleted Service holds, and deletes its Endpoints.
-pub(super) fn release(service: &Value) -> TransactionParts {
+pub(crate) fn release(service: &Value) -> TransactionParts {
     let mut parts = TransactionParts::default();
     service::addresses(service).into_iter().for_each(|address| parts.delete(address_name(address)));
     service::node_ports(service).into_iter().for_each(|port| parts.delete(port_key(port)));

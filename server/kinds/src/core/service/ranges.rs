@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use plinth_kinds::service_allocation as service;
+
+use super::addresses;
 
 /// The ranges that Services' addresses and ports are allocated from.
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ impl Ranges {
 
     /// The range of an IP family (`IPv4`, `IPv6`).
     pub fn of_family(&self, family: &str) -> Option<&IpNet> {
-        self.addresses.iter().find(|range| service::family(range.addr()) == family)
+        self.addresses.iter().find(|range| addresses::family(range.addr()) == family)
     }
 }
 
