@@ -31,7 +31,7 @@ use plinth_storage::{object, unchanged, Fetched};
 
 /// Where the keys of node ports are.
 const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
-/// How many free places are guessed at before all that are taken are read.
+/// How many free offsets are guessed at before all that are taken are read.
 const GUESSES: usize = 16;
 /// What a dry run answers for the first node port, as upstream: none that can be held.
 const DRY_RUN_PORT: u16 = 32_769;
@@ -65,8 +65,8 @@ pub(crate) async fn allocate(
         if held_addresses.contains(address) {
             continue;
         }
-        let asker = Asker { old, new };
-        let conditions = check_address(cx, &networks, *address, asker).await.map_err(|why| {
+        let requester = Requester { old, new };
+        let conditions = check_address(cx, &networks, *address, requester).await.map_err(|why| {
             let why = format!("failed to allocate IP {address}: {why}");
             refuse(new, vec![field::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
         })?;
@@ -134,15 +134,17 @@ async fn allocate_ports(
     let range = cx.server.services.node_ports.clone();
     let owner = format!("{}/{}", metadata::text(new, "namespace"), metadata::text(new, "name"));
     let mut mine: HashSet<u16> = old.map(service::node_ports).unwrap_or_default().into_iter().collect();
-    for (place, wanted) in service::wanted_node_ports(new, old) {
+    for (port_field, wanted) in service::wanted_node_ports(new, old) {
         let port = u16::try_from(wanted).ok().filter(|port| range.contains(port));
         let allocated = || "provided port is already allocated".to_owned();
         let error = match port {
             // Entries share a port; health checks have one of their own.
-            Some(port) if mine.contains(&port) && place != service::NodePortField::HealthCheck => continue,
+            Some(port) if mine.contains(&port) && port_field != service::NodePortField::HealthCheck => {
+                continue
+            }
             Some(port) if mine.contains(&port) => allocated(),
-            Some(port) => match holder(cx, port_key(port), Asker { old, new }).await? {
-                Holder::Service => allocated(),
+            Some(port) => match holder(cx, port_key(port), Requester { old, new }).await? {
+                Holder::Other => allocated(),
                 Holder::None(conditions) => {
                     mine.insert(port);
                     if !cx.query.is_dry_run() {
@@ -158,12 +160,12 @@ async fn allocate_ports(
                 range.end()
             ),
         };
-        return Err(refuse(new, vec![field::invalid(place.path(), wanted, &error)]));
+        return Err(refuse(new, vec![field::invalid(port_field.path(), wanted, &error)]));
     }
     let mut shared = service::SharedPorts::of(new);
-    for place in service::missing_node_ports(new) {
+    for port_field in service::missing_node_ports(new) {
         // A port that another entry of the Service has for another protocol is shared.
-        let port = match shared.find(new, &place) {
+        let port = match shared.find(new, &port_field) {
             Some(port) => port,
             None if cx.query.is_dry_run() => {
                 let highest = mine.iter().copied().max().unwrap_or(0);
@@ -176,8 +178,8 @@ async fn allocate_ports(
             }
         };
         mine.insert(port);
-        shared.add(new, &place, port);
-        service::set_node_port(new, &place, port);
+        shared.add(new, &port_field, port);
+        service::set_node_port(new, &port_field, port);
     }
     Ok(())
 }
@@ -188,7 +190,7 @@ async fn is_taken(cx: &Context, key: Vec<u8>) -> Result<bool, ApiError> {
 
 /// The Service that asks for an address or port.
 #[derive(Clone, Copy)]
-struct Asker<'a> {
+struct Requester<'a> {
     old: Option<&'a Value>,
     new: &'a Value,
 }
@@ -197,24 +199,24 @@ struct Asker<'a> {
 enum Holder {
     /// No Service that exists, as long as these conditions hold.
     None(Vec<Condition>),
-    /// A Service, or another object.
-    Service,
+    /// Another Service, or an object that is none.
+    Other,
 }
 
-/// Who holds an address or port that `asker` asks for and does not hold as far as its object says.
-async fn holder(cx: &Context, key: Vec<u8>, asker: Asker<'_>) -> Result<Holder, ApiError> {
+/// Who holds an address or port that `requester` asks for and does not hold as far as its object says.
+async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<Holder, ApiError> {
     let wanted = key.clone();
     let record = cx.server.store.read(move |engine| engine.get(&wanted, At::Latest)).await?;
     let Some(record) = record else { return Ok(Holder::None(vec![Condition::Absent(key.into())])) };
     let mut conditions = vec![unchanged(&record)];
-    let Some((namespace, name)) = owner_of(cx, record) else { return Ok(Holder::Service) };
-    let is_asker = [("namespace", &namespace), ("name", &name)]
+    let Some((namespace, name)) = owner_of(cx, record) else { return Ok(Holder::Other) };
+    let is_requester = [("namespace", &namespace), ("name", &name)]
         .into_iter()
-        .all(|(field, text)| metadata::text(asker.new, field) == text);
-    if asker.old.is_none() || !is_asker {
+        .all(|(field, text)| metadata::text(requester.new, field) == text);
+    if requester.old.is_none() || !is_requester {
         let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
         if is_taken(cx, service.clone()).await? {
-            return Ok(Holder::Service);
+            return Ok(Holder::Other);
         }
         conditions.push(Condition::Absent(service.into()));
     }
@@ -246,15 +248,15 @@ async fn check_address(
     cx: &Context,
     networks: &[IpNet],
     address: IpAddr,
-    asker: Asker<'_>,
+    requester: Requester<'_>,
 ) -> Result<Vec<Condition>, String> {
     let in_range = |range: &IpNet| range.contains(&address) && !is_reserved(range, address);
     if !networks.iter().any(in_range) {
         return Err("the provided network does not match the current range".into());
     }
-    match holder(cx, address_name(address), asker).await {
+    match holder(cx, address_name(address), requester).await {
         Ok(Holder::None(conditions)) => Ok(conditions),
-        Ok(Holder::Service) => Err("provided IP is already allocated".into()),
+        Ok(Holder::Other) => Err("provided IP is already allocated".into()),
         Err(error) => Err(error.message),
     }
 }
@@ -298,8 +300,9 @@ fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>,
     Ok((address_name(address), object::to_stored(resource, object)?))
 }
 
-/// How much of a range's start is left for what people ask for by number: a part of it, 16 at least.
-fn left_for_people(size: u128, part: u128, most: u128) -> u128 {
+/// How much of a range's start is left for what Services ask for by number (upstream's static band): a part
+/// of it, 16 at least.
+fn static_band(size: u128, part: u128, most: u128) -> u128 {
     const LEAST: u128 = 16;
     match size <= LEAST {
         true => 0,
@@ -324,11 +327,11 @@ async fn free_address(
     let prefix = key::resource_prefix("networking.k8s.io", "ipaddresses");
     for range in networks.iter().filter(|range| service::family(range.addr()) == family) {
         let count = size(range);
-        let band = left_for_people(count, 16, 256);
-        let place = |n: u128| nth(range, n + 1).filter(|address| !mine.contains(address));
-        let name = |n: u128| place(n).map(address_name);
-        if let Some(n) = free_place(cx, count, band, prefix.clone().into_bytes(), &name).await? {
-            return place(n).ok_or_else(|| ApiError::internal("address outside its range"));
+        let band = static_band(count, 16, 256);
+        let at = |n: u128| nth(range, n + 1).filter(|address| !mine.contains(address));
+        let name = |n: u128| at(n).map(address_name);
+        if let Some(n) = free_offset(cx, count, band, prefix.clone().into_bytes(), &name).await? {
+            return at(n).ok_or_else(|| ApiError::internal("address outside its range"));
         }
     }
     Err(ApiError::internal("failed to allocate a serviceIP: range is full"))
@@ -336,21 +339,21 @@ async fn free_address(
 
 async fn free_port(cx: &Context, range: &RangeInclusive<u16>, mine: &HashSet<u16>) -> Result<u16, ApiError> {
     let count = range.len() as u128;
-    let band = left_for_people(count, 32, 128);
-    let place = |n: u128| {
+    let band = static_band(count, 32, 128);
+    let at = |n: u128| {
         let port = range.start().checked_add(u16::try_from(n).ok()?)?;
         (!mine.contains(&port)).then_some(port)
     };
-    let name = |n: u128| place(n).map(port_key);
-    match free_place(cx, count, band, NODE_PORT_PREFIX.as_bytes().to_vec(), &name).await? {
-        Some(n) => place(n).ok_or_else(|| ApiError::internal("node port outside its range")),
+    let name = |n: u128| at(n).map(port_key);
+    match free_offset(cx, count, band, NODE_PORT_PREFIX.as_bytes().to_vec(), &name).await? {
+        Some(n) => at(n).ok_or_else(|| ApiError::internal("node port outside its range")),
         None => Err(ApiError::internal("failed to allocate a nodePort: range is full")),
     }
 }
 
-/// A place of `0..count` whose key is absent: by chance above the band, and when chance fails the first free
-/// one above it, then in it.
-async fn free_place(
+/// An offset of `0..count` whose key is absent: by chance above the band, and when chance fails the first
+/// free one above it, then in it.
+async fn free_offset(
     cx: &Context,
     count: u128,
     band: u128,
@@ -369,7 +372,7 @@ async fn free_place(
         }
     }
     let taken = keys_below(cx, prefix).await?;
-    // More places than there are keys cannot be taken.
+    // More offsets than there are keys cannot be taken.
     let is_free = |n: &u128| name(*n).is_some_and(|key| !taken.contains(key.as_slice()));
     Ok((band..count).chain(0..band.min(count)).find(is_free))
 }
@@ -434,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_ranges() {
+    fn addresses_of_ranges() {
         let range: IpNet = "10.0.0.0/24".parse().unwrap();
         assert_eq!(size(&range), 254);
         assert_eq!(nth(&range, 1), Some("10.0.0.1".parse().unwrap()));
@@ -447,10 +450,10 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_range_is_left_for_people() {
+    fn the_start_of_a_range_is_its_static_band() {
         let rows = [(254, 16, 256, 16), (2768, 32, 128, 86), (10, 16, 256, 0), (1 << 20, 16, 256, 256)];
         for (size, part, most, band) in rows {
-            assert_eq!(left_for_people(size, part, most), band, "{size}");
+            assert_eq!(static_band(size, part, most), band, "{size}");
         }
     }
 }
