@@ -5,7 +5,7 @@
 //! | subject | module |
 //! |---|---|
 //! | command line | [`cli`] |
-//! | first start: data directory, credentials, system objects | [`bootstrap`] |
+//! | data directory, identity, credentials | [`bootstrap`] |
 //! | admission plugins | [`admission`] |
 //! | controllers | [`controllers`], each run by the loop in `reconciler` |
 //!

@@ -26,6 +26,7 @@
 //! | priority and fairness | `flow_control` |
 //! | allocations of addresses and node ports of Services | `allocations` |
 //! | dates of last use of token Secrets | `token_use` |
+//! | objects that every cluster has | `system_objects` |
 //! | the Lease that shows that this server is there | `identity_lease` |
 
 mod aggregation;
@@ -43,6 +44,7 @@ mod namespace_defaults;
 mod protection;
 mod quota;
 pub mod remote_apis;
+pub mod system_objects;
 pub mod token_use;
 mod tokens;
 

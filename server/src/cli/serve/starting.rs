@@ -17,12 +17,13 @@ use super::opening::{archivist, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
 use crate::bootstrap::pki::{self, Pki, PkiError};
-use crate::bootstrap::{
-    self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking, ensure_trust, kubeconfig, DataDir, Stage,
-};
+use crate::bootstrap::{kubeconfig, DataDir, Stage};
 use crate::controllers;
 use crate::controllers::identity_lease::IdentityLease;
+use crate::controllers::system_objects::{
+    self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
+    ensure_token_tracking, ensure_trust,
+};
 use crate::members::Membership;
 use crate::replica::archive::Archivist;
 use crate::replica::checkpoint::Source;
@@ -353,7 +354,7 @@ async fn create_objects(
     levels: Option<Levels>,
 ) -> Result<(), ServeError> {
     let is_first_start = stage == Stage::New;
-    let tolerate = |what, outcome| bootstrap::tolerate(server, is_first_start, what, outcome);
+    let tolerate = |what, outcome| system_objects::tolerate(server, is_first_start, what, outcome);
     tolerate("a system namespace", ensure_system_namespaces(server).await)?;
     let has_classes_and_roles = tolerate("a priority class or role", ensure_classes_and_roles(server).await)?;
     if let Some(levels) = levels {
@@ -374,7 +375,7 @@ async fn create_objects(
     let trust = options.authentication.trust(&pki.ca_cert());
     let trusted = ensure_trust(server, &trust).await;
     tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
-    bootstrap::start_reconciler(server, advertised, trust, has_classes_and_roles);
+    system_objects::start(server, advertised, trust, has_classes_and_roles);
     Ok(())
 }
 

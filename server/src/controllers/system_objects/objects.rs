@@ -1,22 +1,18 @@
-//! System objects, which exist in every cluster.
+//! The objects that exist in every cluster, but for the ConfigMap of `trust`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::time::Duration;
 
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Value};
 
 use super::rbac;
 use super::reconcile_object::reconcile_object;
-use super::trust::ensure_trust;
 use crate::members;
-use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
@@ -72,6 +68,15 @@ async fn ensure_priority_classes(server: &Arc<Server>) -> Result<(), ApiError> {
         ensure(server, ("scheduling.k8s.io", "v1", "priorityclasses"), "", class).await?;
     }
     Ok(())
+}
+
+/// Creates missing priority classes, roles and bindings.
+///
+/// # Errors
+/// When one cannot be written.
+pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiError> {
+    ensure_priority_classes(server).await?;
+    rbac::reconcile(server).await
 }
 
 /// Creates the Service `kubernetes` in namespace `default`, with which pods reach this server, and its
@@ -303,96 +308,6 @@ async fn warn_of_other_networks(
         "reportingComponent": COMPONENT,
     });
     ensure(server, RESOURCE, NAMESPACE, event).await
-}
-
-/// Handles an error for one of these objects at start. A first start fails. A later one continues, and
-/// [`start_reconciler`]'s controller retries: stored objects (a quota, a webhook whose backend is a pod, a
-/// damaged store after a repair) must not prevent the start of the server that is needed to change them.
-///
-/// # Errors
-/// At a first start, and when the storage has failed.
-pub fn tolerate(
-    server: &Server,
-    is_first_start: bool,
-    what: &'static str,
-    outcome: Result<(), ApiError>,
-) -> Result<bool, ApiError> {
-    match outcome {
-        Ok(()) => Ok(true),
-        Err(error) if is_first_start || server.store.engine().failure().is_some() => Err(error),
-        Err(error) => {
-            tracing::warn!(%error, "{what} cannot be created; the server starts without it and retries every {} seconds", PERIOD.as_secs());
-            Ok(false)
-        }
-    }
-}
-
-/// Creates missing priority classes, roles and bindings.
-///
-/// # Errors
-/// When one cannot be written.
-pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiError> {
-    ensure_priority_classes(server).await?;
-    rbac::reconcile(server).await
-}
-
-/// Interval of reconciliation; that of upstream for the endpoints of its own Service.
-const PERIOD: Duration = Duration::from_secs(10);
-
-/// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired.
-/// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are
-/// reconciled at start, as upstream does, and then until they are complete.
-pub fn start_reconciler(
-    server: &Arc<Server>,
-    listening: SocketAddr,
-    trust: ClusterAuthenticationInfo,
-    has_classes_and_roles: bool,
-) {
-    let server = server.clone();
-    reconciler::spawn(&server.clone(), SystemObjects { server, listening, trust, has_classes_and_roles });
-}
-
-/// The controller.
-struct SystemObjects {
-    server: Arc<Server>,
-    listening: SocketAddr,
-    trust: ClusterAuthenticationInfo,
-    /// Whether these were complete at the start.
-    has_classes_and_roles: bool,
-}
-
-/// A task of the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Task {
-    ClassesAndRoles,
-    Others,
-}
-
-impl Reconciler for SystemObjects {
-    type Key = Task;
-
-    fn settings(&self) -> Settings {
-        Settings { name: "system-objects", workers: 1, retry: (PERIOD, PERIOD), gather: Duration::ZERO }
-    }
-
-    async fn start(&self) -> Result<Start<Task>, ApiError> {
-        let incomplete = (!self.has_classes_and_roles).then_some(Task::ClassesAndRoles);
-        Ok(Start::new(incomplete.into_iter().chain([Task::Others])))
-    }
-
-    async fn reconcile(&self, task: Task) -> Result<Action, ApiError> {
-        let server = &self.server;
-        if task == Task::ClassesAndRoles {
-            ensure_classes_and_roles(server).await?;
-            return Ok(Action::AwaitChange);
-        }
-        ensure_system_namespaces(server).await?;
-        ensure_token_tracking(server).await?;
-        ensure_trust(server, &self.trust).await?;
-        ensure_service_cidr(server).await?;
-        ensure_kubernetes_service(server, self.listening).await?;
-        Ok(Action::RequeueAfter(PERIOD))
-    }
 }
 
 /// The address at which others reach this server: the bind address, or, if that is unspecified, this

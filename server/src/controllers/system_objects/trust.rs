@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use plinth_codec::{json, pem, Map, Value};
+use plinth_codec::{json, pem, tree, Map, Value};
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -16,7 +16,6 @@ use super::reconcile_object::reconcile;
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
-use plinth_codec::tree;
 use plinth_pki::files::certificates;
 
 const RESOURCE: (&str, &str, &str) = ("", "v1", "configmaps");
