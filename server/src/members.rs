@@ -14,17 +14,20 @@ pub mod peers;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_apiserver::context::{end_if_over, Server};
+use plinth_apiserver::context::Server;
 use plinth_engine::{At, Condition, Engine, Record, Transaction};
 use plinth_journal::record::{self, ReplicaId};
 use plinth_journal::{Journal, Position};
 use plinth_registry::key;
 use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
+
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 const MEMBERS: &str = "replicas/members/";
 const LIVE: &str = "replicas/live/";
@@ -99,19 +102,7 @@ impl Membership {
     /// Renews the record of this replica, and trims the journal behind all of them, until the server stops.
     pub fn start(self) {
         let server = self.server.clone();
-        server.spawn(async move {
-            let mut is_warned = false;
-            loop {
-                match self.round(is_warned).await {
-                    Ok(warned) => is_warned = warned,
-                    Err(error) => {
-                        end_if_over().await;
-                        tracing::warn!(%error, "the record of this replica could not be renewed; trying again");
-                    }
-                }
-                tokio::time::sleep(PERIOD).await;
-            }
-        });
+        reconciler::spawn(&server, Renewal { membership: self, is_warned: AtomicBool::new(false) });
     }
 
     /// Takes and returns whether it was warned that the journal cannot be trimmed.
@@ -168,6 +159,32 @@ impl Membership {
         if let Ok(Err(error)) = written {
             tracing::debug!(%error, "the addresses of the other replicas could not be written");
         }
+    }
+}
+
+/// The renewal of the record, and the trimming of the journal.
+struct Renewal {
+    membership: Membership,
+    /// Whether it was warned that the journal cannot be trimmed.
+    is_warned: AtomicBool,
+}
+
+impl Reconciler for Renewal {
+    type Key = ();
+
+    fn settings(&self) -> Settings {
+        // No longer: a record that is not renewed ends.
+        Settings { name: "replica-record", workers: 1, retry: (PERIOD, PERIOD), gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<()>, ApiError> {
+        Ok(Start::new([()]))
+    }
+
+    async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
+        let is_warned = self.membership.round(self.is_warned.load(Ordering::Relaxed)).await?;
+        self.is_warned.store(is_warned, Ordering::Relaxed);
+        Ok(Action::RequeueAfter(PERIOD))
     }
 }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use plinth_apiserver::context::{end_if_over, ReplicaInfo, Server};
+use plinth_api::api_error::ApiError;
+use plinth_apiserver::context::{ReplicaInfo, Server};
 use plinth_apiserver::flags::duration;
 use plinth_journal::record::ClusterId;
 use plinth_journal::Position;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::checkpoint::Source;
 use crate::archive_file::UnfinishedArchive;
 use crate::members;
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 /// Checkpoints that stay.
 const KEPT: usize = 2;
@@ -87,6 +89,34 @@ pub fn list(dir: &Path) -> io::Result<Vec<Archive>> {
     Ok(found)
 }
 
+/// The controller that writes them.
+struct Checkpoints(Arc<Archivist>);
+
+impl Reconciler for Checkpoints {
+    type Key = ();
+
+    fn settings(&self) -> Settings {
+        let retry = (self.0.interval, self.0.interval);
+        Settings { name: "checkpoints", workers: 1, retry, gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<()>, ApiError> {
+        Ok(Start::new([()]))
+    }
+
+    async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
+        let Archivist { dir, interval, .. } = &*self.0;
+        let written = self.0.round().await.map_err(|error| {
+            let dir = dir.display();
+            ApiError::internal(format!(
+                "no checkpoint could be written to {dir}: {error}; check --checkpoint-dir"
+            ))
+        })?;
+        tracing::info!(path = %written.path.display(), "checkpoint written");
+        Ok(Action::RequeueAfter(*interval))
+    }
+}
+
 /// Writes checkpoints of a replica.
 pub struct Archivist {
     /// The server.
@@ -104,22 +134,7 @@ pub struct Archivist {
 impl Archivist {
     /// Writes checkpoints until the task is aborted or the server stops.
     pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
-        let archivist = self.clone();
-        self.server.spawn(async move {
-            loop {
-                match archivist.round().await {
-                    Ok(archive) => tracing::info!(path = %archive.path.display(), "checkpoint written"),
-                    Err(error) => {
-                        end_if_over().await;
-                        tracing::warn!(
-                            path = %archivist.dir.display(), %error,
-                            "no checkpoint could be written; trying again. Check --checkpoint-dir"
-                        );
-                    }
-                }
-                tokio::time::sleep(archivist.interval).await;
-            }
-        })
+        reconciler::spawn(&self.server, Checkpoints(self.clone()))
     }
 
     async fn round(self: &Arc<Self>) -> Result<Archive, Box<dyn std::error::Error + Send + Sync>> {

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::private_files;
@@ -16,6 +18,7 @@ use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use crate::archive_file::UnfinishedArchive;
+use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 /// Names are sorted as their times are.
 const NAME: &[BorrowedFormatItem<'_>] =
@@ -48,26 +51,53 @@ fn positive(text: &str) -> Result<Duration, String> {
 /// backup is due an interval after the newest in the directory.
 pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
     let Some(dir) = options.backup_dir else { return };
-    let (interval, keep) = (options.backup_interval, options.backup_keep as usize);
-    let engine = server.store.engine().clone();
-    server.spawn(async move {
-        let mut pause = until_due(&dir, interval, OffsetDateTime::now_utc());
-        loop {
-            tokio::time::sleep(pause).await;
-            let (target, engine) = (dir.clone(), engine.clone());
-            let written = tokio::task::spawn_blocking(move || back_up(&engine, &target, keep)).await;
-            pause = match written.map_err(io::Error::other).and_then(|written| written) {
-                Ok(path) => {
-                    tracing::info!(path = %path.display(), "scheduled backup written");
-                    interval
-                }
-                Err(error) => {
-                    tracing::error!(%error, path = %dir.display(), "scheduled backup failed and is tried again; check free space and permissions of the directory");
-                    interval.min(MAX_RETRY)
-                }
-            };
+    let backups = Backups {
+        engine: server.store.engine().clone(),
+        dir,
+        interval: options.backup_interval,
+        keep: options.backup_keep as usize,
+        is_scheduled: AtomicBool::new(false),
+    };
+    reconciler::spawn(server, backups);
+}
+
+/// The controller that writes them.
+struct Backups {
+    engine: Engine,
+    dir: PathBuf,
+    interval: Duration,
+    keep: usize,
+    /// Whether the first one since the start was scheduled.
+    is_scheduled: AtomicBool,
+}
+
+impl Reconciler for Backups {
+    type Key = ();
+
+    fn settings(&self) -> Settings {
+        let retry = self.interval.min(MAX_RETRY);
+        Settings { name: "backups", workers: 1, retry: (retry, retry), gather: Duration::ZERO }
+    }
+
+    async fn start(&self) -> Result<Start<()>, ApiError> {
+        Ok(Start::new([()]))
+    }
+
+    async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
+        if !self.is_scheduled.swap(true, Ordering::Relaxed) {
+            return Ok(Action::RequeueAfter(until_due(&self.dir, self.interval, OffsetDateTime::now_utc())));
         }
-    });
+        let (target, engine, keep) = (self.dir.clone(), self.engine.clone(), self.keep);
+        let written = tokio::task::spawn_blocking(move || back_up(&engine, &target, keep)).await;
+        let path = written.map_err(io::Error::other).and_then(|written| written).map_err(|error| {
+            let dir = self.dir.display();
+            ApiError::internal(format!(
+                "scheduled backup to {dir} failed: {error}; check free space and permissions of the directory"
+            ))
+        })?;
+        tracing::info!(path = %path.display(), "scheduled backup written");
+        Ok(Action::RequeueAfter(self.interval))
+    }
 }
 
 /// The time until the next backup.
