@@ -5,7 +5,7 @@
 //! exact whenever the queue is empty. Upstream: kubernetes `pkg/controller/resourcequota`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plinth_codec::Value;
 use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Transaction};
@@ -14,7 +14,7 @@ use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::context::Server;
+use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::stored::Stored;
@@ -125,7 +125,12 @@ async fn count(server: &Arc<Server>, namespace: String) -> Result<(), ApiError> 
             .require(unchanged(&record))
             .put(record.key.clone(), server.store.seal(&record.key, value)?)
             .having_read(record.into_record());
-        if server.store.commit(transaction).await?.is_none() {
+        if server
+            .store
+            .commit_by(transaction, Instant::now().checked_add(OWN_REQUEST_TIMEOUT))
+            .await?
+            .is_none()
+        {
             return Err(ApiError::conflict("", "resourcequotas", "", "quota changed while it was counted"));
         }
     }

@@ -264,13 +264,8 @@ impl Store {
     }
 
     /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the
-    /// request completes even if its client disconnects.
-    pub async fn commit(&self, transaction: Transaction) -> Result<Option<Committed>, ApiError> {
-        self.commit_by(transaction, None).await
-    }
-
-    /// The same, for a caller that waits until `deadline`. A single store answers before: only a replica
-    /// waits for something that can be away, its journal.
+    /// request completes even if its client disconnects. The caller waits until `deadline`. A single store
+    /// answers before: only a replica waits for something that can be away, its journal.
     ///
     /// # Errors
     /// 503 when the transaction was not committed until then and never will be, 504 when that is not certain.

@@ -37,7 +37,7 @@ pub use replica::ReplicaInfo;
 pub use transaction_parts::TransactionParts;
 
 /// How long requests of the server's own wait for other replicas, before they are tried again.
-const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+pub const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One request for a resource on its way through a handler.
 pub struct Context {

@@ -97,8 +97,9 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
     if objects.is_empty() {
         return Ok(());
     }
-    let mut transaction = Transaction::new();
+    let (mut transaction, mut deadline) = (Transaction::new(), None);
     for NewObject { cx, tree } in objects {
+        deadline = cx.deadline;
         let resource = &cx.resource;
         let mut tree = conform(resource, tree)?;
         let moment = Moment::present();
@@ -113,7 +114,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
     }
     let why = "one of the objects exists already";
     let taken = || ApiError::new(409, Reason::AlreadyExists, why);
-    server.store.commit(transaction).await?.map(|_| ()).ok_or_else(taken)
+    server.store.commit_by(transaction, deadline).await?.map(|_| ()).ok_or_else(taken)
 }
 
 /// An object of the server's own in the form that its type gives it.

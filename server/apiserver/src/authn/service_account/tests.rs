@@ -62,11 +62,15 @@ impl World {
             ..HeaderFields::default()
         };
         let value = header.encode(metadata.len(), body.as_bytes());
-        self.store.commit(Transaction::new().put(self.key(kind, name), value)).await.unwrap().unwrap();
+        self.store
+            .commit_by(Transaction::new().put(self.key(kind, name), value), None)
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     async fn delete(&self, kind: BoundKind, name: &str) {
-        self.store.commit(Transaction::new().delete(self.key(kind, name))).await.unwrap().unwrap();
+        self.store.commit_by(Transaction::new().delete(self.key(kind, name)), None).await.unwrap().unwrap();
     }
 
     fn key(&self, kind: BoundKind, name: &str) -> Vec<u8> {
