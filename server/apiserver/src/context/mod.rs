@@ -11,16 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use hyper::header::{HeaderMap, ACCEPT};
+use hyper::header::HeaderMap;
 use hyper::{Method, Uri, Version};
 use parking_lot::Mutex;
-use plinth_codec::negotiate::{self, Accepted, Offer, Shape};
-use plinth_codec::table::IncludeObject;
+use plinth_codec::negotiate::{self, Offer, Shape};
 
 use crate::authz::Authorized;
 use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
-use crate::representation::{self, Representation};
+use crate::representation::Representation;
 use crate::stored_objects::read;
 use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
@@ -240,20 +239,8 @@ impl Context {
         };
         // The answer to a question has no columns.
         offer.tables = self.resource.storage.is_some() || self.info.verb != Verb::Create;
-        let header = self.header(ACCEPT);
-        let accepted: Accepted = negotiate::accept(header, &offer).map_err(|e| not_acceptable(&e))?;
-        // A watch is read by programs, whatever they call themselves.
-        let pretty = shape != Shape::Watch
-            && representation::wants_pretty(&accepted, self.raw_query.as_deref(), &self.headers);
-        let include = IncludeObject::parse(self.query.include_object.as_deref())
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
-        Ok(Representation {
-            resource: self.resource.clone(),
-            accepted,
-            include,
-            pretty,
-            now: std::time::SystemTime::now(),
-        })
+        let include = self.query.include_object.as_deref();
+        Representation::negotiate(&self.resource, &offer, &self.headers, self.raw_query.as_deref(), include)
     }
 
     /// Whether the client takes gzip.
@@ -324,15 +311,4 @@ fn server_user() -> User {
 /// The namespace part of an object's key.
 pub fn key_namespace(cx: &Context) -> &str {
     cx.info.key_namespace(&cx.resource)
-}
-
-/// 406. Where upstream's router refuses, the details are there and say nothing.
-fn not_acceptable(error: &negotiate::NotAcceptable) -> ApiError {
-    let message = error.to_string();
-    let by_router = message.starts_with("406: ");
-    let error = ApiError::new(406, plinth_api::api_error::Reason::NotAcceptable, message);
-    match by_router {
-        true => error.with_empty_details(),
-        false => error,
-    }
 }

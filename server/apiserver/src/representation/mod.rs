@@ -13,14 +13,14 @@ mod tree;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hyper::header::{HeaderMap, USER_AGENT};
-use plinth_codec::negotiate::{self, Accepted, Encoding, Shape, Transform};
+use hyper::header::{HeaderMap, ACCEPT, USER_AGENT};
+use plinth_codec::negotiate::{self, Accepted, Encoding, NotAcceptable, Offer, Shape, Transform};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::table::IncludeObject;
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::query::parameter;
 use plinth_registry::ResourceType;
 use plinth_storage::lengths::Lengths;
@@ -68,6 +68,15 @@ pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMa
     let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| parameter(q, "pretty"));
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
+}
+
+/// 406. Where upstream's router refuses, the details are there and say nothing.
+fn not_acceptable(error: NotAcceptable) -> ApiError {
+    let status = ApiError::new(406, Reason::NotAcceptable, error.to_string());
+    match error {
+        NotAcceptable::Unknown { .. } => status.with_empty_details(),
+        _ => status,
+    }
 }
 
 /// A stored object to be encoded.
@@ -135,6 +144,25 @@ impl Representation {
             pretty: false,
             now: SystemTime::now(),
         }
+    }
+
+    /// What a client asks for by `Accept` and the query, and the request offers.
+    ///
+    /// # Errors
+    /// 406; 400 of an unknown `includeObject`.
+    pub fn negotiate(
+        resource: &Arc<ResourceType>,
+        offer: &Offer,
+        headers: &HeaderMap,
+        query: Option<&str>,
+        include: Option<&str>,
+    ) -> Result<Representation, ApiError> {
+        let header = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+        let accepted = negotiate::accept(header, offer).map_err(not_acceptable)?;
+        // A watch is read by programs, whatever they call themselves.
+        let pretty = offer.shape != Shape::Watch && wants_pretty(&accepted, query, headers);
+        let include = IncludeObject::parse(include).map_err(|e| ApiError::bad_request(e.to_string()))?;
+        Ok(Representation { resource: resource.clone(), accepted, include, pretty, now: SystemTime::now() })
     }
 
     /// Identifies the bytes that this representation produces; `None` for Tables, whose ages change with
