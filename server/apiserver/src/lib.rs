@@ -36,6 +36,7 @@
 pub mod audit;
 pub mod authn;
 pub mod authz;
+pub mod catch_panic;
 pub mod context;
 pub mod custom_resources;
 pub mod documents;
@@ -52,7 +53,6 @@ pub mod managed_fields;
 pub mod metrics;
 pub mod pipeline;
 pub mod private_files;
-pub mod recovery;
 pub mod reload;
 pub mod remote_apis;
 pub mod representation;

@@ -15,6 +15,7 @@ use crate::audit::{self, Recorder};
 use crate::authn::{impersonation, websocket, Identity, Peer};
 use crate::authn::{AuthnError, Notice};
 use crate::authz::{AuthorizedPath, Decision, RequestAttributes, Verdict};
+use crate::catch_panic::catch_panic;
 use crate::context::Warnings;
 use crate::context::{Context, Server};
 use crate::documents;
@@ -23,7 +24,6 @@ use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
 use crate::handlers;
 use crate::large_requests::RequestSlot;
 use crate::metrics::{Authentication, Authorization, RequestMeter};
-use crate::recovery::recover;
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
@@ -95,7 +95,7 @@ pub async fn handle(
     let origin = RequestOrigin { connection: &connection, audit_id: &audit_id };
     // Boxed: a future that is passed by value takes its room in the state of both functions.
     let answer = Box::pin(answer(&server, &origin, (route, target), request, &mut state));
-    let outcome = recover(answer).await;
+    let outcome = catch_panic(answer).await;
     let (mut response, error) = match outcome {
         Ok(Ok(response)) => (response, None),
         Ok(Err(error)) => {

@@ -10,7 +10,7 @@ const ORDER: [&str; 27] = [
     "private_files",
     "error_log",
     "request_log",
-    "recovery",
+    "catch_panic",
     "large_requests",
     "metrics",
     "reload",

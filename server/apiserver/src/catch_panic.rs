@@ -11,7 +11,7 @@ use std::task::Poll;
 
 /// Polls a future to its end or to its panic, whose text is the error. State shared with other requests is
 /// either immutable or behind locks that a panic does not poison, and the future is not polled after a panic.
-pub(crate) async fn recover<T>(step: impl Future<Output = T>) -> Result<T, String> {
+pub(crate) async fn catch_panic<T>(step: impl Future<Output = T>) -> Result<T, String> {
     let mut step = pin!(step);
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(cx))) {
         Ok(polled) => polled.map(Ok),
@@ -34,11 +34,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error_of_its_step() {
-        assert_eq!(recover(async { 7 }).await, Ok(7));
+        assert_eq!(catch_panic(async { 7 }).await, Ok(7));
         let late = async {
             tokio::task::yield_now().await;
             panic!("nothing there");
         };
-        assert_eq!(recover(late).await, Err::<(), _>("nothing there".to_owned()));
+        assert_eq!(catch_panic(late).await, Err::<(), _>("nothing there".to_owned()));
     }
 }
