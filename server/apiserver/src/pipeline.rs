@@ -389,7 +389,7 @@ async fn serve(
                 let forwarded = remote_apis::forward_resource(server, &remote, request, forwarding);
                 return Ok(Box::pin(forwarded).await);
             }
-            let ServedResource { registry, resource } = Box::pin(target.catch_up(server, &info)).await;
+            let ServedResource { registry, resource } = Box::pin(target.sync_to_latest(server, &info)).await;
             if is_served_nowhere(&info) {
                 return match registry.has_builtin_group(&info.group)
                     && !request.uri().path().starts_with("//")
@@ -431,7 +431,7 @@ async fn serve(
                 slot: slot.clone(),
                 audit,
                 meter,
-                may_lag: AtomicBool::new(false),
+                reads_may_be_stale: AtomicBool::new(false),
             });
             slot.run(handlers::dispatch(cx, body)).await
         }

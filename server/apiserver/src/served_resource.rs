@@ -33,7 +33,7 @@ impl ServedResource {
 
     /// The same once this replica knows of a definition that another one has accepted. Bounded, as such names
     /// may be anything.
-    pub(crate) async fn catch_up(self, server: &Server, info: &RequestInfo) -> ServedResource {
+    pub(crate) async fn sync_to_latest(self, server: &Server, info: &RequestInfo) -> ServedResource {
         /// Longest time for which a replica lags behind another one while both follow the journal.
         const LONGEST_LAG: Duration = Duration::from_secs(2);
         let may_be_late = self.resource.is_none()

@@ -16,7 +16,7 @@ use plinth_engine::{Event, Revision, Subscribe};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::Verb;
-use plinth_apiserver::context::{end_if_over, Context, Server};
+use plinth_apiserver::context::{return_if_stopping, Context, Server};
 use plinth_apiserver::kind_handlers::service;
 use plinth_registry::key;
 
@@ -38,7 +38,7 @@ pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
         if let Err(error) = restored {
             // One damaged Service must not affect the others.
             let key = String::from_utf8_lossy(&record.key);
-            end_if_over().await;
+            return_if_stopping().await;
             tracing::warn!(%error, %key, "failed to restore allocations of Service");
         }
     }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use self::workers::Workers;
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::context::{end_if_over, Server};
+use plinth_apiserver::context::{return_if_stopping, Server};
 use plinth_apiserver::metrics::QueueMetrics;
 use plinth_registry::key;
 
@@ -123,7 +123,7 @@ async fn run(
     loop {
         let began = Instant::now();
         let Err(error) = watch(&reconciler, metrics.clone()).await;
-        end_if_over().await;
+        return_if_stopping().await;
         tracing::warn!(%error, controller = name, "controller failed, restarting");
         failures = if began.elapsed() > restart.1 { 0 } else { failures + 1 };
         tokio::time::sleep(queue::backoff(restart, failures)).await;

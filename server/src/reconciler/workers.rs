@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::queue::Queue;
 use super::{Action, Settings};
 use plinth_api::api_error::ApiError;
-use plinth_apiserver::context::end_if_over;
+use plinth_apiserver::context::return_if_stopping;
 use plinth_apiserver::metrics::QueueMetrics;
 
 /// A queue and the tasks that process it; owned by one controller's task. Dropping it ends the tasks.
@@ -77,7 +77,7 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
             () = until(due) => None,
         };
         if let Some((key, error)) = failed {
-            end_if_over().await;
+            return_if_stopping().await;
             tracing::warn!(%error, ?key, controller = self.settings.name, "reconciliation failed, retrying");
         }
     }

@@ -51,7 +51,7 @@ pub struct KindHandler {
     pub check_grant: Option<CheckGrant>,
     /// What of an object only its writer may decide: mutating admission, which others configure, must leave
     /// it. `None` for an object without such a part.
-    pub of_writer_alone: Option<fn(&Value) -> Option<Value>>,
+    pub requester_only_fields: Option<fn(&Value) -> Option<Value>>,
     /// Answers requests for the resource itself, where it is not stored.
     pub unstored: Option<Endpoint>,
     /// Subresources with a type of their own.
@@ -65,7 +65,7 @@ impl KindHandler {
         release: None,
         check_permissions: None,
         check_grant: None,
-        of_writer_alone: None,
+        requester_only_fields: None,
         unstored: None,
         subresources: &[],
     };
@@ -82,8 +82,8 @@ impl KindHandler {
     }
 
     /// What of an object only its writer may decide.
-    pub fn of_writer_alone(&self, object: &Value) -> Option<Value> {
-        self.of_writer_alone.and_then(|part| part(object))
+    pub fn requester_only_fields(&self, object: &Value) -> Option<Value> {
+        self.requester_only_fields.and_then(|part| part(object))
     }
 
     /// Refuses what mutating admission has made of an object that had this part before.
@@ -91,7 +91,7 @@ impl KindHandler {
     /// # Errors
     /// 403 where the part is another one now.
     pub fn check_admitted(&self, cx: &Context, sent: Option<Value>, new: &Value) -> Result<(), ApiError> {
-        if self.of_writer_alone(new) == sent {
+        if self.requester_only_fields(new) == sent {
             return Ok(());
         }
         let why = "an admission webhook or policy has changed what only the sender of the request may grant";

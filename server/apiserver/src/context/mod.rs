@@ -29,7 +29,7 @@ use plinth_http::upgrade::Upgrade;
 use plinth_registry::{key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 
-pub use self::server::{end_if_over, Limits, Server};
+pub use self::server::{return_if_stopping, Limits, Server};
 pub use admission::{Admission, AdmissionRequest, Operation, Outcome};
 pub use kind_handler::{Endpoint, FindKindHandler, KindHandler, Write};
 pub use replica::ReplicaInfo;
@@ -80,8 +80,8 @@ pub struct Context {
     /// Whether it takes long, as one whose object is large.
     pub slot: RequestSlot,
     /// Whether a write goes by what this replica has applied, and other replicas may have accepted more; see
-    /// [`Context::catch_up`].
-    pub(crate) may_lag: AtomicBool,
+    /// [`Context::sync_to_latest`].
+    pub(crate) reads_may_be_stale: AtomicBool,
 }
 
 /// Texts for `Warning` headers that come up on the way. Shared by the request's parts; the lock is held for
@@ -179,7 +179,7 @@ impl Context {
             slot: Default::default(),
             audit: Default::default(),
             meter: None,
-            may_lag: AtomicBool::new(false),
+            reads_may_be_stale: AtomicBool::new(false),
         }
     }
 
@@ -192,25 +192,25 @@ impl Context {
         self.server.store.reach_most_recent(self.deadline).await
     }
 
-    /// Lets the write be judged on what this replica has applied, without asking the journal for its end:
-    /// what it then commits is conditional on the object that it read, and what it would refuse is judged
-    /// again after [`Context::catch_up`].
-    pub(crate) fn judge_by_own_state(&self) {
-        self.may_lag.store(self.server.store.engine().is_replica(), Ordering::Relaxed);
+    /// Lets the write be tried on the local state, what this replica has applied, without asking the journal
+    /// for its end: what it then commits is conditional on the object that it read, and what it would refuse
+    /// is tried again after [`Context::sync_to_latest`].
+    pub(crate) fn use_local_state(&self) {
+        self.reads_may_be_stale.store(self.server.store.engine().is_replica(), Ordering::Relaxed);
     }
 
     /// Whether what was read for this request may be older than what other replicas have accepted.
-    pub(crate) fn may_lag(&self) -> bool {
-        self.may_lag.load(Ordering::Relaxed)
+    pub(crate) fn reads_may_be_stale(&self) -> bool {
+        self.reads_may_be_stale.load(Ordering::Relaxed)
     }
 
-    /// Reaches the most recent state where the request has been judged without: then the answer is true and
-    /// the judgement has to be made again.
+    /// Reaches the most recent state where the request was tried on an older one: then the answer is true and
+    /// it has to be tried again.
     ///
     /// # Errors
     /// As [`Context::reach_most_recent`].
-    pub(crate) async fn catch_up(&self) -> Result<bool, ApiError> {
-        let lagged = self.may_lag.swap(false, Ordering::Relaxed);
+    pub(crate) async fn sync_to_latest(&self) -> Result<bool, ApiError> {
+        let lagged = self.reads_may_be_stale.swap(false, Ordering::Relaxed);
         if lagged {
             self.reach_most_recent().await?;
         }

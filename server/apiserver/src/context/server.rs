@@ -132,7 +132,7 @@ impl Server {
 
 /// Awaited by a task beside the requests before it reports an error: where that comes of the server's end (a
 /// closed store, or one that has failed), the task ends here.
-pub async fn end_if_over() {
+pub async fn return_if_stopping() {
     // Its end is looked at first each time that it goes on.
     tokio::task::yield_now().await;
 }

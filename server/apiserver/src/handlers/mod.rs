@@ -61,8 +61,8 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         return Err(ApiError::method_not_allowed());
     }
     if needs_most_recent(&cx) {
-        match is_judged_by_own_state(&cx) {
-            true => cx.judge_by_own_state(),
+        match uses_local_state(&cx) {
+            true => cx.use_local_state(),
             false => cx.reach_most_recent().await?,
         }
     }
@@ -117,7 +117,7 @@ fn needs_most_recent(cx: &Context) -> bool {
 /// Whether the write is tried on the state that this replica has, which spares it the question for the
 /// journal's end: one that reads no object but its own, whose version or absence is a condition of what it
 /// commits. What it would refuse, and a change of nothing, is judged again on the most recent state.
-fn is_judged_by_own_state(cx: &Context) -> bool {
+fn uses_local_state(cx: &Context) -> bool {
     let writes_itself = matches!(cx.info.verb, Verb::Create | Verb::Update | Verb::Patch);
     writes_itself && !cx.query.is_dry_run() && matches!(cx.info.subresource.as_str(), "" | "status")
 }

@@ -76,7 +76,7 @@ static HANDLERS: &[(&str, &str, KindHandler)] = &[
         "secrets",
         KindHandler {
             check_grant: Some(join_tokens::check),
-            of_writer_alone: Some(join_tokens::grant),
+            requester_only_fields: Some(join_tokens::grant),
             ..KindHandler::NONE
         },
     ),

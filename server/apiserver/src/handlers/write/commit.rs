@@ -80,7 +80,7 @@ impl Commit {
                 Some(committed.revision)
             }
             // Nothing to be written, as far as this replica knows.
-            (false, false) if cx.catch_up().await? => return Ok(Committed::Conflict),
+            (false, false) if cx.sync_to_latest().await? => return Ok(Committed::Conflict),
             _ if live.is_none() && store.newest(key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };

@@ -66,11 +66,11 @@ pub(in crate::handlers) async fn create_object(
         };
         match create_once(cx, &permit, tree, managed_fields).await {
             Ok(Created::Written(written)) => return Ok(written),
-            Ok(Created::Raced) => drop(cx.catch_up().await?),
+            Ok(Created::Raced) => drop(cx.sync_to_latest().await?),
             Err(error) if error.code == 409 && names_left > 1 => names_left -= 1,
             // Decided where the journal has the attempt: no newer state says otherwise.
             Err(error) if matches!(error.reason, Reason::AlreadyExists) => return Err(error),
-            Err(error) if !is_judged_again(cx, &error).await? => return Err(error),
+            Err(error) if !should_retry_on_latest(cx, &error).await? => return Err(error),
             Err(_) => {}
         }
     }
@@ -109,7 +109,7 @@ async fn create_once(
         managed_fields::track(cx, None, &mut tree, &moment.now);
     }
     let call = AdmissionRequest::new(cx, Operation::Create, None);
-    let namespace = match cx.may_lag() && cx.resource.row.namespaced {
+    let namespace = match cx.reads_may_be_stale() && cx.resource.row.namespaced {
         false => None,
         // Required below: on no replica is an object stored in a namespace that another one has removed.
         true => match Namespaces::unchanged(&cx.server.store, &cx.info.namespace).await? {
@@ -117,9 +117,9 @@ async fn create_once(
             unchanged => unchanged,
         },
     };
-    let of_writer = cx.kind_handler.of_writer_alone(&tree);
+    let requester_fields = cx.kind_handler.requester_only_fields(&tree);
     cx.server.admission.mutate(&call, &mut tree).await?;
-    cx.kind_handler.check_admitted(cx, of_writer, &tree)?;
+    cx.kind_handler.check_admitted(cx, requester_fields, &tree)?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
     object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;

@@ -74,8 +74,8 @@ pub(super) enum ManagedFields {
 
 /// Whether a refusal came of a state that other replicas may have left behind: then the most recent one is
 /// here now. A failure is none: after it, a write may be under way.
-async fn is_judged_again(cx: &Context, refusal: &ApiError) -> Result<bool, ApiError> {
-    Ok(refusal.code < 500 && cx.catch_up().await?)
+async fn should_retry_on_latest(cx: &Context, refusal: &ApiError) -> Result<bool, ApiError> {
+    Ok(refusal.code < 500 && cx.sync_to_latest().await?)
 }
 
 /// The part of the warning for owners that admission has duplicated.

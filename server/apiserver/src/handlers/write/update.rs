@@ -49,7 +49,7 @@ pub(in crate::handlers) async fn update_object(
     loop {
         let Some(live) = attempts.next().await? else {
             if !update.creates {
-                match cx.catch_up().await? {
+                match cx.sync_to_latest().await? {
                     true => continue,
                     false => return Err(cx.not_found()),
                 }
@@ -65,7 +65,7 @@ pub(in crate::handlers) async fn update_object(
         match update_once(cx, &mut update, live).await {
             Ok(Some(written)) => return Ok(Updated::Existing(written)),
             Ok(None) => {}
-            Err(error) if !is_judged_again(cx, &error).await? => return Err(error),
+            Err(error) if !should_retry_on_latest(cx, &error).await? => return Err(error),
             Err(_) => {}
         }
     }
@@ -147,12 +147,12 @@ async fn admit(
     // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
     let was_reset = !sent.is_empty();
     restore_sent(new, sent);
-    let of_writer = cx.kind_handler.of_writer_alone(new);
+    let requester_fields = cx.kind_handler.requester_only_fields(new);
     let may_have_changed = cx.server.admission.mutate(call, new).await?;
     if may_have_changed {
         dedup_owners(cx, new, AFTER_ADMISSION);
         strategy.default(new);
-        cx.kind_handler.check_admitted(cx, of_writer, new)?;
+        cx.kind_handler.check_admitted(cx, requester_fields, new)?;
     }
     if may_have_changed || was_reset {
         keep_unwritten(cx, new, old);
