@@ -134,7 +134,7 @@ pub struct Strategy {
     pub prepare_status: fn(new: &mut Value, old: &Value),
     /// Errors of an update that depend on the subresource; `subresource` is empty for the object itself.
     pub(crate) validate_subresource: fn(subresource: &str, new: &Part<'_>, old: &Value),
-    /// Whether objects are deleted after `--event-ttl`.
+    /// Whether objects expire: they are kept for the TTL that the server is given (`--event-ttl`).
     pub expires: bool,
     /// The group that errors report, where upstream reports another one.
     pub error_group: Option<&'static str>,

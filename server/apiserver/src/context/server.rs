@@ -161,8 +161,8 @@ pub struct Limits {
     /// The least that a watch without `timeoutSeconds` lasts (`--min-request-timeout`), in seconds; the
     /// length is random between this and twice this, so that watches do not all end at once.
     pub min_watch_seconds: u64,
-    /// How long an Event is kept (`--event-ttl`).
-    pub event_ttl: std::time::Duration,
+    /// How long an object of a kind that expires is kept (`--event-ttl`).
+    pub default_ttl: std::time::Duration,
 }
 
 impl Default for Limits {
@@ -172,7 +172,7 @@ impl Default for Limits {
             body_timeout: std::time::Duration::from_secs(60),
             future_revision_wait: std::time::Duration::from_secs(3),
             min_watch_seconds: 1800,
-            event_ttl: std::time::Duration::from_secs(3600),
+            default_ttl: std::time::Duration::from_secs(3600),
         }
     }
 }

@@ -300,7 +300,7 @@ impl Parts<'_> {
             joining: Arc::new(Semaphore::new(JOINS_AT_ONCE)),
             limits: Limits {
                 min_watch_seconds: options.min_request_timeout,
-                event_ttl: options.event_ttl,
+                default_ttl: options.event_ttl,
                 ..Limits::default()
             },
             has_registered_apis: AtomicBool::new(false),

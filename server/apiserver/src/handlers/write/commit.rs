@@ -97,7 +97,7 @@ pub(in crate::handlers) fn put(
     value: Bytes,
 ) -> Result<Transaction, ApiError> {
     let value = cx.server.store.seal(&key, value)?;
-    let ttl = cx.server.limits.event_ttl;
+    let ttl = cx.server.limits.default_ttl;
     Ok(match cx.resource.strategy.expires && !ttl.is_zero() {
         true => transaction.put_expiring(key, value, ttl),
         false => transaction.put(key, value),
