@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
-use super::pull::{Producer, Reader};
+use super::paced_response::{Producer, Reader};
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.

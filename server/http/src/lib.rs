@@ -20,7 +20,7 @@ pub mod fair_queuing;
 pub mod header_limits;
 mod idle_frames;
 pub mod options;
-pub mod pull;
+pub mod paced_response;
 pub mod request_body;
 pub mod serving;
 pub mod tls;

@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 use crate::representation::list_size_cache::ListSizeCache;
 use crate::stored_objects::ObjectReader;
 use plinth_http::chunks::BlockedThreads;
-use plinth_http::pull::ProducerPool;
+use plinth_http::paced_response::ProducerPool;
 use plinth_kinds::service_ranges::Ranges;
 use plinth_registry::Registry;
 use plinth_storage::continue_token::ContinueTokens;

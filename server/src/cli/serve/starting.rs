@@ -50,7 +50,7 @@ use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_http::chunks::BlockedThreads;
-use plinth_http::pull::RemoteWaits;
+use plinth_http::paced_response::RemoteWaits;
 use plinth_http::serving::Certificates;
 use plinth_http::tls::ServingCertificate;
 use plinth_kinds::service_ranges::Ranges;

@@ -12,7 +12,7 @@ use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representatio
 use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
 use plinth_http::compression::Gzip;
-use plinth_http::pull::{Next, Presence, Producer};
+use plinth_http::paced_response::{Next, Presence, Producer};
 use plinth_storage::stored::Header;
 
 /// Bytes per chunk.

@@ -12,7 +12,7 @@ use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
-use plinth_http::pull::{Next, Presence, Producer};
+use plinth_http::paced_response::{Next, Presence, Producer};
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::Header;

@@ -36,7 +36,7 @@ use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::field;
 use plinth_http::body::Body;
-use plinth_http::pull::Reader;
+use plinth_http::paced_response::Reader;
 use plinth_http::upgrade::wants_websocket;
 use plinth_registry::key;
 use plinth_storage::parse_resource_version;

@@ -23,7 +23,7 @@ use crate::selection::Selection;
 use crate::stored_objects::read::{self, ServedEvent};
 use plinth_api::api_error::ApiError;
 use plinth_http::body::{BodyError, ChunkStream};
-use plinth_http::pull::Reader;
+use plinth_http::paced_response::Reader;
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::stored::Header;
 
