@@ -40,6 +40,37 @@ pub const ORDERED_CRATES: [(&str, Ordered); 17] = [
     ("codec/etcd/src", Ordered::Files),
 ];
 
+/// The modules of the request path (`server/apiserver/src`) from the lowest to the highest.
+pub const REQUEST_PATH: [&str; 27] = [
+    "flags",
+    "private_files",
+    "error_log",
+    "request_log",
+    "catch_panic",
+    "large_requests",
+    "metrics",
+    "reload",
+    "egress",
+    "flow_control",
+    "audit",
+    "authz",
+    "authn",
+    "custom_resources",
+    "stored_objects",
+    "representation",
+    "documents",
+    "selection",
+    "context",
+    "managed_fields",
+    "handlers",
+    "kind_handlers",
+    "remote_apis",
+    "endpoints",
+    "served_resource",
+    "pipeline",
+    "listener",
+];
+
 /// The modules of a crate, and what each imports.
 #[derive(Debug, Default)]
 pub struct ModuleGraph {
@@ -95,6 +126,24 @@ impl ModuleGraph {
     /// How many modules there are.
     pub fn modules(&self) -> usize {
         self.imports.len()
+    }
+
+    /// What is not in order where a module imports those listed before it alone: an import of one above, a
+    /// module that is not listed, a listed one that does not exist. The crate's root has no place in it.
+    pub fn disorder(&self, order: &[&str]) -> Vec<String> {
+        let rank = |module: &str| order.iter().position(|listed| *listed == module);
+        let mut found: Vec<String> = Vec::new();
+        for (module, imports) in self.imports.iter().filter(|(module, _)| *module != "lib") {
+            let Some(own) = rank(module) else {
+                found.push(format!("{module} is not listed"));
+                continue;
+            };
+            let above = imports.iter().filter(|other| rank(other).is_some_and(|rank| rank > own));
+            found.extend(above.map(|other| format!("{module} is below {other} and imports it")));
+        }
+        let absent = order.iter().filter(|listed| !self.imports.contains_key(**listed));
+        found.extend(absent.map(|listed| format!("{listed} does not exist")));
+        found
     }
 
     /// The groups of modules that import each other in a circle, each in alphabetical order.
@@ -349,6 +398,20 @@ mod tests {
             assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
             assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
         }
+    }
+
+    #[test]
+    fn no_module_of_the_request_path_imports_one_above_it() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let graph = ModuleGraph::read(&root.join("server/apiserver/src")).expect("the request path");
+        assert_eq!(graph.disorder(&REQUEST_PATH), Vec::<String>::new());
+
+        let mut graph = ModuleGraph::default();
+        for (from, to) in [("low", "high"), ("high", "new"), ("new", "high")] {
+            graph.imports.entry(from.into()).or_default().insert(to.into());
+        }
+        let expected = ["low is below high and imports it", "new is not listed", "gone does not exist"];
+        assert_eq!(graph.disorder(&["low", "gone", "high"]), expected);
     }
 
     #[test]

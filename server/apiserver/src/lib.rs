@@ -20,7 +20,8 @@
 //! | encoding of responses | [`representation`], `plinth_api::api_error` |
 //!
 //! [`context`] holds the state of a request and what all requests share. [`endpoints`] and [`documents`]
-//! serve non-resource paths. A module imports only those listed before it in `tests/layers.rs`.
+//! serve non-resource paths. A module imports only those listed before it in
+//! `tests/harness/module_graph.rs` of the repository.
 //!
 //! ```
 //! use plinth_apiserver::authz::ResourceTarget;
