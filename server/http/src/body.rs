@@ -54,8 +54,21 @@ pub enum Body {
     },
     /// Produced on demand: by the connection's task itself, or at its request.
     Stream(Pin<Box<dyn ChunkStream>>),
-    /// A body whose end is recorded by audit.
-    Recorded(Pin<Box<dyn hyper::body::Body<Data = Bytes, Error = BodyError> + Send>>),
+    /// A body that is followed while it is sent.
+    Observed(Box<ObservedBody>),
+}
+
+/// Follows a body while it is sent. Dropped when that has ended or its client has disconnected.
+pub trait BodyObserver: Send {
+    /// These are about to be sent.
+    fn sent(&mut self, data: &Bytes);
+}
+
+/// A body and its observer. See [`Body::observed`].
+pub struct ObservedBody {
+    // Dropped first: what it records is what was sent until then.
+    observer: Box<dyn BodyObserver>,
+    inner: Body,
 }
 
 /// A body that failed after the response header was sent; the connection (HTTP/1.1) or stream (HTTP/2) is
@@ -81,6 +94,11 @@ impl Body {
     pub fn empty() -> Body {
         Body::Full(Bytes::new())
     }
+
+    /// The same body, followed by an observer. It has no length before it is sent.
+    pub fn observed(self, observer: impl BodyObserver + 'static) -> Body {
+        Body::Observed(Box::new(ObservedBody { observer: Box::new(observer), inner: self }))
+    }
 }
 
 impl From<Vec<u8>> for Body {
@@ -105,7 +123,13 @@ impl HttpBody for Body {
                 None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
             },
             Body::Stream(stream) => stream.as_mut().poll_chunk(cx).map(|c| c.map(|c| c.map(Frame::data))),
-            Body::Recorded(body) => body.as_mut().poll_frame(cx),
+            Body::Observed(body) => {
+                let frame = Pin::new(&mut body.inner).poll_frame(cx);
+                if let Poll::Ready(Some(Ok(frame))) = &frame {
+                    frame.data_ref().into_iter().for_each(|data| body.observer.sent(data));
+                }
+                frame
+            }
         }
     }
 

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{cbor, json, protobuf, tree, yaml, Value};
 
-use body::RecordedBody;
+use body::BodyRecorder;
 pub use options::AuditOptions;
 pub use policy::PolicyError;
 
@@ -458,8 +458,7 @@ impl Recorder {
         }
         let captured = (self.records_answer() && !recording.long_running).then(Vec::new);
         let inner = std::mem::replace(response.body_mut(), Body::empty());
-        *response.body_mut() =
-            Body::Recorded(Box::pin(RecordedBody::new(inner, recording.clone(), captured)));
+        *response.body_mut() = inner.observed(BodyRecorder::new(recording.clone(), captured));
         response
     }
 

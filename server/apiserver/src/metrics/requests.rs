@@ -5,23 +5,21 @@
 //! cannot create series with names of its own. As upstream, a request is counted once its handler runs: one
 //! that is refused before (401, 403) is not, and counts among the authentication and authorization attempts.
 
-mod metered_body;
-
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use hyper::header::{HeaderMap, CONTENT_TYPE};
 use hyper::{Method, Response};
 use parking_lot::RwLock;
 use plinth_api::query::parameters;
 use plinth_api::request_info::{RequestInfo, Route, Verb};
-use plinth_http::body::Body;
+use plinth_http::body::{Body, BodyObserver};
 use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::families::Families;
-use metered_body::MeteredBody;
 
 /// Upstream's buckets of request durations, in seconds.
 const DURATIONS: &[f64] = &[
@@ -487,10 +485,19 @@ impl RequestMeter {
             Body::Full(bytes) => self.add_sent(bytes.len()),
             _ => {
                 let inner = std::mem::replace(response.body_mut(), Body::empty());
-                *response.body_mut() = Body::Recorded(Box::pin(MeteredBody::new(inner, self)));
+                *response.body_mut() = inner.observed(Metered(self));
             }
         }
         response
+    }
+}
+
+/// Measures a streamed body: its request is counted when it has been sent.
+struct Metered(Arc<RequestMeter>);
+
+impl BodyObserver for Metered {
+    fn sent(&mut self, data: &Bytes) {
+        self.0.add_sent(data.len());
     }
 }
 
