@@ -9,13 +9,14 @@
 //! | connections | [`listener`] on `plinth_http` |
 //! | group, version, resource, verb | `plinth_api::request_info`, `plinth_api::query` |
 //! | authentication | [`authn`] |
+//! | audit | [`audit`] |
+//! | impersonation | [`authn::impersonation`] |
 //! | priority and fairness | [`flow_control`], [`large_requests`] |
 //! | authorization | [`authz`] |
-//! | audit | [`audit`] |
-//! | verb | [`handlers`], with [`managed_fields`], [`selection`], [`kind_handlers`], [`custom_resources`] |
-//! | admission | [`context::Admission`], implemented by the program |
-//! | calls to other services | [`egress`] |
 //! | requests for what other API servers serve | [`remote_apis`] |
+//! | verb | [`handlers`], with [`managed_fields`], [`selection`], [`kind_handlers`], [`custom_resources`] |
+//! | admission, within a write | [`context::Admission`], implemented by the program |
+//! | calls to other services | [`egress`] |
 //! | stored objects | [`stored_objects`] on `plinth_storage`, by the rows of `plinth_registry` |
 //! | encoding of responses | [`representation`], `plinth_api::api_error` |
 //!
