@@ -1,4 +1,5 @@
-//! The parts of the Kubernetes API that all layers of the server share. No kinds, no storage, no connections.
+//! The parts of the Kubernetes API that all layers of the server share. No kinds, no connections, and of the
+//! storage only what becomes of an error of the engine ([`api_error`]).
 //!
 //! | module | subject |
 //! |---|---|
