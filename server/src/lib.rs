@@ -8,6 +8,9 @@
 //! | data directory, identity, credentials | [`bootstrap`] |
 //! | admission plugins | [`admission`] |
 //! | controllers | [`controllers`], each run by the loop in `reconciler` |
+//! | a server among others that share a journal | [`replica`]; which of them there are: [`members`] |
+//! | the client of commands that ask a server | `client` |
+//! | files that are complete before they have their name | `archive_file` |
 //!
 //! # In a program of your own
 //!
