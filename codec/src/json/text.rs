@@ -164,7 +164,7 @@ impl<'a> Source<'a> for Reader<'a> {
         let key = cursor.key()?;
         Ok(Some(match s.rank(&key) {
             Some(rank) => {
-                s.successors.came(rank, after);
+                s.successors.record(rank, after);
                 Key::Field(rank)
             }
             None => Key::Unknown(key),

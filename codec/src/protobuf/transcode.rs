@@ -200,7 +200,7 @@ impl<'e> Transcoder<'e, '_> {
         }
         let found = message.field(&self.cursor.key()?);
         if let Some(index) = found {
-            message.successors.came(index, after);
+            message.successors.record(index, after);
         }
         Ok(found)
     }

@@ -29,7 +29,7 @@ impl Successors {
 
     /// Records that one field followed another.
     #[inline]
-    pub fn came(&self, field: usize, after: usize) {
+    pub fn record(&self, field: usize, after: usize) {
         if let (Some(next), Ok(field)) = (self.next.get(after), u16::try_from(field + 1)) {
             next.store(field, Ordering::Relaxed);
         }

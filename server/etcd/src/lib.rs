@@ -2,7 +2,7 @@
 //! nothing of Kubernetes.
 //!
 //! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. What differs from
-//! etcd is in `docs/design/0039-etcd-face.md`.
+//! etcd is in `docs/design/0039-etcd-api.md`.
 //!
 //! # Modules
 //!
