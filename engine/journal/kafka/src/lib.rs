@@ -6,7 +6,7 @@
 //! confirmed that it leads still. Why it is built like this and what was refused:
 //! `docs/design/0033-journal-on-kafka.md`.
 //!
-//! - `journal`: appends and trims; `reader`: reads; `leader`: who leads, and the end.
+//! - `journal`: appends and trims; `tail`: reads; `leader`: who leads, and the end.
 //! - `topic`: checks and creates the topic; `shared`: what all of these share.
 //! - `client`, `connection`, `scram`: calls over connections that TLS and SASL secure.
 //! - `wire`, `error_code`, `codec`, `records`: the messages, and batches of records.
