@@ -43,7 +43,7 @@ pub enum PemError {
     Headers,
 }
 
-/// A block.
+/// One `-----BEGIN …-----` block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its label, such as `CERTIFICATE`.

@@ -15,6 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// with the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the texts say it
 pub enum Error {
     /// The requested revision has been compacted.
     #[error("revision {requested} is compacted, the oldest one available is {oldest}")]
@@ -47,7 +48,6 @@ pub enum Error {
         key: Bytes,
         /// The revision, zero when unknown.
         revision: Revision,
-        /// The reason.
         reason: &'static str,
     },
     /// The file system or the quota is full. Nothing of the transaction was written; reads continue, and
@@ -60,24 +60,16 @@ pub enum Error {
     },
     /// Another process, or another engine in this one, has the directory open.
     #[error("data directory {} is in use by another process", .dir.display())]
-    Locked {
-        /// The directory.
-        dir: PathBuf,
-    },
+    Locked { dir: PathBuf },
     /// The directory is not empty and was not made by this engine.
     #[error("directory {} holds files that are not a data directory of this engine", .dir.display())]
-    Foreign {
-        /// The directory.
-        dir: PathBuf,
-    },
+    Foreign { dir: PathBuf },
     /// The directory holds an incomplete store, which is left unchanged.
     #[error("data directory {} cannot be opened: {}: {reason}", .dir.display(), .path.display())]
     Incomplete {
-        /// The directory.
         dir: PathBuf,
         /// The file or directory concerned.
         path: PathBuf,
-        /// The reason.
         reason: &'static str,
     },
     /// Commits that were durable are missing from the store.
@@ -86,7 +78,6 @@ pub enum Error {
         .dir.display()
     )]
     LostCommits {
-        /// The directory.
         dir: PathBuf,
         /// The newest revision found.
         found: Revision,
@@ -95,14 +86,10 @@ pub enum Error {
     },
     /// A restore into the directory did not finish.
     #[error("data directory {} holds a restore that did not finish", .dir.display())]
-    UnfinishedRestore {
-        /// The directory.
-        dir: PathBuf,
-    },
+    UnfinishedRestore { dir: PathBuf },
     /// The directory holds the data of another application, see [`crate::Options::content`].
     #[error("data directory {} is {}, and was opened as {}", .dir.display(), described(.found), described(.expected))]
     Content {
-        /// The directory.
         dir: PathBuf,
         /// The mark of the directory; empty for none.
         found: String,
@@ -119,18 +106,10 @@ pub enum Error {
     },
     /// The directory is that of a replica, and follows its journal only.
     #[error("data directory {} is that of a replica and is opened with its journal only", .dir.display())]
-    Replica {
-        /// The directory.
-        dir: PathBuf,
-    },
+    Replica { dir: PathBuf },
     /// The directory holds a store that is not of this cluster, and does not follow its journal.
     #[error("data directory {} is not that of a replica of this cluster: {reason}", .dir.display())]
-    NotReplica {
-        /// The directory.
-        dir: PathBuf,
-        /// The reason.
-        reason: &'static str,
-    },
+    NotReplica { dir: PathBuf, reason: &'static str },
     /// The journal failed, or cannot be followed.
     #[error("{source}")]
     Journal {
@@ -153,16 +132,10 @@ pub enum Error {
     },
     /// A transaction contradicts itself.
     #[error("invalid transaction: {reason}")]
-    InvalidTransaction {
-        /// The reason.
-        reason: &'static str,
-    },
+    InvalidTransaction { reason: &'static str },
     /// A backup archive cannot be restored.
     #[error("invalid archive: {reason}")]
-    InvalidArchive {
-        /// The reason.
-        reason: String,
-    },
+    InvalidArchive { reason: String },
     /// A write failed after it was submitted to the disk: whether it was written is known only when the
     /// directory is opened again. The engine takes no writes until then.
     #[error("the outcome of the write is unknown: {message}")]
@@ -189,7 +162,6 @@ pub enum Error {
     Io {
         /// The operation that failed.
         context: String,
-        /// The error.
         source: Arc<std::io::Error>,
     },
 }

@@ -46,7 +46,7 @@ pub enum Failure {
     /// of it was applied.
     #[error("the journal cannot be followed: {error}")]
     Journal {
-        /// The error.
+        /// What the journal reported.
         error: plinth_journal::Error,
     },
     /// This replica and another one have applied the same records with different results. One of them is
@@ -68,7 +68,7 @@ pub enum Failure {
     /// Another process has opened this replica of the cluster.
     #[error("replica {replica} was opened by another process; each replica needs an id of its own")]
     Superseded {
-        /// The replica.
+        /// The replica whose state differs.
         replica: ReplicaId,
     },
     /// A thread of the engine panicked.
@@ -90,13 +90,13 @@ pub enum Warning {
     DamagedDeadline {
         /// The entry: deadline (8 bytes), then the key.
         entry: Bytes,
-        /// The reason.
+        /// Why, as one line of a log.
         reason: &'static str,
     },
     /// Expiry, retention or compaction failed; it is retried.
     #[error("maintenance failed and will be retried: {error}")]
     Maintenance {
-        /// The error.
+        /// Why it failed.
         error: Error,
     },
     /// The file `WATERMARK` was missing and was created again.

@@ -200,9 +200,9 @@ fn options(start: &[u8], end: Option<&[u8]>) -> ReadOptions {
 /// One key of a range. Borrows from the cursor, so nothing is copied; valid until the cursor moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The key.
+    /// Key of the record.
     pub key: &'a [u8],
-    /// The value.
+    /// Its value at the revision that was read.
     pub value: &'a [u8],
     /// Revision at which the key was created.
     pub create_revision: Revision,

@@ -7,9 +7,9 @@ use crate::revision::Revision;
 /// One version of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The key.
+    /// Under which it is stored.
     pub key: Bytes,
-    /// The value.
+    /// As it was put.
     pub value: Bytes,
     /// Revision at which the key was created, after its last deletion if there was one.
     pub create_revision: Revision,

@@ -34,7 +34,7 @@ impl Revision {
         Revision(number)
     }
 
-    /// The number.
+    /// As a number; 0 is before the first commit.
     pub const fn get(self) -> u64 {
         self.0
     }

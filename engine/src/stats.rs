@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::store::{Family, Store};
 
-/// A counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -148,7 +147,7 @@ pub struct Stats {
     pub commit_micros: Distribution,
     /// Transactions in the commit queue.
     pub queued: u64,
-    /// Their bytes.
+    /// Bytes of keys and values of queued transactions.
     pub queued_bytes: u64,
     /// Subscriptions.
     pub subscribers: u64,

@@ -19,7 +19,7 @@ const MAX_NUMBER_PREFIX: usize = 32;
 pub enum Condition {
     /// The key exists and was last written at this revision.
     ModRevision {
-        /// The key.
+        /// Key whose record is compared.
         key: Bytes,
         /// Its mod revision.
         revision: Revision,

@@ -60,7 +60,7 @@ impl ServerClient {
         ServerClient { origin, url }
     }
 
-    /// Its URL.
+    /// URL of the server, as in the kubeconfig.
     pub fn url(&self) -> &str {
         &self.url
     }

@@ -46,7 +46,7 @@ const KEPT_FOR: Duration = Duration::from_secs(600);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Member {
-    /// Its id.
+    /// Number of the replica.
     pub id: u16,
     /// Where clients reach it.
     pub address: SocketAddr,
@@ -57,7 +57,7 @@ pub struct Member {
     pub record_version: u8,
     /// The position of the journal up to which it has everything on disk.
     pub position: u64,
-    /// Its revision.
+    /// Newest revision of its store.
     pub revision: u64,
     /// The position up to which it had applied the journal, and its hash there: equal on all replicas.
     pub applied: u64,
@@ -88,7 +88,7 @@ impl Member {
 pub struct Membership {
     /// This server.
     pub server: Arc<Server>,
-    /// The journal.
+    /// Trimmed behind all replicas.
     pub journal: Arc<dyn Journal>,
     /// This replica.
     pub id: ReplicaId,

@@ -25,7 +25,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// A server on a free port, by default of 127.0.0.1 under the names `localhost` and `127.0.0.1`. Dropping it
 /// ends it.
 pub struct HttpsServer {
-    /// Its port.
+    /// On 127.0.0.1.
     pub port: u16,
     /// Its certificate, PEM: its own authority.
     pub certificate: String,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// What the crates below import in no circle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ordered {
-    /// Their modules.
+    /// Top-level modules of the crate.
     Modules,
     /// Their files, and so their modules.
     Files,

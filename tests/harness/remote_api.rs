@@ -31,11 +31,11 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 pub struct Received {
     /// Name in the client's certificate.
     pub client: Option<String>,
-    /// The method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub target: String,
-    /// The headers.
+    /// As received.
     pub headers: HeaderMap,
 }
 
@@ -120,7 +120,7 @@ impl RemoteApi {
         create(client, API_SERVICES, &self.api_service(service)).await;
     }
 
-    /// The APIService.
+    /// An APIService for it, behind a Service of that name.
     pub fn api_service(&self, service: &str) -> Value {
         json!({
             "metadata": {"name": format!("v1.{}", self.group)},

@@ -173,10 +173,10 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A request.
+/// One request of a workload.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// The method.
+    /// HTTP method.
     pub method: Method,
     /// Path and query.
     pub path: String,
@@ -184,7 +184,7 @@ pub struct Call {
     pub content_type: Option<&'static str>,
     /// Media types that the answer may have.
     pub accept: &'static str,
-    /// The body.
+    /// Sent as it is; empty for requests without a body.
     pub body: Bytes,
 }
 
@@ -218,9 +218,9 @@ impl Call {
 pub struct Reply {
     /// The status code.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers of the response.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole body of the response.
     pub body: Bytes,
 }
 

@@ -41,6 +41,7 @@ use workloads::{Run, Workload, WORKLOADS};
 
 /// An error that ends a benchmark early.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum Error {
     /// No workload has this name.
     #[error("unknown workload {name:?}; there are: {}", WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", "))]
@@ -50,14 +51,10 @@ pub enum Error {
     },
     /// The workload starts and stops servers, so it cannot run against one that is given.
     #[error("workload {name} needs servers of its own; leave out --kubeconfig")]
-    NeedsOwnServer {
-        /// The workload.
-        name: &'static str,
-    },
+    NeedsOwnServer { name: &'static str },
     /// A kubeconfig that cannot be used.
     #[error("{path}: {reason}")]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -94,7 +91,6 @@ pub enum Error {
     /// A report file is not one.
     #[error("report {path}: {source}")]
     Report {
-        /// The file.
         path: PathBuf,
         /// Where it is wrong.
         source: serde_json::Error,

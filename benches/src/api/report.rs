@@ -52,7 +52,7 @@ pub struct Machine {
 /// One measured workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Its name.
+    /// Name of the workload, as on the command line.
     pub workload: String,
     /// Concurrent clients; watchers where there are some.
     pub clients: usize,
@@ -103,7 +103,7 @@ pub struct Quantiles {
     pub p90: f64,
     /// 99% took at most this long.
     pub p99: f64,
-    /// The longest.
+    /// The longest request.
     pub max: f64,
 }
 

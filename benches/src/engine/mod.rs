@@ -32,6 +32,7 @@ use report::Report;
 
 /// What can end a benchmark early.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum Error {
     /// No workload has this name.
     #[error("unknown workload {name:?}; there are: {}", WORKLOADS.iter().map(|w| w.name).collect::<Vec<_>>().join(", "))]
@@ -54,7 +55,6 @@ pub enum Error {
     /// A plot could not be drawn.
     #[error("drawing {}: {reason}", path.display())]
     Plot {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,

@@ -14,7 +14,7 @@ use crate::api::report::Machine;
 pub struct Report {
     /// Seconds since 1970 at the start.
     pub started: u64,
-    /// The machine.
+    /// On which machine it was measured.
     pub machine: Machine,
     /// The one-minute load average before the run: more than a little means that others disturbed it.
     pub load_before: f64,
@@ -22,20 +22,20 @@ pub struct Report {
     pub seconds: f64,
     /// Bytes of a value.
     pub value_size: usize,
-    /// The figures.
+    /// In the order measured.
     pub figures: Vec<Figure>,
 }
 
 /// One figure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figure {
-    /// The workload.
+    /// Name of the workload, as on the command line.
     pub workload: String,
     /// What was measured.
     pub name: String,
-    /// The value.
+    /// The figure, in `unit`.
     pub value: f64,
-    /// Its unit.
+    /// Unit of `value`.
     pub unit: String,
     /// What it is held against, in the same unit, measured in the same run.
     pub baseline: Option<f64>,

@@ -2,7 +2,6 @@
 
 use smol_str::SmolStr;
 
-/// An expression.
 #[derive(Debug)]
 pub(crate) struct Expr {
     /// Dense: the index in side tables.

@@ -64,7 +64,7 @@ pub enum Output {
     Any,
     /// True or false.
     Bool,
-    /// A `string`.
+    /// Must evaluate to a `string`.
     Text,
     /// `null`.
     Null,

@@ -7,7 +7,6 @@ use super::ResponseHeader;
 /// `AuthStatusResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AuthStatusResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Whether authentication is enabled.
@@ -21,7 +20,6 @@ pub struct AuthStatusResponse {
 /// `AuthUserListResponse`, `AuthRoleListResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NamesResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The users or roles.
@@ -33,10 +31,8 @@ pub struct NamesResponse {
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateRequest {
-    /// The user.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The password.
     #[prost(string, tag = "2")]
     pub password: String,
 }
@@ -51,7 +47,6 @@ impl fmt::Debug for AuthenticateRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub struct AuthenticateResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// What later requests carry as `token`.

@@ -7,7 +7,6 @@ use super::ResponseHeader;
 /// `mvccpb.KeyValue`: a key with its value and history.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KeyValue {
-    /// The key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
     /// Revision that created the key.
@@ -19,7 +18,6 @@ pub struct KeyValue {
     /// Number of puts since the key was created.
     #[prost(int64, tag = "4")]
     pub version: i64,
-    /// The value.
     #[prost(bytes = "bytes", tag = "5")]
     pub value: Bytes,
     /// The lease that the key is attached to; zero for none.
@@ -104,25 +102,23 @@ pub mod sort_order {
 
 /// Values of [`RangeRequest::sort_target`].
 pub mod sort_target {
-    /// The key.
+    /// By key, bytewise.
     pub const KEY: i32 = 0;
-    /// The version.
+    /// By the number of changes since the key was created.
     pub const VERSION: i32 = 1;
     /// The create revision.
     pub const CREATE: i32 = 2;
     /// The mod revision.
     pub const MOD: i32 = 3;
-    /// The value.
+    /// By value, bytewise.
     pub const VALUE: i32 = 4;
 }
 
 /// `RangeResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RangeResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The keys.
     #[prost(message, repeated, tag = "2")]
     pub kvs: Vec<KeyValue>,
     /// Whether there are more keys than the limit.
@@ -144,7 +140,6 @@ pub struct RangeStreamResponse {
 /// `PutRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutRequest {
-    /// The key.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
     /// Its new value.
@@ -167,7 +162,6 @@ pub struct PutRequest {
 /// `PutResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The key before the change, if it was asked for.
@@ -192,7 +186,6 @@ pub struct DeleteRangeRequest {
 /// `DeleteRangeResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DeleteRangeResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Number of keys deleted.
@@ -206,7 +199,6 @@ pub struct DeleteRangeResponse {
 /// `RequestOp`: an operation of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RequestOp {
-    /// The operation.
     #[prost(oneof = "request_op::Request", tags = "1, 2, 3, 4")]
     pub request: Option<request_op::Request>,
 }
@@ -217,13 +209,10 @@ pub mod request_op {
     /// An operation of a transaction.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Request {
-        /// A read.
         #[prost(message, tag = "1")]
         Range(super::RangeRequest),
-        /// A put.
         #[prost(message, tag = "2")]
         Put(super::PutRequest),
-        /// A deletion.
         #[prost(message, tag = "3")]
         DeleteRange(super::DeleteRangeRequest),
         /// A nested transaction.
@@ -235,7 +224,6 @@ pub mod request_op {
 /// `ResponseOp`: what an operation of a transaction returned.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ResponseOp {
-    /// The response.
     #[prost(oneof = "response_op::Response", tags = "1, 2, 3, 4")]
     pub response: Option<response_op::Response>,
 }
@@ -288,7 +276,6 @@ pub mod compare {
     /// What keys are compared with.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Operand {
-        /// The version.
         #[prost(int64, tag = "4")]
         Version(i64),
         /// The create revision; zero for an absent key.
@@ -297,10 +284,8 @@ pub mod compare {
         /// The mod revision; zero for an absent key.
         #[prost(int64, tag = "6")]
         ModRevision(i64),
-        /// The value.
         #[prost(bytes = "bytes", tag = "7")]
         Value(Bytes),
-        /// The lease.
         #[prost(int64, tag = "8")]
         Lease(i64),
     }
@@ -320,15 +305,15 @@ pub mod compare_result {
 
 /// Values of [`Compare::target`].
 pub mod compare_target {
-    /// The version.
+    /// Changes since the key was created.
     pub const VERSION: i32 = 0;
     /// The create revision.
     pub const CREATE: i32 = 1;
     /// The mod revision.
     pub const MOD: i32 = 2;
-    /// The value.
+    /// The value, bytewise.
     pub const VALUE: i32 = 3;
-    /// The lease.
+    /// Id of the lease; 0 for none.
     pub const LEASE: i32 = 4;
 }
 
@@ -349,7 +334,6 @@ pub struct TxnRequest {
 /// `TxnResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TxnResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Whether the conditions held.

@@ -18,10 +18,8 @@ pub struct LeaseGrantRequest {
 /// `LeaseGrantResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseGrantResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The id.
     #[prost(int64, tag = "2")]
     pub id: i64,
     /// Time to live in seconds, as it was granted.
@@ -35,7 +33,6 @@ pub struct LeaseGrantResponse {
 /// `LeaseRevokeRequest`, `LeaseKeepAliveRequest`, `LeaseStatus`: a lease.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseRequest {
-    /// The id.
     #[prost(int64, tag = "1")]
     pub id: i64,
 }
@@ -43,10 +40,8 @@ pub struct LeaseRequest {
 /// `LeaseKeepAliveResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseKeepAliveResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The id.
     #[prost(int64, tag = "2")]
     pub id: i64,
     /// Time to live in seconds; zero for a lease that does not exist.
@@ -57,7 +52,6 @@ pub struct LeaseKeepAliveResponse {
 /// `LeaseTimeToLiveRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseTimeToLiveRequest {
-    /// The id.
     #[prost(int64, tag = "1")]
     pub id: i64,
     /// Whether the attached keys are returned.
@@ -68,10 +62,8 @@ pub struct LeaseTimeToLiveRequest {
 /// `LeaseTimeToLiveResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseTimeToLiveResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The id.
     #[prost(int64, tag = "2")]
     pub id: i64,
     /// Seconds that are left; -1 for a lease that does not exist.
@@ -88,10 +80,8 @@ pub struct LeaseTimeToLiveResponse {
 /// `LeaseLeasesResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaseLeasesResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The leases.
     #[prost(message, repeated, tag = "2")]
     pub leases: Vec<LeaseRequest>,
 }

@@ -19,6 +19,8 @@
 //! # }
 //! ```
 
+#![allow(missing_docs)] // fields whose names say it; etcd's `rpc.proto` has the rest
+
 pub mod auth;
 pub mod kv;
 pub mod lease;
@@ -49,7 +51,6 @@ pub struct Empty {}
 /// A response that consists of its header.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeaderResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
 }

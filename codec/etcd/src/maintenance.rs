@@ -7,7 +7,6 @@ use super::ResponseHeader;
 /// `StatusResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StatusResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Version of etcd that the API is that of.
@@ -16,7 +15,6 @@ pub struct StatusResponse {
     /// Bytes of the store.
     #[prost(int64, tag = "3")]
     pub db_size: i64,
-    /// The member.
     #[prost(uint64, tag = "4")]
     pub leader: u64,
     /// Number of changes.
@@ -96,7 +94,6 @@ pub mod alarm {
 /// `AlarmMember`: an alarm.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AlarmMember {
-    /// The member.
     #[prost(uint64, tag = "1")]
     pub member_id: u64,
     /// [`alarm`].
@@ -107,10 +104,8 @@ pub struct AlarmMember {
 /// `AlarmResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AlarmResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The alarms.
     #[prost(message, repeated, tag = "2")]
     pub alarms: Vec<AlarmMember>,
 }
@@ -118,7 +113,6 @@ pub struct AlarmResponse {
 /// `HashResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HashResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Hash of the keys.
@@ -137,7 +131,6 @@ pub struct HashKvRequest {
 /// `HashKVResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HashKvResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Hash of the keys.
@@ -154,13 +147,11 @@ pub struct HashKvResponse {
 /// `SnapshotResponse`: a part of a snapshot.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SnapshotResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// Bytes that follow.
     #[prost(uint64, tag = "2")]
     pub remaining_bytes: u64,
-    /// The part.
     #[prost(bytes = "bytes", tag = "3")]
     pub blob: Bytes,
     /// Version of the storage.
@@ -171,7 +162,6 @@ pub struct SnapshotResponse {
 /// `MoveLeaderRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MoveLeaderRequest {
-    /// The member.
     #[prost(uint64, tag = "1")]
     pub target_id: u64,
 }
@@ -182,7 +172,6 @@ pub struct DowngradeRequest {
     /// 0 validate, 1 enable, 2 cancel.
     #[prost(int32, tag = "1")]
     pub action: i32,
-    /// The version.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -190,10 +179,8 @@ pub struct DowngradeRequest {
 /// `DowngradeResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DowngradeResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The version.
     #[prost(string, tag = "2")]
     pub version: String,
 }
@@ -201,10 +188,8 @@ pub struct DowngradeResponse {
 /// `Member`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Member {
-    /// The id.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The name.
     #[prost(string, tag = "2")]
     pub name: String,
     /// Where other members would reach it.
@@ -221,7 +206,6 @@ pub struct Member {
 /// `MemberAddRequest` without its flag, `MemberRemoveRequest`, `MemberPromoteRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberRequest {
-    /// The member.
     #[prost(uint64, tag = "1")]
     pub id: u64,
 }
@@ -229,7 +213,6 @@ pub struct MemberRequest {
 /// `MemberUpdateRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MemberUpdateRequest {
-    /// The member.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     /// Its new URLs.
@@ -240,10 +223,8 @@ pub struct MemberUpdateRequest {
 /// `MemberListResponse`, `MemberRemoveResponse`, `MemberPromoteResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MembersResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
-    /// The members.
     #[prost(message, repeated, tag = "2")]
     pub members: Vec<Member>,
 }

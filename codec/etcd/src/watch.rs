@@ -8,7 +8,6 @@ use super::{Empty, ResponseHeader};
 /// `WatchRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WatchRequest {
-    /// The request.
     #[prost(oneof = "watch_request::Request", tags = "1, 2, 3")]
     pub request: Option<watch_request::Request>,
 }
@@ -70,7 +69,6 @@ impl WatchCreateRequest {
 /// `WatchCancelRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WatchCancelRequest {
-    /// The watch.
     #[prost(int64, tag = "1")]
     pub watch_id: i64,
 }
@@ -78,7 +76,6 @@ pub struct WatchCancelRequest {
 /// `WatchResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WatchResponse {
-    /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<ResponseHeader>,
     /// The watch; -1 for all of the stream.
@@ -99,7 +96,6 @@ pub struct WatchResponse {
     /// Whether the rest follows in the next response.
     #[prost(bool, tag = "7")]
     pub fragment: bool,
-    /// The events.
     #[prost(message, repeated, tag = "11")]
     pub events: Vec<Event>,
 }

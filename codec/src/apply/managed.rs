@@ -46,7 +46,7 @@ pub struct Entry {
     /// When the entry last changed: RFC 3339 in UTC, whole seconds, so that text order is time order. `None`
     /// for an applier that has never changed a value.
     pub time: Option<SmolStr>,
-    /// The fields.
+    /// The fields that the manager owns.
     pub fields: Fields,
 }
 

@@ -43,7 +43,7 @@ pub enum PathElementError {
 }
 
 impl PathElement {
-    /// A field.
+    /// The step into the field of that name.
     pub fn field(name: impl Into<SmolStr>) -> PathElement {
         PathElement::Field(name.into())
     }

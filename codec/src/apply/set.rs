@@ -42,7 +42,7 @@ pub struct View<'s> {
 /// One step in a [`View`]: the element, whether it is a member, what is below.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'s> {
-    /// The step.
+    /// The step from the parent to this node.
     pub element: &'s PathElement,
     /// Whether the path that ends here is in the set.
     pub member: bool,
@@ -293,7 +293,7 @@ impl Rows {
         self.entries.len()
     }
 
-    /// The set.
+    /// The set of all that was added.
     pub fn finish(mut self) -> Set {
         self.leave(0);
         Set { entries: self.entries }

@@ -171,7 +171,7 @@ enum Container {
 }
 
 impl TreeSink {
-    /// The tree.
+    /// The tree that was built.
     pub fn finish(self) -> Value {
         self.root
     }

@@ -157,10 +157,10 @@ impl Schema {
     }
 }
 
-/// A type.
+/// Type of a field, item or member.
 #[derive(Debug)]
 pub enum Type {
-    /// A leaf.
+    /// A value without fields or items.
     Scalar(Scalar),
     /// Fields by name.
     Struct(StructType),

@@ -95,7 +95,7 @@ impl Requirement {
         &self.key
     }
 
-    /// The operator.
+    /// How the values are compared.
     pub fn operator(&self) -> Operator {
         self.operator
     }

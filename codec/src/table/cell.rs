@@ -9,7 +9,7 @@ pub enum Cell<'a> {
     Null,
     /// A truth value.
     Bool(bool),
-    /// An integer.
+    /// A signed number.
     Int(i64),
     /// Another number.
     Float(f64),

@@ -77,7 +77,7 @@ pub struct RowCondition {
     pub kind: &'static str,
     /// The reason, in one word.
     pub reason: &'static str,
-    /// The message.
+    /// Text for people.
     pub message: &'static str,
 }
 
@@ -198,7 +198,7 @@ impl Definition {
 pub enum IncludeObject {
     /// `null` in place of each object.
     None,
-    /// A PartialObjectMetadata.
+    /// The object as `PartialObjectMetadata`; the default.
     #[default]
     Metadata,
     /// The whole object.

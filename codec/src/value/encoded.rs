@@ -27,7 +27,7 @@ impl Encoded {
         Encoded(Arc::new(Inner { text: text.into(), members: OnceLock::new(), parse }))
     }
 
-    /// The text.
+    /// The JSON text that was wrapped.
     #[inline]
     pub fn text(&self) -> &str {
         &self.0.text

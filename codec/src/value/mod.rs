@@ -30,7 +30,7 @@ pub enum Value {
     Float(f64),
     /// Text. Bytes are base64 text in the tree, as in JSON.
     String(SmolStr),
-    /// A list.
+    /// Items in order.
     Array(Vec<Value>),
     /// A struct or map.
     Object(Map),

@@ -126,7 +126,6 @@ pub(crate) struct Node {
 /// A bound of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bound {
-    /// The bound.
     pub value: f64,
     /// Whether the bound itself is excluded.
     pub exclusive: bool,

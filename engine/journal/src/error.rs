@@ -9,13 +9,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// A journal failed, or what it holds cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // the texts say it
 pub enum Error {
     /// The journal cannot be reached. An append with this error was not made and never will be.
     #[error("the journal is unavailable: {message}")]
-    Unavailable {
-        /// The cause.
-        message: String,
-    },
+    Unavailable { message: String },
     /// The journal cannot be used as it is, and nothing was written: it wants other credentials, belongs to
     /// another cluster, holds what is not a journal's, or is configured to lose records.
     #[error("the journal cannot be used: {message}")]
@@ -26,10 +24,7 @@ pub enum Error {
     /// It is unknown whether the record was appended: it may be in the journal, once or more than once, or
     /// appear there at any later time. To append the same bytes again is always safe.
     #[error("the outcome of the append is unknown: {message}")]
-    OutcomeUnknown {
-        /// The cause.
-        message: String,
-    },
+    OutcomeUnknown { message: String },
     /// Records that are needed have been trimmed. A replica that needs them starts from a checkpoint.
     #[error("position {requested} of the journal is trimmed, the oldest one available is {oldest}")]
     Trimmed {
@@ -64,18 +59,12 @@ pub enum Error {
     },
     /// A record is damaged.
     #[error("the record at position {position} of the journal is damaged: {reason}")]
-    Damaged {
-        /// Its position.
-        position: Position,
-        /// The reason.
-        reason: &'static str,
-    },
+    Damaged { position: Position, reason: &'static str },
     /// A record belongs to another cluster.
     #[error(
         "the record at position {position} of the journal is of cluster {found}, this is cluster {expected}"
     )]
     OtherCluster {
-        /// Its position.
         position: Position,
         /// The record's cluster.
         found: ClusterId,
@@ -87,7 +76,6 @@ pub enum Error {
         "the record at position {position} of the journal needs version {found}, this program has {newest}"
     )]
     Version {
-        /// Its position.
         position: Position,
         /// The version that it needs.
         found: u8,

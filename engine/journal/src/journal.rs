@@ -10,7 +10,7 @@ use crate::position::Position;
 /// A record as the journal returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its position.
+    /// Where the record is in the journal.
     pub position: Position,
     /// What was appended.
     pub bytes: Bytes,

@@ -16,7 +16,7 @@ impl Position {
         Position(number)
     }
 
-    /// The number.
+    /// As a number; 0 is before the first record.
     pub const fn get(self) -> u64 {
         self.0
     }

@@ -50,11 +50,11 @@ pub const HEADER_BYTES: usize = 80;
 /// A record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The cluster.
+    /// Which cluster's journal it is in.
     pub cluster: ClusterId,
     /// The replica that proposes.
     pub replica: ReplicaId,
-    /// Its session.
+    /// The session of the replica in which it was appended.
     pub session: Session,
     /// Number of the record in the session; replica, session and sequence identify what is proposed.
     pub sequence: u64,
@@ -108,7 +108,7 @@ pub enum ProposalRecord {
 pub struct TransactionRecord {
     /// All must hold.
     pub conditions: Vec<ConditionRecord>,
-    /// The changes.
+    /// What is changed if all conditions hold.
     pub operations: Vec<OperationRecord>,
 }
 
@@ -128,9 +128,9 @@ pub enum ConditionRecord {
 pub enum OperationRecord {
     /// Sets a value.
     Put {
-        /// The key.
+        /// Key that is put.
         key: Bytes,
-        /// The value.
+        /// Its new value.
         value: Bytes,
         /// Milliseconds after which the key expires, counted from the time of the commit.
         ttl_ms: Option<u64>,

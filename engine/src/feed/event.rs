@@ -13,9 +13,9 @@ use crate::revision::Revision;
 pub struct Event {
     /// Revision of the transaction that made the change.
     pub revision: Revision,
-    /// The key.
+    /// Key that changed.
     pub key: Bytes,
-    /// The change.
+    /// What became of it.
     pub kind: EventKind,
     /// The previous record; none when the key was absent. Events that a lagging subscriber reads from disk
     /// carry it only when [`crate::Subscribe::previous`] was asked for.
@@ -64,7 +64,7 @@ impl fmt::Debug for Event {
 pub enum EventKind {
     /// A value was written.
     Put {
-        /// The value.
+        /// The value that was put.
         value: Bytes,
         /// Revision at which the key was created: equal to the event's when this put created it.
         create_revision: Revision,
@@ -103,7 +103,7 @@ impl fmt::Debug for Extension {
 /// All events of one revision, in the order of the transaction.
 #[derive(Debug)]
 pub struct Commit {
-    /// The revision.
+    /// The revision that the commit made.
     pub revision: Revision,
     /// Its events; at least one.
     pub events: Vec<Arc<Event>>,

@@ -24,7 +24,7 @@ use crate::revision::Revision;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Subscribe {
-    /// The keys.
+    /// Keys whose changes are delivered.
     pub range: KeyRange,
     /// Deliver changes after this revision; none stands for the current one. For a revision in the future,
     /// nothing at or below it is delivered.

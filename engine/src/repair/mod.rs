@@ -261,7 +261,6 @@ fn is_sound(dir: &Path, progress: &mut impl FnMut(Progress), note: &mut impl FnM
 struct DroppedChanges {
     /// The last change of each key.
     of_keys: BTreeMap<Vec<u8>, LastChange>,
-    /// Their revisions.
     revisions: Revisions,
 }
 

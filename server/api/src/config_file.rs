@@ -14,6 +14,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess
 
 /// Why a configuration cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum DecodeError {
     /// It is neither YAML nor JSON.
     #[error("{0}")]
@@ -21,9 +22,7 @@ pub enum DecodeError {
     /// It is of another kind or version.
     #[error("no kind {kind:?} is registered for version {version:?}; expected {expected}")]
     Kind {
-        /// Its kind.
         kind: String,
-        /// Its version.
         version: String,
         /// The expected kind and versions.
         expected: String,
@@ -45,11 +44,11 @@ impl DecodeError {
 
 /// Why a configuration file cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum ConfigFileError {
     /// It cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -57,7 +56,6 @@ pub enum ConfigFileError {
     /// It cannot be decoded.
     #[error("{path}: {source}")]
     Decode {
-        /// The file.
         path: PathBuf,
         /// The error, with its field.
         source: DecodeError,

@@ -77,7 +77,7 @@ pub struct RequestInfo {
     /// The path after the subresource, escaped as it was sent and with its leading slash (`/a/b`); may be
     /// empty.
     pub tail: String,
-    /// The verb.
+    /// As it is authorized, derived from method, name and `watch`.
     pub verb: Verb,
     /// Whether the verb is part of the path (`/api/v1/watch/pods`). A field selector on the name does not set
     /// `name` then.

@@ -47,34 +47,20 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The server did not start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum StartError {
     /// A flag has no meaning.
     #[error("{flag}: {reason}")]
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// Why.
-        reason: String,
-    },
+    Flag { flag: &'static str, reason: String },
     /// The store cannot be opened.
     #[error("cannot open the store: {0}")]
     Engine(#[from] plinth_engine::Error),
     /// A certificate or key cannot be used.
     #[error("{file}: {reason}")]
-    Certificate {
-        /// The file.
-        file: String,
-        /// Why.
-        reason: String,
-    },
+    Certificate { file: String, reason: String },
     /// An address cannot be listened on.
     #[error("cannot listen on {url}: {source}")]
-    Bind {
-        /// The URL.
-        url: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    Bind { url: String, source: std::io::Error },
 }
 
 /// A server whose store is open and whose addresses are bound.

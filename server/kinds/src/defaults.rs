@@ -45,9 +45,9 @@ pub enum Literal {
     Str(&'static str),
     /// A string whose field is a pointer upstream: an empty string in the object is kept.
     OptionalStr(&'static str),
-    /// An integer.
+    /// A JSON number.
     Int(i64),
-    /// A boolean.
+    /// `true` or `false`.
     Bool(bool),
     /// An empty object.
     EmptyObject,

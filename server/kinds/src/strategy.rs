@@ -319,7 +319,7 @@ impl Strategy {
 /// One subresource of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Subresource {
-    /// Its name.
+    /// As in the path, after the object's name.
     pub name: &'static str,
     /// Puts back everything but the part that it is for.
     pub prepare: fn(new: &mut Value, old: &Value),

@@ -54,13 +54,13 @@ pub struct Uses {
 /// The contents of a certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct Template<'a> {
-    /// The subject.
+    /// Subject of the new certificate.
     pub subject: &'a Name,
     /// The public key, DER of a SubjectPublicKeyInfo.
     pub public_key: &'a [u8],
     /// The subject's alternative names.
     pub names: &'a AlternativeNames,
-    /// The usages.
+    /// Extended key usages of the new certificate.
     pub uses: Uses,
     /// Start of the validity.
     pub not_before: OffsetDateTime,
@@ -82,7 +82,6 @@ impl Key {
         KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok().map(Key::Ring)
     }
 
-    /// The SubjectPublicKeyInfo.
     fn public(&self) -> Option<Vec<u8>> {
         match self {
             Key::Ring(pair) => Some(pair.subject_public_key_info()),

@@ -104,7 +104,7 @@ impl Name {
         self.values(COMMON_NAME).last().unwrap_or_default()
     }
 
-    /// The organizations.
+    /// Values of all `O` attributes, in order; Kubernetes' groups.
     pub fn organizations(&self) -> Vec<&str> {
         self.values(ORGANIZATION).collect()
     }

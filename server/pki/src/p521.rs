@@ -41,7 +41,6 @@ impl PublicKey {
             .is_ok_and(|signature| self.0.verify_prehash(&Sha512::digest(message), &signature).is_ok())
     }
 
-    /// The SubjectPublicKeyInfo.
     fn to_spki(&self) -> Option<Vec<u8>> {
         self.0.to_public_key_der().ok().map(|document| document.as_bytes().to_vec())
     }

@@ -52,7 +52,7 @@ pub enum RequestError {
 /// A decoded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The subject.
+    /// Subject that is requested.
     pub subject: Name,
     /// The public key, DER of a SubjectPublicKeyInfo.
     pub public_key: Vec<u8>,

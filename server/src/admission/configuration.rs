@@ -112,7 +112,6 @@ const KIND: ConfigKind = ConfigKind {
     versions: &["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"],
 };
 
-/// The file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AdmissionConfiguration {

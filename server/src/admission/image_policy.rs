@@ -27,7 +27,6 @@ const CACHE_SIZE: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 
-/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) allowed: bool,

@@ -52,13 +52,13 @@ const NEEDLESS: &[&str] = &[
 ];
 /// Invalid admission flags.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum BadPlugins {
     /// No plugin has that name.
     #[error("{flag} plugin {name:?} is unknown")]
     Unknown {
         /// The flag without its dashes.
         flag: &'static str,
-        /// The name.
         name: String,
     },
     /// A plugin is enabled and disabled.

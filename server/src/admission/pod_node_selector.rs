@@ -20,7 +20,6 @@ const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 type Labels = BTreeMap<String, String>;
 
-/// The configuration.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PluginConfig {

@@ -12,19 +12,19 @@ use super::{DataDir, Stage};
 /// A replica and its cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster.
+    /// The cluster that the data belongs to.
     pub cluster: ClusterId,
-    /// The replica.
+    /// The number of this replica in it.
     pub id: ReplicaId,
 }
 
 /// The directory is not that of a replica, or not with these flags.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum IdentityError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -34,24 +34,15 @@ pub enum IdentityError {
     Write(#[from] PkiError),
     /// The file is damaged.
     #[error("{path} is damaged: expected a line `cluster: ` with 32 hexadecimal digits and a line `replica: ` with a number")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
     /// There is a store that follows no journal.
     #[error("data directory {path} holds a single store, which follows no journal; leave --journal out, or make it the first replica of a cluster with plinth replicate --data-dir {path}")]
-    Single {
-        /// The directory.
-        path: PathBuf,
-    },
+    Single { path: PathBuf },
     /// The directory is that of a replica.
     #[error(
         "data directory {path} is that of a replica: start it with --journal and the URL of its journal"
     )]
-    Replica {
-        /// The directory.
-        path: PathBuf,
-    },
+    Replica { path: PathBuf },
 }
 
 impl Identity {

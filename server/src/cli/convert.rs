@@ -19,7 +19,7 @@ pub struct ConvertOptions {
     pub to: Target,
 }
 
-/// The encodings.
+/// Encodings that an object is converted to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Target {
     /// JSON

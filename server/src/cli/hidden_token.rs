@@ -9,7 +9,6 @@ use std::str::FromStr;
 pub struct HiddenToken(String);
 
 impl HiddenToken {
-    /// The text.
     pub(super) fn expose(&self) -> &str {
         &self.0
     }

@@ -105,12 +105,12 @@ impl CliError {
     after_help = "Example:\n  plinth serve --data-dir ./data\n  export KUBECONFIG=./data/admin.kubeconfig\n  kubectl get namespaces"
 )]
 pub struct Cli {
-    /// The subcommand.
+    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The subcommands.
+/// Subcommands of `plinth`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the Kubernetes API from a data directory

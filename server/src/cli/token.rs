@@ -32,7 +32,7 @@ pub struct TokenOptions {
     pub command: TokenCommand,
 }
 
-/// The commands.
+/// Subcommands of `plinth token`.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Create a token with which one replica joins, and print it

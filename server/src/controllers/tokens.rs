@@ -40,7 +40,6 @@ const ACCOUNTS: (&str, &str, &str) = ("", "v1", "serviceaccounts");
 /// Namespace and name of a Secret.
 type Key = (String, String);
 
-/// The controller.
 pub(super) struct TokenSecrets {
     server: Arc<Server>,
     root_ca: String,

@@ -34,7 +34,7 @@ const KEPT_NAME: &str = "checkpoints";
 /// unwritable directory does not fill the journal for ever.
 const SHORTEST_KEEP: Duration = Duration::from_secs(3600);
 
-/// The flags.
+/// Flags of checkpoints in a directory.
 #[derive(Clone, Debug, Args)]
 pub struct CheckpointOptions {
     /// Directory for checkpoints, the same for all replicas, on a file system that outlives them: replicas
@@ -49,9 +49,9 @@ pub struct CheckpointOptions {
 /// A checkpoint in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its cluster.
+    /// The cluster that its name states.
     pub cluster: ClusterId,
     /// A position that it has, at least: it needs the journal after that.
     pub position: Position,
@@ -119,15 +119,15 @@ impl Reconciler for Checkpoints {
 
 /// Writes checkpoints of a replica.
 pub struct Archivist {
-    /// The server.
+    /// Runs the task; it ends with the server.
     pub server: Arc<Server>,
-    /// The replica.
+    /// What is copied.
     pub source: Arc<Source>,
-    /// Its cluster.
+    /// Files of other clusters in the directory are left alone.
     pub cluster: ClusterId,
-    /// The directory.
+    /// `--checkpoint-dir`.
     pub dir: PathBuf,
-    /// Interval.
+    /// From the end of one checkpoint to the next.
     pub interval: Duration,
 }
 

@@ -44,7 +44,7 @@ const MAX_MEMBERS_BYTES: u64 = 16 << 20;
 pub struct Source {
     /// The data directory.
     pub dir: PathBuf,
-    /// The store.
+    /// The store that is copied.
     pub store: Store,
     /// This replica.
     pub id: ReplicaId,
@@ -275,6 +275,7 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
 
 /// The store of a checkpoint is damaged, or cannot be checked.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum UnverifiedError {
     /// It cannot be read.
     #[error("the checkpoint cannot be verified: {0}")]
@@ -282,7 +283,6 @@ pub enum UnverifiedError {
     /// Records are damaged.
     #[error("the checkpoint has {findings} errors, the first: {first}")]
     Damaged {
-        /// Their number.
         findings: u64,
         /// The first one.
         first: String,

@@ -28,6 +28,7 @@ pub type Connect = Box<dyn FnOnce(ClusterId) -> plinth_journal::Result<Arc<dyn J
 
 /// The flags do not name a journal.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum JournalOptionsError {
     /// The URL is of no known kind of journal.
     #[error(
@@ -47,7 +48,6 @@ pub enum JournalOptionsError {
     /// A file cannot be read.
     #[error("--journal-config: cannot read {path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
         /// Error of the operating system.
         source: std::io::Error,
@@ -55,7 +55,6 @@ pub enum JournalOptionsError {
     /// The file of settings cannot be decoded.
     #[error("--journal-config: {path}: {source}")]
     Decode {
-        /// The file.
         path: PathBuf,
         /// The error, with its field.
         source: DecodeError,
@@ -63,7 +62,6 @@ pub enum JournalOptionsError {
     /// Settings contradict each other.
     #[error("--journal-config: {path}: {problem}")]
     Contradiction {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         problem: &'static str,

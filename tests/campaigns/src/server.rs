@@ -34,7 +34,7 @@ pub fn launch() -> Launch {
 
 /// A server in a directory of its own, which is kept for inspection when the test fails.
 pub struct TestServer {
-    /// The server.
+    /// The server, as a process of its own.
     pub server: Server,
     dir: Option<TempDir>,
 }

@@ -36,7 +36,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The attacked server and what must hold of it.
 pub struct Target {
-    /// The server.
+    /// The server under attack.
     pub server: TestServer,
     /// Its process id; another one means that the server was restarted.
     pub pid: u32,

@@ -14,10 +14,10 @@ pub struct Client {
     stream: Option<Stream>,
 }
 
-/// An answer.
+/// Status and body of a response.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The code.
+    /// HTTP status code.
     pub code: u16,
     /// The `Location` header.
     pub location: Option<String>,

@@ -51,7 +51,7 @@ pub struct Requester {
     pub extra: Vec<(String, String)>,
 }
 
-/// A request.
+/// One HTTP request, as a recording writes it down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
     /// The method, as it is sent.
@@ -67,7 +67,7 @@ pub struct Exchange {
 /// A request with what came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Case {
-    /// The request.
+    /// What is sent.
     pub request: Exchange,
     /// Whether it is made once only, with every review allowed.
     pub once: bool,
@@ -173,7 +173,7 @@ impl Recording {
         out
     }
 
-    /// Its cases.
+    /// The cases of all groups, in order.
     pub fn cases(&self) -> impl Iterator<Item = &Case> {
         self.items.iter().filter_map(|item| match item {
             Item::Case(case) => Some(&**case),

@@ -10,7 +10,7 @@ use super::recording::{Case, Exchange, Item, Recording, Requester};
 use super::webhook::Webhook;
 use crate::samples;
 
-/// The recordings.
+/// Paths of the recordings in the repository.
 pub fn files() -> Vec<PathBuf> {
     let dir = crate::package_dir().join("access_reviews");
     let entries = std::fs::read_dir(&dir).expect("directory of the recordings");

@@ -106,9 +106,9 @@ pub struct Operation {
     /// After its answer was read. Of an unknown outcome: when the process that it was sent to was gone, or
     /// `u64::MAX` where it may take effect at any later time.
     pub returned: u64,
-    /// The request.
+    /// What was called.
     pub request: Request,
-    /// The answer.
+    /// What it returned.
     pub answer: Answer,
 }
 

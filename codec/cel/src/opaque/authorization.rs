@@ -9,9 +9,9 @@ pub enum Principal {
     Requester,
     /// A service account.
     ServiceAccount {
-        /// Its namespace.
+        /// Namespace of the service account.
         namespace: SmolStr,
-        /// Its name.
+        /// Name of the service account.
         name: SmolStr,
     },
 }
@@ -19,11 +19,11 @@ pub enum Principal {
 /// An authorization check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AuthorizationRequest {
-    /// The user.
+    /// Whose permission is asked for.
     pub principal: Principal,
-    /// The verb.
+    /// Verb of the request, lower case.
     pub verb: SmolStr,
-    /// The target.
+    /// What the request would be for.
     pub target: AuthorizationTarget,
 }
 
@@ -32,7 +32,7 @@ pub struct AuthorizationRequest {
 pub enum AuthorizationTarget {
     /// A non-resource path.
     Path(SmolStr),
-    /// A resource.
+    /// An object or collection of the API.
     Resource(ResourceAttributes),
 }
 
@@ -60,7 +60,7 @@ pub struct ResourceAttributes {
 pub struct AuthorizationDecision {
     /// Whether it is allowed.
     pub allowed: bool,
-    /// The reason.
+    /// The authorizer's reason, possibly empty.
     pub reason: String,
     /// An error of the authorizer.
     pub error: Option<String>,

@@ -58,7 +58,6 @@ pub(crate) enum ListKind {
     Map(Vec<SmolStr>),
 }
 
-/// A property.
 #[derive(Debug)]
 pub(crate) struct Field {
     /// The identifier in expressions.

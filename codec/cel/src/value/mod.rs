@@ -65,7 +65,6 @@ impl Text<'_> {
     }
 }
 
-/// A list.
 #[derive(Clone, Debug)]
 pub(crate) enum List<'a> {
     /// Of data; without a declaration the elements are what they are in JSON.
@@ -163,7 +162,6 @@ pub(crate) enum Key {
 /// The entries of a computed map.
 pub(crate) type Entries<'a> = BTreeMap<Key, (Val<'a>, Val<'a>)>;
 
-/// A map.
 #[derive(Clone, Debug)]
 pub(crate) enum Table<'a> {
     /// Of data; without a declaration the values are what they are in JSON.

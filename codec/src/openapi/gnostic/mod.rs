@@ -83,7 +83,6 @@ enum Form {
     Any,
     /// `repeated Any`.
     Anys,
-    /// A message.
     One(&'static Message),
     /// A message for each element.
     Each(&'static Message),

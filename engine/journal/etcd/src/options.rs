@@ -26,9 +26,9 @@ pub struct EtcdOptions {
 /// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
-    /// Its name.
+    /// Name of a user of etcd.
     pub name: String,
-    /// Its password.
+    /// In plain text; never printed.
     pub password: String,
 }
 

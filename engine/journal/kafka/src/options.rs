@@ -27,9 +27,9 @@ pub struct KafkaOptions {
 pub struct User {
     /// How the password is proven.
     pub mechanism: SaslMechanism,
-    /// The name.
+    /// Name for SASL.
     pub name: String,
-    /// The password.
+    /// In plain text; never printed.
     pub password: String,
 }
 

@@ -117,7 +117,7 @@ pub struct Audit(Option<(Policy, Arc<Sinks>)>);
 pub struct ReceivedRequest<'a> {
     /// The authenticated user; none when authentication failed.
     pub user: Option<&'a User>,
-    /// Its route.
+    /// What its path was parsed to.
     pub route: &'a Route,
     /// Its verb in lower case; empty for a method that resources do not have.
     pub verb: &'a str,
@@ -125,7 +125,7 @@ pub struct ReceivedRequest<'a> {
     pub name: &'a str,
     /// Path and query.
     pub uri: &'a Uri,
-    /// Its headers.
+    /// Headers of the request.
     pub headers: &'a HeaderMap,
     /// The client's address.
     pub remote: IpAddr,

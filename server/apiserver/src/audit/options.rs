@@ -201,15 +201,14 @@ impl Batching {
 
 /// Invalid audit flags, with upstream's messages.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum AuditFlagError {
     /// A batch option is not positive.
     #[error("invalid audit batch {of} {what} {value}, must be a positive number")]
     Batch {
         /// `log` or `webhook`.
         of: &'static str,
-        /// The option.
         what: &'static str,
-        /// The value.
         value: f32,
     },
     /// The maximum event size is not positive.
@@ -217,7 +216,6 @@ pub enum AuditFlagError {
     EventSize {
         /// `log` or `webhook`.
         of: &'static str,
-        /// The value.
         size: usize,
     },
     /// The maximum batch size is smaller than that of an event.

@@ -26,7 +26,7 @@ pub enum AuditLevel {
 }
 
 impl AuditLevel {
-    /// Its name.
+    /// As in an audit policy and in events.
     pub fn as_str(self) -> &'static str {
         match self {
             AuditLevel::None => "None",
@@ -64,7 +64,7 @@ impl AuditStage {
         AuditStage::Panic,
     ];
 
-    /// Its name.
+    /// As in an audit policy and in events.
     pub fn as_str(self) -> &'static str {
         match self {
             AuditStage::RequestReceived => "RequestReceived",
@@ -97,7 +97,7 @@ impl Stages {
 /// What is recorded of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestAuditConfig {
-    /// The level.
+    /// How much is recorded.
     pub level: AuditLevel,
     /// Stages without events.
     pub omit_stages: Stages,
@@ -123,7 +123,6 @@ pub enum PolicyError {
 
 const KIND: ConfigKind = ConfigKind { kind: "Policy", versions: &["audit.k8s.io/v1"] };
 
-/// The file.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PolicyFile {
@@ -181,7 +180,7 @@ pub struct Policy {
 pub struct PolicyAttributes<'a> {
     /// The user; none when authentication failed.
     pub user: Option<&'a User>,
-    /// The route.
+    /// What the request's path was parsed to.
     pub route: &'a Route,
     /// The verb, in lower case.
     pub verb: &'a str,

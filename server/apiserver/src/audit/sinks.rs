@@ -15,9 +15,9 @@ use super::webhook::AuditWebhook;
 pub struct Sinks {
     /// The log file.
     pub log: Option<(Log, EventFormat, Truncate)>,
-    /// The webhook.
+    /// The webhook, and how its events are cut.
     pub webhook: Option<(AuditWebhook, Truncate)>,
-    /// The counters.
+    /// Metrics of both sinks.
     pub counters: Counters,
 }
 

@@ -34,7 +34,7 @@ pub trait AccessChecker: Sync {
     /// Returns an error unless the request is allowed.
     ///
     /// # Errors
-    /// The denial.
+    /// The 403, where it is denied.
     fn require(&self, attributes: &Attributes<'_>) -> impl Future<Output = Result<(), ApiError>> + Send;
 }
 
@@ -102,7 +102,7 @@ fn go_syntax(user: &User) -> String {
 /// The result of impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impersonated {
-    /// The user.
+    /// The user that the request acts as.
     pub user: Arc<User>,
     /// The verb of the constrained permission that allowed it; empty for the legacy one. For audit.
     pub constraint: String,

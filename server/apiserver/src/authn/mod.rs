@@ -131,7 +131,7 @@ pub struct Identity {
 /// A user, and for which of the requested audiences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The user.
+    /// Who the credentials belong to.
     pub user: Arc<User>,
     /// The audiences; empty when none were requested.
     pub audiences: Vec<String>,

@@ -14,18 +14,18 @@ use plinth_api::user::User;
 /// `authorizer.Attributes` of k8s.io/apiserver: user, verb and target. Borrows the request; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// The user.
+    /// Who asks.
     pub user: &'a User,
     /// The verb; for non-resource paths the HTTP method in lower case.
     pub verb: &'a str,
-    /// The target.
+    /// What the request is for.
     pub target: Target<'a>,
 }
 
 /// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
-    /// A resource.
+    /// An object or collection of the API.
     Resource(ResourceTarget<'a>),
     /// A non-resource path.
     Path(&'a str),

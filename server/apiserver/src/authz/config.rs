@@ -88,7 +88,6 @@ const KIND: ConfigKind = ConfigKind {
     ],
 };
 
-/// The file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AuthorizationConfiguration {

@@ -18,7 +18,7 @@ pub enum Verdict {
 /// A verdict with its reason.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The verdict.
+    /// Allowed, denied or no opinion.
     pub verdict: Verdict,
     /// Shown in denials, reviews and the audit log.
     pub reason: Reason,
@@ -31,7 +31,7 @@ pub struct Decision {
 pub enum Reason {
     /// No reason.
     None,
-    /// A text.
+    /// A complete text.
     Text(Cow<'static, str>),
     /// Formatted on demand.
     Lazy(Arc<dyn fmt::Display + Send + Sync>),

@@ -274,7 +274,7 @@ const MAX_LISTED_VALUES: usize = 100_000;
 /// The rules of a user, as far as they can be listed.
 #[derive(Clone, Debug, Default)]
 pub struct UserRules {
-    /// The rules.
+    /// Rules that apply to the user.
     pub rules: Vec<PolicyRule>,
     /// Whether there may be more rules.
     pub incomplete: bool,

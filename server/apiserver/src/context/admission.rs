@@ -17,9 +17,9 @@ use plinth_api::metadata;
 pub enum Operation {
     /// A new object, or a POST to a subresource.
     Create,
-    /// A change.
+    /// PUT, PATCH and apply of an object that exists.
     Update,
-    /// A deletion.
+    /// DELETE, of one object or of each of a collection.
     Delete,
     /// A connection through the server: exec, attach, port-forward, proxy.
     Connect,

@@ -31,7 +31,7 @@ pub type FindKindHandler = fn(&ResourceType) -> &'static KindHandler;
 /// A write whose object is known.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
-    /// The request.
+    /// The request that writes it.
     pub cx: &'a Context,
     /// The object, defaulted and admitted.
     pub new: &'a Value,

@@ -91,9 +91,9 @@ pub type RemoteBody = Either<RequestBody, Full<Bytes>>;
 
 /// A response, and the connection that it is read from.
 pub struct RemoteResponse {
-    /// The response.
+    /// Status and headers; the body is still being received.
     pub response: Response<Incoming>,
-    /// The connection.
+    /// To be put back once the body has been read.
     pub connection: RemoteConnection,
 }
 
@@ -112,11 +112,11 @@ impl RemoteConnection {
 
 /// Status, headers and body of a response that was read as a whole.
 pub struct RemoteAnswer {
-    /// The status.
+    /// HTTP status.
     pub status: StatusCode,
-    /// The headers.
+    /// Headers of the response.
     pub headers: HeaderMap,
-    /// The body.
+    /// The whole body, within the limit of the call.
     pub body: Bytes,
 }
 

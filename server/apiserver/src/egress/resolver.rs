@@ -18,6 +18,7 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// Why a Service has no address, with upstream's messages.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum ResolveError {
     /// There is no such Service.
     #[error("service {0:?} not found")]
@@ -25,7 +26,6 @@ pub enum ResolveError {
     /// The Service has no such port.
     #[error("no service port {port} found for service {name:?}")]
     NoPort {
-        /// The port.
         port: u16,
         /// Name of the Service.
         name: String,

@@ -24,6 +24,7 @@ const UPSTREAM_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-adm
 
 /// Why a webhook call failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum WebhookError {
     /// The configured URL is invalid or not HTTPS.
     #[error("invalid URL {0:?}")]
@@ -36,7 +37,6 @@ pub enum WebhookError {
     Service {
         /// URL of the call.
         url: String,
-        /// The cause.
         source: ResolveError,
     },
     /// The connection or the request failed.
@@ -44,7 +44,6 @@ pub enum WebhookError {
     Call {
         /// URL of the call.
         url: String,
-        /// The cause.
         source: CallError,
     },
     /// An error status. Its text is not shown to the client: the webhook may belong to another party.
@@ -52,7 +51,6 @@ pub enum WebhookError {
     Refused {
         /// URL of the call.
         url: String,
-        /// The status.
         status: StatusCode,
     },
     /// The answer is not JSON.

@@ -26,7 +26,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Paths that `/statusz` leaves out, as they are not for debugging.
 const NOT_FOR_DEBUGGING: [&str; 5] = ["apis", "api", "openid", "openapi", ".well-known"];
 
-/// A page.
 struct Page {
     /// `Statusz`.
     kind: &'static str,

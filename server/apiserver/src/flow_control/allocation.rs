@@ -72,7 +72,7 @@ impl SeatDemand {
 pub struct LevelAllocation {
     /// Limits by configuration.
     pub bounds: SeatBounds,
-    /// Its demand.
+    /// Seats that its requests took or waited for.
     pub demand: SeatDemand,
     /// Whether its requests are exempt from limits.
     pub exempt: bool,

@@ -10,16 +10,16 @@ use plinth_api::user::User;
 /// The attributes of a request that classification uses.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestDigest<'a> {
-    /// The user.
+    /// Who sent the request.
     pub user: &'a User,
-    /// The target.
+    /// What it is for.
     pub target: RequestTarget<'a>,
 }
 
 /// The target of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum RequestTarget<'a> {
-    /// A resource.
+    /// An object or collection of the API.
     Resource(&'a RequestInfo),
     /// A non-resource path, preceded by the verb in lower case.
     Path(&'a str, &'a str),
@@ -222,7 +222,7 @@ pub enum Distinguisher {
     None,
     /// The user's name.
     ByUser,
-    /// The namespace.
+    /// The namespace of the request.
     ByNamespace,
 }
 

@@ -17,7 +17,7 @@ use super::shuffle::Dealer;
 
 /// A compiled flow schema.
 pub struct FlowSchema {
-    /// Its name.
+    /// Name of the FlowSchema object.
     pub name: String,
     /// `metadata.uid`, for the response header.
     pub uid: HeaderValue,
@@ -25,9 +25,9 @@ pub struct FlowSchema {
     pub level_uid: HeaderValue,
     /// What distinguishes its flows.
     pub distinguisher: Distinguisher,
-    /// Its level.
+    /// The level that it assigns requests to.
     pub level: Arc<PriorityLevel>,
-    /// Its metrics.
+    /// Its series, looked up once.
     pub metrics: SchemaMetrics,
     rules: FlowSchemaRules,
     precedence: i64,
@@ -76,7 +76,7 @@ impl Config {
 /// A flow schema's reference to a level, for its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The schema.
+    /// Name of the FlowSchema.
     pub schema: String,
     /// The referenced level.
     pub level: String,

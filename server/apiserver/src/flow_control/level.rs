@@ -67,7 +67,7 @@ impl PriorityLevel {
         PriorityLevel { name: name.to_owned(), clock, retry: RetryAfter::default(), kind }
     }
 
-    /// Its name.
+    /// Name of the PriorityLevelConfiguration.
     pub fn name(&self) -> &str {
         &self.name
     }

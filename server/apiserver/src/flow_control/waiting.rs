@@ -13,9 +13,9 @@ pub struct RequestDump {
     pub flow: String,
     /// When it arrived.
     pub arrived: SystemTime,
-    /// Its user.
+    /// Name of the user who sent it.
     pub user: String,
-    /// Its verb.
+    /// As flow control matches it.
     pub verb: &'static str,
     /// What it is for.
     pub route: Route,

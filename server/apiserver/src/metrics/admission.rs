@@ -82,7 +82,7 @@ pub enum WebhookOutcome {
     FailedOpen,
 }
 
-/// The families.
+/// Durations and rejections of plugins, webhooks and policies.
 pub struct AdmissionMetrics {
     steps: HistogramVec,
     step_series: AdmissionSeries,

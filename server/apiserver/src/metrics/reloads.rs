@@ -16,7 +16,7 @@ pub enum ReloadedConfig {
     Authorization,
 }
 
-/// The families.
+/// Attempts and times of reloads, by configuration.
 pub struct ReloadMetrics {
     id_hash: String,
     families: [(IntCounterVec, GaugeVec); 2],

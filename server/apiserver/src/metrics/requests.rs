@@ -198,7 +198,7 @@ struct SeriesKey {
     part: u8,
 }
 
-/// The families.
+/// Counts, durations and sizes of requests and responses.
 pub struct RequestMetrics {
     total: IntCounterVec,
     durations: HistogramVec,

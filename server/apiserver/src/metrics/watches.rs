@@ -10,7 +10,7 @@ use plinth_registry::ResourceType;
 
 const RESOURCE: [&str; 3] = ["group", "version", "resource"];
 
-/// The families.
+/// Events that watches sent, and their sizes.
 pub struct WatchMetrics {
     events: IntCounterVec,
     sizes: HistogramVec,

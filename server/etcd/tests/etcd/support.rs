@@ -92,7 +92,7 @@ pub async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Client) {
     (dir, server, client)
 }
 
-/// A client.
+/// Calls of etcd's services over one connection.
 #[derive(Clone)]
 pub struct Client(Channel);
 

@@ -131,7 +131,7 @@ impl<'a> Part<'a> {
         self.at(key).and_then(Value::as_str)
     }
 
-    /// An integer.
+    /// The number at the key, unless it is absent or of another type.
     pub fn int(&self, key: &str) -> Option<i64> {
         self.at(key).and_then(Value::as_int)
     }
@@ -141,7 +141,7 @@ impl<'a> Part<'a> {
         self.int(key).unwrap_or(0)
     }
 
-    /// A boolean.
+    /// The boolean at the key, unless it is absent or of another type.
     pub fn flag(&self, key: &str) -> Option<bool> {
         self.at(key).and_then(Value::as_bool)
     }

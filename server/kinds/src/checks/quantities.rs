@@ -12,7 +12,6 @@ use plinth_codec::tree;
 /// Whose resources are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A container.
     Container,
     /// A pod as a whole.
     Pod,

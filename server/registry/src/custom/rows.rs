@@ -24,7 +24,7 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// The state of a custom resource in one version that built-in resources do not have. Rows with the same one
 /// are equal.
 pub struct CustomVersion {
-    /// The definition.
+    /// The CustomResourceDefinition that declares the version.
     pub definition: Arc<Definition>,
     /// Index of the version in the definition.
     place: usize,

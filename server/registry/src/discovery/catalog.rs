@@ -25,7 +25,7 @@ pub struct Version<'a> {
     pub custom: bool,
     /// The version of another API server that requests for this one go to.
     pub remote: Option<&'a RemoteVersion>,
-    /// The resources.
+    /// Resources of the version, in the order of discovery.
     pub resources: Vec<&'a Resource>,
     /// Rank within the group (`versionPriority`).
     pub priority: u32,

@@ -47,6 +47,6 @@ pub struct Document {
     /// The kind whose schema encodes the document. The type metadata in the tree may differ: `/api` and the
     /// lists of the core group omit `apiVersion`, as release 1.1 did.
     pub kind: GVK,
-    /// The content.
+    /// As an object, before it is encoded.
     pub tree: Value,
 }

@@ -24,7 +24,7 @@ pub type RemoteVersions = BTreeMap<(String, String), Arc<RemoteVersion>>;
 pub struct ServicePort {
     /// Namespace of the Service.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
     /// Number of the port.
     pub port: u16,

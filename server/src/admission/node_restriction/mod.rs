@@ -38,7 +38,6 @@ struct RequestAttributes<'a> {
 struct RelatedObjects {
     /// The pod that is evicted, or that a token or certificate is for.
     pod: Option<Value>,
-    /// The node.
     node: Option<Value>,
     /// The service account that a certificate is for.
     account: Option<Value>,

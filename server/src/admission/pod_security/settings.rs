@@ -9,7 +9,6 @@ use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
 use crate::admission::section::decode_section;
 use plinth_api::config_file::ConfigKind;
 
-/// The configuration.
 #[derive(Debug)]
 pub(in crate::admission) struct Settings {
     /// The policy of namespaces without labels.

@@ -77,7 +77,7 @@ impl MutatingPolicy {
     /// Whether the match conditions hold.
     ///
     /// # Errors
-    /// Their errors.
+    /// Errors of the expressions.
     pub(super) async fn concerns(
         &self,
         subject: Subject<'_>,

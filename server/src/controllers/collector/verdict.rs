@@ -30,7 +30,6 @@ pub(super) enum Verdict {
 /// An object to be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Deletion {
-    /// Its UID.
     pub(super) uid: String,
     /// The revision that the decision is based on.
     pub(super) revision: plinth_engine::Revision,

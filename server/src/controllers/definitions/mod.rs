@@ -52,7 +52,6 @@ struct Definitions {
     states: BTreeMap<SmolStr, DefinitionState>,
 }
 
-/// The controller.
 struct Controller {
     server: Arc<Server>,
     /// Changed by the controller's loop alone, read by workers.

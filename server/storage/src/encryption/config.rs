@@ -100,7 +100,6 @@ impl std::fmt::Debug for ProviderConfig {
 const KIND: ConfigKind =
     ConfigKind { kind: "EncryptionConfiguration", versions: &["apiserver.config.k8s.io/v1"] };
 
-/// The file.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct EncryptionConfiguration {

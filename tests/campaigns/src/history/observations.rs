@@ -138,7 +138,7 @@ pub struct Listed {
     pub most_recent: bool,
     /// What it lists.
     pub scope: Scope,
-    /// Its resourceVersion.
+    /// `metadata.resourceVersion` of the list.
     pub version: u64,
     /// The listed objects.
     pub objects: Objects,

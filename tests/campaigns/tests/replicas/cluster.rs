@@ -112,7 +112,7 @@ impl Cluster {
         self.replicas.iter().map(|replica| replica.endpoint().expect("endpoint")).collect()
     }
 
-    /// A replica.
+    /// The process of a replica, by its number.
     pub fn replica(&self, replica: usize) -> &Server {
         &self.replicas[replica]
     }

@@ -39,7 +39,7 @@ pub struct AnonymousCondition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtAuthenticator {
-    /// The issuer.
+    /// Who signs its tokens, and for whom.
     #[serde(default)]
     pub issuer: IssuerConfig,
     /// Rules that the claims must satisfy.
@@ -56,7 +56,7 @@ pub struct JwtAuthenticator {
     pub algorithms: Vec<String>,
 }
 
-/// An issuer.
+/// `issuer` of a JWT authenticator.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuerConfig {
@@ -126,13 +126,13 @@ pub struct ExtraMapping {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMappings {
-    /// The name.
+    /// How the user name is made of claims.
     #[serde(default)]
     pub username: PrefixedClaim,
-    /// The groups.
+    /// How the groups are made of claims.
     #[serde(default)]
     pub groups: PrefixedClaim,
-    /// The UID.
+    /// How the UID is made of claims.
     #[serde(default)]
     pub uid: PrefixedClaim,
     /// Extra values, each a CEL expression.
@@ -144,7 +144,7 @@ pub struct ClaimMappings {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrefixedClaim {
-    /// The claim.
+    /// Name of the claim; an expression excludes it.
     #[serde(default)]
     pub claim: String,
     /// The prefix; required where a claim is set, may be empty.

@@ -16,11 +16,11 @@ use crate::egress::tls;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// Cause.
         source: std::io::Error,

@@ -34,7 +34,7 @@ pub struct Kubernetes {
     /// The Secret that the token is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Reference>,
-    /// The account.
+    /// The service account that the token is for.
     #[serde(default)]
     pub serviceaccount: Reference,
     /// Time from which the use of an extended token is reported, in seconds since 1970.

@@ -10,7 +10,7 @@ use time::macros::format_description;
 use time::{Date, Duration, OffsetDateTime};
 use tokio::sync::Notify;
 
-/// The label.
+/// Label of a token Secret: the date of its last use.
 pub const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";
 /// Queued Secrets; beyond that the label is written at a later use.
 const MAX_PENDING: usize = 1024;

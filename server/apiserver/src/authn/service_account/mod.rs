@@ -156,7 +156,7 @@ impl ServiceAccounts {
         &self.last_used
     }
 
-    /// The settings.
+    /// What the flags of service accounts set.
     pub fn settings(&self) -> &ServiceAccountSettings {
         &self.settings
     }
@@ -420,7 +420,7 @@ impl ServiceAccounts {
 /// An issued token.
 #[derive(Debug)]
 pub struct IssuedToken {
-    /// The token.
+    /// The signed token, in compact form.
     pub token: String,
     /// When the client should replace it, in seconds since 1970.
     pub expires: i64,

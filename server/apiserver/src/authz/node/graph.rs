@@ -22,15 +22,15 @@ pub(crate) type ObjectKey = (SmolStr, SmolStr);
 pub enum NodeObject {
     /// An object that pods reference.
     Referenced(ReferenceKind),
-    /// A pod.
+    /// A pod that is bound to a node.
     Pod,
-    /// A PersistentVolume.
+    /// A PersistentVolume, which refers to Secrets.
     Volume,
-    /// A VolumeAttachment.
+    /// A VolumeAttachment of a node.
     Attachment,
-    /// A ResourceSlice.
+    /// A ResourceSlice that a node publishes.
     Slice,
-    /// A PodCertificateRequest.
+    /// A PodCertificateRequest of a pod on a node.
     CertificateRequest,
 }
 

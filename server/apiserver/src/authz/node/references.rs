@@ -9,15 +9,15 @@ use smol_str::{format_smolstr, SmolStr};
 /// Kind of an object that may be read because a pod references it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReferenceKind {
-    /// A Secret.
+    /// Named by pods and volumes.
     Secret,
-    /// A ConfigMap.
+    /// Named by pods.
     ConfigMap,
-    /// A PersistentVolumeClaim.
+    /// A PersistentVolumeClaim that a pod mounts.
     Claim,
-    /// A ResourceClaim.
+    /// A ResourceClaim of a pod's devices.
     ResourceClaim,
-    /// A ServiceAccount.
+    /// The account that a pod runs as.
     ServiceAccount,
 }
 

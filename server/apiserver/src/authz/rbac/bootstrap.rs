@@ -27,7 +27,7 @@ pub struct BootstrapObject {
     pub namespace: &'static str,
     /// Name.
     pub name: &'static str,
-    /// The object.
+    /// As it is created, with the label and annotation of the bootstrap policy.
     pub object: Value,
 }
 

@@ -24,7 +24,7 @@ use plinth_api::user::User;
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleWrite<'a> {
-    /// The user.
+    /// Who writes the role or binding.
     pub user: &'a User,
     /// The plural: `roles`, `clusterroles`, `rolebindings` or `clusterrolebindings`.
     pub plural: &'a str,

@@ -26,7 +26,7 @@ pub struct RoleKey {
 }
 
 impl RoleKey {
-    /// The kind.
+    /// `kind` of the role in a roleRef.
     pub fn kind(&self) -> &'static str {
         match self.namespace.is_empty() {
             true => "ClusterRole",

@@ -13,7 +13,6 @@ use plinth_registry::ResourceType;
 
 /// A state and the objects to read from it.
 pub(in crate::handlers) struct Source {
-    /// The snapshot.
     pub(in crate::handlers) snapshot: Snapshot,
     /// Keys of the objects, if they were found in the header index.
     pub(in crate::handlers) keys: Option<Vec<Bytes>>,
