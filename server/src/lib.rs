@@ -10,7 +10,7 @@
 //! | controllers | [`controllers`], each run by the loop in `reconciler` |
 //! | a server among others that share a journal | [`replica`]; which of them there are: [`members`] |
 //! | the client of commands that ask a server | `client` |
-//! | files that are complete before they have their name | `archive_file` |
+//! | files that are complete before they have their name | `unfinished_file` |
 //!
 //! # In a program of your own
 //!
@@ -36,7 +36,6 @@
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
 
 pub mod admission;
-mod archive_file;
 pub mod bootstrap;
 pub mod cli;
 mod client;
@@ -46,3 +45,4 @@ pub mod fuzzing;
 pub mod members;
 mod reconciler;
 pub mod replica;
+mod unfinished_file;

@@ -18,8 +18,8 @@ use crate::bootstrap::files::{exists, parent, sync_parent};
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::client::{ClientError, ServerClient};
-use crate::replica::archive;
 use crate::replica::checkpoint::{self, UnverifiedError};
+use crate::replica::checkpoint_dir;
 use crate::replica::download::{download, DownloadError, CHECKPOINT_PATH};
 
 pub(super) use by_token::{authority_of, client_of, JOIN_PATH};
@@ -62,9 +62,9 @@ pub enum JoinError {
     #[error("give one of --server (with --token or --token-file), --kubeconfig and --checkpoint-dir")]
     NoSource,
     #[error("--checkpoint-dir: {path}: {source}")]
-    Archive { path: PathBuf, source: io::Error },
+    Checkpoint { path: PathBuf, source: io::Error },
     #[error("--checkpoint-dir: {0} holds no checkpoint")]
-    NoArchive(PathBuf),
+    NoCheckpoint(PathBuf),
     #[error("--checkpoint-dir: {0} holds checkpoints of several clusters; move those of the others away")]
     SeveralClusters(PathBuf),
     #[error("{0}")]
@@ -126,15 +126,15 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
 }
 
 /// Unpacks and verifies the newest checkpoint in a directory; returns the ids of the replicas at that time.
-fn unpack_newest(archives: &Path, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
+fn unpack_newest(checkpoints: &Path, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
     let error = |path: &Path| {
         let path = path.to_owned();
-        move |source| JoinError::Archive { path, source }
+        move |source| JoinError::Checkpoint { path, source }
     };
-    let found = archive::list(archives).map_err(error(archives))?;
-    let newest = found.first().ok_or_else(|| JoinError::NoArchive(archives.to_owned()))?;
-    if found.iter().any(|archive| archive.cluster != newest.cluster) {
-        return Err(JoinError::SeveralClusters(archives.to_owned()));
+    let found = checkpoint_dir::list(checkpoints).map_err(error(checkpoints))?;
+    let newest = found.first().ok_or_else(|| JoinError::NoCheckpoint(checkpoints.to_owned()))?;
+    if found.iter().any(|checkpoint| checkpoint.cluster != newest.cluster) {
+        return Err(JoinError::SeveralClusters(checkpoints.to_owned()));
     }
     let file = fs::File::open(&newest.path).map_err(error(&newest.path))?;
     let ids = checkpoint::unpack(io::BufReader::new(file), dir).map_err(error(&newest.path))?;
@@ -147,7 +147,7 @@ fn fill(options: &JoinOptions, dir: &Path) -> Result<Identity, JoinError> {
         (Some(kubeconfig), None, None) => {
             download(&ServerClient::of_kubeconfig(kubeconfig)?, (Method::GET, CHECKPOINT_PATH), dir)?
         }
-        (None, None, Some(archives)) => unpack_newest(archives, dir)?,
+        (None, None, Some(checkpoints)) => unpack_newest(checkpoints, dir)?,
         (None, Some(url), None) => {
             let token = by_token::read(options.token.as_ref(), options.token_file.as_deref())?;
             let server = by_token::connect(url, &token)?;

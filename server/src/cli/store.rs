@@ -10,11 +10,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{ArchiveSummary, Continuation, Engine, Options, Progress};
 
-use crate::archive_file::UnfinishedArchive;
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::client::{ClientError, ServerClient};
+use crate::unfinished_file::UnfinishedFile;
 use plinth_apiserver::private_files;
 
 /// The path of a running server that returns an archive.
@@ -180,7 +180,7 @@ pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
     if exists(&options.to).map_err(error)? {
         return Err(StoreError::Exists { path: options.to });
     }
-    let unfinished = UnfinishedArchive::create(&options.to).map_err(error)?;
+    let unfinished = UnfinishedFile::create(&options.to).map_err(error)?;
     let file = unfinished.file().map_err(error)?;
     let summary = match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, file),

@@ -2,7 +2,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`archive`] | checkpoints in a directory |
+//! | [`checkpoint_dir`] | checkpoints in a directory |
 //! | [`checkpoint`] | what a joining replica gets |
 //! | [`controller_lease`] | which replica runs the controllers |
 //! | [`download`] | copies that from another replica |
@@ -13,8 +13,8 @@
 //!
 //! What a replica is, and what it promises: `docs/replication.md`.
 
-pub mod archive;
 pub mod checkpoint;
+pub mod checkpoint_dir;
 pub mod controller_lease;
 pub mod download;
 pub mod journal;

@@ -16,8 +16,8 @@ use plinth_apiserver::egress::tls::{self, ServerTrust};
 use plinth_journal::Position;
 use plinth_pki::files;
 
-use super::archive;
 use super::checkpoint::{self, UnverifiedError};
+use super::checkpoint_dir;
 use super::download::{download, DownloadError, CHECKPOINT_PATH};
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::pki::{Pki, PkiError};
@@ -53,20 +53,20 @@ pub enum RejoinError {
     #[error(transparent)]
     Unverified(#[from] UnverifiedError),
     #[error("{path}: {source}")]
-    Archive { path: PathBuf, source: std::io::Error },
+    Checkpoint { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     DataDir(#[from] DataDirError),
 }
 
 /// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one, by one in the
-/// directory `archives` that the journal goes back to, whose oldest record is `oldest`. Blocks.
+/// directory `checkpoints` that the journal goes back to, whose oldest record is `oldest`. Blocks.
 ///
 /// # Errors
 /// See [`RejoinError`].
 pub fn rejoin(
     dir: &DataDir,
     identity: Identity,
-    archives: Option<&Path>,
+    checkpoints: Option<&Path>,
     oldest: Position,
 ) -> Result<(), RejoinError> {
     let path = dir.path();
@@ -85,16 +85,16 @@ pub fn rejoin(
             Err(error) => failures.push(format!("{peer}: {error}")),
         }
     }
-    if let Some(archives) = archives {
-        let io = |source| RejoinError::Archive { path: archives.to_owned(), source };
-        let usable = |archive: &archive::Archive| {
-            archive.cluster == identity.cluster && archive.position.next() >= oldest
+    if let Some(checkpoints) = checkpoints {
+        let io = |source| RejoinError::Checkpoint { path: checkpoints.to_owned(), source };
+        let usable = |checkpoint: &checkpoint_dir::CheckpointFile| {
+            checkpoint.cluster == identity.cluster && checkpoint.position.next() >= oldest
         };
-        for archive in archive::list(archives).map_err(io)?.into_iter().filter(usable) {
-            let io = |source| RejoinError::Archive { path: archive.path.clone(), source };
-            tracing::warn!(path = %archive.path.display(), "the journal does not go back to what this replica has; taking a checkpoint from the directory");
+        for checkpoint in checkpoint_dir::list(checkpoints).map_err(io)?.into_iter().filter(usable) {
+            let io = |source| RejoinError::Checkpoint { path: checkpoint.path.clone(), source };
+            tracing::warn!(path = %checkpoint.path.display(), "the journal does not go back to what this replica has; taking a checkpoint from the directory");
             let taken = replace(dir, identity, |to| {
-                let file = std::fs::File::open(&archive.path).map_err(io)?;
+                let file = std::fs::File::open(&checkpoint.path).map_err(io)?;
                 checkpoint::unpack(std::io::BufReader::new(file), to).map(drop).map_err(io)
             });
             match taken {

@@ -119,7 +119,7 @@ fn without_a_checkpoint_the_store_stays() {
     });
 }
 
-fn archives(dir: &Path) -> Vec<PathBuf> {
+fn checkpoints(dir: &Path) -> Vec<PathBuf> {
     names(dir, "plinth-")
         .into_iter()
         .filter(|name| name.ends_with(".checkpoint"))
@@ -142,8 +142,8 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
         let mut a = connect(&first).await;
         assert_eq!(create(&mut a, "in-all").await.status, 201);
         // A third one is written while there are two, so the first is gone.
-        until("one is written", || !archives(&kept).is_empty()).await;
-        let oldest = archives(&kept)[0].clone();
+        until("one is written", || !checkpoints(&kept).is_empty()).await;
+        let oldest = checkpoints(&kept)[0].clone();
         let mut n = 0;
         while oldest.exists() {
             assert_eq!(create(&mut a, &format!("step-{n}")).await.status, 201);
@@ -151,14 +151,14 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert!(n < 1000);
         }
-        assert!(archives(&kept).len() <= 3 && kept.join("notes").exists());
-        for archive in archives(&kept) {
-            assert_eq!(std::fs::metadata(archive).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(checkpoints(&kept).len() <= 3 && kept.join("notes").exists());
+        for checkpoint in checkpoints(&kept) {
+            assert_eq!(std::fs::metadata(checkpoint).unwrap().permissions().mode() & 0o777, 0o600);
         }
         // The journal is kept for them: a key says so, which the trimming goes by.
         assert_eq!(create(&mut a, "last").await.status, 201);
         first.stop().await.unwrap();
-        let whole = archives(&kept);
+        let whole = checkpoints(&kept);
         assert!((1..=3).contains(&whole.len()) && names(&kept, ".").is_empty(), "{whole:?}");
 
         // Nobody runs. Another machine joins, and has everything.
@@ -173,11 +173,11 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
             assert_eq!(get(&mut b, &format!("{MAPS}/{name}")).await.status, 200, "{name}");
         }
         // The first one is away for long, and is back when the second one is gone in its turn.
-        let end = archives(&kept).pop().unwrap();
-        until("a newer one is written", || archives(&kept).pop().unwrap() != end).await;
+        let end = checkpoints(&kept).pop().unwrap();
+        until("a newer one is written", || checkpoints(&kept).pop().unwrap() != end).await;
         assert_eq!(create(&mut b, "meanwhile").await.status, 201);
         second.stop().await.unwrap();
-        let newest = archives(&kept).pop().unwrap();
+        let newest = checkpoints(&kept).pop().unwrap();
         let position: u64 =
             newest.file_stem().unwrap().to_str().unwrap().rsplit('-').next().unwrap().parse().unwrap();
         journal.client(9).trim(Position::new(position + 1)).unwrap();
@@ -188,11 +188,11 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
         first.stop().await.unwrap();
 
         // A damaged one is not begun from: the join leaves nothing, and a start the store that was there.
-        for archive in archives(&kept) {
-            let mut bytes = std::fs::read(&archive).unwrap();
+        for checkpoint in checkpoints(&kept) {
+            let mut bytes = std::fs::read(&checkpoint).unwrap();
             let at = bytes.windows(7).position(|w| w == b"in-all\"").unwrap_or(bytes.len() / 2);
             bytes[at] ^= 0x20;
-            std::fs::write(&archive, bytes).unwrap();
+            std::fs::write(&checkpoint, bytes).unwrap();
         }
         let refused = join("3").await.unwrap_err().to_string();
         assert!(refused.contains("error") || refused.contains("checkpoint"), "{refused}");
@@ -201,8 +201,8 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
         let foreign = newest.with_file_name(format!("plinth-{}-{:020}.checkpoint", "0".repeat(32), 7));
         std::fs::write(&foreign, "x").unwrap();
         assert!(join("3").await.unwrap_err().to_string().contains("several clusters"));
-        for archive in archives(&kept) {
-            std::fs::remove_file(archive).unwrap();
+        for checkpoint in checkpoints(&kept) {
+            std::fs::remove_file(checkpoint).unwrap();
         }
         assert!(join("3").await.unwrap_err().to_string().contains("holds no checkpoint"));
         std::fs::remove_dir_all(&kept).unwrap();

@@ -17,8 +17,8 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::archive_file::UnfinishedArchive;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
+use crate::unfinished_file::UnfinishedFile;
 
 /// Names are sorted as their times are.
 const NAME: &[BorrowedFormatItem<'_>] =
@@ -129,7 +129,7 @@ fn back_up(engine: &Engine, dir: &Path, keep: usize) -> io::Result<PathBuf> {
     let now = OffsetDateTime::now_utc();
     let name = now.format(NAME).map_err(io::Error::other)?;
     let path = dir.join(name);
-    let unfinished = UnfinishedArchive::create(&path)?;
+    let unfinished = UnfinishedFile::create(&path)?;
     let mut out = BufWriter::new(unfinished.file()?);
     engine.backup(&mut out, |_| {}).map_err(io::Error::other)?;
     out.flush()?;

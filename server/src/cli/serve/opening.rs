@@ -9,8 +9,8 @@ use plinth_journal::Error as JournalError;
 use super::ServeError;
 use crate::bootstrap::identity::Identity;
 use crate::bootstrap::DataDir;
-use crate::replica::archive::{Archivist, CheckpointOptions};
 use crate::replica::checkpoint::{self, Source};
+use crate::replica::checkpoint_dir::{CheckpointOptions, CheckpointWriter};
 use crate::replica::journal::Connect;
 use crate::replica::rejoin;
 use plinth_apiserver::context::Server;
@@ -18,15 +18,15 @@ use plinth_registry::Registry;
 use plinth_storage::layout;
 
 /// What writes checkpoints while this replica runs the controllers, if a directory for them is named.
-pub(super) fn archivist(
+pub(super) fn checkpoint_writer(
     server: &Arc<Server>,
     replica: &Replica,
     source: Option<Arc<Source>>,
     options: &CheckpointOptions,
-) -> Option<Arc<Archivist>> {
+) -> Option<Arc<CheckpointWriter>> {
     let (source, dir) = (source?, options.checkpoint_dir.clone()?);
     let (server, cluster, interval) = (server.clone(), replica.cluster, options.checkpoint_interval);
-    Some(Arc::new(Archivist { server, source, cluster, dir, interval }))
+    Some(Arc::new(CheckpointWriter { server, source, cluster, dir, interval }))
 }
 
 /// Opens the store: a single one, or that of a replica, and what replica it is.
@@ -34,7 +34,7 @@ pub(super) async fn open_engine(
     dir: &DataDir,
     options: Options,
     connect: Option<Connect>,
-    archives: Option<PathBuf>,
+    checkpoint_dir: Option<PathBuf>,
 ) -> Result<(Engine, Option<Replica>), ServeError> {
     let Some(connect) = connect else {
         Identity::check_none(dir)?;
@@ -54,7 +54,7 @@ pub(super) async fn open_engine(
             }
             opened => return Ok((opened?, Some(replica))),
         };
-        rejoin::rejoin(&dir, Identity { cluster, id }, archives.as_deref(), oldest)
+        rejoin::rejoin(&dir, Identity { cluster, id }, checkpoint_dir.as_deref(), oldest)
             .map_err(|source| ServeError::Rejoin { trimmed: Box::new(trimmed), source: Box::new(source) })?;
         Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
     };

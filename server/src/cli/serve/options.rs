@@ -14,7 +14,7 @@ use super::super::upstream::UpstreamFlags;
 use super::backups::BackupScheduleOptions;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
-use crate::replica::archive::CheckpointOptions;
+use crate::replica::checkpoint_dir::CheckpointOptions;
 use crate::replica::journal::JournalOptions;
 use plinth_apiserver::audit::AuditOptions;
 use plinth_apiserver::authn::AuthenticationOptions;

@@ -13,7 +13,7 @@ use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use super::opening::{archivist, migrate, open_engine};
+use super::opening::{checkpoint_writer, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
 use crate::bootstrap::pki::{self, Pki, PkiError};
@@ -25,8 +25,8 @@ use crate::controllers::system_objects::{
     ensure_token_tracking, ensure_trust,
 };
 use crate::members::Membership;
-use crate::replica::archive::Archivist;
 use crate::replica::checkpoint::Source;
+use crate::replica::checkpoint_dir::CheckpointWriter;
 use crate::replica::controller_lease;
 use crate::replica::journal::Connect;
 use plinth_apiserver::audit::Audit;
@@ -199,8 +199,8 @@ async fn open_store(
         .history_retention(Some(options.history_retention))
         .compaction_interval(options.compaction_interval)
         .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
-    let archives = options.checkpoints.checkpoint_dir.clone();
-    let (engine, replica) = open_engine(dir, engine_options, connect, archives).await?;
+    let checkpoint_dir = options.checkpoints.checkpoint_dir.clone();
+    let (engine, replica) = open_engine(dir, engine_options, connect, checkpoint_dir).await?;
     for dropped in engine.dropped() {
         tracing::warn!(
             path = %dropped.path.display(),
@@ -403,10 +403,10 @@ fn start_controllers(
         None => drop(controllers::start(server, &settings)),
         Some((replica, source)) => {
             let controlled = server.clone();
-            let archivist = archivist(server, replica, source, &options.checkpoints);
+            let checkpoint_writer = checkpoint_writer(server, replica, source, &options.checkpoints);
             controller_lease::start(server, replica.id, move || {
                 let mut tasks = controllers::start(&controlled, &settings);
-                tasks.extend(archivist.as_ref().map(Archivist::start));
+                tasks.extend(checkpoint_writer.as_ref().map(CheckpointWriter::start));
                 tasks
             });
         }

@@ -20,9 +20,9 @@ use plinth_journal::Position;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::Source;
-use crate::archive_file::UnfinishedArchive;
 use crate::members;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
+use crate::unfinished_file::UnfinishedFile;
 
 /// Checkpoints that stay.
 const KEPT: usize = 2;
@@ -48,7 +48,7 @@ pub struct CheckpointOptions {
 
 /// A checkpoint in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Archive {
+pub struct CheckpointFile {
     /// Path of the file.
     pub path: PathBuf,
     /// The cluster that its name states.
@@ -57,22 +57,22 @@ pub struct Archive {
     pub position: Position,
 }
 
-impl Archive {
+impl CheckpointFile {
     fn name(cluster: ClusterId, position: Position) -> String {
         // As long as the largest number, so that names are in the order of positions.
         format!("plinth-{cluster}-{:020}{SUFFIX}", position.get())
     }
 
-    fn parse(path: PathBuf) -> Option<Archive> {
+    fn parse(path: PathBuf) -> Option<CheckpointFile> {
         let name = path.file_name()?.to_str()?;
         let (cluster, position) = name.strip_prefix("plinth-")?.strip_suffix(SUFFIX)?.split_once('-')?;
         let cluster = u128::from_str_radix(cluster, 16).ok()?.to_be_bytes();
-        let archive = Archive {
+        let checkpoint = CheckpointFile {
             cluster: ClusterId(cluster),
             position: Position::new(position.parse().ok()?),
             path: path.clone(),
         };
-        (Archive::name(archive.cluster, archive.position) == name).then_some(archive)
+        (CheckpointFile::name(checkpoint.cluster, checkpoint.position) == name).then_some(checkpoint)
     }
 }
 
@@ -80,17 +80,17 @@ impl Archive {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn list(dir: &Path) -> io::Result<Vec<Archive>> {
+pub fn list(dir: &Path) -> io::Result<Vec<CheckpointFile>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
-        found.extend(Archive::parse(entry?.path()));
+        found.extend(CheckpointFile::parse(entry?.path()));
     }
-    found.sort_by_key(|archive| (archive.cluster.0, std::cmp::Reverse(archive.position)));
+    found.sort_by_key(|checkpoint| (checkpoint.cluster.0, std::cmp::Reverse(checkpoint.position)));
     Ok(found)
 }
 
 /// The controller that writes them.
-struct Checkpoints(Arc<Archivist>);
+struct Checkpoints(Arc<CheckpointWriter>);
 
 impl Reconciler for Checkpoints {
     type Key = ();
@@ -105,7 +105,7 @@ impl Reconciler for Checkpoints {
     }
 
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
-        let Archivist { dir, interval, .. } = &*self.0;
+        let CheckpointWriter { dir, interval, .. } = &*self.0;
         let written = self.0.round().await.map_err(|error| {
             let dir = dir.display();
             ApiError::internal(format!(
@@ -118,7 +118,7 @@ impl Reconciler for Checkpoints {
 }
 
 /// Writes checkpoints of a replica.
-pub struct Archivist {
+pub struct CheckpointWriter {
     /// Runs the task; it ends with the server.
     pub server: Arc<Server>,
     /// What is copied.
@@ -131,53 +131,53 @@ pub struct Archivist {
     pub interval: Duration,
 }
 
-impl Archivist {
+impl CheckpointWriter {
     /// Writes checkpoints until the task is aborted or the server stops.
     pub fn start(self: &Arc<Self>) -> JoinHandle<()> {
         reconciler::spawn(&self.server, Checkpoints(self.clone()))
     }
 
-    async fn round(self: &Arc<Self>) -> Result<Archive, Box<dyn std::error::Error + Send + Sync>> {
+    async fn round(self: &Arc<Self>) -> Result<CheckpointFile, Box<dyn std::error::Error + Send + Sync>> {
         let store = &self.source.store;
         // Before anything is written: it is not trimmed behind what is just being copied.
         self.source.keep_for_checkpoint().await.map_err(|error| error.message)?;
-        let archivist = self.clone();
-        let written = tokio::task::spawn_blocking(move || archivist.write()).await?;
+        let checkpoint_writer = self.clone();
+        let written = tokio::task::spawn_blocking(move || checkpoint_writer.write()).await?;
         let dir = self.dir.clone();
         let all = tokio::task::spawn_blocking(move || list(&dir)).await??;
-        let oldest = all.iter().filter(|archive| archive.cluster == self.cluster).take(KEPT).last();
+        let oldest = all.iter().filter(|checkpoint| checkpoint.cluster == self.cluster).take(KEPT).last();
         if let Some(oldest) = oldest {
             let time = SHORTEST_KEEP.max(self.interval.saturating_mul(3));
             let kept = members::keep(store, KEPT_NAME, oldest.position, time).await;
             kept.map_err(|error| error.message)?;
         }
-        let archive = written?;
-        let obsolete = all.into_iter().filter(|archive| archive.cluster == self.cluster).skip(KEPT);
-        for archive in obsolete {
-            fs::remove_file(&archive.path)?;
+        let checkpoint = written?;
+        let obsolete = all.into_iter().filter(|checkpoint| checkpoint.cluster == self.cluster).skip(KEPT);
+        for checkpoint in obsolete {
+            fs::remove_file(&checkpoint.path)?;
         }
-        Ok(archive)
+        Ok(checkpoint)
     }
 
     /// Writes one. Blocks.
-    fn write(&self) -> io::Result<Archive> {
+    fn write(&self) -> io::Result<CheckpointFile> {
         let status = self.source.store.engine().replica_status();
         // The checkpoint is made after this, and has this at least.
         let position = status.ok_or(io::ErrorKind::Unsupported)?.position;
-        let path = self.dir.join(Archive::name(self.cluster, position));
-        let archive = Archive { path, cluster: self.cluster, position };
-        if fs::exists(&archive.path)? {
-            return Ok(archive);
+        let path = self.dir.join(CheckpointFile::name(self.cluster, position));
+        let checkpoint = CheckpointFile { path, cluster: self.cluster, position };
+        if fs::exists(&checkpoint.path)? {
+            return Ok(checkpoint);
         }
         remove_unfinished(&self.dir)?;
-        let unfinished = UnfinishedArchive::create(&archive.path)?;
+        let unfinished = UnfinishedFile::create(&checkpoint.path)?;
         let mut out = BufWriter::with_capacity(1 << 20, unfinished.file()?);
         self.source.write_checkpoint(&mut out)?;
         out.flush()?;
         out.get_ref().sync_all()?;
-        match unfinished.finish(&archive.path) {
+        match unfinished.finish(&checkpoint.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(archive),
+            _ => Ok(checkpoint),
         }
     }
 }
@@ -187,8 +187,8 @@ fn remove_unfinished(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let of = name.split_once(UnfinishedArchive::SUFFIX).map(|(of, _)| dir.join(of));
-        if of.and_then(Archive::parse).is_none() {
+        let of = name.split_once(UnfinishedFile::SUFFIX).map(|(of, _)| dir.join(of));
+        if of.and_then(CheckpointFile::parse).is_none() {
             continue;
         }
         // One that is being written is locked; on a file system without locks its writer starts over.
@@ -208,9 +208,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (ClusterId([1; 16]), ClusterId([0xfe; 16]));
         for (cluster, position) in [(one, 9), (other, 5), (one, 10), (one, 2)] {
-            fs::write(dir.path().join(Archive::name(cluster, Position::new(position))), "").unwrap();
+            fs::write(dir.path().join(CheckpointFile::name(cluster, Position::new(position))), "").unwrap();
         }
-        let name = Archive::name(one, Position::new(77));
+        let name = CheckpointFile::name(one, Position::new(77));
         for foreign in [
             "notes".to_owned(),
             format!("{name}.unfinished-1-0"),
@@ -221,7 +221,8 @@ mod tests {
             fs::write(dir.path().join(foreign), "").unwrap();
         }
         let found = list(dir.path()).unwrap();
-        let found: Vec<_> = found.iter().map(|archive| (archive.cluster, archive.position.get())).collect();
+        let found: Vec<_> =
+            found.iter().map(|checkpoint| (checkpoint.cluster, checkpoint.position.get())).collect();
         assert_eq!(found, [(one, 10), (one, 9), (one, 2), (other, 5)]);
         remove_unfinished(dir.path()).unwrap();
         assert!(!dir.path().join(format!("{name}.unfinished-1-0")).exists());

@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 use crate::bootstrap::files::{is_at, parent, sync_parent};
 use plinth_apiserver::private_files;
 
-/// A file next to the archive, with a unique name. Locked while it is written; removed when it is dropped
+/// A file next to the one that it becomes, with a unique name. Locked while it is written; removed when it is dropped
 /// unfinished.
-pub(crate) struct UnfinishedArchive {
+pub(crate) struct UnfinishedFile {
     path: PathBuf,
     file: File,
 }
 
-/// Maximum number of unfinished archives per archive name.
+/// Maximum number of unfinished files per name.
 const MOST: u32 = 1000;
 
-impl UnfinishedArchive {
-    /// Suffix of unfinished archives, before the process ID and a counter.
+impl UnfinishedFile {
+    /// Suffix of unfinished files, before the process ID and a counter.
     pub(crate) const SUFFIX: &str = ".unfinished-";
 
-    /// Creates the temporary file of the archive `to`. Files of killed backups are removed.
+    /// Creates the temporary file of `to`. Those of killed processes are removed.
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub(crate) fn create(to: &Path) -> io::Result<UnfinishedArchive> {
+    pub(crate) fn create(to: &Path) -> io::Result<UnfinishedFile> {
         remove_abandoned(to);
         for number in 0..MOST {
             let mut path = to.to_owned().into_os_string();
-            path.push(format!("{}{}-{number}", UnfinishedArchive::SUFFIX, std::process::id()));
+            path.push(format!("{}{}-{number}", UnfinishedFile::SUFFIX, std::process::id()));
             let path = PathBuf::from(path);
             match private_files::create_new(&path) {
                 Ok(file) => {
@@ -37,7 +37,7 @@ impl UnfinishedArchive {
                     let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                     // Another backup may have checked before it was locked, and removes it then.
                     if !is_taken && is_at(&file, &path).unwrap_or(false) {
-                        return Ok(UnfinishedArchive { path, file });
+                        return Ok(UnfinishedFile { path, file });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -57,7 +57,7 @@ impl UnfinishedArchive {
         self.file.try_clone()
     }
 
-    /// Renames the synced file to the archive's name, durably. An archive that was created meanwhile is kept.
+    /// Renames the synced file to `to`, durably. A file that was created meanwhile is kept.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`], or the error of the file system.
@@ -72,17 +72,17 @@ impl UnfinishedArchive {
     }
 }
 
-impl Drop for UnfinishedArchive {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         // After `finish` the file does not exist any more; otherwise another error is reported.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes unfinished archives of that name that are not locked. Failures are ignored.
+/// Removes unfinished files of that name that are not locked. Failures are ignored.
 fn remove_abandoned(to: &Path) {
     let Some(prefix) =
-        to.file_name().map(|name| format!("{}{}", name.to_string_lossy(), UnfinishedArchive::SUFFIX))
+        to.file_name().map(|name| format!("{}{}", name.to_string_lossy(), UnfinishedFile::SUFFIX))
     else {
         return;
     };
@@ -120,9 +120,9 @@ mod tests {
             names.sort();
             names
         };
-        let first = UnfinishedArchive::create(&to).unwrap();
+        let first = UnfinishedFile::create(&to).unwrap();
         first.file().unwrap().write_all(b"first").unwrap();
-        let second = UnfinishedArchive::create(&to).unwrap();
+        let second = UnfinishedFile::create(&to).unwrap();
         second.file().unwrap().write_all(b"second, longer").unwrap();
         assert_eq!(names().len(), 2, "one does not remove the other's: it is locked");
         first.finish(&to).unwrap();
@@ -135,7 +135,7 @@ mod tests {
         for other in others {
             fs::write(dir.path().join(other), b"of another").unwrap();
         }
-        drop(UnfinishedArchive::create(&to).unwrap());
+        drop(UnfinishedFile::create(&to).unwrap());
         assert_eq!(names(), ["x.backup", others[0], others[1], others[2]]);
     }
 }
