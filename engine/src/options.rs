@@ -235,13 +235,6 @@ impl Options {
         self
     }
 
-    /// Bytes of transactions that are written and synced together. Default: 4 MiB.
-    #[must_use]
-    pub fn group_bytes(mut self, bytes: usize) -> Options {
-        self.limits.group = bytes;
-        self
-    }
-
     /// Largest value in bytes. Default: 8 MiB.
     #[must_use]
     pub fn max_value_bytes(mut self, bytes: usize) -> Options {

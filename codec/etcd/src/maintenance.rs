@@ -210,16 +210,6 @@ pub struct MemberRequest {
     pub id: u64,
 }
 
-/// `MemberUpdateRequest`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct MemberUpdateRequest {
-    #[prost(uint64, tag = "1")]
-    pub id: u64,
-    /// Its new URLs.
-    #[prost(string, repeated, tag = "2")]
-    pub peer_urls: Vec<String>,
-}
-
 /// `MemberListResponse`, `MemberRemoveResponse`, `MemberPromoteResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MembersResponse {

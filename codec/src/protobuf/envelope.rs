@@ -21,7 +21,6 @@ const API_VERSION: u8 = 1 << 3 | 2;
 const KIND: u8 = 2 << 3 | 2;
 const LIST_META: u8 = 1 << 3 | 2;
 pub(super) const ITEMS: u32 = 2;
-const ITEM: u8 = (ITEMS << 3) as u8 | 2;
 const EVENT_TYPE: u8 = 1 << 3 | 2;
 const EVENT_OBJECT: u8 = 2 << 3 | 2;
 const RAW_EXTENSION_RAW: u8 = 1 << 3 | 2;
@@ -162,8 +161,8 @@ fn for_each_field<'a>(
     Ok(())
 }
 
-/// The bytes around the items of a list, for a list that is streamed: first [`ListFrame::head`], then for
-/// each item [`ListFrame::item_prefix`] and its bare message, then [`ListFrame::tail`].
+/// The bytes around the items of a list, for a list that is streamed: first [`ListFrame::head`], then each
+/// item with its prefix ([`super::transcode_json_item`]), then [`ListFrame::tail`].
 ///
 /// The envelope states the length of the whole list before the first item, so the lengths of all items
 /// must be known when the frame is made: from a first pass, or from a cache of transcoded items.
@@ -195,14 +194,6 @@ impl ListFrame {
     /// The length of an item with a bare message of that length, prefix included.
     pub fn item_len(len: usize) -> usize {
         field_len(len)
-    }
-
-    /// The prefix of an item of that length, and how many of the bytes are used.
-    pub fn item_prefix(len: usize) -> ([u8; 11], usize) {
-        let (bytes, used) = varint(len as u64);
-        let mut prefix = [ITEM; 11];
-        prefix[1..].copy_from_slice(&bytes);
-        (prefix, used + 1)
     }
 
     /// The bytes after the items.

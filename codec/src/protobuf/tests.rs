@@ -361,10 +361,8 @@ fn streamed_lists_equal_whole_ones() {
     let items: Vec<Vec<u8>> = bodies.iter().map(|body| message(item, body)).collect();
     let frame = ListFrame::new(&gvk, &message(list_meta, metadata), items.iter().map(Vec::len));
     let mut streamed = frame.head().to_vec();
-    for item in &items {
-        let (prefix, used) = ListFrame::item_prefix(item.len());
-        streamed.extend_from_slice(&prefix[..used]);
-        streamed.extend_from_slice(item);
+    for body in &bodies {
+        transcode_json_item(body.as_bytes(), None, builtin(), item, &mut streamed).unwrap();
     }
     streamed.extend_from_slice(ListFrame::tail());
     assert_eq!(streamed, whole);

@@ -35,7 +35,7 @@ pub(super) struct Assembly {
     pub(super) wake: Box<dyn FnOnce() + Send>,
     pub(super) writer: Arc<Mutex<Writer>>,
     pub(super) tasks: Arc<MaintenanceTasks>,
-    /// Whether maintenance is left to a [`Stepper`].
+    /// Whether maintenance is left to a [`Stepper`](crate::replica::stepped::Stepper).
     pub(super) is_stepped: bool,
     pub(super) limits: Limits,
 }
