@@ -2,7 +2,7 @@
 //! folder of manifests, the bytes of its compiled form (without allocator overhead) and the time to compile
 //! it.
 //!
-//!     cargo run --release -p plinth-structural --example definition_cost -- ../shared/fixtures/manifests
+//!     cargo run --release -p plinth-benches --example definition_cost -- MANIFESTS
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};

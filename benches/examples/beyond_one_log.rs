@@ -2,7 +2,7 @@
 //! logs the writes have to be divided. `docs/design/0036-beyond-one-log.md` has the tables and what follows
 //! from them.
 //!
-//!     cargo run --release -p plinth-engine --example beyond_one_log
+//!     cargo run --release -p plinth-benches --example beyond_one_log
 //!
 //! Measured here: the bytes of journal records and the processor time of a replica that proposes and
 //! applies them over a simulated journal. Computed: everything else, from the assumptions below.

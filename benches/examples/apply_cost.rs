@@ -1,7 +1,7 @@
 //! What server-side apply costs on a Pod of 3 KiB: an apply that changes nothing, one that changes an image,
 //! the tracking of a status update. Prints microseconds of processor time per call.
 //!
-//! Run with `cargo run --release -p plinth-codec --example apply_cost`.
+//! Run with `cargo run --release -p plinth-benches --example apply_cost`.
 
 use std::hint::black_box;
 
