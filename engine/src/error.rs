@@ -89,7 +89,7 @@ pub enum Error {
     UnfinishedRestore { dir: PathBuf },
     /// The directory holds the data of another application, see [`crate::Options::content`].
     #[error("data directory {} is {}, and was opened as {}", .dir.display(), described(.found), described(.expected))]
-    Content {
+    Mark {
         dir: PathBuf,
         /// The mark of the directory; empty for none.
         found: String,
@@ -230,10 +230,10 @@ impl Error {
 }
 
 /// A store's mark, in an error message.
-fn described(content: &str) -> String {
-    match content {
+fn described(mark: &str) -> String {
+    match mark {
         "" => "a store without a mark".to_owned(),
-        content => format!("a store of \"{content}\""),
+        mark => format!("a store of \"{mark}\""),
     }
 }
 

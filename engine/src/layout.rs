@@ -47,7 +47,7 @@ pub(crate) mod meta {
     pub(crate) const REPLICA_POSITION: &[u8] = b"replica.position";
     /// What the application keeps in the store, see [`crate::Options::content`]: up to eight characters, as a
     /// big-endian number. Absent for a store without a mark.
-    pub(crate) const CONTENT: &[u8] = b"content";
+    pub(crate) const MARK: &[u8] = b"content";
     /// Begins the names of the application's numbers, see [`crate::Transaction::set_number`].
     pub(crate) const APPLICATION: &[u8] = b"app.";
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::clock::Clock;
-use crate::content;
 use crate::health::{Warning, WarningHandler};
+use crate::store_mark;
 
 /// How to open an engine. The defaults keep the whole engine under 100 MiB with a million keys; each value
 /// can be changed.
@@ -26,7 +26,7 @@ pub struct Options {
     pub(crate) create: bool,
     pub(crate) reads_replica: bool,
     /// The mark of the store; zero for one without a mark, none for any.
-    pub(crate) content: Option<u64>,
+    pub(crate) mark: Option<u64>,
     pub(crate) limits: Limits,
     pub(crate) history_retention: Option<Duration>,
     pub(crate) compaction_interval: Duration,
@@ -75,7 +75,7 @@ impl Options {
             dir: dir.as_ref().to_owned(),
             create: true,
             reads_replica: false,
-            content: Some(0),
+            mark: Some(0),
             limits: Limits {
                 key: 4 << 10,
                 value: 8 << 20,
@@ -111,18 +111,18 @@ impl Options {
     }
 
     /// Marks what the application keeps in the store, with up to eight characters. A new store gets the mark;
-    /// a store with another one, or with data and none, is refused with [`crate::Error::Content`]. Default: a
+    /// a store with another one, or with data and none, is refused with [`crate::Error::Mark`]. Default: a
     /// store without a mark.
     #[must_use]
-    pub fn content(mut self, mark: &str) -> Options {
-        self.content = Some(content::number(mark));
+    pub fn mark(mut self, mark: &str) -> Options {
+        self.mark = Some(store_mark::encode_mark(mark));
         self
     }
 
     /// Opens the store whatever its mark. For tools that only copy or check it.
     #[must_use]
-    pub fn any_content(mut self) -> Options {
-        self.content = None;
+    pub fn any_mark(mut self) -> Options {
+        self.mark = None;
         self
     }
 

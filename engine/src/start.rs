@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rocksdb::{ReadOptions, WriteBatch};
 
 use crate::clock::{SystemClock, Timeline};
-use crate::content;
 use crate::error::{Error, Result};
 use crate::health::Warning;
 use crate::layout::{self, meta, FORMAT_VERSION, MARKED_FORMAT_VERSION};
@@ -13,6 +12,7 @@ use crate::log::decode_entry;
 use crate::options::Options;
 use crate::revision::Revision;
 use crate::store::{Family, Store};
+use crate::store_mark;
 use crate::watermark::{self, Watermark};
 
 /// The state of a store that passed the checks of a start.
@@ -33,7 +33,7 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
     // The floor is taken into account: compaction may have removed every log entry.
     let (logged, logged_ms) = last_logged(store)?;
     let latest = logged.max(floor).max(reserved);
-    let unmarked = check_content(store, options, latest)?;
+    let unmarked = check_mark(store, options, latest)?;
     let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
     let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
     let time = Arc::new(Timeline::start(clock, newest_ms));
@@ -50,36 +50,36 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
         store.put_number(&mut batch, meta::MARKED, 1);
         store.write(batch, false)?;
     }
-    write_content(store, options, unmarked)?;
+    write_mark(store, options, unmarked)?;
     Ok(Start { floor, reserved, latest, time, watermark })
 }
 
 /// Writes the mark of a new store, and the format of marked ones, which a restore or a repair may have reset.
-fn write_content(store: &Store, options: &Options, unmarked: Option<u64>) -> Result<()> {
-    if options.content.is_none_or(|content| content == 0)
+fn write_mark(store: &Store, options: &Options, unmarked: Option<u64>) -> Result<()> {
+    if options.mark.is_none_or(|mark| mark == 0)
         || (unmarked.is_none() && store.number(meta::FORMAT)? != Some(u64::from(FORMAT_VERSION)))
     {
         return Ok(());
     }
     let mut batch = WriteBatch::default();
     store.put_number(&mut batch, meta::FORMAT, MARKED_FORMAT_VERSION.into());
-    if let Some(content) = unmarked {
-        store.put_number(&mut batch, meta::CONTENT, content);
+    if let Some(mark) = unmarked {
+        store.put_number(&mut batch, meta::MARK, mark);
     }
     store.write(batch, true)
 }
 
 /// Refuses a store that another application marked as its own. Returns the mark that a new store is to get.
-fn check_content(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
-    let Some(expected) = options.content else { return Ok(None) };
-    let found = store.number(meta::CONTENT)?.unwrap_or(0);
+fn check_mark(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
+    let Some(expected) = options.mark else { return Ok(None) };
+    let found = store.number(meta::MARK)?.unwrap_or(0);
     match found == expected {
         true => Ok(None),
         false if found == 0 && !latest.is_set() => Ok(Some(expected)),
-        false => Err(Error::Content {
+        false => Err(Error::Mark {
             dir: options.dir.clone(),
-            found: content::name(found),
-            expected: content::name(expected),
+            found: store_mark::decode_mark(found),
+            expected: store_mark::decode_mark(expected),
         }),
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     fn a_program_that_knows_no_marks_refuses_the_format_of_a_marked_store() {
         for (mark, format) in [("", FORMAT_VERSION), ("etcd", MARKED_FORMAT_VERSION)] {
             let dir = tempfile::tempdir().unwrap();
-            let options = Options::new(dir.path()).content(mark);
+            let options = Options::new(dir.path()).mark(mark);
             Engine::open(options.clone()).unwrap().close().unwrap();
             assert_eq!(
                 Store::open(&options).unwrap().number(meta::FORMAT).unwrap(),

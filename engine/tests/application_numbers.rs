@@ -3,7 +3,7 @@
 use plinth_engine::{restore, At, Condition, Continuation, Engine, Error, Options, Revision, Transaction};
 
 fn open(dir: &std::path::Path) -> Engine {
-    Engine::open(Options::new(dir).content("notes")).unwrap()
+    Engine::open(Options::new(dir).mark("notes")).unwrap()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn numbers_and_the_mark_are_part_of_archives() {
     let mut archive = Vec::new();
     engine.backup(&mut archive, |_| {}).unwrap();
     restore(&mut archive.as_slice(), restored.path(), Continuation::Beyond, |_| {}).unwrap();
-    assert!(matches!(Engine::open(Options::new(restored.path())), Err(Error::Content { .. })));
+    assert!(matches!(Engine::open(Options::new(restored.path())), Err(Error::Mark { .. })));
     let engine = open(restored.path());
     assert_eq!(engine.numbers(b"", b"", 10).unwrap(), [("n".into(), 7)]);
     assert_eq!(engine.get(b"key", At::Latest).unwrap().unwrap().value, "value");
@@ -56,8 +56,8 @@ fn a_store_is_opened_with_its_mark_only() {
     assert!(refused
         .to_string()
         .contains("is a store of \"notes\", and was opened as a store without a mark"));
-    assert!(Engine::open(Options::new(marked.path()).content("other")).is_err());
-    Engine::open(Options::new(marked.path()).any_content()).unwrap().close().unwrap();
+    assert!(Engine::open(Options::new(marked.path()).mark("other")).is_err());
+    Engine::open(Options::new(marked.path()).any_mark()).unwrap().close().unwrap();
 
     // A store with data gets no mark later.
     let engine = Engine::open(Options::new(unmarked.path())).unwrap();
@@ -65,7 +65,7 @@ fn a_store_is_opened_with_its_mark_only() {
     engine.close().unwrap();
     drop(engine);
     assert!(matches!(
-        Engine::open(Options::new(unmarked.path()).content("notes")),
-        Err(Error::Content { found, .. }) if found.is_empty()
+        Engine::open(Options::new(unmarked.path()).mark("notes")),
+        Err(Error::Mark { found, .. }) if found.is_empty()
     ));
 }

@@ -62,7 +62,7 @@ pub(super) fn application_numbers(db: &DB) -> Result<Vec<(Vec<u8>, u64)>> {
     let mut reader = Reader::new(db, Family::Meta)?;
     let mut numbers = Vec::new();
     while let Some((name, value)) = reader.item() {
-        if name == meta::CONTENT || name.starts_with(meta::APPLICATION) {
+        if name == meta::MARK || name.starts_with(meta::APPLICATION) {
             numbers.extend(layout::decode_number(name, value).map(|number| (name.to_vec(), number)));
         }
         reader.next();

@@ -34,7 +34,7 @@ mod value;
 mod watch;
 
 pub use maintenance::VERSION;
-pub use member::CONTENT;
+pub use member::STORE_MARK;
 pub use options::{CompactionMode, EtcdOptions};
 pub use plinth_etcd_wire as wire;
 pub use server::{Server, StartError};

@@ -27,7 +27,7 @@ use crate::value::{to_engine, to_etcd, MAX_HEADER};
 use crate::wire::ResponseHeader;
 
 /// The mark of the stores of this crate.
-pub const CONTENT: &str = "etcd";
+pub const STORE_MARK: &str = "etcd";
 
 /// Most keys that one transaction changes: a deletion of more is refused, since it is one revision and one
 /// write.
@@ -74,7 +74,7 @@ impl Member {
     /// Those of [`Engine::open`].
     pub(crate) fn open(dir: &Path, limits: Limits) -> Result<Member, Error> {
         let options = Options::new(dir)
-            .content(CONTENT)
+            .mark(STORE_MARK)
             .max_key_bytes(limits.request_bytes)
             .max_value_bytes(limits.request_bytes.saturating_add(MAX_HEADER))
             .max_transaction(MAX_TRANSACTION.max(limits.request_bytes.saturating_mul(2)), MAX_CHANGES)

@@ -69,7 +69,7 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
             "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
         }
         Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
-        Error::Content { .. } => {
+        Error::Mark { .. } => {
             "\nplinth etcd serves a store of \"etcd\", plinth serve one without a mark; each needs a directory of its own"
         }
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
@@ -215,7 +215,7 @@ fn existing(path: &Path) -> Result<DataDir, StoreError> {
 fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
     let dir = existing(dir)?;
     let engine =
-        Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica().any_content())
+        Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica().any_mark())
             .map_err(|error| match error {
                 plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
                 error => StoreError::Engine(error),
