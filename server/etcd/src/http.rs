@@ -9,7 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tonic::body::Body;
 
-use crate::maintenance::{MINOR_VERSION, VERSION};
+use crate::maintenance::{CLUSTER_VERSION, VERSION};
 use crate::member::Member;
 use crate::wire::maintenance::alarm;
 
@@ -29,7 +29,7 @@ pub(crate) async fn answer<B>(member: &Arc<Member>, request: Request<B>) -> Resp
         "/livez" | "/readyz" => checks(member, request.uri().path(), query),
         "/version" => {
             let versions = format!(
-                r#"{{"etcdserver":"{VERSION}","etcdcluster":"{MINOR_VERSION}","storage":"{MINOR_VERSION}"}}"#
+                r#"{{"etcdserver":"{VERSION}","etcdcluster":"{CLUSTER_VERSION}","storage":"{CLUSTER_VERSION}"}}"#
             );
             respond(StatusCode::OK, JSON, versions)
         }

@@ -17,8 +17,8 @@ use crate::wire::{HeaderResponse, ResponseHeader};
 
 /// The version of etcd whose API this is.
 pub const VERSION: &str = "3.6.0";
-/// Its minor version.
-pub(crate) const MINOR_VERSION: &str = "3.6.0";
+/// What the cluster reports as its own version, and that of its storage: the minor version and a zero.
+pub(crate) const CLUSTER_VERSION: &str = "3.6.0";
 
 /// What the flags say of the member.
 #[derive(Debug, Clone)]
@@ -54,7 +54,7 @@ pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Statu
             .collect(),
         db_size_in_use: size,
         is_learner: false,
-        storage_version: MINOR_VERSION.to_owned(),
+        storage_version: CLUSTER_VERSION.to_owned(),
         db_size_quota: member.limits.quota_bytes,
         downgrade_info: Some(DowngradeInfo::default()),
     })
