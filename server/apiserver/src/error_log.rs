@@ -49,10 +49,10 @@ impl ErrorLog {
         match (too_long, self.disk_hangs.swap(too_long.is_some(), Ordering::Relaxed)) {
             (Some(wait), false) => tracing::error!(
                 duration_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-                "A write to the store does not return: writes wait, and the server is not ready. Check the \
+                "write to the store does not return: writes wait, and the server is not ready; check the \
                     disk and the kernel's log"
             ),
-            (None, true) => tracing::warn!("Writes to the store return again"),
+            (None, true) => tracing::warn!("writes to the store return again"),
             _ => {}
         }
     }

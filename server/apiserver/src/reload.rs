@@ -68,10 +68,10 @@ impl WatchedFiles {
             metrics.reloaded(*config, outcome.is_ok());
         }
         match outcome {
-            Ok(()) => tracing::info!(files = self.name, "reloaded files"),
+            Ok(()) => tracing::info!(name = self.name, "reloaded files"),
             Err(error) => {
                 tracing::error!(
-                    files = self.name, %error,
+                    name = self.name, %error,
                     "files cannot be reloaded; the previous content stays in use"
                 )
             }
