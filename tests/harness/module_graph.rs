@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the crates below import in no circle.
+/// What the crates below import without a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ordered {
     /// Top-level modules of the crate.
@@ -146,7 +146,7 @@ impl ModuleGraph {
         found
     }
 
-    /// The groups of modules that import each other in a circle, each in alphabetical order.
+    /// The groups of modules that import each other in a cycle, each in alphabetical order.
     pub fn cycles(&self) -> Vec<Vec<&str>> {
         let reached: BTreeMap<&str, BTreeSet<&str>> =
             self.imports.keys().map(|module| (module.as_str(), self.reached(module))).collect();

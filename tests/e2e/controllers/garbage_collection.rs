@@ -63,7 +63,7 @@ async fn orphans_stay_without_their_owner() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
+async fn what_belongs_to_nobody_goes_and_cycles_do_not_hold() {
     let client = shared().await.client().await;
     let (api, other_namespace) = (maps(&client, "nobody").await, maps(&client, "other").await);
     let foreign = make(&other_namespace, "foreign", &[]).await;
@@ -78,10 +78,10 @@ async fn what_belongs_to_nobody_goes_and_circles_do_not_hold() {
     let second = make(&api, "second", &[(&first, true)]).await;
     let close = config_map("first", &[(&second, true)]);
     let close = Patch::Merge(json!({"metadata": {"ownerReferences": close.metadata.owner_references}}));
-    api.patch("first", &PatchParams::default(), &close).await.expect("close the circle");
+    api.patch("first", &PatchParams::default(), &close).await.expect("close the cycle");
     api.delete("first", &by(PropagationPolicy::Foreground)).await.expect("delete");
     for name in ["first", "second"] {
-        eventually("the circle goes", || is_gone(&api, name)).await;
+        eventually("the cycle goes", || is_gone(&api, name)).await;
     }
 }
 

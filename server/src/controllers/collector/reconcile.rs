@@ -104,13 +104,13 @@ async fn delete(
     let registry = server.registry();
     let Some((resource, namespace, name)) = verdict::resource_of(&registry, key) else { return Ok(()) };
     let index = Uid::of(&deletion.uid);
-    let (has_dependents, circle) = {
+    let (has_dependents, may_be_cycle) = {
         let graph = graph.lock();
         (!graph.dependents(index).is_empty(), graph.has_waiting_dependents(index))
     };
     let in_foreground = deletion.owner_waits && has_dependents;
     let mut revision = Some(deletion.revision);
-    if in_foreground && circle {
+    if in_foreground && may_be_cycle {
         // Its dependents may include its owners: then they must not block each other.
         change_metadata(server, key, Some(&deletion.uid), &|metadata| {
             let owners = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut);
