@@ -391,7 +391,7 @@ mod tests {
 
     /// The crates hold the order among each other; this holds it within them.
     #[test]
-    fn no_module_imports_in_a_circle() {
+    fn no_module_imports_in_a_cycle() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (of, _) in ORDERED_CRATES {
             let graph = ModuleGraph::read(&root.join(of)).expect(of);
@@ -415,11 +415,27 @@ mod tests {
     }
 
     #[test]
-    fn no_file_imports_in_a_circle() {
+    fn no_file_imports_in_a_cycle() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (of, _) in ORDERED_CRATES.into_iter().filter(|(_, order)| *order == Ordered::Files) {
             let graph = ModuleGraph::read_files(&root.join(of)).expect(of);
             assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
         }
+    }
+
+    /// The picture that the tour shows is drawn from the sources as they are.
+    #[test]
+    fn the_picture_of_the_request_path_is_current() {
+        const SOURCES: &str = "server/apiserver/src";
+        const PICTURE: &str = "docs/pictures/modules-apiserver.svg";
+        const TITLE: &str = "plinth-apiserver: which module imports which";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let drawn = ModuleGraph::read(&root.join(SOURCES)).expect(SOURCES).to_svg(TITLE);
+        let shown = fs::read_to_string(root.join(PICTURE)).expect(PICTURE);
+        assert!(
+            shown == drawn,
+            "{PICTURE} is not that of the sources; draw it again, at the top of the repository:\n    \
+             cargo run --package plinth-tests --bin module-graph -- {SOURCES} '{TITLE}' > {PICTURE}"
+        );
     }
 }
