@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::bootstrap::files::{is_at, parent, sync_parent};
 use plinth_apiserver::private_files;
 
-/// A file next to the one that it becomes, with a unique name. Locked while it is written; removed when it is dropped
-/// unfinished.
+/// A file next to the one that it becomes, with a unique name. Locked while it is written; removed when
+/// it is dropped unfinished.
 pub(crate) struct UnfinishedFile {
     path: PathBuf,
     file: File,

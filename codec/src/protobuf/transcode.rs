@@ -3,7 +3,8 @@
 //! Stored JSON has the fields of a struct in declaration order, which is nearly always that of their numbers.
 //! So bytes are written as text is read, with unset fields that are always on the wire inserted; the length
 //! of a message is inserted before it when it is known. Fields out of order, and structs with embedded
-//! messages, are rearranged when the struct ends. Presence rules are those of the [encoder](mod@super::encode).
+//! messages, are rearranged when the struct ends. Presence rules are those of the encoder
+//! ([`mod@super::encode`]).
 
 use super::encode::encode_value;
 use super::envelope::ITEMS;

@@ -1,4 +1,4 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown. Knows no resource. Of users it knows the name
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown. Knows no resource; of users the name
 //! that fair queuing is by ([`fair_queuing`]), of the API the errors that end a body
 //! (`plinth_api::api_error`).
 //!

@@ -1,4 +1,4 @@
-//! What a journal shares with its readers: its keys in etcd, which revisions they have, and the calls on them.
+//! What a journal shares with its readers: its keys in etcd, their revisions, and the calls on them.
 
 use std::time::{Duration, Instant};
 

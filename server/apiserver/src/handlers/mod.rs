@@ -1,8 +1,8 @@
 //! The verbs, implemented once for all resources.
 //!
 //! A write is processed in the order decode -> (patch) -> default -> managedFields -> mutating admission ->
-//! prepare -> allocate -> validate -> validating admission -> commit -> encode (the modules of [`mod@write`]);
-//! [`plinth_registry`] and [`plinth_kinds`] provide what is specific to a resource.
+//! prepare -> allocate -> validate -> validating admission -> commit -> encode (the modules of
+//! [`mod@write`]); [`plinth_registry`] and [`plinth_kinds`] provide what is specific to a resource.
 
 pub(crate) mod body;
 mod create;
