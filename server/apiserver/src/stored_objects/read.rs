@@ -106,7 +106,6 @@ pub(crate) fn without_webhook(
 
 /// An event with its values in the served version.
 pub(crate) struct ServedEvent {
-    /// The event.
     pub event: Arc<Event>,
     /// The value before it.
     pub previous: Option<Bytes>,

@@ -58,7 +58,7 @@ pub fn start(
     reconciler::spawn(&server.clone(), SystemObjects { server, listening, trust, has_classes_and_roles });
 }
 
-/// The controller.
+/// Recreates and repairs the system objects.
 struct SystemObjects {
     server: Arc<Server>,
     listening: SocketAddr,
