@@ -39,6 +39,7 @@ use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::recovery::DroppedTail;
+use crate::replica::agreement::Agreement;
 use crate::replica::applied::Applied;
 use crate::replica::applier::{Applier, Follower};
 use crate::replica::barrier::{self, ReadBarrier};
@@ -167,6 +168,7 @@ impl Engine {
         let start = check_and_mark(&store, &options)?;
         let applied = applied.unwrap_or(Applied::nothing(replica.cluster));
         let (time, latest, group_limit) = (Arc::clone(&start.time), start.latest, options.limits.group);
+        let (warn, agreement) = (options.warn.clone(), Agreement::new(replica.id, options.agreement_timeout));
         let assembly = Assembly::new(store, options, start);
         let (store, _, queue) = assembly.parts();
         let session = applied.sessions.get(&replica.id).map(|(session, _)| *session);
@@ -181,6 +183,9 @@ impl Engine {
             hashes: [(applied.anchor.position, applied.anchor.hash)].into(),
             newest,
             applied,
+            agreement,
+            queue: Arc::clone(&queue),
+            warn,
         }));
         let proposer = Proposer::new(
             Arc::clone(&shared),

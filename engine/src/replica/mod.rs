@@ -10,12 +10,14 @@
 //! - [`applier`]: one thread that applies what all replicas have appended.
 //! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
 //! - [`ticket`]: a reader that waits for it.
+//! - [`agreement`]: what the hashes in records say about this replica.
 //! - [`shared`]: what these threads share.
 //! - [`applied`]: what is stored of how far the journal was applied.
 //! - [`stepped`]: the same work without the threads, step by step, for simulations.
 //!
 //! Why there is no leader, and what determinism rests on: `docs/design/0029-proposals-over-one-log.md`.
 
+pub(crate) mod agreement;
 pub(crate) mod applied;
 pub(crate) mod applier;
 pub(crate) mod barrier;
