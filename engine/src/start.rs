@@ -70,7 +70,7 @@ fn write_content(store: &Store, options: &Options, unmarked: Option<u64>) -> Res
 }
 
 /// Refuses a store that another application marked as its own. Returns the mark that a new store is to get.
-fn check_content(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
+pub(crate) fn check_content(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
     let Some(expected) = options.content else { return Ok(None) };
     let found = store.number(meta::CONTENT)?.unwrap_or(0);
     match found == expected {

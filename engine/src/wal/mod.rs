@@ -272,8 +272,8 @@ fn length_at(log: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Whether a whole record is at `at`, but for one bit of its length. Not for the other fragments: values alone
-/// decide about the checksum of some, and there is nothing in them that clients do not know.
+/// Whether a whole record is at `at`, but for one bit of its length. Not for the other fragments: values
+/// alone decide about the checksum of some, and there is nothing in them that clients do not know.
 fn is_whole_with_changed_length(log: &[u8], at: usize) -> bool {
     log.get(at + HEADER - 1) == Some(&WHOLE) && has_changed_length(log, at)
 }

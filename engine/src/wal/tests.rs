@@ -282,9 +282,9 @@ fn values_that_hold_records_are_torn_like_others() {
     }
 }
 
-/// As long as logs have no notes, records that cannot follow there are told by their sequence numbers.
+/// As long as logs have no notes, records that cannot follow there are recognized by their sequence numbers.
 #[test]
-fn old_logs_are_told_from_records_in_values_by_sequence_numbers() {
+fn records_in_values_are_recognized_by_sequence_numbers_in_old_logs() {
     let before = [batch(100_001, Some(1), 100), batch(100_003, Some(2), 200)];
     let foreign: Vec<Vec<u8>> = (3..9).map(|n| batch(1_000_000 + 2 * n, Some(n), 40)).collect();
     let records = [log(&before).0, log(&foreign).0].concat();
