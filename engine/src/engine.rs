@@ -296,6 +296,16 @@ impl Engine {
         self.0.store.application_numbers(prefix, from, limit)
     }
 
+    /// The revision from which the store has continued since it was restored from an archive with
+    /// [`crate::Continuation::Beyond`]: what was created up to it is the archive's. Zero when it was not. May
+    /// read from disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the number is damaged.
+    pub fn restored(&self) -> Result<Revision> {
+        self.0.store.revision(meta::RESTORED)
+    }
+
     /// Starts a change feed. Does not read from disk.
     ///
     /// # Errors
