@@ -7,6 +7,7 @@ mod database;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{assert_sound, copy_dir, dump, noise, options, put, scratch, table_files, wal_files};
 use database::delete_log_entries;
@@ -322,6 +323,31 @@ fn a_watermark_that_is_older_than_the_logs_is_refused() {
         fs::write(dir.join("WATERMARK"), mark).unwrap();
         assert_eq!(Engine::open(Options::new(&dir)).unwrap().current_revision(), latest);
     }
+}
+
+/// The watermark goes on while a checkpoint is made, and what is in its logs notes that.
+#[test]
+fn checkpoints_that_are_made_while_there_are_writes_open() {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                put(&engine, &format!("key/{}", n % 50), &noise(n, 300));
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for _ in 0..25 {
+            let (dir, before) = (scratch(), engine.current_revision());
+            engine.checkpoint(dir.path()).unwrap();
+            let copy = Engine::open(Options::new(dir.path())).unwrap();
+            assert!(copy.current_revision() >= before);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// A write that was not synced is torn, and the log that was begun after it is blank.
