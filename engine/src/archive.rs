@@ -377,7 +377,7 @@ pub fn prepare_restore(
     batch.delete(meta::MARKED);
     if continuation == Continuation::Beyond {
         revision = revision.beyond(SystemTime::now());
-        for name in [meta::FLOOR, meta::RESERVED] {
+        for name in [meta::FLOOR, meta::RESERVED, meta::RESTORED] {
             store.put_number(&mut batch, name, revision.get());
         }
         // With a revision that no journal leads to, it is no replica any more.

@@ -39,6 +39,7 @@ use crate::options::{Limits, Options};
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::recovery::DroppedTail;
+use crate::replica::agreement::Agreement;
 use crate::replica::applied::Applied;
 use crate::replica::applier::{Applier, Follower};
 use crate::replica::barrier::{self, ReadBarrier};
@@ -167,6 +168,7 @@ impl Engine {
         let start = check_and_mark(&store, &options)?;
         let applied = applied.unwrap_or(Applied::nothing(replica.cluster));
         let (time, latest, group_limit) = (Arc::clone(&start.time), start.latest, options.limits.group);
+        let (warn, agreement) = (options.warn.clone(), Agreement::new(replica.id, options.agreement_timeout));
         let assembly = Assembly::new(store, options, start);
         let (store, _, queue) = assembly.parts();
         let session = applied.sessions.get(&replica.id).map(|(session, _)| *session);
@@ -181,6 +183,9 @@ impl Engine {
             hashes: [(applied.anchor.position, applied.anchor.hash)].into(),
             newest,
             applied,
+            agreement,
+            queue: Arc::clone(&queue),
+            warn,
         }));
         let proposer = Proposer::new(
             Arc::clone(&shared),
@@ -289,6 +294,16 @@ impl Engine {
     /// [`Error::Corrupt`] when one is damaged.
     pub fn numbers(&self, prefix: &[u8], from: &[u8], limit: usize) -> Result<Vec<(Bytes, u64)>> {
         self.0.store.application_numbers(prefix, from, limit)
+    }
+
+    /// The revision from which the store has continued since it was restored from an archive with
+    /// [`crate::Continuation::Beyond`]: what was created up to it is the archive's. Zero when it was not. May
+    /// read from disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the number is damaged.
+    pub fn restored(&self) -> Result<Revision> {
+        self.0.store.revision(meta::RESTORED)
     }
 
     /// Starts a change feed. Does not read from disk.

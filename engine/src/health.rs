@@ -49,8 +49,8 @@ pub enum Failure {
         /// What the journal reported.
         error: plinth_journal::Error,
     },
-    /// This replica and another one have applied the same records with different results. One of them is
-    /// damaged: which one is not known here.
+    /// This replica and another one have applied the same records with different results, and more of the
+    /// others differ from this one than agree with it, or it was not found out in time which is so.
     #[error(
         "this replica has diverged from replica {replica}: after position {position} of the journal its hash is \
          {ours}, theirs is {theirs}"
@@ -107,6 +107,22 @@ pub enum Warning {
     WatermarkLost {
         /// The newest revision found.
         latest: Revision,
+    },
+    /// Another replica has applied the same records with a different result. This one stops unless more of
+    /// the others agree with it.
+    #[error(
+        "replica {replica} has diverged from this one, or this one from it: after position {position} of the journal \
+         the hash here is {ours}, theirs is {theirs}. The one that is alone stops"
+    )]
+    Differs {
+        /// The position after which they were compared.
+        position: Position,
+        /// The replica that proposed the record with the other hash.
+        replica: ReplicaId,
+        /// The hash of this replica.
+        ours: Hash,
+        /// The other one.
+        theirs: Hash,
     },
 }
 

@@ -39,6 +39,9 @@ pub(crate) mod meta {
     pub(crate) const RESERVED: &[u8] = b"reserved";
     /// Time of the newest log entry that compaction has removed, in milliseconds since 1970.
     pub(crate) const TIME: &[u8] = b"time";
+    /// The revision at which the store was restored from an archive: what was created up to it is from
+    /// there.
+    pub(crate) const RESTORED: &[u8] = b"restored";
     /// Set once the watermark has been written: a store that has this and no watermark has lost it.
     pub(crate) const MARKED: &[u8] = b"marked";
     /// Begins the names of what a replica has applied, see [`crate::replica::applied`].

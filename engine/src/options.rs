@@ -32,6 +32,7 @@ pub struct Options {
     pub(crate) compaction_interval: Duration,
     pub(crate) relaxed: Vec<Bytes>,
     pub(crate) relaxed_sync_interval: Duration,
+    pub(crate) agreement_timeout: Duration,
     pub(crate) memory: Memory,
     pub(crate) expiry: bool,
     /// None for the system's clocks.
@@ -89,6 +90,7 @@ impl Options {
             compaction_interval: Duration::from_secs(60),
             relaxed: Vec::new(),
             relaxed_sync_interval: Duration::from_millis(100),
+            agreement_timeout: Duration::from_secs(10),
             memory: Memory {
                 block_cache: 24 << 20,
                 write_buffer: 8 << 20,
@@ -167,6 +169,14 @@ impl Options {
     #[must_use]
     pub fn relaxed_sync_interval(mut self, interval: Duration) -> Options {
         self.relaxed_sync_interval = interval;
+        self
+    }
+
+    /// How long a replica goes on while as many of the others differ from it as agree with it, itself
+    /// included: then it stops with [`crate::Failure::Diverged`]. Default: 10 s.
+    #[must_use]
+    pub fn agreement_timeout(mut self, timeout: Duration) -> Options {
+        self.agreement_timeout = timeout;
         self
     }
 

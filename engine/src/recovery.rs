@@ -13,7 +13,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::directory::{self, DATABASE};
+use crate::directory::{self, DATABASE, WATERMARK};
 use crate::error::{Error, Result};
 use crate::wal::{self, Contents, Tail};
 use crate::watermark::{self, Mark};
@@ -218,6 +218,11 @@ fn check_against_mark(dir: &Path, logs: &[Log], mark: Option<Mark>) -> Result<()
     };
     if logs.last().is_none_or(|newest| newest.number < mark.log) {
         return missing("the newest write-ahead log is missing");
+    }
+    let noted = logs.iter().filter_map(|log| log.contents.note).map(|note| note.marked).max();
+    if noted.is_some_and(|noted| noted > mark.revision) && !watermark::has_damaged_slot(dir)? {
+        let reason = "it is older than the write-ahead logs, whose end may be missing: the file was replaced";
+        return Err(Error::Incomplete { dir: dir.to_owned(), path: dir.join(WATERMARK), reason });
     }
     match logs.iter().find(|log| log.number == mark.log) {
         Some(log) if log.contents.sound < mark.log_bytes && log.contents.tail != Tail::Damaged => {

@@ -70,7 +70,7 @@ fn write_mark(store: &Store, options: &Options, unmarked: Option<u64>) -> Result
 }
 
 /// Refuses a store that another application marked as its own. Returns the mark that a new store is to get.
-fn check_mark(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
+pub(crate) fn check_mark(store: &Store, options: &Options, latest: Revision) -> Result<Option<u64>> {
     let Some(expected) = options.mark else { return Ok(None) };
     let found = store.number(meta::MARK)?.unwrap_or(0);
     match found == expected {

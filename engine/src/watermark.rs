@@ -35,6 +35,7 @@ use crate::directory::{self, WATERMARK};
 use crate::error::{Error, Result};
 use crate::revision::Revision;
 use crate::stored::{read_u32, read_u64};
+use crate::wal::{Note, WriterId};
 
 /// The file while it is being created.
 const WATERMARK_PART: &str = "WATERMARK.part";
@@ -92,6 +93,15 @@ impl Mark {
 /// Reads the watermark of a data directory; none in one that was written by a version without it.
 pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
     Ok(read_counted(dir)?.map(|(_, mark)| mark))
+}
+
+/// Whether one of the two slots is neither blank nor sound, so that the other one may be older than the logs.
+pub(crate) fn has_damaged_slot(dir: &Path) -> Result<bool> {
+    let path = dir.join(WATERMARK);
+    let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
+    let is_blank = |slot: &[u8]| slot.iter().all(|byte| *byte == 0);
+    let is_sound = |slot: &[u8]| Mark::decode(slot).is_some() || is_blank(slot);
+    Ok(bytes.len() != 2 * SLOT || !bytes.chunks(SLOT).all(is_sound))
 }
 
 /// Refuses a store that ends at `latest` if a later revision was durable.
@@ -176,6 +186,8 @@ pub(crate) type BackgroundErrors = Box<dyn Fn() -> u64 + Send>;
 pub(crate) struct Watermark {
     background_errors: BackgroundErrors,
     seen_errors: u64,
+    /// Of this start.
+    writer: WriterId,
     /// The number of a MANIFEST of which a sync may have failed: a later successful sync does not cover what
     /// was lost by it.
     distrusted: Option<u64>,
@@ -225,6 +237,7 @@ impl Watermark {
         let mut watermark = Watermark {
             seen_errors: background_errors(),
             background_errors,
+            writer: WriterId::random(),
             distrusted: None,
             file: open(&path, true)?,
             log: open(&newest, false)?,
@@ -273,6 +286,11 @@ impl Watermark {
     /// Bytes of the newest log after the last synced group, as far as is known without asking the disk.
     pub(crate) fn seen_bytes(&self) -> u64 {
         self.seen_bytes
+    }
+
+    /// The note of a group that is written now.
+    pub(crate) fn note(&self) -> Note {
+        Note { writer: self.writer, durable: self.reached.revision, marked: self.marked.revision }
     }
 
     /// How long until [`Watermark::mark`] is due; none when there is nothing to write.

@@ -7,6 +7,7 @@ mod database;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{assert_sound, copy_dir, dump, noise, options, put, scratch, table_files, wal_files};
 use database::delete_log_entries;
@@ -241,6 +242,112 @@ fn a_torn_last_group_is_dropped_and_reported() {
         drop(engine);
         assert_sound(dir.path());
     }
+}
+
+/// A power cut while a value is written that holds the logs of this store and of another one.
+#[test]
+fn a_torn_value_that_holds_logs_is_dropped() {
+    let other = scratch();
+    let engine = Engine::open(Options::new(other.path())).unwrap();
+    for n in 0..20 {
+        put(&engine, &format!("key/{n}"), &noise(n, 300));
+    }
+    let foreign = fs::read(wal_files(other.path()).pop().unwrap()).unwrap();
+    drop(engine);
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    for n in 0..3 {
+        put(&engine, &format!("key/{n}"), &noise(n, 300));
+    }
+    let before = engine.current_revision();
+    let log = wal_files(live.path()).pop().unwrap();
+    let own = fs::read(&log).unwrap();
+    let mark = fs::read(live.path().join("WATERMARK")).unwrap();
+    put(&engine, "last", &[&noise(9, 800)[..], &own, &foreign, &noise(10, 900)].concat());
+    let image = scratch();
+    copy_dir(live.path(), image.path());
+    fs::write(image.path().join("WATERMARK"), mark).unwrap();
+    let log = image.path().join("db").join(log.file_name().unwrap());
+    let whole = fs::read(&log).unwrap();
+    for sector in (own.len().div_ceil(512)..whole.len() / 512).step_by(3) {
+        let mut lost = whole.clone();
+        lost[sector * 512..(sector + 1) * 512].fill(0);
+        for torn in [lost, whole[..sector * 512].to_vec()] {
+            let dir = scratch();
+            copy_dir(image.path(), dir.path());
+            fs::write(dir.path().join("db").join(log.file_name().unwrap()), &torn).unwrap();
+            let engine = Engine::open(Options::new(dir.path())).unwrap();
+            assert_eq!(engine.current_revision(), before, "sector {sector}, {} bytes", torn.len());
+        }
+    }
+}
+
+/// `WATERMARK` is an older copy of itself, and the log may be shorter than it was.
+#[test]
+fn a_watermark_that_is_older_than_the_logs_is_refused() {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    put(&engine, "key/0", &noise(0, 300));
+    let older = fs::read(live.path().join("WATERMARK")).unwrap();
+    put(&engine, "key/1", &noise(1, 300));
+    engine.close().unwrap();
+    drop(engine);
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    let mut lengths = Vec::new();
+    for n in 0..4 {
+        put(&engine, &format!("key/{n}"), &noise(n, 300));
+        lengths.push(fs::metadata(wal_files(live.path()).pop().unwrap()).unwrap().len() as usize);
+    }
+    let (image, latest) = (scratch(), engine.current_revision());
+    copy_dir(live.path(), image.path());
+    drop(engine);
+    for length in lengths {
+        let (_dir, dir) = copy(image.path());
+        let newest = wal_files(&dir).pop().unwrap();
+        let log = fs::read(&newest).unwrap();
+        fs::write(&newest, &log[..length]).unwrap();
+        fs::write(dir.join("WATERMARK"), &older).unwrap();
+        let refused = Engine::open(Options::new(&dir)).err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|refused| refused.contains("it is older than")), "{length} bytes");
+        let mut findings = 0;
+        assert!(verify(&dir, |_| {}, |_| findings += 1).is_err() || findings > 0);
+        let done = repair(&dir, true, |_| {}, |_| {}).unwrap();
+        assert!(done.needed && done.revision > latest, "no revision is given out twice");
+        drop(Engine::open(Options::new(&dir)).unwrap());
+    }
+    // One slot is damaged: the other one is as old as it has to be.
+    for slot in [0, 4096] {
+        let (_dir, dir) = copy(image.path());
+        let mut mark = fs::read(dir.join("WATERMARK")).unwrap();
+        mark[slot + 33] ^= 1;
+        fs::write(dir.join("WATERMARK"), mark).unwrap();
+        assert_eq!(Engine::open(Options::new(&dir)).unwrap().current_revision(), latest);
+    }
+}
+
+/// The watermark goes on while a checkpoint is made, and what is in its logs notes that.
+#[test]
+fn checkpoints_that_are_made_while_there_are_writes_open() {
+    let live = scratch();
+    let engine = Engine::open(Options::new(live.path())).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                put(&engine, &format!("key/{}", n % 50), &noise(n, 300));
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        for _ in 0..25 {
+            let (dir, before) = (scratch(), engine.current_revision());
+            engine.checkpoint(dir.path()).unwrap();
+            let copy = Engine::open(Options::new(dir.path())).unwrap();
+            assert!(copy.current_revision() >= before);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// A write that was not synced is torn, and the log that was begun after it is blank.

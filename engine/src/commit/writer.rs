@@ -121,6 +121,7 @@ impl Writer {
         if batch.is_empty() {
             return Ok(());
         }
+        batch.put_log_data(self.watermark.note().encode());
         if sync {
             let filler = wal::filler(self.watermark.seen_bytes(), batch.size_in_bytes());
             if !filler.is_empty() {

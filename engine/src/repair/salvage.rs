@@ -57,12 +57,13 @@ pub(super) fn number(db: &DB, name: &[u8]) -> Option<Revision> {
     layout::decode_number(name, &bytes).map(Revision::new)
 }
 
-/// The mark of the store and the numbers of the application, as far as they can be read.
+/// The mark of the store, where it was restored, and the numbers of the application, as far as they can be
+/// read.
 pub(super) fn application_numbers(db: &DB) -> Result<Vec<(Vec<u8>, u64)>> {
     let mut reader = Reader::new(db, Family::Meta)?;
     let mut numbers = Vec::new();
     while let Some((name, value)) = reader.item() {
-        if name == meta::MARK || name.starts_with(meta::APPLICATION) {
+        if name == meta::MARK || name == meta::RESTORED || name.starts_with(meta::APPLICATION) {
             numbers.extend(layout::decode_number(name, value).map(|number| (name.to_vec(), number)));
         }
         reader.next();

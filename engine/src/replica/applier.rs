@@ -16,14 +16,17 @@ use plinth_journal::record::{
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
 use crate::commit::group::Group;
+use crate::commit::proposal::Proposal;
+use crate::commit::queue::{CommitQueue, Task};
 use crate::commit::reply::Committed;
 use crate::commit::state::StateMachine;
 use crate::commit::writer::Writer;
 use crate::error::{Error, Result};
 use crate::floor::Floor;
-use crate::health::Failure;
+use crate::health::{Failure, Warning, WarningHandler};
 use crate::layout::meta;
 use crate::maintenance_control::MaintenanceControl;
+use crate::replica::agreement::Agreement;
 use crate::replica::applied::{next_hash, Applied};
 use crate::replica::shared::Shared;
 use crate::revision::Revision;
@@ -53,6 +56,11 @@ pub(crate) struct Applier {
     pub newest: u8,
     /// Hashes after the newest positions, the last one being that of `applied`.
     pub hashes: VecDeque<(Position, Hash)>,
+    /// What the hashes in the records of others say.
+    pub agreement: Agreement,
+    /// Takes what this replica proposes where hashes differ.
+    pub queue: Arc<CommitQueue>,
+    pub warn: WarningHandler,
 }
 
 /// What is to be written for one record.
@@ -122,19 +130,23 @@ impl Applier {
 
     /// Compares the hash that the proposer had with the one that this replica had at the same position. Of
     /// positions that it has forgotten nothing is known; later records name later ones.
-    fn compare_hashes(&self, record: &Record) -> Result<(), Failure> {
+    fn compare_hashes(&mut self, record: &Record) -> Result<(), Failure> {
         let anchor = record.anchor;
         let first = self.hashes.front().map_or(Position::ZERO, |(position, _)| *position);
         let at = anchor.position.get().checked_sub(first.get()).and_then(|at| usize::try_from(at).ok());
-        match at.and_then(|at| self.hashes.get(at)) {
-            Some((position, ours)) if *ours != anchor.hash => Err(Failure::Diverged {
-                position: *position,
-                replica: record.replica,
-                ours: *ours,
-                theirs: anchor.hash,
-            }),
-            _ => Ok(()),
+        let Some((position, ours)) = at.and_then(|at| self.hashes.get(at)).copied() else { return Ok(()) };
+        let (replica, theirs) = (record.replica, anchor.hash);
+        if ours == theirs {
+            self.agreement.agrees(replica, position);
+            return Ok(());
         }
+        let failure = Failure::Diverged { position, replica, ours, theirs };
+        if self.agreement.differs(replica, position, failure)? {
+            // Where the queue is full, what is in it makes records with the hash as well.
+            drop(Proposal::submit(&self.queue, Task::Transact(Transaction::new()), 0));
+            self.warn.warn(&Warning::Differs { position, replica, ours, theirs });
+        }
+        Ok(())
     }
 
     /// Whether the record is the next one of its replica's session, or begins a session in the place of the
@@ -308,6 +320,9 @@ impl Follower {
                 Ok(Ok(_)) => {}
                 Ok(Err(_transient)) => self.shared.pause(RETRY_DELAY),
                 Err(failure) => return store.health().fail(failure),
+            }
+            if let Err(failure) = self.applier.lock().agreement.check() {
+                return store.health().fail(failure);
             }
         }
         self.shared.abandon();

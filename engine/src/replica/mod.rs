@@ -10,12 +10,14 @@
 //! - [`applier`]: one thread that applies what all replicas have appended.
 //! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
 //! - [`ticket`]: a reader that waits for it.
+//! - [`agreement`]: what the hashes in records say about this replica.
 //! - [`shared`]: what these threads share.
 //! - [`applied`]: what is stored of how far the journal was applied.
 //! - [`stepped`]: the same work without the threads, step by step, for simulations.
 //!
 //! Why there is no leader, and what determinism rests on: `docs/design/0029-proposals-over-one-log.md`.
 
+pub(crate) mod agreement;
 pub(crate) mod applied;
 pub(crate) mod applier;
 pub(crate) mod barrier;
@@ -36,7 +38,7 @@ use crate::layout::{meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::replica::applied::Applied;
 use crate::revision::Revision;
-use crate::start::{check_and_mark, newest_revision};
+use crate::start::{check_and_mark, check_mark, newest_revision};
 use crate::store::Store;
 
 /// The place of an engine in a cluster. See [`crate::Engine::open_replicated`].
@@ -140,22 +142,45 @@ pub(crate) fn open_store(
         check_journal(replica, &Applied::nothing(replica.cluster), newest)?;
     }
     let store = Arc::new(Store::open(options)?);
-    let latest = newest_revision(&store)?;
-    let applied = Applied::read(&store, latest)?;
-    let refused = |reason| Error::NotReplica { dir: options.dir.clone(), reason };
-    match &applied {
-        None if latest.is_set() => return Err(refused("it holds data of a single store")),
-        Some(applied) if applied.cluster != replica.cluster => {
-            return Err(refused("it belongs to another cluster"));
-        }
-        Some(applied) if applied.level > newest => {
-            let (position, found) = (applied.anchor.position.next(), applied.level);
-            return Err(JournalError::Version { position, found, newest }.into());
-        }
-        _ => {}
-    }
+    let applied = read_applied(options, &store, replica.cluster, newest)?;
     check_journal(replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)), newest)?;
     Ok((store, applied))
+}
+
+/// Reads what a store has applied, and refuses one that is of no replica of the cluster.
+fn read_applied(
+    options: &Options,
+    store: &Arc<Store>,
+    cluster: ClusterId,
+    newest: u8,
+) -> Result<Option<Applied>> {
+    let latest = newest_revision(store)?;
+    check_mark(store, options, latest)?;
+    let applied = Applied::read(store, latest)?;
+    let refused = |reason| Err(Error::NotReplica { dir: options.dir.clone(), reason });
+    match &applied {
+        None if latest.is_set() => refused("it holds data of a single store"),
+        Some(applied) if applied.cluster != cluster => refused("it belongs to another cluster"),
+        Some(applied) if applied.level > newest => {
+            let (position, found) = (applied.anchor.position.next(), applied.level);
+            Err(JournalError::Version { position, found, newest }.into())
+        }
+        _ => Ok(applied),
+    }
+}
+
+/// Checks that a directory, which nobody has open, is absent, empty or that of a replica of the cluster. To
+/// be done before its journal is connected to, since an empty one is the first cluster's that connects.
+/// Changes nothing.
+///
+/// # Errors
+/// Those of [`crate::Engine::open_replicated`], except for what the journal is needed for.
+pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<()> {
+    if !Store::exists(options)? {
+        return Ok(());
+    }
+    let store = Arc::new(Store::open_read_only(options)?);
+    read_applied(options, &store, cluster, plinth_journal::record::VERSION).map(drop)
 }
 
 /// Whether the journal continues what was applied: it does not end before that, and the next record, if there

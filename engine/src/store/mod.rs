@@ -226,8 +226,11 @@ impl Store {
         rocksdb::checkpoint::Checkpoint::new(&self.db)?
             .create_checkpoint(to.join(DATABASE))
             .map_err(Error::from_write)?;
+        // What was written meanwhile is in the copy's logs, and notes what was durable when it was.
+        let logs = recovery::read_logs(to)?;
+        let noted = logs.iter().filter_map(|log| log.contents.note).map(|note| note.marked).max();
         // The copy has background errors of its own.
-        Watermark::start(to, revision, Box::new(|| 0))?;
+        Watermark::start(to, noted.map_or(revision, |noted| noted.max(revision)), Box::new(|| 0))?;
         failpoint!("checkpoint-before-marker");
         directory::write_marker(to)
     }

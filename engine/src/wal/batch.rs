@@ -5,6 +5,7 @@ use bytes::Bytes;
 use crate::layout::meta;
 use crate::log::LogEntry;
 use crate::revision::Revision;
+use crate::wal::note::Note;
 
 /// Sequence number and number of operations of a batch.
 const BATCH_HEADER: usize = 12;
@@ -74,6 +75,29 @@ pub(crate) fn entries(batch: &[u8]) -> Vec<LogEntry> {
     found
 }
 
+/// The note of a batch.
+pub(super) fn note(batch: &[u8]) -> Option<Note> {
+    let mut rest = batch.get(BATCH_HEADER..)?;
+    loop {
+        while let Some(data) = take_log_data(&mut rest) {
+            if let Some(note) = Note::decode(data) {
+                return Some(note);
+            }
+        }
+        take_operation(&mut rest)?;
+    }
+}
+
+/// Takes data of the log alone, which is no operation, off the front of a batch.
+fn take_log_data<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    /// A value type of RocksDB's `db/dbformat.h`.
+    const LOG_DATA: u8 = 3;
+    let (&LOG_DATA, mut behind) = rest.split_first()? else { return None };
+    let data = take_slice(&mut behind)?;
+    *rest = behind;
+    Some(data)
+}
+
 /// Takes an operation off the front of a batch. None at the end, and at an operation that the engine does not
 /// write.
 fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
@@ -83,12 +107,7 @@ fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
     const PUT: [u8; 2] = [1, 5];
     const SINGLE_DELETE: [u8; 2] = [7, 8];
     const DELETE_RANGE: [u8; 2] = [15, 14];
-    /// Data of the log alone, which is no operation: see [`super::page`].
-    const LOG_DATA: u8 = 3;
-    while let Some((&LOG_DATA, mut behind)) = rest.split_first() {
-        take_slice(&mut behind)?;
-        *rest = behind;
-    }
+    while take_log_data(rest).is_some() {}
     let mut behind = *rest;
     let (tag, after) = behind.split_first()?;
     behind = after;

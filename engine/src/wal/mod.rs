@@ -11,6 +11,7 @@
 //! with other records.
 
 mod batch;
+mod note;
 mod page;
 
 use std::borrow::Cow;
@@ -20,7 +21,8 @@ use plinth_journal::crc32c;
 use crate::revision::Revision;
 
 pub(crate) use self::batch::{entries, operations, revisions, Change};
-use self::batch::{is_applied_record, sequence};
+use self::batch::{is_applied_record, note, sequence};
+pub(crate) use self::note::{Note, WriterId};
 pub(crate) use self::page::filler;
 
 const BLOCK: usize = 32 << 10;
@@ -29,7 +31,7 @@ const HEADER: usize = 7;
 const SECTOR: usize = 512;
 
 /// The contents of a log file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     /// Bytes up to the end of the last complete record before the first unsound one.
     pub sound: u64,
@@ -37,14 +39,17 @@ pub(crate) struct Contents {
     pub first: Option<u64>,
     /// The sequence number after the last operation of the sound part.
     pub next: Option<u64>,
+    /// The last note of the sound part.
+    pub note: Option<Note>,
     /// What follows the sound part.
     pub tail: Tail,
 }
 
 /// What follows the last complete record of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Tail {
     /// Nothing.
+    #[default]
     Clean,
     /// An unfinished write, as a power failure leaves it.
     Torn,
@@ -111,21 +116,23 @@ fn masked(checksum: u32) -> u32 {
 
 /// Reads a write-ahead log; `record` is called with each complete record of the sound part.
 pub(crate) fn read(log: &[u8], mut record: impl FnMut(&[u8])) -> Contents {
-    let mut contents = Contents { sound: 0, first: None, next: None, tail: Tail::Clean };
+    let mut contents = Contents::default();
     let behind = walk(log, &mut contents.sound, |batch| {
         if let Some((first, next)) = sequence(batch) {
             contents.first.get_or_insert(first);
             contents.next = Some(next);
         }
+        contents.note = note(batch).or(contents.note);
         record(batch);
     });
     contents.tail = match behind {
         None => Tail::Clean,
-        Some(at) if !looks_torn(log, at) => Tail::Damaged,
+        Some(at) if !looks_torn(log, at) || is_whole_with_changed_length(log, at) => Tail::Damaged,
         Some(at) => {
             let mut newest = None;
             walk(log, &mut 0, |batch| newest = revisions(batch).last().copied().or(newest));
-            match is_unacknowledged(newest, &records_behind(log, at)) {
+            let records = genuine(records_behind(log, at), &contents, log.len() - at.min(log.len()));
+            match is_unacknowledged(newest, contents.note, &records) {
                 true => Tail::Torn,
                 false => Tail::Damaged,
             }
@@ -134,11 +141,34 @@ pub(crate) fn read(log: &[u8], mut record: impl FnMut(&[u8])) -> Contents {
     contents
 }
 
-/// Whether nothing of the complete records behind a torn one was acknowledged. Everything after the last sync
-/// is not: any number of a sweep's batches, and one group, whose revisions continue those before, `newest`.
-/// More than that was acknowledged before. A replica syncs no group: what it has applied behind the watermark
-/// may be on disk in any part, and is applied once more, from its journal.
-fn is_unacknowledged(newest: Option<Revision>, behind: &[Vec<u8>]) -> bool {
+/// Those of `records`, found in the `bytes` behind the sound part, that the writer of the log may have
+/// written: a value may hold the bytes of any other record.
+fn genuine(records: Vec<Vec<u8>>, sound: &Contents, bytes: usize) -> Vec<Vec<u8>> {
+    let is_genuine = |batch: &Vec<u8>| {
+        // Sequence numbers have no gaps, and no operation is without bytes.
+        let follows = match (sound.next, sequence(batch)) {
+            (Some(next), Some((first, _))) => (1..bytes as u64).contains(&first.saturating_sub(next)),
+            _ => true,
+        };
+        // Versions without notes have written the others.
+        follows && sound.note.is_none_or(|last| note(batch).is_some_and(|note| note.writer == last.writer))
+    };
+    records.into_iter().filter(is_genuine).collect()
+}
+
+/// Whether nothing of the complete records behind a torn one was acknowledged.
+///
+/// Before the first group in a log is acknowledged, the watermark names the log with its length, so where the
+/// sound part has no group that decides. Otherwise a record that was written after a revision behind
+/// `newest`, the last sound one, had become durable says so in its note. Everything that was not synced may
+/// be there in any part: a sweep's batches, one group, relaxed groups, and all that a replica has applied,
+/// which is applied once more, from its journal.
+fn is_unacknowledged(newest: Option<Revision>, last: Option<Note>, behind: &[Vec<u8>]) -> bool {
+    let Some(newest) = newest.max(last.map(|note| note.durable)) else { return true };
+    if last.is_some() {
+        return behind.iter().filter_map(|batch| note(batch)).all(|note| note.durable <= newest);
+    }
+    // Without notes: one group, whose revisions continue those before, or what a replica has applied.
     let groups: Vec<(&Vec<u8>, Vec<Revision>)> = behind
         .iter()
         .map(|batch| (batch, revisions(batch)))
@@ -146,7 +176,7 @@ fn is_unacknowledged(newest: Option<Revision>, behind: &[Vec<u8>]) -> bool {
         .collect();
     match &*groups {
         [] => true,
-        [(_, revisions)] if newest.is_none_or(|newest| revisions.first() == Some(&newest.next())) => true,
+        [(_, revisions)] if revisions.first() == Some(&newest.next()) => true,
         groups => groups.iter().all(|(batch, _)| is_applied_record(batch)),
     }
 }
@@ -154,21 +184,22 @@ fn is_unacknowledged(newest: Option<Revision>, behind: &[Vec<u8>]) -> bool {
 /// Reads a file of the same format whose records are not batches: the MANIFEST. Its first `synced` bytes were
 /// on disk; after them, a record may be present without the ones that were written together with it.
 pub(crate) fn read_manifest(log: &[u8], synced: u64) -> Contents {
-    let mut contents = Contents { sound: 0, first: None, next: None, tail: Tail::Clean };
+    let mut contents = Contents::default();
     if let Some(at) = walk(log, &mut contents.sound, |_| {}) {
-        let torn = if records_behind(log, at).is_empty() {
-            looks_torn(log, at)
-        } else {
-            contents.sound >= synced && has_lost_sector(log, at)
-        };
+        // Records behind may be bytes of a key.
+        let torn = looks_torn(log, at)
+            && (records_behind(log, at).is_empty()
+                || contents.sound >= synced && (has_lost_sector(log, at) || !has_changed_length(log, at)));
         contents.tail = if torn { Tail::Torn } else { Tail::Damaged };
     }
     contents
 }
 
-/// The complete records of a log after its sound part, as far as they can be read.
+/// The complete records of a log after its sound part, or after less of it, as far as they can be read.
 pub(crate) fn dropped_records(log: &[u8], sound: u64) -> Vec<Vec<u8>> {
-    records_behind(log, usize::try_from(sound).unwrap_or(usize::MAX))
+    let at = usize::try_from(sound).unwrap_or(usize::MAX).min(log.len());
+    let contents = read(log.get(..at).unwrap_or_default(), |_| {});
+    genuine(records_behind(log, at), &contents, log.len() - at)
 }
 
 /// Walks the sound part of a log, and returns where it ends unless that is the end of the file.
@@ -214,8 +245,9 @@ fn records_behind(log: &[u8], unsound: usize) -> Vec<Vec<u8>> {
         match assembly.add(fragment) {
             Step::Complete(batch) => found.push(batch.into_owned()),
             Step::More => {}
-            // The rest of a record whose first fragment is unsound.
-            Step::Misplaced => assembly = Assembly::default(),
+            // The rest of a record whose first fragment is unsound, or a record behind the beginning of one.
+            Step::Misplaced if matches!(fragment.kind, WHOLE | FIRST) => continue,
+            Step::Misplaced => {}
         }
         at = fragment.end;
     }
@@ -238,6 +270,23 @@ fn length_at(log: &[u8], at: usize) -> Option<usize> {
         Some(&[low, high]) => Some(usize::from(u16::from_le_bytes([low, high]))),
         _ => None,
     }
+}
+
+/// Whether a whole record is at `at`, but for one bit of its length. Not for the other fragments: values
+/// alone decide about the checksum of some, and there is nothing in them that clients do not know.
+fn is_whole_with_changed_length(log: &[u8], at: usize) -> bool {
+    log.get(at + HEADER - 1) == Some(&WHOLE) && has_changed_length(log, at)
+}
+
+/// Whether the fragment at `at` is whole but for one bit of its length.
+fn has_changed_length(log: &[u8], at: usize) -> bool {
+    let (Some(length), Some(checksum)) = (length_at(log, at), crate::stored::read_u32(log, at)) else {
+        return false;
+    };
+    (0..u16::BITS).map(|bit| length ^ (1 << bit)).any(|length| {
+        let checked = log.get(at + HEADER - 1..at + HEADER + length);
+        checked.is_some_and(|checked| masked(crc32c(checked)) == checksum)
+    })
 }
 
 /// Whether a sector of the unsound fragment at `at`, or the rest of one, was never written and reads as

@@ -220,3 +220,118 @@ fn a_manifest_ends_whole_or_torn() {
     assert_eq!((torn.tail, torn.sound), (Tail::Torn, ends[1] as u64));
     assert_eq!(read_manifest(&damaged, ends[1] as u64 + 1).tail, Tail::Damaged);
 }
+
+/// Appends an operation's data of the log alone to a batch.
+fn with_note(mut batch: Vec<u8>, note: Note) -> Vec<u8> {
+    let data = note.encode();
+    batch.extend_from_slice(&[3, data.len() as u8]);
+    batch.extend_from_slice(&data);
+    batch
+}
+
+fn note_of(writer: WriterId, durable: u64) -> Note {
+    Note { writer, durable: Revision::new(durable), marked: Revision::ZERO }
+}
+
+/// Replaces the end of a batch's value, which all have the same byte, by `bytes`.
+fn holding(mut batch: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
+    let value = batch.windows(bytes.len()).position(|part| part.iter().all(|byte| *byte == 7)).unwrap();
+    batch[value..value + bytes.len()].copy_from_slice(bytes);
+    batch
+}
+
+#[test]
+fn notes_are_read_behind_operations() {
+    let note = note_of(WriterId::random(), 8);
+    let (log, _) = log(&[with_note(batch(5, Some(9), 10), note), batch(7, None, 10)]);
+    assert_eq!(read(&log, |_| {}).note, Some(note));
+    assert_eq!(operations(&with_note(batch(5, Some(9), 10), note)).unwrap().len(), 2);
+}
+
+/// A group is torn whose value holds records: those of other logs, older ones of this one, and forged ones
+/// that would follow.
+#[test]
+fn values_that_hold_records_are_torn_like_others() {
+    let (writer, other) = (WriterId::random(), WriterId::random());
+    let group = |revision: u64, size| {
+        let batch = batch(2 * revision - 1, Some(revision), size);
+        with_note(batch, note_of(writer, revision - 1))
+    };
+    let before = [group(1, 100), group(2, 200)];
+    let forged: Vec<Vec<u8>> =
+        (4..7).map(|n| with_note(batch(2 * n - 1, Some(n), 40), note_of(other, n - 1))).collect();
+    let unnoted: Vec<Vec<u8>> = (4..7).map(|n| batch(2 * n - 1, Some(n), 40)).collect();
+    for records in [&before[..], &forged, &unnoted, &[&before[..], &forged, &unnoted].concat()] {
+        for size in [5000, 33_000] {
+            let records = log(records).0;
+            let last = holding(group(3, size), &[&[6; 900][..], &records].concat());
+            let (whole, ends) = log(&[&before[..], &[last]].concat());
+            for sector in (ends[2] / SECTOR..whole.len().div_ceil(SECTOR)).step_by(1 + size / 4000) {
+                let from = (sector * SECTOR).max(ends[2]);
+                let to = ((sector + 1) * SECTOR).min(whole.len());
+                let mut lost = whole.clone();
+                lost[from..to].fill(0);
+                for (torn, what) in [(&lost[..], "lost"), (&whole[..from.max(ends[2] + 1)], "cut")] {
+                    let contents = read(torn, |_| {});
+                    let what = format!("{size}, {what} at {from}");
+                    assert_eq!((contents.tail, contents.sound), (Tail::Torn, ends[2] as u64), "{what}");
+                    assert!(dropped_records(torn, contents.sound).is_empty(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// As long as logs have no notes, records that cannot follow there are recognized by their sequence numbers.
+#[test]
+fn records_in_values_are_recognized_by_sequence_numbers_in_old_logs() {
+    let before = [batch(100_001, Some(1), 100), batch(100_003, Some(2), 200)];
+    let foreign: Vec<Vec<u8>> = (3..9).map(|n| batch(1_000_000 + 2 * n, Some(n), 40)).collect();
+    let records = [log(&before).0, log(&foreign).0].concat();
+    let (mut torn, ends) = log(&[&before[..], &[holding(batch(100_005, Some(3), 6000), &records)]].concat());
+    torn.truncate(ends[3] - 700);
+    let contents = read(&torn, |_| {});
+    assert_eq!((contents.tail, contents.sound), (Tail::Torn, ends[2] as u64));
+}
+
+/// What was durable when a later record was written decides, not how many records there are.
+#[test]
+fn notes_tell_what_was_acknowledged() {
+    let writer = WriterId::random();
+    let noted = |revision: u64, durable| {
+        with_note(batch(2 * revision - 1, Some(revision), 900), note_of(writer, durable))
+    };
+    let zeroed = |batches: &[Vec<u8>], index: usize| {
+        let (mut log, ends) = log(batches);
+        log[ends[index]..ends[index + 1]].fill(0);
+        tail(&log)
+    };
+    // Relaxed groups, of which none was synced behind revision 1.
+    assert_eq!(zeroed(&[noted(1, 0), noted(2, 1), noted(3, 1), noted(4, 1)], 1), Tail::Torn);
+    // Revision 3 was synced, and so was everything before.
+    assert_eq!(zeroed(&[noted(1, 0), noted(2, 1), noted(3, 1), noted(4, 3)], 1), Tail::Damaged);
+    assert_eq!(zeroed(&[noted(1, 0), noted(2, 1), noted(3, 2)], 1), Tail::Damaged);
+    // The watermark names a log before its first group is acknowledged.
+    assert_eq!(zeroed(&[noted(1, 0), noted(2, 1), noted(3, 2)], 0), Tail::Torn);
+    // The beginning of a record in a value does not hide the next one.
+    let begun = log(&[vec![5; 40_000]]).0;
+    let torn = holding(noted(2, 1), &begun[..800]);
+    let first = [&[FIRST][..], &[5; 60]].concat();
+    let fragment = [&masked(crc32c(&first)).to_le_bytes()[..], &60u16.to_le_bytes(), &first].concat();
+    let (mut hidden, ends) = log(&[noted(1, 0), holding(torn, &fragment), noted(3, 2)]);
+    let lost = ends[1]..ends[1] + 20;
+    assert!(lost.end.next_multiple_of(SECTOR) > ends[1]);
+    hidden[lost].fill(0);
+    assert_eq!(tail(&hidden), Tail::Damaged);
+}
+
+#[test]
+fn a_manifest_whose_keys_hold_records_is_torn_like_others() {
+    let key = log(&[vec![5; 30], vec![6; 40]]).0;
+    let edit = [&[6; 400][..], &key, &[6; 2000]].concat();
+    let (whole, ends) = log(&[vec![8; 300], edit]);
+    for cut in [ends[2] - 1, ends[2] - 900, ends[1] + 700] {
+        let contents = read_manifest(&whole[..cut], ends[1] as u64);
+        assert_eq!((contents.tail, contents.sound), (Tail::Torn, ends[1] as u64), "cut at {cut}");
+    }
+}

@@ -214,7 +214,7 @@ async fn exchange(
         return unreachable(&error.to_string());
     }
     let deadline = forwarding.deadline;
-    let Some(slot) = server.remote_apis.slot(remote, deadline.is_none()) else {
+    let Some(slot) = server.remote_apis.slot(remote, forwarding.user, deadline.is_none()) else {
         return too_many_requests();
     };
     let request = Request::from_parts(parts, Either::Left(body));

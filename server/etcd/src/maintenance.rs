@@ -98,6 +98,7 @@ pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Resul
 
 /// Defragment: what can be removed is removed, and takes no space, when this returns.
 pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, Status> {
+    member.compact_for_space().await?;
     let engine = member.engine.clone();
     let rewritten = tokio::task::spawn_blocking(move || {
         engine.wait_compacted()?;

@@ -221,8 +221,25 @@ impl Member {
         let stored = self.engine.transact(Transaction::new().set_number("compacted", number)).await;
         stored.map_err(|error| errors::from_engine(&error))?;
         self.compacted.store(revision, Ordering::Release);
+        let floor = match self.no_space.load(Ordering::Acquire) {
+            true => to_engine(revision),
+            false => to_engine(revision).previous(),
+        };
+        self.compact_engine(floor, physical).await
+    }
+
+    /// Removes what the compacted revision itself has superseded, where the alarm NOSPACE is raised: that is
+    /// kept for watches which begin at the revision, and may be all that fills the store.
+    pub(crate) async fn compact_for_space(&self) -> Result<(), Status> {
+        let _one_at_a_time = self.compacting.lock().await;
+        match self.no_space.load(Ordering::Acquire) && self.compacted() > 0 {
+            true => self.compact_engine(to_engine(self.compacted()), false).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn compact_engine(&self, floor: Revision, physical: bool) -> Result<(), Status> {
         let engine = self.engine.clone();
-        let floor = to_engine(revision).previous();
         let compacted = tokio::task::spawn_blocking(move || {
             engine.compact(floor)?;
             if physical {
@@ -233,9 +250,12 @@ impl Member {
         compacted.await.map_err(errors::from_task)?.map_err(|error: Error| errors::from_engine(&error))
     }
 
-    /// The engine's revision after which a watch from `start` is subscribed to.
-    pub(crate) fn position_before(&self, start: i64) -> Revision {
-        to_engine(start).previous().max(self.engine.compacted_revision())
+    /// The engine's revision after which a watch from `start` is subscribed to. None for one that is
+    /// compacted: below the compacted revision, or at it, where space was made
+    /// ([`Member::compact_for_space`]).
+    pub(crate) fn position_before(&self, start: i64) -> Option<Revision> {
+        let position = to_engine(start).previous();
+        (start >= self.compacted() && position >= self.engine.compacted_revision()).then_some(position)
     }
 
     /// Looks how large the store is. May read from disk.

@@ -14,7 +14,10 @@ use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, J
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_pki::join_token::{Credential, JoinToken};
-use plinth_server::cli::{create_token, runtime, CreateTokenOptions, JoinError, JoinOptions, Running};
+use plinth_server::cli::{
+    create_token, replicate, restore, runtime, start, CreateTokenOptions, JoinError, JoinOptions,
+    ReplicateOptions, RestoreOptions, Running,
+};
 use serde_json::json;
 
 use super::replicas::{connect, create, get, json, replicas, serve, try_join, try_serve, MAPS};
@@ -130,6 +133,45 @@ fn a_replica_joins_with_a_token_once() {
         let used = format!("\"plinth/join-token\":\"{id}\"");
         assert_eq!(logged.matches(&used).count(), 1, "once, where it was used");
         assert!(logged.contains("\"requestURI\":\"/plinth/join\""));
+    });
+}
+
+/// A token that was used after a backup is in the backup as it was before.
+#[test]
+fn tokens_of_a_backup_are_void_in_a_store_that_is_restored_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(22);
+        let first = serve(&at("1"), &journal, 1).await;
+        let token = token_of(&first).await;
+        let mut archive = Vec::new();
+        connect(&first)
+            .await
+            .call(&Call::get("/plinth/backup"))
+            .await
+            .map(|reply| archive.extend_from_slice(&reply.body))
+            .unwrap();
+        first.stop().await.unwrap();
+
+        let restored = at("restored");
+        std::fs::write(at("archive"), &archive).unwrap();
+        let options = RestoreOptions { from: at("archive"), data_dir: restored.clone() };
+        restore(options).unwrap();
+        std::fs::create_dir(restored.join("pki")).unwrap();
+        for entry in std::fs::read_dir(at("1").join("pki")).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() {
+                std::fs::copy(entry.path(), restored.join("pki").join(entry.file_name())).unwrap();
+            }
+        }
+        // As a single server, which completes its keys, and then as a replica.
+        start(super::replicas::options(&restored, &[])).await.unwrap().stop().await.unwrap();
+        replicate(ReplicateOptions { data_dir: restored.clone(), ..ReplicateOptions::default() }).unwrap();
+        let again = serve(&restored, &SimulatedJournal::new(23), 1).await;
+        let refused = join_with(url(&again), &token, at("3")).await.unwrap_err().to_string();
+        assert!(refused.contains("token create"), "{refused}");
+        join_with(url(&again), &token_of(&again).await, at("3")).await.unwrap();
+        again.stop().await.unwrap();
     });
 }
 

@@ -1,5 +1,7 @@
 //! Servers in this process. One program for all of these tests: linking a server takes a minute.
 
+mod claims;
+mod differing;
 mod joining;
 mod rejoining;
 mod replicas;

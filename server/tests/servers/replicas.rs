@@ -37,7 +37,7 @@ pub(super) async fn try_serve(
     start_on(options(data_dir, more), Some(Box::new(move |_| Ok(journal)))).await
 }
 
-async fn join_at(server: &Running, data_dir: PathBuf) {
+pub(super) async fn join_at(server: &Running, data_dir: PathBuf) {
     let options =
         JoinOptions { kubeconfig: Some(server.kubeconfig().to_owned()), data_dir, ..JoinOptions::default() };
     try_join(options).await.unwrap();

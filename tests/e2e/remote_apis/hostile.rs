@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use http::Request;
 use http_body_util::BodyExt;
 use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
@@ -35,6 +36,30 @@ async fn requests_that_hang_are_given_up_and_take_nothing_from_others() {
     assert_eq!((code, text.contains("\"reason\":\"Timeout\"")), (504, true), "{text}");
     waiting.iter().for_each(|task| task.abort());
     eventually("none hangs", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_user_leaves_half_of_the_slots_to_others() {
+    let cluster = Cluster::start(&[]).await;
+    let remote = cluster.remote("crowded.example", 1).await;
+    let things = format!("{}/namespaces/default/things", remote.path());
+    let (mut hanging, path) = (Vec::new(), format!("{things}/hang"));
+    for _ in 0..128 {
+        let mut connection = cluster.server.connect(Protocol::Http1).await;
+        let call = Call::get(path.clone());
+        hanging.push(tokio::spawn(async move { connection.call(&call).await.map(|reply| reply.status) }));
+    }
+    eventually("all hang", || async { remote.behavior.open.load(Ordering::SeqCst) == 128 }).await;
+    assert_eq!(cluster.answer(&things).await.0, 429);
+    let other = Request::get(&things)
+        .header("impersonate-user", "jane")
+        .header("impersonate-group", "system:masters")
+        .body(Vec::new())
+        .expect("request");
+    cluster.client.request_text(other).await.expect("another user has slots");
+    hanging.iter().for_each(|task| task.abort());
+    eventually("none hangs", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 }).await;
+    assert_eq!(cluster.answer(&things).await.0, 200);
 }
 
 #[tokio::test]

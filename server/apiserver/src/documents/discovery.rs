@@ -19,9 +19,13 @@ use plinth_registry::Registry;
 
 /// The documents of one generation of the registry. The lock is held to look up and to insert; a document is
 /// generated outside of it. Bounded by the number of paths times the number of encodings.
+///
+/// The aggregated document of all groups holds what the servers of remote APIs publish, which may be much. It
+/// is generated on the blocking pool, by one request at a time; others that want it wait for that one.
 #[derive(Default)]
 pub struct DiscoveryDocuments {
-    cache: Mutex<EncodedDocuments>,
+    cache: Arc<Mutex<EncodedDocuments>>,
+    generating: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -43,9 +47,9 @@ impl DiscoveryDocuments {
     ///
     /// # Errors
     /// 404 for a version that a served group does not have, 406.
-    pub fn serve<B>(
+    pub async fn serve<B>(
         &self,
-        registry: &Registry,
+        registry: &Arc<Registry>,
         segments: &[&str],
         request: &Request<B>,
     ) -> Result<Response<Body>, ApiError> {
@@ -61,7 +65,7 @@ impl DiscoveryDocuments {
                 let document = lists::api_versions(&catalog(registry), &server_address(request));
                 Some(Arc::new(Encoded::new(&document, &accepted)?))
             }
-            _ => self.get(registry, segments, &accepted)?,
+            _ => self.get(registry, segments, &accepted).await?,
         };
         let Some(document) = document else { return missing(registry, segments) };
         let mut response =
@@ -72,32 +76,55 @@ impl DiscoveryDocuments {
         Ok(response)
     }
 
-    fn get(
+    async fn get(
         &self,
-        registry: &Registry,
+        registry: &Arc<Registry>,
         segments: &[&str],
         accepted: &Accepted,
     ) -> Result<Option<Arc<Encoded>>, ApiError> {
         let key = (segments.join("/"), accepted.encoding, accepted.transform, accepted.pretty);
-        {
-            let mut cache = self.cache.lock();
-            if cache.generation < registry.generation {
-                *cache = EncodedDocuments { generation: registry.generation, documents: HashMap::new() };
-            }
-            if let Some(document) =
-                cache.documents.get(&key).filter(|_| cache.generation == registry.generation)
-            {
-                return Ok(Some(document.clone()));
-            }
+        if let Some(document) = cached(&self.cache, registry, &key) {
+            return Ok(Some(document));
         }
-        let Some(document) = make(&catalog(registry), segments, accepted.transform) else { return Ok(None) };
-        let encoded = Arc::new(Encoded::new(&document, accepted)?);
-        let mut cache = self.cache.lock();
-        if cache.generation == registry.generation {
-            cache.documents.insert(key, encoded.clone());
+        if accepted.transform != Transform::AggregatedDiscovery || segments != ["apis"] {
+            return generate(&self.cache, registry, segments, accepted, key);
         }
-        Ok(Some(encoded))
+        let generating = self.generating.clone().lock_owned().await;
+        if let Some(document) = cached(&self.cache, registry, &key) {
+            return Ok(Some(document));
+        }
+        let (cache, registry, accepted) = (self.cache.clone(), registry.clone(), *accepted);
+        // It goes on without its client: the next one needs it as well.
+        let generated = tokio::task::spawn_blocking(move || {
+            let _generating = generating;
+            generate(&cache, &registry, &["apis"], &accepted, key)
+        });
+        generated.await.map_err(ApiError::internal)?
     }
+}
+
+fn cached(cache: &Mutex<EncodedDocuments>, registry: &Registry, key: &DocumentKey) -> Option<Arc<Encoded>> {
+    let mut cache = cache.lock();
+    if cache.generation < registry.generation {
+        *cache = EncodedDocuments { generation: registry.generation, documents: HashMap::new() };
+    }
+    cache.documents.get(key).filter(|_| cache.generation == registry.generation).cloned()
+}
+
+fn generate(
+    cache: &Mutex<EncodedDocuments>,
+    registry: &Registry,
+    segments: &[&str],
+    accepted: &Accepted,
+    key: DocumentKey,
+) -> Result<Option<Arc<Encoded>>, ApiError> {
+    let Some(document) = make(&catalog(registry), segments, accepted.transform) else { return Ok(None) };
+    let encoded = Arc::new(Encoded::new(&document, accepted)?);
+    let mut cache = cache.lock();
+    if cache.generation == registry.generation {
+        cache.documents.insert(key, encoded.clone());
+    }
+    Ok(Some(encoded))
 }
 
 fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<Document> {
@@ -177,4 +204,48 @@ fn accept<B>(request: &Request<B>, shape: Shape) -> Result<Accepted, ApiError> {
 fn server_address<B>(request: &Request<B>) -> String {
     let host = request.headers().get(hyper::header::HOST).and_then(|h| h.to_str().ok());
     host.or(request.uri().authority().map(|a| a.as_str())).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::ACCEPT;
+
+    fn aggregated() -> Request<()> {
+        let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        Request::builder().uri("/apis").header(ACCEPT, accept).body(()).unwrap()
+    }
+
+    /// Where the bytes of a body are.
+    fn place(response: Response<Body>) -> *const u8 {
+        assert_eq!(response.status(), StatusCode::OK);
+        match response.into_body() {
+            Body::Full(bytes) => bytes.as_ptr(),
+            _ => panic!("a document"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn requests_that_come_meanwhile_share_one_document() {
+        let (documents, registry) = (DiscoveryDocuments::default(), Arc::new(Registry::builtin()));
+        let request = aggregated();
+        let serve = || documents.serve(&registry, &["apis"], &request);
+        let (first, second, third) = tokio::join!(serve(), serve(), serve());
+        let places = [first, second, third].map(|response| place(response.unwrap()));
+        assert!(places.iter().all(|other| *other == places[0]));
+    }
+
+    #[tokio::test]
+    async fn a_document_is_finished_without_its_client() {
+        let (documents, registry) = (DiscoveryDocuments::default(), Arc::new(Registry::builtin()));
+        let request = aggregated();
+        tokio::select! {
+            biased;
+            _ = documents.serve(&registry, &["apis"], &request) => panic!("it is generated elsewhere"),
+            () = std::future::ready(()) => {}
+        }
+        // Taken by the next one, after the one that generates.
+        let _generated = documents.generating.lock().await;
+        assert_eq!(documents.cache.lock().documents.len(), 1);
+    }
 }

@@ -8,6 +8,7 @@
 //! | [`pool`] | idle connections |
 //! | [`resolver`] | addresses of Services |
 //! | [`remote`] | requests to the API servers of remote APIs |
+//! | `slots` | how many of them there are at a time, and whose |
 //! | [`forward`] | a request of a client and its response on the way to another server and back |
 //! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
 //! | [`kubelets`] | flags and TLS settings for kubelets |
@@ -26,6 +27,7 @@ pub mod pool;
 pub mod remote;
 pub mod resolver;
 pub mod service;
+mod slots;
 pub mod tls;
 pub mod webhook;
 

@@ -21,11 +21,12 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST, USER_AGENT, VIA};
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::{Mutex, RwLock};
 use plinth_codec::base64_text;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client::{Bounds, Origin, DEFAULT_AGENT};
 use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
+pub use super::slots::Slot;
+use super::slots::Slots;
 use super::tls::{self, AuthoritiesError, Identity, ServerTrust};
 use plinth_api::user::User;
 use plinth_http::request_body::RequestBody;
@@ -38,11 +39,6 @@ use plinth_storage::Store;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Servers whose TLS settings and connections are cached.
 const MAX_CLIENTS: usize = 64;
-/// Requests of clients that one server is asked at a time, and long-running ones (watches, upgrades) among
-/// others: the descriptors that they take, and what a server that hangs can hold.
-const MAX_REQUESTS: usize = 256;
-const MAX_LONG_RUNNING: usize = 1024;
-
 /// What is read of the response to a probe, so that its connection can be used again.
 const PROBE_BODY: usize = 256 << 10;
 const PROBE_BODY_TIME: Duration = Duration::from_secs(1);
@@ -120,31 +116,6 @@ pub struct RemoteAnswer {
     pub body: Bytes,
 }
 
-/// A slot of the requests that a server is asked at a time; dropped with the request.
-pub struct Slot {
-    _permit: OwnedSemaphorePermit,
-}
-
-/// The places of one server.
-struct Slots {
-    requests: Arc<Semaphore>,
-    long_running: Arc<Semaphore>,
-}
-
-impl Default for Slots {
-    fn default() -> Slots {
-        let [requests, long_running] = [MAX_REQUESTS, MAX_LONG_RUNNING].map(|n| Arc::new(Semaphore::new(n)));
-        Slots { requests, long_running }
-    }
-}
-
-impl Slots {
-    fn are_unused(&self) -> bool {
-        let used = [(&self.requests, MAX_REQUESTS), (&self.long_running, MAX_LONG_RUNNING)];
-        used.iter().all(|(slots, all)| slots.available_permits() == *all)
-    }
-}
-
 /// What a server's TLS settings and connections depend on.
 #[derive(PartialEq, Eq, Hash)]
 struct ClientKey {
@@ -165,7 +136,7 @@ pub struct RemoteApis {
     files: Option<(PathBuf, PathBuf)>,
     identity: RwLock<Option<Identity>>,
     clients: Mutex<HashMap<ClientKey, Arc<RemoteClient>>>,
-    slots: Mutex<HashMap<ServicePort, Slots>>,
+    slots: Mutex<HashMap<ServicePort, Arc<Slots>>>,
     /// This server in `Via` headers: a request that carries it has come back.
     via: HeaderValue,
     /// Whether redirects are answered with 502.
@@ -220,16 +191,15 @@ impl RemoteApis {
         })
     }
 
-    /// A slot for a client's request; `None` when its server is asked too much already.
-    pub fn slot(&self, remote: &RemoteVersion, is_long_running: bool) -> Option<Slot> {
+    /// A slot for a request of a user; `None` when its server is asked too much already, by all or by this
+    /// user.
+    pub fn slot(&self, remote: &RemoteVersion, user: &User, is_long_running: bool) -> Option<Slot> {
         let mut all = self.slots.lock();
         if all.len() >= MAX_CLIENTS {
-            all.retain(|_, slots| !slots.are_unused());
+            all.retain(|_, slots| Arc::strong_count(slots) > 1);
         }
         let slots = all.entry(remote.service.clone()).or_default();
-        let slots = if is_long_running { &slots.long_running } else { &slots.requests };
-        let permit = slots.clone().try_acquire_owned().ok()?;
-        Some(Slot { _permit: permit })
+        slots.take(&user.name, is_long_running)
     }
 
     /// The address that requests for a remote API go to.

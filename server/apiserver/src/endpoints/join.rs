@@ -107,7 +107,13 @@ async fn find(server: &Arc<Server>, credential: &Credential) -> Result<JoinSecre
             server.store.newest(key).await?.ok_or_else(refused)?
         }
     };
-    let uid = check(&record, credential, Timestamp::now()).map_err(|why| {
+    let restored = server.store.engine().restored().map_err(ApiError::from)?;
+    let checked = match record.create_revision > restored {
+        true => check(&record, credential, Timestamp::now()),
+        // It may have been used after the backup.
+        false => Err("created before the store was restored from a backup"),
+    };
+    let uid = checked.map_err(|why| {
         tracing::warn!(token = credential.id(), error = why, "join token refused");
         refused()
     })?;

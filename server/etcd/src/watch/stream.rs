@@ -278,10 +278,10 @@ impl WatchStream {
     fn subscribe(&self, range: KeyRange, request: &WatchCreateRequest) -> Result<Subscription, Error> {
         let mut subscribe = Subscribe::new(range).previous(request.prev_kv);
         if request.start_revision > 0 {
-            if request.start_revision < self.member.compacted() {
+            let Some(position) = self.member.position_before(request.start_revision) else {
                 return Err(Error::Compacted { requested: Revision::ZERO, oldest: Revision::ZERO });
-            }
-            subscribe = subscribe.after(self.member.position_before(request.start_revision));
+            };
+            subscribe = subscribe.after(position);
         }
         self.member.engine.subscribe(subscribe)
     }

@@ -1,8 +1,13 @@
 //! Requests that are refused, and a store that is full.
 
 use plinth_etcd::wire::kv::request_op::Request;
-use plinth_etcd::wire::kv::{DeleteRangeRequest, PutRequest, PutResponse, RangeRequest, TxnRequest};
+use plinth_etcd::wire::kv::{
+    CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest,
+    TxnRequest,
+};
 use plinth_etcd::wire::maintenance::{alarm, alarm_action, AlarmRequest, AlarmResponse};
+use plinth_etcd::wire::watch::WatchCreateRequest;
+use plinth_etcd::wire::{Empty, HeaderResponse};
 use tonic::{Code, Status};
 
 use crate::support::{bytes, op, put, server, Client};
@@ -84,5 +89,87 @@ async fn a_full_store_raises_the_alarm_and_still_takes_deletions() {
     let disarm = AlarmRequest { action: alarm_action::DEACTIVATE, ..Default::default() };
     let disarmed: AlarmResponse = client.call("Maintenance/Alarm", disarm).await.unwrap();
     assert_eq!(disarmed.alarms.len(), 1);
+    server.stop().await;
+}
+
+async fn disarm(client: &Client) {
+    let disarm = AlarmRequest { action: alarm_action::DEACTIVATE, ..Default::default() };
+    let _: AlarmResponse = client.call("Maintenance/Alarm", disarm).await.unwrap();
+}
+
+async fn delete_all(client: &Client) -> i64 {
+    let all = DeleteRangeRequest { key: bytes("k"), range_end: bytes("l"), ..Default::default() };
+    let deleted: DeleteRangeResponse = client.call("KV/DeleteRange", all).await.unwrap();
+    assert!(deleted.deleted > 0);
+    deleted.header.unwrap().revision
+}
+
+async fn compact(client: &Client, revision: i64) {
+    let request = CompactionRequest { revision, physical: true };
+    let _: HeaderResponse = client.call("KV/Compact", request).await.unwrap();
+}
+
+async fn defragment(client: &Client) {
+    let _: HeaderResponse = client.call("Maintenance/Defragment", Empty {}).await.unwrap();
+}
+
+/// A put of a value that does not compress.
+fn put_noise(key: &str, seed: u64, length: usize) -> PutRequest {
+    let mut state = seed | 1;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let value: Vec<u8> = (0..length).map(|_| next()).collect();
+    PutRequest { key: bytes(key), value: value.into(), ..Default::default() }
+}
+
+/// Puts keys until the store is full.
+async fn fill(client: &Client) {
+    for n in 0.. {
+        let put = put_noise(&format!("k{n}"), n, 20_000);
+        if let Err(status) = client.call::<_, PutResponse>("KV/Put", put).await {
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            assert!(n > 2, "{n} keys");
+            return;
+        }
+    }
+}
+
+/// etcd's way out, where one deletion makes all the room that there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_takes_keys_again_once_one_deletion_was_compacted() {
+    let (_dir, server, client) = server(&["--quota-backend-bytes", "200000"]).await;
+    fill(&client).await;
+    let deleted = delete_all(&client).await;
+    compact(&client, deleted).await;
+    defragment(&client).await;
+    disarm(&client).await;
+    let _: PutResponse = client.call("KV/Put", put_noise("k", 1, 100_000)).await.unwrap();
+    // What a watch that begins at the deletion would need is gone.
+    let mut watch = client.watch().await;
+    let from = WatchCreateRequest { key: bytes("k"), start_revision: deleted, ..Default::default() };
+    assert!(watch.create(from).await.created);
+    let canceled = watch.next().await;
+    assert_eq!((canceled.canceled, canceled.compact_revision), (true, deleted));
+    server.stop().await;
+}
+
+/// The deletion was compacted before the alarm was raised, so there is no later revision to compact.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_store_without_keys_is_not_full_for_ever() {
+    let (_dir, server, client) = server(&["--quota-backend-bytes", "200000"]).await;
+    for n in 0..7 {
+        let put = put_noise(&format!("k{n}"), n, 20_000);
+        let _: PutResponse = client.call("KV/Put", put).await.unwrap();
+    }
+    let deleted = delete_all(&client).await;
+    compact(&client, deleted).await;
+    // Nothing is left to be deleted.
+    let large = client.call::<_, PutResponse>("KV/Put", put_noise("a", 1, 190_000)).await;
+    assert_eq!(large.unwrap_err().code(), Code::ResourceExhausted);
+    defragment(&client).await;
+    disarm(&client).await;
+    let _: PutResponse = client.call("KV/Put", put_noise("a", 1, 100_000)).await.unwrap();
     server.stop().await;
 }

@@ -118,6 +118,16 @@ impl RemoteVersion {
         })
     }
 
+    /// Whether another one is of the same APIService: everything but what its server has published.
+    pub fn is_described_like(&self, other: &RemoteVersion) -> bool {
+        let described = |of: &RemoteVersion| {
+            (of.group_priority, of.priority, of.insecure_skip_tls_verify, of.is_available)
+        };
+        described(self) == described(other)
+            && (&self.group, &self.version) == (&other.group, &other.version)
+            && (&self.service, &self.ca_bundle) == (&other.service, &other.ca_bundle)
+    }
+
     /// The key in [`RemoteVersions`].
     pub fn key(&self) -> (String, String) {
         (self.group.clone(), self.version.clone())

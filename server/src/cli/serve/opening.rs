@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use plinth_engine::{Engine, Options, Replica};
+use plinth_journal::record::ClusterId;
 use plinth_journal::Error as JournalError;
 
 use super::ServeError;
 use crate::bootstrap::identity::Identity;
-use crate::bootstrap::DataDir;
+use crate::bootstrap::{DataDir, Stage};
 use crate::replica::checkpoint::{self, Source};
 use crate::replica::checkpoint_dir::{CheckpointOptions, CheckpointWriter};
 use crate::replica::journal::Connect;
@@ -40,6 +41,7 @@ pub(super) async fn open_engine(
         Identity::check_none(dir)?;
         return Ok((Engine::open(options)?, None));
     };
+    check_store(dir, &options).await?;
     let Identity { cluster, id } = Identity::of(dir)?;
     checkpoint::remove_leftovers(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
@@ -63,6 +65,25 @@ pub(super) async fn open_engine(
         what: "cannot open the store",
         source: std::io::Error::other(error),
     })?
+}
+
+/// Refuses a store that is of no replica, or of another cluster's. An empty journal becomes that of the first
+/// cluster that connects, and a new directory gets an identity: not for a store that is refused.
+async fn check_store(dir: &DataDir, options: &Options) -> Result<(), ServeError> {
+    let cluster = match Identity::read(dir.path())? {
+        Some(identity) => identity.cluster,
+        // There is no store yet, or one that is not a server's.
+        None if dir.stage() == Stage::New => ClusterId([0; 16]),
+        // Refused with what to do.
+        None => return Ok(()),
+    };
+    let options = options.clone();
+    let checked = tokio::task::spawn_blocking(move || plinth_engine::check_replica(&options, cluster));
+    let checked = checked.await.map_err(|error| ServeError::Io {
+        what: "cannot check the store",
+        source: std::io::Error::other(error),
+    })?;
+    Ok(checked?)
 }
 
 /// Migrates the store to the current layout of keys, before anything reads it.

@@ -1,5 +1,6 @@
 //! Reads what the server of a remote version publishes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,21 +28,51 @@ const JSON: &str = "application/json";
 const DISCOVERY_USER: &str = "system:kube-aggregator";
 const OPENAPI_USER: &str = "system:aggregator";
 
+/// Parses documents one at a time, on the blocking pool: they may be megabytes long, and many times that once
+/// they are parsed.
+#[derive(Default)]
+pub(super) struct Parser(Arc<tokio::sync::Mutex<()>>);
+
+impl Parser {
+    /// What `read` makes of a document of `remote`.
+    async fn read<T: Send + 'static>(
+        &self,
+        document: Bytes,
+        remote: &Arc<RemoteVersion>,
+        read: impl FnOnce(&Value, &RemoteVersion) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let (parsing, remote) = (self.0.clone().lock_owned().await, remote.clone());
+        let parsed = tokio::task::spawn_blocking(move || {
+            let _parsing = parsing;
+            json::parse(&document).map(|document| read(&document, &remote)).map_err(|e| e.to_string())
+        });
+        parsed.await.map_err(|error| error.to_string())?
+    }
+}
+
 /// The documents of a version; those of the last time, marked as stale, and why when they cannot be read.
-pub(super) async fn read(server: &Server, remote: &RemoteVersion) -> (RemoteDocuments, Option<String>) {
+pub(super) async fn read(
+    server: &Server,
+    parser: &Parser,
+    remote: &Arc<RemoteVersion>,
+) -> (RemoteDocuments, Option<String>) {
     let before = &remote.documents;
-    let resources = match discover(server, remote).await {
+    let resources = match discover(server, parser, remote).await {
         Ok(resources) => resources,
         Err(why) => return (RemoteDocuments { is_current: false, ..before.clone() }, Some(why)),
     };
     let mut documents = RemoteDocuments { resources: resources.into(), is_current: true, ..before.clone() };
-    read_openapi(server, remote, &mut documents).await;
+    read_openapi(server, parser, remote, &mut documents).await;
     (documents, None)
 }
 
 /// The resources of the version: from the aggregated document, or from the version's own where the server has
 /// no aggregated one.
-async fn discover(server: &Server, remote: &RemoteVersion) -> Result<Vec<Value>, String> {
+async fn discover(
+    server: &Server,
+    parser: &Parser,
+    remote: &Arc<RemoteVersion>,
+) -> Result<Vec<Value>, String> {
     let user = User::new(DISCOVERY_USER, &[MASTERS]);
     let answer = get(server, remote, &user, "/apis", &[(ACCEPT, AGGREGATED)], DISCOVERY).await;
     let answer = answer.map_err(|error| error.to_string())?;
@@ -49,8 +80,10 @@ async fn discover(server: &Server, remote: &RemoteVersion) -> Result<Vec<Value>,
         return Err("service returned non-success response code: 503".to_owned());
     }
     if answer.status == StatusCode::OK && is_aggregated(&answer) {
-        let document = json::parse(&answer.body).map_err(|error| error.to_string())?;
-        return Ok(aggregated(&document, &remote.group, &remote.version).unwrap_or_default());
+        let read = |document: &Value, remote: &RemoteVersion| {
+            aggregated(document, &remote.group, &remote.version).unwrap_or_default()
+        };
+        return parser.read(answer.body, remote, read).await;
     }
     let user = User::new(DISCOVERY_USER, &[]);
     let path = remote.path();
@@ -59,8 +92,8 @@ async fn discover(server: &Server, remote: &RemoteVersion) -> Result<Vec<Value>,
     if answer.status != StatusCode::OK {
         return Err(format!("failed to download legacy discovery for {path}: {}", answer.status));
     }
-    let document = json::parse(&answer.body).map_err(|error| error.to_string())?;
-    Ok(plain(&document, &remote.group, &remote.version))
+    let read = |document: &Value, remote: &RemoteVersion| plain(document, &remote.group, &remote.version);
+    parser.read(answer.body, remote, read).await
 }
 
 /// Whether an answer is an aggregated document: a server without them answers with the plain one.
@@ -70,12 +103,16 @@ fn is_aggregated(answer: &RemoteAnswer) -> bool {
 }
 
 /// OpenAPI documents; the last ones stay where there are no others.
-async fn read_openapi(server: &Server, remote: &RemoteVersion, documents: &mut RemoteDocuments) {
+async fn read_openapi(
+    server: &Server,
+    parser: &Parser,
+    remote: &Arc<RemoteVersion>,
+    documents: &mut RemoteDocuments,
+) {
     let user = User::new(OPENAPI_USER, &[]);
     match get(server, remote, &user, "/openapi/v3", &[(ACCEPT, JSON)], DISCOVERY).await {
         Ok(answer) if answer.status == StatusCode::OK => {
-            documents.openapi_v3 =
-                json::parse(&answer.body).ok().and_then(|index| openapi_v3(&index, remote));
+            documents.openapi_v3 = parser.read(answer.body, remote, openapi_v3).await.unwrap_or_default();
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => documents.openapi_v3 = None,
         _ => {}
@@ -85,10 +122,10 @@ async fn read_openapi(server: &Server, remote: &RemoteVersion, documents: &mut R
     headers.extend(tag.as_deref().map(|tag| (IF_NONE_MATCH, tag)));
     match get(server, remote, &user, "/openapi/v2", &headers, OPENAPI).await {
         Ok(answer) if answer.status == StatusCode::OK => {
-            let part = json::parse(&answer.body).ok().and_then(|document| openapi_v2(&document, remote));
-            documents.openapi_v2 = part.map(Into::into);
             let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
             documents.openapi_v2_tag = tag.map(str::to_owned);
+            let part = parser.read(answer.body, remote, openapi_v2).await.unwrap_or_default();
+            documents.openapi_v2 = part.map(Into::into);
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
             (documents.openapi_v2, documents.openapi_v2_tag) = (None, None);

@@ -50,7 +50,11 @@ const WORKERS: usize = 4;
 /// # Errors
 /// When the store cannot be read.
 pub async fn start(server: &Arc<Server>) -> Result<(), ApiError> {
-    let registration = Registration { server: server.clone(), loaded: Mutex::default() };
+    let registration = Registration {
+        server: server.clone(),
+        loaded: Mutex::default(),
+        parser: documents::Parser::default(),
+    };
     let revision = registration.load().await?;
     *registration.loaded.lock() = Some(revision);
     reconciler::spawn(server, registration);
@@ -64,6 +68,7 @@ struct Registration {
     server: Arc<Server>,
     /// The revision of the APIServices that were loaded; taken by the first start.
     loaded: Mutex<Option<Revision>>,
+    parser: documents::Parser,
 }
 
 impl Reconciler for Registration {
@@ -113,8 +118,16 @@ impl Reconciler for Registration {
     async fn reconcile(&self, name: SmolStr) -> Result<Action, ApiError> {
         let registry = self.server.registry();
         let Some(remote) = find(&registry, &name) else { return Ok(Action::AwaitChange) };
-        let (read, error) = documents::read(&self.server, remote).await;
-        self.server.store.current_registry().update(|registry| with_documents(registry, remote, read));
+        let (read, error) = documents::read(&self.server, &self.parser, remote).await;
+        let (server, remote) = (self.server.clone(), remote.clone());
+        // To compare them takes a while where they are long: not on a thread that serves requests, and not
+        // while the registry is locked.
+        let publish = move || {
+            if read != remote.documents {
+                server.store.current_registry().update(|registry| with_documents(registry, &remote, read));
+            }
+        };
+        tokio::task::spawn_blocking(publish).await.map_err(ApiError::internal)?;
         match error {
             None => Ok(Action::RequeueAfter(REFRESH)),
             // Not worth a line at each attempt: the condition of the APIService says it.
@@ -160,36 +173,39 @@ fn find<'r>(registry: &'r Registry, api_service: &str) -> Option<&'r Arc<RemoteV
 }
 
 /// The next registry after changes of APIServices, if they concern it. What a server has published stays
-/// until it is read again from the same server.
+/// until it is read again from the same server. Documents are long: they are not compared here.
 fn apply(registry: &Registry, changed: Vec<(SmolStr, Option<RemoteVersion>)>) -> Option<Registry> {
     let mut versions: RemoteVersions = registry.remote_versions().clone();
+    let mut is_changed = false;
     for (name, remote) in changed {
         let Some((version, group)) = name.split_once('.') else { continue };
         let key = (group.to_owned(), version.to_owned());
+        let before = versions.get(&key);
         match remote {
-            None => drop(versions.remove(&key)),
+            None => is_changed |= versions.remove(&key).is_some(),
+            Some(remote) if before.is_some_and(|before| before.is_described_like(&remote)) => {}
             Some(mut remote) => {
-                if let Some(before) = versions.get(&key).filter(|before| before.service == remote.service) {
+                if let Some(before) = before.filter(|before| before.service == remote.service) {
                     remote.documents = before.documents.clone();
                 }
-                let is_new = versions.get(&key).is_none_or(|before| **before != remote);
-                if is_new {
-                    versions.insert(key, Arc::new(remote));
-                }
+                versions.insert(key, Arc::new(remote));
+                is_changed = true;
             }
         }
     }
-    (versions != *registry.remote_versions()).then(|| registry.with_remote(versions))
+    is_changed.then(|| registry.with_remote(versions))
 }
 
-/// The next registry with the documents of a version, if they have changed and are still those of its server.
+/// The next registry with the documents of a version, which are others than those in `read_for`, if they are
+/// still those of its server.
 fn with_documents(
     registry: &Registry,
-    read_for: &RemoteVersion,
+    read_for: &Arc<RemoteVersion>,
     documents: RemoteDocuments,
 ) -> Option<Registry> {
     let present = registry.remote(&read_for.group, &read_for.version)?;
-    if present.service != read_for.service || present.documents == documents {
+    let is_known = || !Arc::ptr_eq(present, read_for) && present.documents == documents;
+    if present.service != read_for.service || is_known() {
         return None;
     }
     let mut versions = registry.remote_versions().clone();

@@ -1,0 +1,194 @@
+//! Who is right when replicas differ: what the hashes in the records of others say about this replica.
+//!
+//! Hashes are chained: a replica whose hash is equal at a position has had equal hashes at all positions
+//! before. So each record is an opinion about everything that its proposer has applied. This replica stops as
+//! soon as more of the others differ than agree with it, itself included, and goes on where more agree. Where
+//! neither is so it stops when that does not change in time. Each replica that finds a difference proposes an
+//! empty transaction, whose record has its own hash: so that all learn of it, the one that is wrong, too.
+//!
+//! To go on and to stop are both safe for the log: what a record does is judged by each replica's own state,
+//! whatever its proposer's was. A replica stops so that no wrong state is served.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use plinth_journal::record::ReplicaId;
+use plinth_journal::Position;
+
+use crate::health::Failure;
+
+/// What the newest comparable record of a replica says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opinion {
+    /// Its hash was equal at this position.
+    Agrees(Position),
+    /// Its hash was another one, at this position for the first time.
+    Differs(Position),
+}
+
+/// The opinions of the others. See the module.
+pub(crate) struct Agreement {
+    own: ReplicaId,
+    /// How long a difference may stay undecided.
+    timeout: Duration,
+    /// By replica. That of this one is from an earlier process.
+    opinions: BTreeMap<ReplicaId, Opinion>,
+    undecided: Option<Undecided>,
+}
+
+/// A difference of which it is not known who is right.
+struct Undecided {
+    failure: Failure,
+    since: Instant,
+}
+
+/// What the opinions come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Right,
+    Wrong,
+    Open,
+}
+
+impl Agreement {
+    pub(crate) fn new(own: ReplicaId, timeout: Duration) -> Agreement {
+        Agreement { own, timeout, opinions: BTreeMap::new(), undecided: None }
+    }
+
+    /// The record of `replica` has the hash of this one at `position`.
+    pub(crate) fn agrees(&mut self, replica: ReplicaId, position: Position) {
+        self.opinions.insert(replica, Opinion::Agrees(position));
+        if self.undecided.is_some() && self.verdict() == Verdict::Right {
+            self.undecided = None;
+        }
+    }
+
+    /// The record of `replica` has another hash at `position`. Returns whether it is the first of its records
+    /// that has: then this replica is to propose something, so that the others learn of its hash.
+    ///
+    /// # Errors
+    /// `failure`, where this replica is the one that is wrong.
+    pub(crate) fn differs(
+        &mut self,
+        replica: ReplicaId,
+        position: Position,
+        failure: Failure,
+    ) -> Result<bool, Failure> {
+        let is_new = !matches!(self.opinions.get(&replica), Some(Opinion::Differs(_)));
+        if is_new {
+            self.opinions.insert(replica, Opinion::Differs(position));
+        }
+        match self.verdict() {
+            Verdict::Wrong => return Err(failure),
+            Verdict::Right => self.undecided = None,
+            Verdict::Open if self.undecided.is_none() => {
+                self.undecided = Some(Undecided { failure, since: Instant::now() });
+            }
+            Verdict::Open => {}
+        }
+        Ok(is_new)
+    }
+
+    /// # Errors
+    /// The difference that was not decided in time.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match &self.undecided {
+            Some(undecided) if undecided.since.elapsed() >= self.timeout => Err(undecided.failure.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let differing = self.opinions.values().filter_map(|opinion| match opinion {
+            Opinion::Differs(position) => Some(*position),
+            Opinion::Agrees(_) => None,
+        });
+        let (against, since) = (differing.clone().count(), differing.max().unwrap_or(Position::ZERO));
+        // Who agreed at an earlier position only may have differed since.
+        let agree = |(replica, opinion): (&ReplicaId, &Opinion)| {
+            *replica != self.own && matches!(opinion, Opinion::Agrees(position) if *position >= since)
+        };
+        let agreeing =
+            1 + self.opinions.iter().filter(|(replica, opinion)| agree((replica, opinion))).count();
+        match against.cmp(&agreeing) {
+            std::cmp::Ordering::Less => Verdict::Right,
+            std::cmp::Ordering::Equal => Verdict::Open,
+            std::cmp::Ordering::Greater => Verdict::Wrong,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_journal::record::Hash;
+
+    use super::*;
+
+    const OWN: ReplicaId = ReplicaId(1);
+
+    fn agreement() -> Agreement {
+        Agreement::new(OWN, Duration::ZERO)
+    }
+
+    /// Whether it goes on; whether the others are to learn of it.
+    fn differ(agreement: &mut Agreement, replica: u16, position: u64) -> Option<bool> {
+        let (replica, position) = (ReplicaId(replica), Position::new(position));
+        let (ours, theirs) = (Hash([1; 16]), Hash([2; 16]));
+        let failure = Failure::Diverged { position, replica, ours, theirs };
+        agreement.differs(replica, position, failure).ok()
+    }
+
+    #[test]
+    fn one_that_differs_is_outvoted() {
+        let mut agreement = agreement();
+        agreement.agrees(ReplicaId(2), Position::new(3));
+        assert_eq!(differ(&mut agreement, 3, 5), Some(true), "what 2 said at 3 says nothing of 5");
+        assert!(agreement.check().is_err(), "nobody has answered");
+        agreement.agrees(ReplicaId(2), Position::new(5));
+        assert!(agreement.check().is_ok());
+        // It goes on proposing.
+        assert_eq!(differ(&mut agreement, 3, 9), Some(false));
+        assert!(agreement.check().is_ok());
+    }
+
+    #[test]
+    fn who_is_alone_is_wrong() {
+        let mut agreement = agreement();
+        assert_eq!(differ(&mut agreement, 2, 5), Some(true));
+        assert_eq!(differ(&mut agreement, 2, 6), Some(false), "one replica is one opinion");
+        assert_eq!(differ(&mut agreement, 3, 6), None);
+    }
+
+    #[test]
+    fn two_of_two_and_two_of_four_do_not_decide() {
+        let mut two = agreement();
+        differ(&mut two, 2, 5);
+        assert!(two.check().is_err());
+        let mut four = agreement();
+        four.agrees(ReplicaId(2), Position::new(9));
+        assert_eq!(differ(&mut four, 3, 8), Some(true));
+        assert_eq!(differ(&mut four, 4, 9), Some(true));
+        assert!(four.check().is_err());
+        // The fifth.
+        four.agrees(ReplicaId(5), Position::new(10));
+        assert!(four.check().is_ok());
+    }
+
+    #[test]
+    fn a_majority_that_comes_later_counts() {
+        let mut agreement = agreement();
+        agreement.agrees(ReplicaId(2), Position::new(9));
+        assert_eq!(differ(&mut agreement, 3, 8), Some(true));
+        assert_eq!(differ(&mut agreement, 4, 9), Some(true));
+        assert_eq!(differ(&mut agreement, 5, 9), None);
+    }
+
+    #[test]
+    fn records_of_an_earlier_process_count_and_this_one_counts_once() {
+        let mut agreement = agreement();
+        assert_eq!(differ(&mut agreement, OWN.0, 5), Some(true), "it had a damaged store then");
+        agreement.agrees(OWN, Position::new(8));
+        assert!(agreement.check().is_ok());
+        assert_eq!(differ(&mut agreement, 2, 8), Some(true));
+    }
+}
