@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::clock::Clock;
 use crate::health::{Warning, WarningHandler};
+use crate::revision::Revision;
 use crate::store_mark;
 
 /// How to open an engine. The defaults keep the whole engine under 100 MiB with a million keys; each value
@@ -27,6 +28,8 @@ pub struct Options {
     pub(crate) reads_replica: bool,
     /// The mark of the store; zero for one without a mark, none for any.
     pub(crate) mark: Option<u64>,
+    /// Where the revisions of a new store begin.
+    pub(crate) continues_above: Option<Revision>,
     pub(crate) limits: Limits,
     pub(crate) history_retention: Option<Duration>,
     pub(crate) compaction_interval: Duration,
@@ -77,6 +80,7 @@ impl Options {
             create: true,
             reads_replica: false,
             mark: Some(0),
+            continues_above: None,
             limits: Limits {
                 key: 4 << 10,
                 value: 8 << 20,
@@ -125,6 +129,15 @@ impl Options {
     #[must_use]
     pub fn any_mark(mut self) -> Options {
         self.mark = None;
+        self
+    }
+
+    /// Lets a new store continue above the revisions of another one, whose data it takes over: its first
+    /// transaction has the revision after this one, and earlier revisions count as compacted. At most half of
+    /// the range of revisions. No effect on a store that has a revision. Default: a new store begins with 1.
+    #[must_use]
+    pub fn continue_above(mut self, revision: Revision) -> Options {
+        self.continues_above = Some(revision.min(Revision::HIGHEST_RESTORED));
         self
     }
 

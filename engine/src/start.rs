@@ -28,11 +28,10 @@ pub(crate) struct Start {
 /// Checks that the store holds everything durable and that it is of the application that opens it, then
 /// flushes and writes the watermark.
 pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<Start> {
-    let floor = store.revision(meta::FLOOR)?;
-    let reserved = store.revision(meta::RESERVED)?;
+    let (mut floor, mut reserved) = (store.revision(meta::FLOOR)?, store.revision(meta::RESERVED)?);
     // The floor is taken into account: compaction may have removed every log entry.
     let (logged, logged_ms) = last_logged(store)?;
-    let latest = logged.max(floor).max(reserved);
+    let mut latest = logged.max(floor).max(reserved);
     let unmarked = check_mark(store, options, latest)?;
     let newest_ms = logged_ms.max(store.number(meta::TIME)?.unwrap_or(0));
     let clock = options.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::start()));
@@ -44,6 +43,14 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
     }
     // All checks have passed: from here on the start writes.
     store.flush()?;
+    if let Some(above) = options.continues_above.filter(|_| !latest.is_set()) {
+        (floor, reserved, latest) = (above, above, above);
+        let mut batch = WriteBatch::default();
+        for name in [meta::FLOOR, meta::SWEPT, meta::RESERVED] {
+            store.put_number(&mut batch, name, above.get());
+        }
+        store.write(batch, true)?;
+    }
     let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
     if !is_marked {
         let mut batch = WriteBatch::default();
@@ -112,6 +119,29 @@ fn last_logged(store: &Arc<Store>) -> Result<(Revision, u64)> {
 mod tests {
     use super::*;
     use crate::Engine;
+
+    #[test]
+    fn a_new_store_continues_above_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options::new(dir.path()).continue_above(Revision::new(1000));
+        let engine = Engine::open(options()).unwrap();
+        assert_eq!((engine.current_revision().get(), engine.compacted_revision().get()), (1000, 1000));
+        let old = engine.subscribe(crate::Subscribe::new(crate::KeyRange::all()).after(Revision::new(999)));
+        assert!(matches!(old, Err(Error::Compacted { .. })));
+        engine.close().unwrap();
+        drop(engine);
+        // Nothing was written, and a start continues where the last one did.
+        let engine = Engine::open(Options::new(dir.path())).unwrap();
+        let put = crate::Transaction::new().put("key", "value");
+        assert_eq!(engine.transact(put).wait().unwrap().revision.get(), 1001);
+        engine.close().unwrap();
+        drop(engine);
+        let engine = Engine::open(options().continue_above(Revision::new(5000))).unwrap();
+        assert_eq!(engine.current_revision().get(), 1001, "it has revisions of its own");
+        engine.close().unwrap();
+        drop(engine);
+        assert_eq!(crate::verify(dir.path(), |_| {}, |finding| panic!("{finding}")).unwrap().findings, 0);
+    }
 
     #[test]
     fn a_program_that_knows_no_marks_refuses_the_format_of_a_marked_store() {

@@ -57,7 +57,12 @@ impl UnfinishedFile {
         self.file.try_clone()
     }
 
-    /// Renames the synced file to `to`, durably. A file that was created meanwhile is kept.
+    /// Its path while it is unfinished.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Renames the synced file to the name, durably. A file that was created meanwhile is kept.
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`], or the error of the file system.

@@ -97,24 +97,9 @@ impl Cipher {
 
     /// Appends the encrypted form of `plain`, bound to `place`.
     pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
-        let failed = |_| CipherError("the value cannot be encrypted");
-        match &*self.0 {
-            Inner::Gcm128(gcm) => seal_gcm(gcm, place, plain, out),
-            Inner::Gcm192(gcm) => seal_gcm(gcm, place, plain, out),
-            Inner::Gcm256(gcm) => seal_gcm(gcm, place, plain, out),
-            Inner::Cbc(key) => {
-                let iv: [u8; CBC_IV] = random();
-                out.extend_from_slice(&iv);
-                encrypt_cbc(key, &iv, &hashed(place, plain), out)
-            }
-            Inner::Secretbox(secretbox) => {
-                let nonce: [u8; BOX_NONCE] = random();
-                out.extend_from_slice(&nonce);
-                let sealed =
-                    secretbox.encrypt(&nonce.into(), hashed(place, plain).as_slice()).map_err(failed)?;
-                out.extend_from_slice(&sealed);
-                Ok(())
-            }
+        match self.authenticates_data() {
+            true => self.seal_as_upstream(place, plain, out),
+            false => self.seal_as_upstream(place, &hashed(place, plain), out),
         }
     }
 
@@ -123,20 +108,57 @@ impl Cipher {
     /// # Errors
     /// [`CipherError`] when they were encrypted for another place or with another key.
     pub fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+        let plain = self.open_as_upstream(place, sealed)?;
+        match self.authenticates_data() {
+            true => Ok(plain),
+            false => unhashed(place, plain),
+        }
+    }
+
+    /// As kube-apiserver encrypts values in etcd: only AES-GCM binds them to a place, their key in etcd.
+    pub fn seal_as_upstream(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+        let failed = |_| CipherError("the value cannot be encrypted");
+        match &*self.0 {
+            Inner::Gcm128(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Gcm192(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Gcm256(gcm) => seal_gcm(gcm, place, plain, out),
+            Inner::Cbc(key) => {
+                let iv: [u8; CBC_IV] = random();
+                out.extend_from_slice(&iv);
+                encrypt_cbc(key, &iv, plain, out)
+            }
+            Inner::Secretbox(secretbox) => {
+                let nonce: [u8; BOX_NONCE] = random();
+                out.extend_from_slice(&nonce);
+                out.extend_from_slice(&secretbox.encrypt(&nonce.into(), plain).map_err(failed)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Decrypts bytes that [`Cipher::seal_as_upstream`] or kube-apiserver encrypted.
+    ///
+    /// # Errors
+    /// [`CipherError`] when they were encrypted with another key.
+    pub fn open_as_upstream(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
         match &*self.0 {
             Inner::Gcm128(gcm) => open_gcm(gcm, place, sealed),
             Inner::Gcm192(gcm) => open_gcm(gcm, place, sealed),
             Inner::Gcm256(gcm) => open_gcm(gcm, place, sealed),
             Inner::Cbc(key) => {
                 let (iv, sealed) = split::<CBC_IV>(sealed)?;
-                unhashed(place, decrypt_cbc(key, &iv, sealed)?)
+                decrypt_cbc(key, &iv, sealed)
             }
             Inner::Secretbox(secretbox) => {
                 let (nonce, sealed) = split::<BOX_NONCE>(sealed)?;
-                let plain = secretbox.decrypt(&nonce.into(), sealed).map_err(|_| NOT_OURS)?;
-                unhashed(place, plain)
+                secretbox.decrypt(&nonce.into(), sealed).map_err(|_| NOT_OURS)
             }
         }
+    }
+
+    /// Whether the cipher itself binds a value to its place.
+    fn authenticates_data(&self) -> bool {
+        matches!(&*self.0, Inner::Gcm128(_) | Inner::Gcm192(_) | Inner::Gcm256(_))
     }
 }
 

@@ -12,6 +12,7 @@ pub mod config;
 mod kms;
 pub mod options;
 mod provider;
+mod upstream;
 pub mod wire;
 
 use std::borrow::Cow;
@@ -147,6 +148,11 @@ impl Encryption {
                 .map(|(n, healthy)| (format!("kms-provider-{n}"), healthy))
                 .collect(),
         }
+    }
+
+    /// Whether there is a configuration.
+    pub fn is_configured(&self) -> bool {
+        self.rules.is_some()
     }
 
     /// The providers of a key's resource; `None` if none is configured.

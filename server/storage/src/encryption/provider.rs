@@ -12,7 +12,7 @@ pub(crate) struct Providers {
     providers: Vec<Provider>,
 }
 
-enum Provider {
+pub(super) enum Provider {
     Identity,
     /// Keys in the configuration file; the first one encrypts.
     Local(Kind, Vec<(String, Cipher)>),
@@ -20,6 +20,11 @@ enum Provider {
 }
 
 impl Providers {
+    /// All of them, in the order of the configuration.
+    pub(super) fn all(&self) -> &[Provider] {
+        &self.providers
+    }
+
     /// Creates the providers and connects to plugins.
     pub async fn new(configs: Vec<ProviderConfig>, remote_waits: &RemoteWaits) -> Providers {
         let mut providers = Vec::new();

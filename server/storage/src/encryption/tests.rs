@@ -249,3 +249,55 @@ async fn health_reports_unavailable_plugins() {
     }
     assert!(Encryption::default().health().is_empty());
 }
+
+/// Bytes that OpenSSL (AES-CBC) and Python's `cryptography` (AES-GCM) made with this key.
+#[tokio::test]
+async fn values_of_kube_apiserver_are_read() {
+    const PATH: &[u8] = b"/registry/secrets/default/web";
+    let vectors = [
+        ("aescbc", [vec![1; 16], hex("3593c51fa979b1c1b6f10f62d73e5a51")].concat()),
+        ("aesgcm", [vec![2; 12], hex("2fc07fed1812e253e590af1ada13a8a216001a7eeacc7bd6f139b9ca")].concat()),
+    ];
+    for (kind, bytes) in vectors {
+        let e = encryption(&[("secrets", &local(kind, &[("b", KEY_B), ("a", KEY_A)]))]).await;
+        let value = [format!("k8s:enc:{kind}:v1:a:").as_bytes(), &bytes].concat();
+        let path: &[u8] = if kind == "aesgcm" { b"/registry/secrets/ns/a" } else { PATH };
+        assert_eq!(&*e.open_upstream(KEY, path, &value).unwrap(), b"k8s\0 a value", "{kind}");
+        // AES-GCM alone binds a value to its key in etcd.
+        assert_eq!(e.open_upstream(KEY, b"/elsewhere", &value).is_err(), kind == "aesgcm");
+        for cut in 0..value.len() {
+            assert!(e.open_upstream(KEY, path, &value[..cut]).is_err(), "{kind}: cut at {cut}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_for_kube_apiserver_have_its_form() {
+    const PATH: &[u8] = b"/registry/secrets/default/web";
+    for kind in ["aescbc", "aesgcm", "secretbox"] {
+        let e = encryption(&[("secrets", &local(kind, &[("b", KEY_B), ("a", KEY_A)]))]).await;
+        let sealed = e.seal_upstream(KEY, PATH, b"plain".to_vec()).unwrap();
+        assert!(sealed.starts_with(format!("k8s:enc:{kind}:v1:b:").as_bytes()));
+        assert_eq!(&*e.open_upstream(KEY, PATH, &sealed).unwrap(), b"plain");
+        let other = b"core/configmaps/default/web";
+        assert_eq!(e.seal_upstream(other, PATH, b"plain".to_vec()).unwrap(), b"plain");
+        assert_eq!(&*e.open_upstream(other, PATH, b"plain").unwrap(), b"plain");
+        // A plain value of a covered resource may have been put there by somebody else.
+        assert!(e.open_upstream(KEY, PATH, b"plain").is_err());
+        assert!(e.open_upstream(other, PATH, &sealed).is_err(), "no rule covers it");
+        let rotated = encryption(&[("secrets", &local(kind, &[("b", KEY_A)]))]).await;
+        assert!(rotated.open_upstream(KEY, PATH, &sealed).is_err(), "{kind}: another key of this name");
+        let plain =
+            encryption(&[("secrets", &format!("{{identity: {{}}}}, {}", local(kind, &[("b", KEY_B)])))])
+                .await;
+        assert_eq!(plain.seal_upstream(KEY, PATH, b"plain".to_vec()).unwrap(), b"plain");
+        assert_eq!(&*plain.open_upstream(KEY, PATH, b"plain").unwrap(), b"plain");
+        assert_eq!(&*plain.open_upstream(KEY, PATH, &sealed).unwrap(), b"plain");
+    }
+    let none = Encryption::default();
+    assert!(!none.is_configured() && none.open_upstream(KEY, PATH, b"k8s:enc:aescbc:v1:a:x").is_err());
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
+}

@@ -12,6 +12,8 @@
 //!
 //! `varint` is unsigned LEB128, `text` and `bytes` are a varint length and what follows.
 
+use std::collections::BTreeMap;
+
 use crate::stored::Damaged;
 
 /// The parts of an encrypted body; borrows the stored bytes.
@@ -42,6 +44,34 @@ pub struct Envelope<'a> {
 pub const KMS: &str = "kms";
 /// Maximum number of annotations per value.
 const MOST_ANNOTATIONS: usize = 1024;
+
+/// What kube-apiserver has in etcd in the place of a body that a KMS plugin's key encrypts: `EncryptedObject` of
+/// its `kmsv2/v2/api.proto`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct EncryptedObject {
+    /// What the cipher returned; with a seed, behind 32 bytes of info.
+    #[prost(bytes = "vec", tag = "1")]
+    pub encrypted_data: Vec<u8>,
+    /// The plugin's key.
+    #[prost(string, tag = "2")]
+    pub key_id: String,
+    /// Key or seed, encrypted by the plugin.
+    #[prost(bytes = "vec", tag = "3")]
+    pub encrypted_dek_source: Vec<u8>,
+    /// Annotations that decryption needs.
+    #[prost(btree_map = "string, bytes", tag = "4")]
+    pub annotations: BTreeMap<String, Vec<u8>>,
+    /// [`EncryptedObject::KEY`] or [`EncryptedObject::SEED`].
+    #[prost(int32, tag = "5")]
+    pub encrypted_dek_source_type: i32,
+}
+
+impl EncryptedObject {
+    /// The plugin encrypted a key for AES-GCM.
+    pub(crate) const KEY: i32 = 0;
+    /// The plugin encrypted a seed; the key is derived from it and the info by the second step of HKDF.
+    pub(crate) const SEED: i32 = 1;
+}
 
 impl<'a> Sealed<'a> {
     /// Appends everything before the cipher's bytes.

@@ -5,8 +5,12 @@ use sha2::Sha256;
 
 /// Derives 32 bytes from a secret, a salt and the info string.
 pub fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
-    let extracted = hmac(salt, &[secret]);
-    hmac(&extracted, &[info, &[1]])
+    expand(&hmac(salt, &[secret]), info)
+}
+
+/// The second step of [`derive`] alone, for a secret that is random already.
+pub fn expand(secret: &[u8], info: &[u8]) -> [u8; 32] {
+    hmac(secret, &[info, &[1]])
 }
 
 fn hmac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
@@ -57,5 +61,17 @@ mod tests {
             let key: String = derive(&salt, &secret, &info).iter().map(|b| format!("{b:02x}")).collect();
             assert_eq!(key, expected);
         }
+    }
+
+    /// The second step alone, with the pseudo-random key of test case 1.
+    #[test]
+    fn the_second_step_alone_is_the_standards() {
+        let secret: Vec<u8> = "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5"
+            .as_bytes()
+            .chunks(2)
+            .map(|byte| u8::from_str_radix(std::str::from_utf8(byte).unwrap(), 16).unwrap())
+            .collect();
+        let info: Vec<u8> = (0xf0..=0xf9).collect();
+        assert_eq!(expand(&secret, &info)[..4], [0x3c, 0xb2, 0x5f, 0x25]);
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use super::cipher::{random, Cipher, Kind};
-use super::wire::{Envelope, Sealed, KMS};
+use super::wire::{EncryptedObject, Envelope, Sealed, KMS};
 use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
 use plinth_http::paced_response::RemoteWaits;
@@ -136,6 +136,56 @@ impl Kms {
             sealed.bytes.split_first_chunk::<INFO>().ok_or_else(|| error("the value is too short"))?;
         let cipher = cipher(&seed, info).ok_or_else(|| error("no cipher"))?;
         Ok(cipher.open(place, bytes)?)
+    }
+
+    /// Decrypts a value that kube-apiserver encrypted (`EncryptedObject` of its `kmsv2/v2/api.proto`).
+    ///
+    /// # Errors
+    /// As [`Kms::open`].
+    pub fn open_as_upstream(
+        &self,
+        place: &[u8],
+        object: &EncryptedObject,
+    ) -> Result<Vec<u8>, TransformError> {
+        let error = |error: &str| self.shared.error(error);
+        let annotations = object.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())).collect();
+        let envelope = Envelope { key_id: &object.key_id, seed: &object.encrypted_dek_source, annotations };
+        let secret = self.shared.seed(&envelope)?;
+        let (key, bytes) = match object.encrypted_dek_source_type {
+            EncryptedObject::KEY => (secret, object.encrypted_data.as_slice()),
+            EncryptedObject::SEED => {
+                let (info, bytes) = object
+                    .encrypted_data
+                    .split_first_chunk::<INFO>()
+                    .ok_or_else(|| error("the value is too short"))?;
+                (hkdf::expand(&secret, info), bytes)
+            }
+            _ => return Err(error("the value was encrypted in a way that is not known here")),
+        };
+        let cipher = Cipher::new(Kind::AesGcm, &key).ok_or_else(|| error("no cipher"))?;
+        Ok(cipher.open_as_upstream(place, bytes)?)
+    }
+
+    /// Encrypts a value as kube-apiserver does.
+    ///
+    /// # Errors
+    /// As [`Kms::seal`].
+    pub fn seal_as_upstream(&self, place: &[u8], plain: &[u8]) -> Result<EncryptedObject, TransformError> {
+        let error = |error: &str| self.shared.error(error);
+        let current = self.shared.current.read().clone();
+        let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
+        let info: [u8; INFO] = random();
+        let mut encrypted_data = info.to_vec();
+        let cipher = Cipher::new(Kind::AesGcm, &hkdf::expand(&current.seed, &info));
+        cipher.ok_or_else(|| error("no cipher"))?.seal_as_upstream(place, plain, &mut encrypted_data)?;
+        let response = &current.response;
+        Ok(EncryptedObject {
+            encrypted_data,
+            key_id: response.key_id.clone(),
+            encrypted_dek_source: response.ciphertext.clone(),
+            annotations: response.annotations.clone(),
+            encrypted_dek_source_type: EncryptedObject::SEED,
+        })
     }
 
     /// Whether a body was encrypted with the current key.

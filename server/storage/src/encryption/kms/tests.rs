@@ -166,6 +166,36 @@ async fn a_seed_is_decrypted_once_and_replaced_with_the_key() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_kube_apiserver_are_read_and_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = Plugin::serve(&socket);
+    let kms = start(&socket).await;
+    let object = kms.seal_as_upstream(b"/registry/secrets/a", b"plain").unwrap();
+    assert_eq!((object.encrypted_dek_source_type, object.encrypted_data.len()), (1, 32 + 12 + 5 + 16));
+    assert_eq!(kms.open_as_upstream(b"/registry/secrets/a", &object).unwrap(), b"plain");
+    assert!(kms.open_as_upstream(b"/registry/secrets/b", &object).is_err());
+    // Before the seeds, each value had a key that the plugin encrypted.
+    let key = [7; 32];
+    let mut encrypted_data = Vec::new();
+    let cipher = Cipher::new(Kind::AesGcm, &key).unwrap();
+    cipher.seal_as_upstream(b"/registry/secrets/a", b"older", &mut encrypted_data).unwrap();
+    let older = EncryptedObject {
+        encrypted_data,
+        key_id: "key-1".to_owned(),
+        encrypted_dek_source: key.map(|byte| byte ^ 1).to_vec(),
+        annotations: object.annotations.clone(),
+        encrypted_dek_source_type: EncryptedObject::KEY,
+    };
+    assert_eq!(kms.open_as_upstream(b"/registry/secrets/a", &older).unwrap(), b"older");
+    assert_eq!(plugin.decrypted.load(Ordering::SeqCst), 1);
+    let unknown = EncryptedObject { encrypted_dek_source_type: 2, ..older };
+    assert!(kms.open_as_upstream(b"/registry/secrets/a", &unknown).is_err());
+    let short = EncryptedObject { encrypted_data: vec![0; 31], ..object };
+    assert!(kms.open_as_upstream(b"/registry/secrets/a", &short).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unavailable_plugin_stops_writes_and_not_reads_with_cached_seeds() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
