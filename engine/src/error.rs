@@ -87,7 +87,7 @@ pub enum Error {
     /// A restore into the directory did not finish.
     #[error("data directory {} holds a restore that did not finish", .dir.display())]
     UnfinishedRestore { dir: PathBuf },
-    /// The directory holds the data of another application, see [`crate::Options::content`].
+    /// The directory holds the data of another application, see [`crate::Options::mark`].
     #[error("data directory {} is {}, and was opened as {}", .dir.display(), described(.found), described(.expected))]
     Mark {
         dir: PathBuf,

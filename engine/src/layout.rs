@@ -48,7 +48,7 @@ pub(crate) mod meta {
     pub(crate) const REPLICA: &[u8] = b"replica.";
     /// The last position that a replica has applied: in the batch of each record.
     pub(crate) const REPLICA_POSITION: &[u8] = b"replica.position";
-    /// What the application keeps in the store, see [`crate::Options::content`]: up to eight characters, as a
+    /// What the application keeps in the store, see [`crate::Options::mark`]: up to eight characters, as a
     /// big-endian number. Absent for a store without a mark.
     pub(crate) const MARK: &[u8] = b"content";
     /// Begins the names of the application's numbers, see [`crate::Transaction::set_number`].
