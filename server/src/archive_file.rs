@@ -57,6 +57,11 @@ impl UnfinishedArchive {
         self.file.try_clone()
     }
 
+    /// Its path while it is unfinished.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Renames the synced file to the archive's name, durably. An archive that was created meanwhile is kept.
     ///
     /// # Errors

@@ -20,12 +20,13 @@ pub enum Ordered {
 }
 
 /// The sources of the crates that are in order, from the top of the repository.
-pub const ORDERED_CRATES: [(&str, Ordered); 17] = [
+pub const ORDERED_CRATES: [(&str, Ordered); 18] = [
     ("server/src", Ordered::Files),
     ("server/apiserver/src", Ordered::Files),
     ("server/storage/src", Ordered::Files),
     ("server/registry/src", Ordered::Files),
     ("server/etcd/src", Ordered::Files),
+    ("server/migration/src", Ordered::Files),
     ("server/http/src", Ordered::Files),
     ("server/kinds/src", Ordered::Files),
     ("server/pki/src", Ordered::Files),

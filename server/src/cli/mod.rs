@@ -5,8 +5,10 @@ mod completion;
 mod config_file;
 mod convert;
 mod etcd;
+mod export;
 mod given_flags;
 mod hidden_token;
+mod import;
 mod join;
 mod kubeconfig;
 pub mod processor;
@@ -68,6 +70,12 @@ pub enum CliError {
     /// The etcd server did not start, or failed.
     #[error(transparent)]
     Etcd(#[from] etcd::EtcdError),
+    /// Nothing was imported.
+    #[error(transparent)]
+    Import(#[from] import::ImportCommandError),
+    /// Nothing was exported.
+    #[error(transparent)]
+    Export(#[from] export::ExportCommandError),
     /// A benchmark failed.
     #[cfg(feature = "bench")]
     #[error(transparent)]
@@ -125,6 +133,10 @@ pub enum Command {
     Backup(store::BackupOptions),
     /// Create a data directory from an archive
     Restore(store::RestoreOptions),
+    /// Create a data directory from the objects in a kube-apiserver's etcd
+    Import(import::ImportCommand),
+    /// Write the objects of a data directory for a kube-apiserver's etcd
+    Export(export::ExportCommand),
     /// Check every record of a data directory
     Verify(store::VerifyOptions),
     /// Repair a data directory that the server refuses to start with
@@ -161,6 +173,8 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Convert(options) => Ok(convert::run(options)?),
         Command::Backup(options) => Ok(store::backup(options)?),
         Command::Restore(options) => Ok(store::restore(options)?),
+        Command::Import(command) => Ok(import::run(command)?),
+        Command::Export(command) => Ok(export::run(command)?),
         Command::Verify(options) => Ok(store::verify(options)?),
         Command::Repair(options) => Ok(repair::repair(options)?),
         Command::Join(options) => Ok(join::join(options)?),

@@ -159,6 +159,11 @@ impl Bar {
         self.0.suspend(|| println!("{line}"));
     }
 
+    /// Runs something that prints, with the bar out of the way.
+    pub(super) fn suspend(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
     pub(super) fn show(&self, progress: Progress) {
         self.0.set_length(progress.total.max(progress.done));
         self.0.set_position(progress.done);
@@ -202,7 +207,7 @@ fn summary(archived: ArchiveSummary) -> String {
     format!("revision {}, {} entries", archived.revision, archived.entries)
 }
 
-fn existing(path: &Path) -> Result<DataDir, StoreError> {
+pub(super) fn existing(path: &Path) -> Result<DataDir, StoreError> {
     let dir = DataDir::existing(path)?;
     let store = dir.store();
     match exists(&store) {

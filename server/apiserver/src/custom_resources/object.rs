@@ -13,7 +13,7 @@ use plinth_structural::{Conform, ConformError};
 
 use super::{webhook, Converter};
 use plinth_api::api_error::ApiError;
-use plinth_registry::custom::definition::{Conversion, Version};
+use plinth_registry::custom::definition::{Conversion, Definition, Version};
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::{Header, HeaderFields, Stored, BODY_START};
@@ -88,19 +88,25 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
     let from = &custom.definition.versions[from];
     let mut tree =
         json::parse(stored.body()).map_err(|e| ApiError::internal(format!("stored object: {e}")))?;
-    set_type(custom, &mut tree, from);
-    normalize(custom, from, &mut tree, true)?;
-    if let Some(compiled) = from.schema.compiled()? {
-        compiled.structural.default(&mut tree);
-    }
+    complete_stored(&custom.definition, from, &mut tree)?;
     if same_version {
         return Ok(ReadOutcome::Converted(encode(from, tree)?));
     }
     if !custom.converts_by_name() {
         return Ok(ReadOutcome::NeedsWebhook(tree));
     }
-    set_type(custom, &mut tree, target);
+    set_type(&custom.definition, &mut tree, target);
     finish(custom, tree).map(ReadOutcome::Converted)
+}
+
+/// The stored form of an object that another API server has stored in that version: conformed to and
+/// defaulted by its schema, as a read does.
+///
+/// # Errors
+/// 500 when it cannot be conformed.
+pub fn take_over(definition: &Definition, version: &Version, mut tree: Value) -> Result<Bytes, ApiError> {
+    complete_stored(definition, version, &mut tree)?;
+    encode(version, tree)
 }
 
 /// Conforms and encodes a converted tree.
@@ -108,7 +114,7 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
 /// # Errors
 /// 500 when it cannot be conformed.
 pub fn finish(custom: &CustomVersion, mut tree: Value) -> Result<Bytes, ApiError> {
-    normalize(custom, custom.version(), &mut tree, false)?;
+    normalize(&custom.definition, custom.version(), &mut tree, false)?;
     encode(custom.version(), tree)
 }
 
@@ -128,7 +134,7 @@ pub async fn to_stored(
     }
     let mut tree =
         convert(converter, custom, target, vec![tree]).await?.into_iter().next().unwrap_or_default();
-    normalize(custom, target, &mut tree, false)?;
+    normalize(&custom.definition, target, &mut tree, false)?;
     encode(target, tree)
 }
 
@@ -144,7 +150,7 @@ pub async fn convert(
 ) -> Result<Vec<Value>, ApiError> {
     match &custom.definition.conversion {
         Conversion::None => {
-            trees.iter_mut().for_each(|tree| set_type(custom, tree, to));
+            trees.iter_mut().for_each(|tree| set_type(&custom.definition, tree, to));
             Ok(trees)
         }
         Conversion::Webhook(webhook) => {
@@ -166,7 +172,7 @@ pub(crate) fn convert_now(
     mut tree: Value,
 ) -> Option<Value> {
     match custom.converts_by_name() {
-        true => set_type(custom, &mut tree, to),
+        true => set_type(&custom.definition, &mut tree, to),
         false => {
             let handle = tokio::runtime::Handle::try_current().ok()?;
             let work = convert(converter, custom, to, vec![tree]);
@@ -175,25 +181,35 @@ pub(crate) fn convert_now(
             tree = waited.ok()?.ok()?.into_iter().next()?;
         }
     }
-    normalize(custom, to, &mut tree, false).ok()?;
+    normalize(&custom.definition, to, &mut tree, false).ok()?;
     Some(tree)
 }
 
-fn set_type(custom: &CustomVersion, tree: &mut Value, version: &Version) {
+fn set_type(definition: &Definition, tree: &mut Value, version: &Version) {
     if let Some(object) = tree.as_object_mut() {
-        object.insert("apiVersion", format!("{}/{}", custom.definition.group, version.name));
-        object.insert("kind", custom.definition.names.kind.clone());
+        object.insert("apiVersion", format!("{}/{}", definition.group, version.name));
+        object.insert("kind", definition.names.kind.clone());
     }
+}
+
+/// Brings a stored tree to what its own version's schema says.
+fn complete_stored(definition: &Definition, version: &Version, tree: &mut Value) -> Result<(), ApiError> {
+    set_type(definition, tree, version);
+    normalize(definition, version, tree, true)?;
+    if let Some(compiled) = version.schema.compiled()? {
+        compiled.structural.default(tree);
+    }
+    Ok(())
 }
 
 /// Conforms a tree to the schema of its version.
 fn normalize(
-    custom: &CustomVersion,
+    definition: &Definition,
     version: &Version,
     tree: &mut Value,
     lenient: bool,
 ) -> Result<(), ApiError> {
-    if custom.definition.preserves_unknown {
+    if definition.preserves_unknown {
         return Ok(());
     }
     if let Some(compiled) = version.schema.compiled()? {

@@ -1,0 +1,34 @@
+//! Moves the objects of a cluster from etcd into a new store, and out again.
+//!
+//! A *source* has the keys and values of an etcd at one revision: [`snapshot`] reads the file of `etcdctl
+//! snapshot save`, [`live`] a running etcd into a [`spool`]. An [`import`] decodes each value as
+//! kube-apiserver wrote it, lists what cannot be taken over, and writes the rest to a new store. An
+//! [`export`] writes a snapshot file from a store.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`bolt`] | files of bbolt: reader and writer |
+//! | [`snapshot`], [`spool`], [`live`] | sources |
+//! | [`keys`] | where kube-apiserver keeps which object |
+//! | [`decode`], `earlier` | values of kube-apiserver as stored objects; versions that are not served any more |
+//! | [`import`], [`follow`], [`export`] | the moves |
+//! | [`refusal`] | why an object cannot be taken over |
+//! | [`report`] | what was moved: numbers by kind, and a hash |
+
+pub mod bolt;
+pub mod decode;
+mod earlier;
+pub mod export;
+pub mod follow;
+pub mod import;
+pub mod keys;
+pub mod live;
+pub mod refusal;
+pub mod report;
+pub mod snapshot;
+pub mod source;
+pub mod spool;
+mod wire;
+
+#[cfg(test)]
+mod tests;

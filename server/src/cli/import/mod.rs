@@ -1,0 +1,316 @@
+//! `plinth import`: makes a data directory from the objects of a kube-apiserver's etcd.
+
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use plinth_engine::{Engine, Options};
+use plinth_http::pull::RemoteWaits;
+use plinth_migration::decode::Decoder;
+use plinth_migration::follow::{Follower, SwitchOver};
+use plinth_migration::import::{self, ImportError};
+use plinth_migration::live::{Live, LiveError, LiveOptions};
+use plinth_migration::refusal::Refusal;
+use plinth_migration::report::Report;
+use plinth_migration::snapshot::Snapshot;
+use plinth_migration::source::{Source, SourceError};
+use plinth_storage::encryption::{ConfigError, Encryption, EncryptionOptions};
+use tokio::runtime::{Handle, Runtime};
+use tokio::signal::unix::{signal, SignalKind};
+
+use super::serve::{self, ServeError};
+use super::store::Bar;
+use crate::bootstrap::DataDirError;
+use target::Target;
+
+/// `plinth import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data\n\nThe directory is made whole or not at all: docs/migration.md has the way in and back."
+)]
+pub struct ImportCommand {
+    /// What is imported
+    #[command(subcommand)]
+    source: ImportSource,
+}
+
+/// What is imported.
+#[derive(Debug, Subcommand)]
+enum ImportSource {
+    /// Import a file of etcdctl snapshot save
+    Snapshot(SnapshotOptions),
+    /// Import from a running etcd, and follow it if asked to
+    Etcd(EtcdSourceOptions),
+}
+
+/// Options of both sources.
+#[derive(Debug, Args)]
+struct TargetOptions {
+    /// Data directory to create; must not exist
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// What the keys of the kube-apiserver begin with: its --etcd-prefix
+    #[arg(long, default_value = "/registry", value_name = "PREFIX")]
+    prefix: String,
+    /// The EncryptionConfiguration of the kube-apiserver; the new store is encrypted by it, too
+    #[arg(long, value_name = "FILE")]
+    encryption_provider_config: Option<PathBuf>,
+    /// Leave out what cannot be taken over
+    #[arg(long)]
+    skip_unknown: bool,
+}
+
+/// Options of `plinth import snapshot`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
+)]
+struct SnapshotOptions {
+    /// File to read
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Take a file without the hash at its end: that of a stopped member (member/snap/db)
+    #[arg(long)]
+    skip_hash_check: bool,
+    #[command(flatten)]
+    target: TargetOptions,
+}
+
+/// Options of `plinth import etcd`, under the names of etcdctl.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth import etcd --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data --follow\n\nReads everything at one revision of etcd. With --follow, goes on applying changes until SIGTERM or SIGINT, the command to switch\nover: stop every kube-apiserver before it. Then what is left is applied, and the new directory is compared with etcd."
+)]
+struct EtcdSourceOptions {
+    /// Members of etcd, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "127.0.0.1:2379", value_name = "URLS")]
+    endpoints: Vec<String>,
+    /// Authority of the members' certificates
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+    /// Client certificate
+    #[arg(long, requires = "key", value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// Key of the client certificate
+    #[arg(long, requires = "cert", value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// User of etcd; the password is in the environment variable ETCDCTL_PASSWORD
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Go on applying changes until SIGTERM or SIGINT
+    #[arg(long)]
+    follow: bool,
+    /// Switch over when etcd has reached this revision
+    #[arg(long, requires = "follow", value_name = "REVISION")]
+    until_revision: Option<u64>,
+    #[command(flatten)]
+    target: TargetOptions,
+}
+
+/// A failed import. No directory was created.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum ImportCommandError {
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{path} exists already; give --data-dir a new directory")]
+    Exists { path: PathBuf },
+    #[error("another import is writing to {path}")]
+    Busy { path: PathBuf },
+    #[error("{path} is where the new directory would be made, and it holds something else; move it away")]
+    Obstructed { path: PathBuf },
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Encryption(#[from] ConfigError),
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error(transparent)]
+    Engine(#[from] plinth_engine::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("--user needs the password in the environment variable ETCDCTL_PASSWORD")]
+    Password,
+}
+
+/// Runs an import.
+///
+/// # Errors
+/// See [`ImportCommandError`]; no directory was created then.
+pub fn run(command: ImportCommand) -> Result<(), ImportCommandError> {
+    let runtime = serve::runtime()?;
+    match command.source {
+        ImportSource::Snapshot(options) => snapshot(&options, &runtime),
+        ImportSource::Etcd(options) => etcd(&options, &runtime),
+    }
+}
+
+fn snapshot(options: &SnapshotOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
+    let target = Target::new(&options.target.data_dir)?;
+    let snapshot = Snapshot::open(&options.file, !options.skip_hash_check)?;
+    let mut decoder = decoder(&options.target, runtime)?;
+    let report = whole(&snapshot, &mut decoder, &target, &options.target)?;
+    target.finish()?;
+    print(&options.target.data_dir, &report);
+    Ok(())
+}
+
+fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
+    let target = Target::new(&options.target.data_dir)?;
+    let mut decoder = decoder(&options.target, runtime)?;
+    let mut live = Live::new(&live_options(options)?, runtime.handle().clone())?;
+    let is_commanded = Arc::new(AtomicBool::new(false));
+    if options.follow {
+        on_signals(runtime.handle(), &is_commanded)?;
+    }
+    let (file, path) = target.spool(false)?;
+    let bar = Bar::new();
+    let spool = live.spool(decoder.prefix(), file, &path, &mut |progress| bar.show(progress))?;
+    drop(bar);
+    if !options.follow {
+        let report = whole(&spool, &mut decoder, &target, &options.target)?;
+        target.finish()?;
+        print(&options.target.data_dir, &report);
+        return Ok(());
+    }
+    check(&spool, &mut decoder, &options.target)?;
+    let engine = open(&target, spool.revision())?;
+    let bar = Bar::new();
+    let skips = options.target.skip_unknown;
+    let follower = Follower::new(&mut live, &mut decoder, &engine, &spool, skips, &mut |progress| {
+        bar.show(progress);
+    })?;
+    drop(bar);
+    println!("imported revision {} of etcd; following. SIGTERM or SIGINT switches over", spool.revision());
+    let switch_over = SwitchOver {
+        is_commanded: &|| is_commanded.load(Ordering::SeqCst),
+        at_revision: options.until_revision,
+    };
+    let (file, path) = target.spool(true)?;
+    let followed = follower.run(&switch_over, &mut list, (file, &path))?;
+    engine.close()?;
+    drop(engine);
+    target.finish()?;
+    println!("left etcd at revision {} after {} changes", followed.left_at, followed.changes);
+    if followed.late_changes > 0 {
+        eprintln!(
+            "note: {} of them came after the command to switch over: was every kube-apiserver stopped?",
+            followed.late_changes
+        );
+    }
+    print(&options.target.data_dir, &followed.report);
+    Ok(())
+}
+
+/// Checks a source, writes it to a store and verifies that.
+fn whole(
+    source: &impl Source,
+    decoder: &mut Decoder,
+    target: &Target,
+    options: &TargetOptions,
+) -> Result<Report, ImportCommandError> {
+    check(source, decoder, options)?;
+    let engine = open(target, source.revision())?;
+    let bar = Bar::new();
+    let report = import::import(source, decoder, &engine, &mut |progress| bar.show(progress))?;
+    drop(bar);
+    engine.close()?;
+    Ok(report)
+}
+
+/// Lists what cannot be taken over.
+fn check(
+    source: &impl Source,
+    decoder: &mut Decoder,
+    options: &TargetOptions,
+) -> Result<(), ImportCommandError> {
+    let bar = Bar::new();
+    let checked = import::check(
+        source,
+        decoder,
+        &mut |key, refusal| bar.suspend(|| list(key, refusal)),
+        &mut |progress| {
+            bar.show(progress);
+        },
+    )?;
+    if checked.refused > 0 && !options.skip_unknown {
+        return Err(ImportError::Refused(checked.refused).into());
+    }
+    Ok(())
+}
+
+fn list(key: &[u8], refusal: &Refusal) {
+    eprintln!("{}: {refusal}", key.escape_ascii());
+}
+
+fn open(target: &Target, revision: u64) -> Result<Engine, ImportCommandError> {
+    let options = Options::new(target.store()).expire_keys(false);
+    Ok(Engine::open(options.continue_above(import::continue_above(revision)?))?)
+}
+
+fn print(path: &Path, report: &Report) {
+    println!("{report}");
+    println!(
+        "{}: made. Certificates and keys are not in etcd: see docs/migration.md before the first start",
+        path.display()
+    );
+}
+
+fn decoder(options: &TargetOptions, runtime: &Runtime) -> Result<Decoder, ImportCommandError> {
+    let encryption = encryption(options.encryption_provider_config.as_deref(), runtime)?;
+    Ok(Decoder::new(&options.prefix, encryption))
+}
+
+/// Encryption by a configuration, if there is one.
+pub(super) fn encryption(path: Option<&Path>, runtime: &Runtime) -> Result<Arc<Encryption>, ConfigError> {
+    let options = EncryptionOptions {
+        encryption_provider_config: path.map(Path::to_owned),
+        encryption_provider_config_automatic_reload: false,
+    };
+    runtime.block_on(Encryption::start(&options, &RemoteWaits::default()))
+}
+
+fn live_options(options: &EtcdSourceOptions) -> Result<LiveOptions, ImportCommandError> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|source| ImportCommandError::File { path: path.clone(), source })
+    };
+    let identity = match (&options.cert, &options.key) {
+        (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+        _ => None,
+    };
+    let user = match &options.user {
+        None => None,
+        Some(name) => {
+            let password = std::env::var("ETCDCTL_PASSWORD").map_err(|_| ImportCommandError::Password)?;
+            Some((name.clone(), password))
+        }
+    };
+    Ok(LiveOptions {
+        endpoints: options.endpoints.clone(),
+        certificate_authority: options.cacert.as_ref().map(read).transpose()?,
+        identity,
+        user,
+    })
+}
+
+/// Notes SIGTERM and SIGINT.
+fn on_signals(runtime: &Handle, commanded: &Arc<AtomicBool>) -> Result<(), ServeError> {
+    let _entered = runtime.enter();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        let mut received =
+            signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source })?;
+        let commanded = Arc::clone(commanded);
+        runtime.spawn(async move {
+            received.recv().await;
+            commanded.store(true, Ordering::SeqCst);
+        });
+    }
+    Ok(())
+}
