@@ -5,7 +5,7 @@
 #   make run     server on https://127.0.0.1:6443, its data in ./data; further flags: ARGS='--secure-port 7443'
 #   make test    every test
 #   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
-#   make test-etcd   plinth etcd beside a real etcd, and under etcdctl (needs Go)
+#   make test-etcd   plinth etcd beside a real etcd and under etcdctl; moving from etcd and back (needs Go)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary

@@ -13,6 +13,7 @@
 //! | [`hostile`] | hostile clients |
 //! | [`kinds`] | every built-in kind, discovery, OpenAPI |
 //! | [`kubectl`] | flows of a real kubectl |
+//! | [`migration`] | moving in from etcd and out again |
 //! | [`monitoring`] | metrics, their documents, pages for operators, the log of requests |
 //! | [`process`] | flags, start and stop, files that the program creates |
 //! | [`reading`] | get, list, watch |
@@ -33,6 +34,7 @@ mod egress;
 mod hostile;
 mod kinds;
 mod kubectl;
+mod migration;
 mod monitoring;
 mod process;
 mod reading;
