@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_told_apart() {
+    fn other_keys_are_distinguished() {
         let registry = Registry::builtin();
         let keys = UpstreamKeys::new(&registry);
         let custom = |key| matches!(keys.locate(key), Located::Custom { .. });

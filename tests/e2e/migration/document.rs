@@ -29,7 +29,8 @@ fn the_commands_are_found() {
     }
 }
 
-/// What a reader has and does between the commands: an etcd with objects, a new place for each directory, waits.
+/// What a reader has and does between the commands: an etcd with objects, a new place for each directory,
+/// waits.
 const READER: &str = r#"set -eu
 etcd= server=
 trap 'for pid in $etcd $server; do kill -9 "$pid" 2>/dev/null || true; done' EXIT

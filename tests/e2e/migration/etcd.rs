@@ -237,7 +237,8 @@ async fn a_cluster_moves_through_etcd() {
         let (done, text) = run(&[&tls[..], &["--data-dir", &paths.at("data")]].concat());
         assert!(!done && !paths.exists("data"), "without a certificate: {text}");
         assert!(text.contains("etcd does not answer"), "{text}");
-        let identity = ["--cert", &cert, "--key", &key, "--data-dir", &paths.at("data")];
+        let target = paths.at("data");
+        let identity = ["--cert", &cert, "--key", &key, "--data-dir", &target];
         let into = must(&[&tls[..], &identity].concat());
         assert_eq!(hash(&out), hash(&into));
         let moved = start_with_keys_of(&server, paths.0.path(), &[]).await;
@@ -259,7 +260,7 @@ async fn a_cluster_moves_through_etcd() {
         let (done, text) = run(&["import", "snapshot", &member, "--data-dir", &paths.at("second")]);
         assert!(!done && text.contains("--skip-hash-check"), "{text}");
         let arguments = ["import", "snapshot", &member, "--skip-hash-check", "--data-dir"];
-        let from_member = must(&[&arguments[..], &[&paths.at("second")]].concat());
+        let from_member = must(&[&arguments[..], &[paths.at("second").as_str()]].concat());
         assert_eq!(hash(&out), hash(&from_member));
     }
 }
@@ -333,7 +334,7 @@ async fn an_etcd_that_dies_leaves_no_directory() {
         assert!(!done && text.contains("the watch has ended"), "{text}");
         assert!(!paths.exists("data") && !paths.exists("data.importing"));
         let arguments = ["import", "etcd", "--endpoints", &endpoint, "--data-dir"];
-        let (done, text) = run(&[&arguments[..], &[&paths.at("data")]].concat());
+        let (done, text) = run(&[&arguments[..], &[paths.at("data").as_str()]].concat());
         assert!(!done && text.contains("etcd does not answer") && text.contains(&endpoint), "{text}");
         assert!(!paths.exists("data") && !paths.exists("data.importing"));
     }

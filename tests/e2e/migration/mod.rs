@@ -33,7 +33,7 @@ type Objects = BTreeMap<String, Value>;
 /// A stopped server that had an object of every kind, and custom resources; with what it returned, and the
 /// greatest resourceVersion.
 async fn filled(arguments: &[&str]) -> (TestServer, Objects, u64) {
-    let mut server = TestServer::start(&[&ARGUMENTS, arguments].concat()).await;
+    let mut server = TestServer::start(&[&ARGUMENTS[..], arguments].concat()).await;
     let client = server.client().await;
     let namespace = json!({"metadata": {"name": NAMESPACE, "annotations": {"kept": "ä"}}});
     create(&client, "/api/v1/namespaces", &namespace).await;
@@ -106,8 +106,8 @@ async fn objects(client: &Client) -> (Objects, u64) {
     (found, newest)
 }
 
-/// Removes what is empty in a status: a kube-apiserver's objects have all of it once they were stored, those that
-/// were created here have not.
+/// Removes what is empty in a status: a kube-apiserver's objects have all of it once they were stored, those
+/// that were created here have not.
 fn without_empty_status(object: &mut Value) {
     let is_empty =
         |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
@@ -141,7 +141,7 @@ async fn start_with_keys_of(server: &TestServer, root: &Path, arguments: &[&str]
         let entry = entry.expect("entry");
         fs::copy(entry.path(), pki.join(entry.file_name())).expect("copy");
     }
-    start_ready(&launch(), root, &[&ARGUMENTS, arguments].concat()).await
+    start_ready(&launch(), root, &[&ARGUMENTS[..], arguments].concat()).await
 }
 
 /// Runs a command to its end: whether it succeeded, and what it wrote.

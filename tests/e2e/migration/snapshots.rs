@@ -86,9 +86,10 @@ async fn a_broken_snapshot_leaves_no_directory() {
     let (file, broken) = (paths.at("snapshot.db"), paths.at("broken.db"));
     must(&["export", "etcd-snapshot", "--data-dir", data.to_str().expect("text"), &file]);
     let whole = fs::read(&file).expect("the file");
+    let data_dir = paths.at("data");
     let import = |arguments: &[&str]| {
         let (done, text) =
-            run(&[&["import", "snapshot", &broken, "--data-dir", &paths.at("data")], arguments].concat());
+            run(&[&["import", "snapshot", &broken, "--data-dir", &data_dir][..], arguments].concat());
         assert!(!paths.exists("data.importing"), "{text}");
         assert_eq!(paths.exists("data"), done, "{text}");
         (done, text)
@@ -132,8 +133,9 @@ async fn what_cannot_be_taken_over_is_listed_before_anything_is_written() {
     // Keys below another prefix are not known below the one that is read.
     let prefix = ["--prefix", "/registry/outer.example.com"];
     must(&[&["export", "etcd-snapshot", "--data-dir", data, &file][..], &prefix].concat());
+    let data_dir = paths.at("data");
     let import = |arguments: &[&str]| {
-        run(&[&["import", "snapshot", &file, "--data-dir", &paths.at("data")], arguments].concat())
+        run(&[&["import", "snapshot", &file, "--data-dir", &data_dir][..], arguments].concat())
     };
     let (done, text) = import(&[]);
     assert!(!done && !paths.exists("data"), "{text}");

@@ -45,8 +45,8 @@ pub const KMS: &str = "kms";
 /// Maximum number of annotations per value.
 const MOST_ANNOTATIONS: usize = 1024;
 
-/// What kube-apiserver has in etcd in the place of a body that a KMS plugin's key encrypts: `EncryptedObject` of
-/// its `kmsv2/v2/api.proto`.
+/// What kube-apiserver has in etcd in the place of a body that a KMS plugin's key encrypts: `EncryptedObject`
+/// of its `kmsv2/v2/api.proto`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct EncryptedObject {
     /// What the cipher returned; with a seed, behind 32 bytes of info.
