@@ -4,6 +4,7 @@
 mod configuration;
 mod etcd;
 mod flags;
+mod history;
 mod messages;
 mod private_files;
 mod readme;
