@@ -9,6 +9,8 @@
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
+#   make dist    tarball, packages, image, hashes of a release, in ./dist
+#   make test-dist   what dist makes, installed, upgraded and removed in a Debian (needs root and debootstrap)
 #   make install the binary, manual pages and completions below PREFIX (/usr/local; DESTDIR is respected)
 #   make fmt     format the sources
 
@@ -29,7 +31,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run install test test-replication test-etcd lint bench build fmt setup
+.PHONY: run install dist test-dist test test-replication test-etcd lint bench build fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR) $(ARGS)
@@ -38,8 +40,15 @@ install: build
 	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/plinth
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(BINARY) man-pages --to $(DESTDIR)$(PREFIX)/share/man/man1
+	chmod 0644 $(DESTDIR)$(PREFIX)/share/man/man1/plinth*.1
 	$(BINARY) completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/plinth
 	@echo "installed $(DESTDIR)$(PREFIX)/bin/plinth"
+
+dist: setup
+	scripts/dist all
+
+test-dist: setup
+	scripts/test-dist "$$(scripts/dist binary)"
 
 build: setup
 	cargo build $(CARGO_FLAGS) --package plinth-server

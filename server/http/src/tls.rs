@@ -30,9 +30,14 @@ pub enum TlsError {
     /// A certificate or key that rustls rejects.
     #[error("unusable certificate or key: {0}")]
     Rustls(#[from] rustls::Error),
-    /// A certificate authority file without a usable certificate.
-    #[error("unusable client CA: {0}")]
-    Verifier(#[from] rustls::server::VerifierBuilderError),
+    /// A file of certificate authorities without a usable certificate.
+    #[error("{path}: {source}")]
+    Authorities {
+        /// Path of the file.
+        path: PathBuf,
+        /// The underlying error.
+        source: rustls::server::VerifierBuilderError,
+    },
 }
 
 /// The serving certificate, reloaded when its files change. New connections get the current one; the lock is

@@ -184,8 +184,11 @@ impl Pki {
             let certificates = files::read_certificates(&ca_cert).map_err(damaged)?;
             let key = files::read_key(&ca_key).map_err(damaged)?;
             Authority::new((&ca_cert, &certificates), (&ca_key, &key)).map_err(|error| match error {
-                AuthorityError::Certificate { ref path } | AuthorityError::Key { ref path } => {
-                    PkiError::Damaged { path: path.clone(), reason: error.to_string() }
+                AuthorityError::Certificate { path } => {
+                    PkiError::Damaged { path, reason: "no certificate that can be read".into() }
+                }
+                AuthorityError::Key { path } => {
+                    PkiError::Damaged { path, reason: "not the key of the authority's certificate".into() }
                 }
                 other => other.into(),
             })?;

@@ -27,7 +27,8 @@ pub enum ConfigFileError {
     Invalid { path: PathBuf, reason: String },
 }
 
-/// The arguments of the program with those of environment and file added, if the command is `serve`.
+/// The arguments of the program with those of environment and file added, if the command is `serve`
+/// or `up`.
 ///
 /// # Errors
 /// When the file cannot be read, or has a key that is no flag.
@@ -35,7 +36,7 @@ pub fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<OsString>, ConfigFileError> {
-    if arguments.get(1).is_none_or(|command| command != "serve") {
+    if arguments.get(1).is_none_or(|command| command != "serve" && command != "up") {
         return Ok(arguments);
     }
     let command = ServeOptions::augment_args(Command::new("serve"));

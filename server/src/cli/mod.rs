@@ -8,6 +8,7 @@ mod etcd;
 mod export;
 mod given_flags;
 mod hidden_token;
+mod history;
 mod import;
 mod join;
 mod kubeconfig;
@@ -20,7 +21,9 @@ mod service_manager;
 mod status;
 mod store;
 mod token;
+mod up;
 mod upstream;
+mod user_kubeconfig;
 
 use std::process::ExitCode;
 
@@ -41,6 +44,9 @@ pub enum CliError {
     /// The server did not start, or failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The server did not start, or failed, or its context was not added.
+    #[error(transparent)]
+    Up(#[from] up::UpError),
     /// A backup, restore, verification or repair failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
@@ -59,6 +65,9 @@ pub enum CliError {
     /// The server's status could not be fetched.
     #[error("cannot show the server's status: {0}")]
     Status(#[source] crate::client::ClientError),
+    /// The history of an object was not shown.
+    #[error("cannot show the history: {0}")]
+    History(#[from] history::HistoryError),
     /// The kubeconfig was not created.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),
@@ -90,7 +99,11 @@ impl CliError {
     /// The exit code of the process.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Serve(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
+            CliError::Serve(error) | CliError::Up(up::UpError::Serve(error))
+                if error.is_storage_failure() =>
+            {
+                ExitCode::from(STORAGE_FAILED)
+            }
             CliError::Etcd(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
             _ => ExitCode::FAILURE,
         }
@@ -101,6 +114,7 @@ impl CliError {
         matches!(
             self,
             CliError::Serve(ServeError::StorageFailed(_))
+                | CliError::Up(up::UpError::Serve(ServeError::StorageFailed(_)))
                 | CliError::Etcd(etcd::EtcdError::Serve(ServeError::StorageFailed(_)))
         )
     }
@@ -124,6 +138,11 @@ pub struct Cli {
 pub enum Command {
     /// Serve the Kubernetes API from a data directory
     Serve(Box<ServeOptions>),
+    /// Serve the Kubernetes API, with a context in your own kubeconfig
+    #[command(
+        after_help = "Examples:\n  plinth up\n  plinth up --merge-kubeconfig\n  kubectl --context plinth get namespaces\n\nAll other flags are those of plinth serve."
+    )]
+    Up(Box<up::UpOptions>),
     /// Serve etcd's v3 API from a data directory of its own
     Etcd(Box<etcd::EtcdCommandOptions>),
     /// Issue a client certificate for a user and print its kubeconfig
@@ -152,6 +171,8 @@ pub enum Command {
     Token(token::TokenOptions),
     /// Show what a running server is doing
     Status(status::StatusOptions),
+    /// Show the versions of an object and what changed from one to the next
+    History(history::HistoryOptions),
     /// Write a completion script for a shell to standard output
     Completion(completion::CompletionOptions),
     /// Write the manual pages
@@ -168,7 +189,8 @@ pub enum Command {
 /// An error whose text is meant for users.
 pub fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
-        Command::Serve(options) => Ok(serve::run(*options)?),
+        Command::Serve(options) => Ok(serve::run(*options, |_| Ok::<_, ServeError>(()))?),
+        Command::Up(options) => Ok(up::run(*options)?),
         Command::Etcd(options) => Ok(etcd::run(*options)?),
         Command::Kubeconfig(options) => Ok(kubeconfig::run(options)?),
         Command::Convert(options) => Ok(convert::run(options)?),
@@ -183,6 +205,7 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Replicas(options) => Ok(replicas::replicas(options)?),
         Command::Token(options) => Ok(token::token(options)?),
         Command::Status(options) => status::status(&options).map_err(CliError::Status),
+        Command::History(options) => Ok(history::history(&options)?),
         Command::Completion(options) => Ok(completion::completion(&options, Cli::command())?),
         Command::ManPages(options) => Ok(completion::man_pages(options, Cli::command())?),
         #[cfg(feature = "bench")]

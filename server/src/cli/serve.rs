@@ -42,19 +42,26 @@ const EVENT_INTERVAL: u32 = 8;
 /// Idle time after which a blocking thread exits.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 
-/// Runs the server until SIGTERM or SIGINT.
+/// Runs the server until SIGTERM or SIGINT; `on_ready` is called when it is ready, and stops it with an error.
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.
-pub fn run(options: ServeOptions) -> Result<(), ServeError> {
+pub fn run<E: From<ServeError>>(
+    options: ServeOptions,
+    on_ready: impl FnOnce(&Running) -> Result<(), E>,
+) -> Result<(), E> {
     start_logging(options.verbosity, options.logging_format);
     let runtime = runtime()?;
-    let served = runtime.block_on(serve(options));
+    let mut refused = Ok(());
+    let served = runtime.block_on(serve(options, |running| {
+        refused = on_ready(running);
+        refused.is_ok()
+    }));
     if served.as_ref().is_err_and(ServeError::is_storage_failure) {
         // Threads may be blocked by the disk.
         runtime.shutdown_background();
     }
-    served
+    refused.and(served.map_err(E::from))
 }
 
 /// A runtime for servers: its threads have the stack that deeply nested objects need.
@@ -102,7 +109,7 @@ pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     };
 }
 
-async fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
+async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> bool) -> Result<(), ServeError> {
     let signals =
         |kind| signal(kind).map_err(|source| ServeError::Io { what: "cannot handle signals", source });
     let (mut terminate, mut interrupt) =
@@ -114,6 +121,9 @@ async fn serve(mut options: ServeOptions) -> Result<(), ServeError> {
     let note = ready_note(&options);
     let running = start(options).await?;
     print_ready(&running, note);
+    if !on_ready(&running) {
+        return running.stop().await;
+    }
     notifier.notify(&format!("READY=1\nSTATUS=Serving on https://{}", running.address()));
     tokio::select! {
         _ = terminate.recv() => {}

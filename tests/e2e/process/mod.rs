@@ -4,6 +4,8 @@
 mod configuration;
 mod etcd;
 mod flags;
+mod history;
+mod messages;
 mod private_files;
 mod readme;
 mod replicas;

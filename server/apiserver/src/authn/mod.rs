@@ -140,9 +140,14 @@ pub struct Authenticated {
 /// Why the authenticators cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationSetupError {
-    /// A certificate file is invalid.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
+    /// A file of authorities is invalid.
+    #[error("{flag}: {source}")]
+    Authorities {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// What is wrong with it.
+        source: TlsError,
+    },
     /// A key file is invalid.
     #[error(transparent)]
     Key(#[from] plinth_pki::jwt::KeyError),
@@ -208,7 +213,9 @@ impl Authenticator {
         };
         Ok(Authenticator {
             proxy: request_header::RequestHeaders::new(options)?,
-            certificates: CertificateAuthenticator::new(client_ca)?,
+            certificates: CertificateAuthenticator::new(client_ca).map_err(|source| {
+                AuthenticationSetupError::Authorities { flag: "--client-ca-file", source }
+            })?,
             discovery: service_account::discovery::documents(&accounts, jwks_uri, &on.address),
             tokens: tokens::Tokens {
                 audiences: accounts.settings().audiences.clone(),

@@ -53,7 +53,10 @@ impl RequestHeaders {
             extra_prefix: prefixes.iter().map(|p| p.trim().to_ascii_lowercase()).collect(),
         };
         Ok(Some(RequestHeaders {
-            authorities: Authorities::read(file)?,
+            authorities: Authorities::read(file).map_err(|source| AuthenticationSetupError::Authorities {
+                flag: "--requestheader-client-ca-file",
+                source,
+            })?,
             allowed_names: options.requestheader_allowed_names.clone(),
             headers,
         }))

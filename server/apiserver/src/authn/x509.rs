@@ -144,7 +144,10 @@ fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     for cert in files::read_certificates(file)? {
         roots.add(cert)?;
     }
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), p521::provider()).build()?)
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), p521::provider())
+        .build()
+        .map(|verifier| verifier as Arc<dyn ClientCertVerifier>)
+        .map_err(|source| TlsError::Authorities { path: file.to_owned(), source })
 }
 
 /// Authenticates client certificates of the authorities in `--client-ca-file`.

@@ -1,12 +1,13 @@
 //! Flags and TLS settings of connections to kubelets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use rustls::server::VerifierBuilderError;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::tls::{self, ServerTrust};
+use super::tls::{self, Identity, ServerTrust};
 use plinth_http::tls::TlsError;
 use plinth_pki::files::{read_certificates, read_key};
 
@@ -32,6 +33,34 @@ pub struct KubeletOptions {
     pub kubelet_preferred_address_types: Vec<String>,
 }
 
+/// Files of the flags that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletSetupError {
+    /// The authority's.
+    #[error("--kubelet-certificate-authority: {0}")]
+    Authority(#[source] TlsError),
+    /// The client certificate or its key.
+    #[error("--kubelet-client-certificate and --kubelet-client-key: {0}")]
+    Client(#[source] TlsError),
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in read_certificates(path)? {
+        roots.add(certificate)?;
+    }
+    match roots.is_empty() {
+        true => {
+            Err(TlsError::Authorities { path: path.to_owned(), source: VerifierBuilderError::NoRootAnchors })
+        }
+        false => Ok(roots),
+    }
+}
+
+fn identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+    Ok((read_certificates(certificate)?, read_key(key)?))
+}
+
 /// Settings of the connections to kubelets, loaded once. Immutable.
 pub struct Kubelets {
     /// TLS settings for kubelets.
@@ -48,24 +77,23 @@ impl Kubelets {
     ///
     /// # Errors
     /// When a file cannot be read, or certificate and key do not match.
-    pub fn new(options: &KubeletOptions) -> Result<Kubelets, TlsError> {
+    pub fn new(options: &KubeletOptions) -> Result<Kubelets, KubeletSetupError> {
         let trust = match &options.kubelet_certificate_authority {
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in read_certificates(path)? {
-                    roots.add(certificate)?;
-                }
-                ServerTrust::Authorities(Arc::new(roots))
+                ServerTrust::Authorities(Arc::new(authorities(path).map_err(KubeletSetupError::Authority)?))
             }
             None => ServerTrust::Anyone,
         };
         let identity = match (&options.kubelet_client_certificate, &options.kubelet_client_key) {
-            (Some(certificate), Some(key)) => Some((read_certificates(certificate)?, read_key(key)?)),
+            (Some(certificate), Some(key)) => {
+                Some(identity(certificate, key).map_err(KubeletSetupError::Client)?)
+            }
             _ => None,
         };
         Ok(Kubelets {
-            tls: tls::config(trust, identity)?,
-            insecure: tls::config(ServerTrust::Anyone, None)?,
+            tls: tls::config(trust, identity).map_err(|error| KubeletSetupError::Client(error.into()))?,
+            insecure: tls::config(ServerTrust::Anyone, None)
+                .map_err(|error| KubeletSetupError::Client(error.into()))?,
             address_types: options.kubelet_preferred_address_types.clone(),
         })
     }

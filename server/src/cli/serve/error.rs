@@ -12,8 +12,10 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::audit::AuditError;
 use plinth_apiserver::authn;
 use plinth_apiserver::authz;
+use plinth_apiserver::egress::kubelets::KubeletSetupError;
 use plinth_apiserver::listener::BindError;
 use plinth_http::tls::TlsError;
+use plinth_pki::authority::AuthorityError;
 use plinth_storage::encryption::ConfigError;
 
 /// The server did not start, or failed.
@@ -46,6 +48,10 @@ pub enum ServeError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Tls(#[from] TlsError),
+    #[error("--tls-cert-file and --tls-private-key-file: {0}")]
+    Serving(#[source] TlsError),
+    #[error("--cluster-signing-cert-file and --cluster-signing-key-file: {0}")]
+    Signing(#[source] AuthorityError),
     #[error("authorization: {0}")]
     Authorization(#[from] authz::config::AuthorizationSetupError),
     #[error("authentication: {0}")]
@@ -56,8 +62,8 @@ pub enum ServeError {
     Bootstrap(#[from] ApiError),
     #[error(transparent)]
     Admission(#[from] BadPlugins),
-    #[error("TLS to kubelets: {0}")]
-    Kubelets(#[source] TlsError),
+    #[error(transparent)]
+    Kubelets(#[from] KubeletSetupError),
     #[error("--proxy-client-cert-file: {0}")]
     ProxyClient(#[source] TlsError),
     #[error(transparent)]

@@ -54,6 +54,7 @@ use plinth_http::paced_response::RemoteWaits;
 use plinth_http::serving::Certificates;
 use plinth_http::tls::ServingCertificate;
 use plinth_kinds::service_ranges::Ranges;
+use plinth_pki::Authority;
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::counts::Counts;
 use plinth_storage::encryption::Encryption;
@@ -131,7 +132,12 @@ impl Settings {
             return Err(ServeError::CheckpointsOfSingle);
         }
         let plugins = Arc::new(options.admission.admission()?);
-        let kubelets = Kubelets::new(&options.kubelets).map_err(ServeError::Kubelets)?;
+        let kubelets = Kubelets::new(&options.kubelets)?;
+        if let (Some(certificate), Some(key)) =
+            (&options.cluster_signing_cert_file, &options.cluster_signing_key_file)
+        {
+            Authority::read(certificate, key).map_err(ServeError::Signing)?;
+        }
         Ok(Settings { plugins, kubelets })
     }
 }
@@ -214,7 +220,11 @@ async fn open_store(
 fn serving_certificates(options: &ServeOptions, pki: &Pki) -> Result<Arc<Certificates>, ServeError> {
     let cert = options.tls.tls_cert_file.clone().unwrap_or_else(|| pki.serving_cert());
     let key = options.tls.tls_private_key_file.clone().unwrap_or_else(|| pki.serving_key());
-    Ok(Arc::new(Certificates::read(ServingCertificate::read(&cert, &key)?, &options.tls)?))
+    let serving = ServingCertificate::read(&cert, &key).map_err(|error| match options.tls.tls_cert_file {
+        Some(_) => ServeError::Serving(error),
+        None => error.into(),
+    })?;
+    Ok(Arc::new(Certificates::read(serving, &options.tls)?))
 }
 
 /// What the server is built of, beside options and store.

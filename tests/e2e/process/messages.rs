@@ -1,0 +1,97 @@
+//! What the command line reports about files and directories that it cannot use: which flag named them, and why.
+
+use std::fs;
+use std::path::Path;
+
+use plinth_tests::server::{launch, TestServer};
+
+/// What a command prints that fails.
+fn failure(arguments: &[&str]) -> String {
+    let output = launch().command(arguments.iter().copied()).output().expect("plinth runs");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?} succeeded: {message}");
+    message
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+#[test]
+fn a_file_that_is_unusable_is_named_with_its_flag() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (data, bad) = (dir.path().join("data"), dir.path().join("bad.pem"));
+    fs::write(&bad, "no PEM\n").expect("file");
+    let bad = text(&bad);
+    let serve = |flags: &[&str]| {
+        let given = flags.iter().flat_map(|flag| [*flag, bad]);
+        let start = ["serve", "--secure-port", "0", "--data-dir", text(&data)];
+        failure(&start.into_iter().chain(given).collect::<Vec<_>>())
+    };
+    let cases: [(&[&str], String); 5] = [
+        (&["--client-ca-file"], format!("error: authentication: --client-ca-file: {bad}: ")),
+        (
+            &["--requestheader-client-ca-file"],
+            format!("error: authentication: --requestheader-client-ca-file: {bad}: "),
+        ),
+        (
+            &["--tls-cert-file", "--tls-private-key-file"],
+            format!("error: --tls-cert-file and --tls-private-key-file: cannot read {bad}: "),
+        ),
+        (
+            &["--cluster-signing-cert-file", "--cluster-signing-key-file"],
+            format!("error: --cluster-signing-cert-file and --cluster-signing-key-file: cannot read {bad}: "),
+        ),
+        (&["--kubelet-certificate-authority"], format!("error: --kubelet-certificate-authority: {bad}: ")),
+    ];
+    for (flags, wanted) in cases {
+        let message = serve(flags);
+        assert!(message.starts_with(&wanted), "{wanted:?}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_the_authority_that_is_damaged_is_named_with_what_to_do() {
+    let mut server = TestServer::start(&[]).await;
+    server.terminate().await;
+    let key = server.data().join("pki/ca.key");
+    fs::write(&key, "no PEM\n").expect("file");
+    let data = server.data();
+    let message = failure(&["serve", "--secure-port", "0", "--data-dir", text(&data)]);
+    let wanted = format!("error: cannot use the server's certificates and keys: {}: ", key.display());
+    assert!(message.starts_with(&wanted), "{message}");
+    assert!(message.contains("Put it back from a copy"), "{message}");
+}
+
+#[tokio::test]
+async fn a_restore_reports_why_it_does_not_begin_or_did_not_end() {
+    let mut server = TestServer::start(&[]).await;
+    let dir = tempfile::tempdir().expect("directory");
+    let (archive, part) = (dir.path().join("whole.backup"), dir.path().join("part.backup"));
+    let kubeconfig = server.kubeconfig().to_owned();
+    let written =
+        launch().command(["backup", "--kubeconfig", text(&kubeconfig), "--to", text(&archive)]).output();
+    assert!(written.expect("plinth runs").status.success());
+
+    // Into the directory of a running server, and of a stopped one.
+    let data = server.data();
+    let restore =
+        |from: &Path, to: &Path| failure(&["restore", "--from", text(from), "--data-dir", text(to)]);
+    let message = restore(&archive, &data);
+    assert!(message.contains("is in use by another process; stop the server"), "{message}");
+    server.terminate().await;
+    let message = restore(&archive, &data);
+    assert!(message.contains("holds a store already, and a backup is never restored over one"), "{message}");
+
+    // Of an archive that ends too early; the directory is not served afterwards.
+    let bytes = fs::read(&archive).expect("archive");
+    fs::write(&part, &bytes[..bytes.len() / 2]).expect("file");
+    let unfinished = dir.path().join("unfinished");
+    let message = restore(&part, &unfinished);
+    assert!(message.starts_with("error: invalid archive: "), "{message}");
+    let message = failure(&["serve", "--secure-port", "0", "--data-dir", text(&unfinished)]);
+    assert!(
+        message.contains("did not finish\nRun plinth restore again with the same --data-dir"),
+        "{message}"
+    );
+}
