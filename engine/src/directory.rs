@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/PLINTH        marker: format version; written when creation or a restore is complete
+//! DIR/RESERVE       room for deletions on a full disk (`reserve.rs`)
 //! DIR/LOCK          locked by the process that uses the directory, like the directory itself and `db`
 //! DIR/db/           the RocksDB database
 //! DIR/db.creating/  a database whose creation has not finished; nothing in it was ever acknowledged
@@ -33,6 +34,8 @@ const LOCK: &str = "LOCK";
 const OLD_RESTORING: &str = "RESTORING";
 /// The durable watermark (`watermark.rs`).
 pub(crate) const WATERMARK: &str = "WATERMARK";
+/// The room for deletions on a full disk (`reserve.rs`).
+pub(crate) const RESERVE: &str = "RESERVE";
 /// The RocksDB database.
 pub(crate) const DATABASE: &str = "db";
 /// The database while it is being created.

@@ -278,6 +278,10 @@ impl Engine {
             let reason = "numbers of the application are not replicated";
             return Proposal::refused(Error::InvalidTransaction { reason });
         }
+        if !transaction.reclaims && self.0.store.is_reserved() {
+            let message = "the room that is left is kept for deletions".to_owned();
+            return Proposal::refused(Error::OutOfSpace { message });
+        }
         let size = transaction.size();
         let task = Task::Transact(transaction);
         match &self.0.replica {

@@ -79,6 +79,7 @@ mod record;
 mod recovery;
 mod repair;
 mod replica;
+mod reserve;
 mod revision;
 mod start;
 mod stats;

@@ -37,6 +37,8 @@ pub struct Options {
     pub(crate) relaxed_sync_interval: Duration,
     pub(crate) agreement_timeout: Duration,
     pub(crate) memory: Memory,
+    /// Bytes of the room that is kept for deletions.
+    pub(crate) reserve: u64,
     pub(crate) expiry: bool,
     /// None for the system's clocks.
     pub(crate) clock: Option<Arc<dyn Clock>>,
@@ -102,6 +104,7 @@ impl Options {
                 background_jobs: 2,
                 max_open_files: 512,
             },
+            reserve: 0,
             expiry: true,
             clock: None,
             warn: WarningHandler::default(),
@@ -197,6 +200,14 @@ impl Options {
     #[must_use]
     pub fn expire_keys(mut self, expire: bool) -> Options {
         self.expiry = expire;
+        self
+    }
+
+    /// Bytes of room that are kept on the disk for [`crate::Transaction::reclaiming`] transactions, which are
+    /// the only ones accepted while the disk is full. Default: none.
+    #[must_use]
+    pub fn reserve_bytes(mut self, bytes: u64) -> Options {
+        self.reserve = bytes;
         self
     }
 

@@ -84,6 +84,8 @@ pub struct Transaction {
     pub(crate) operations: Vec<Operation>,
     /// Numbers of the application by their names; none removes one.
     pub(crate) numbers: Vec<(Bytes, Option<u64>)>,
+    /// Whether it is accepted while the disk is full.
+    pub(crate) reclaims: bool,
 }
 
 impl Transaction {
@@ -129,6 +131,14 @@ impl Transaction {
                 operation.read = Some(record);
             }
         }
+        self
+    }
+
+    /// Marks a transaction that deletes, or leads to a deletion: on a full disk it may use the room that
+    /// [`crate::Options::reserve_bytes`] keeps.
+    #[must_use]
+    pub fn reclaiming(mut self) -> Transaction {
+        self.reclaims = true;
         self
     }
 

@@ -28,6 +28,7 @@ use crate::health::{Failure, Health};
 use crate::layout::{self, meta, FORMAT_VERSION, MARKED_FORMAT_VERSION, REPLICA_FORMAT_VERSION};
 use crate::options::Options;
 use crate::recovery::{self, DroppedTail};
+use crate::reserve::Reserve;
 use crate::revision::Revision;
 use crate::view::{Logs, View};
 use crate::watermark::{BackgroundErrors, Watermark};
@@ -55,6 +56,8 @@ pub(crate) struct Store {
     dropped: Vec<DroppedTail>,
     /// The view that is opened in place of the database, if any.
     _view: Option<View>,
+    /// The room for deletions.
+    reserve: Reserve,
     /// Released on drop, after the database.
     lock: Lock,
 }
@@ -133,6 +136,8 @@ impl Store {
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
         store.dropped = dropped;
+        store.reserve = Reserve::open(dir, options.reserve);
+        store.health.set_out_of_space(store.reserve.is_released());
         store.check_format()?;
         Ok(store)
     }
@@ -266,6 +271,7 @@ impl Store {
             writes: AtomicU64::new(0),
             dropped: Vec::new(),
             _view: None,
+            reserve: Reserve::none(),
             lock,
         })
     }
@@ -339,8 +345,18 @@ impl Store {
         let mut options = WriteOptions::default();
         options.set_sync(sync);
         self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))?;
-        self.health.set_out_of_space(false);
+        self.health.set_out_of_space(self.reserve.is_released());
         Ok(())
+    }
+
+    /// Whether only transactions that reclaim room are to be accepted.
+    pub(crate) fn is_reserved(&self) -> bool {
+        let was_released = self.reserve.is_released();
+        let is_exclusive = self.reserve.is_exclusive();
+        if was_released && !is_exclusive {
+            self.health.set_out_of_space(false);
+        }
+        is_exclusive
     }
 
     /// Syncs unsynced writes.
@@ -357,6 +373,9 @@ impl Store {
         };
         let is_full = matches!(error, Error::OutOfSpace { .. });
         self.health.set_out_of_space(is_full);
+        if is_full {
+            self.reserve.release();
+        }
         if !is_full || error.is_quota_exceeded() {
             self.health.fail(Failure::Write { message: error.cause() });
         }

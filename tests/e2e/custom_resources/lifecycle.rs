@@ -21,6 +21,31 @@ fn open_schema() -> Value {
     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
+/// As controllers do at their start: what discovery shows is changed at once.
+#[tokio::test]
+async fn a_definition_that_is_discovered_can_be_changed() {
+    let client = shared_with_apis().await.client().await;
+    for round in 0..20 {
+        let group = format!("{}.example.com", unique("found"));
+        let wanted = definition(&group, "Boat", "Namespaced", open_schema());
+        assert_eq!(call(&client, Method::POST, DEFINITIONS, Some(&wanted)).await.0, 201);
+        let path = format!("{DEFINITIONS}/boats.{group}");
+        loop {
+            let (code, list) = call(&client, Method::GET, &format!("/apis/{group}/v1"), None).await;
+            if code == 200 && list["resources"][0]["name"] == "boats" {
+                break;
+            }
+            assert_eq!(code, 404, "{list}");
+        }
+        let (code, mut found) = call(&client, Method::GET, &path, None).await;
+        assert_eq!((code, condition(&found, "Established")), (200, "True"), "round {round}: {found}");
+        found["metadata"]["labels"] = json!({"changed": "yes"});
+        let (code, answer) = call(&client, Method::PUT, &path, Some(&found)).await;
+        assert_eq!(code, 200, "round {round}: {answer}");
+        assert_eq!(call(&client, Method::DELETE, &path, None).await.0, 200);
+    }
+}
+
 #[tokio::test]
 async fn a_definition_opens_an_api_and_its_deletion_closes_it() {
     let client = shared_with_apis().await.client().await;

@@ -5,7 +5,7 @@ use plinth_tests::server::shared;
 use serde_json::Value;
 
 /// Checks that probes, dashboards and kubeadm name, in their order.
-const NAMED: [&str; 15] = [
+const NAMED: [&str; 17] = [
     "ping",
     "log",
     "etcd",
@@ -15,9 +15,11 @@ const NAMED: [&str; 15] = [
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
     "poststarthook/start-system-namespaces-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-controller",
     "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes",
     "poststarthook/bootstrap-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
     "poststarthook/apiservice-registration-controller",
     "autoregister-completion",
     "poststarthook/apiservice-openapiv3-controller",

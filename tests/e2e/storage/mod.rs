@@ -16,6 +16,7 @@ mod backups;
 mod disk_failures;
 mod durability;
 mod encryption;
+mod full_disk;
 mod lost_files;
 mod lost_objects;
 mod repair;

@@ -62,7 +62,7 @@ fn check<'a>(name: impl Into<Cow<'static, str>>, run: impl Fn() -> Result<(), St
 }
 
 /// What upstream starts before it is healthy and this server has finished before its port answers: these
-/// pass. Hooks of what this server does not have (identity leases, peers) are left out. Each with whether it
+/// pass. Hooks of what this server does not have (peers) are left out. Each with whether it
 /// exists with priority and fairness only, or without it only.
 const HOOKS_BEFORE_REGISTRATION: &[(&str, Option<bool>)] = &[
     ("start-apiserver-admission-initializer", None),
@@ -76,6 +76,8 @@ const HOOKS_BEFORE_REGISTRATION: &[(&str, Option<bool>)] = &[
     ("crd-informer-synced", None),
     ("start-system-namespaces-controller", None),
     ("start-cluster-authentication-info-controller", None),
+    ("start-kube-apiserver-identity-lease-controller", None),
+    ("start-kube-apiserver-identity-lease-garbage-collector", None),
     ("storage-readiness", None),
     ("start-legacy-token-tracking-controller", None),
     ("start-service-ip-repair-controllers", None),
@@ -86,6 +88,7 @@ const HOOKS_BEFORE_REGISTRATION: &[(&str, Option<bool>)] = &[
     ("start-kubernetes-service-cidr-controller", None),
     ("start-kube-aggregator-informers", None),
     ("apiservice-status-local-available-controller", None),
+    ("apiservice-status-remote-available-controller", None),
     ("apiservice-registration-controller", None),
     ("apiservice-discovery-controller", None),
     ("kube-apiserver-autoregistration", None),

@@ -72,6 +72,7 @@ pub async fn serve<B>(
         ["openid", "v1", "jwks"] => Ok(openid(server, openid_discovery::KEYS_TYPE, |d| &d.keys)),
         ["openapi", rest @ ..] => server.openapi.serve(&server.registry(), rest, request).await,
         ["api"] | ["apis"] | ["api", _] | ["apis", _] | ["apis", _, _] => {
+            server.store.current_registry().established().await;
             server.discovery.serve(&server.registry(), &segments, request).await
         }
         _ => Ok(not_found_text()),

@@ -195,6 +195,10 @@ impl Addresses {
     }
 }
 
+/// Room for deletions on a full disk: RocksDB flushes its memtables before it accepts writes again, and then needs
+/// some for those.
+const RESERVE_BYTES: u64 = 32 << 20;
+
 async fn open_store(
     options: &ServeOptions,
     dir: &DataDir,
@@ -204,6 +208,7 @@ async fn open_store(
         .create(dir.stage() == Stage::New)
         .history_retention(Some(options.history_retention))
         .compaction_interval(options.compaction_interval)
+        .reserve_bytes(RESERVE_BYTES)
         .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
     let checkpoint_dir = options.checkpoints.checkpoint_dir.clone();
     let (engine, replica) = open_engine(dir, engine_options, connect, checkpoint_dir).await?;

@@ -3,8 +3,8 @@
 //!
 //! The controller's loop is the only one that publishes registries. For each change it accepts names, builds
 //! changed rows and publishes the registry; only then a worker writes the status: a client that sees
-//! `Established` can use the API. Deleting the objects of a deleted definition may take long and is a task of
-//! its own.
+//! `Established` can use the API. Discovery waits for that write. Deleting the objects of a deleted definition
+//! may take long and is a task of its own.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver `pkg/controller/{status,establish,apiapproval,finalizer}`. The
 //! condition NonStructuralSchema does not exist here: only definitions of v1beta1 could have such a schema.
@@ -250,6 +250,8 @@ impl Definitions {
                 rows_changed |= state.update_rows();
             }
         }
+        let is_ahead = |state: &DefinitionState| state.rows.is_some() && !state.is_established();
+        registry.note_ahead(self.states.values().any(is_ahead));
         if rows_changed {
             let rows: Vec<CustomRows> =
                 self.states.values().filter_map(|k| k.rows.as_ref()).map(|(_, rows)| rows.clone()).collect();

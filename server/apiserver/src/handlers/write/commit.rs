@@ -6,6 +6,7 @@ use plinth_engine::{Condition, Revision, Transaction};
 use super::{Context, Written};
 use crate::context::TransactionParts;
 use plinth_api::api_error::ApiError;
+use plinth_storage::stored::Stored;
 use plinth_storage::{unchanged, Fetched};
 
 /// A change of a stored object.
@@ -67,7 +68,11 @@ impl Commit {
                     None => Transaction::new().require(Condition::Absent(key.clone().into())),
                 };
                 let transaction = match delete {
-                    true => transaction.delete(key),
+                    true => transaction.delete(key).reclaiming(),
+                    // What is being deleted has to lose its finalizers.
+                    false if store.engine().is_out_of_space() && is_being_deleted(&value) => {
+                        put(cx, transaction, key, value.clone())?.reclaiming()
+                    }
                     false => put(cx, transaction, key, value.clone())?,
                 };
                 let transaction = match live {
@@ -87,6 +92,10 @@ impl Commit {
         let value = cx.convert_value(value).await?;
         Ok(Committed::Done(Done { value, committed, before }))
     }
+}
+
+fn is_being_deleted(value: &[u8]) -> bool {
+    Stored::parse(value).is_ok_and(|stored| stored.deleting())
 }
 
 /// Adds an object to a transaction; it is deleted after its time where its kind expires.
