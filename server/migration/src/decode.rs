@@ -213,7 +213,7 @@ impl Decoder {
                     plinth_registry::conversion::to_storage(tree, served, form)
                         .map_err(|error| Refusal::Decode(error.to_string()))?
                 }
-                None => earlier::convert(tree, &gvk.api_version().to_string(), resource, form)?,
+                None => earlier::convert(tree, gvk.api_version().as_ref(), resource, form)?,
             };
         }
         resource.strategy.default(&mut tree);

@@ -112,7 +112,7 @@ pub fn export(
         last = (place.revision, sub);
         let Some(record) = export.record(place)? else { continue };
         bucket.put(revision_key(place.revision.get(), sub), record).map_err(io)?;
-        if done as u64 % STEP == 0 {
+        if (done as u64).is_multiple_of(STEP) {
             progress(Progress { done: done as u64, total });
         }
     }

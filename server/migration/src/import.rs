@@ -95,7 +95,7 @@ struct Steps<'p> {
 impl Steps<'_> {
     fn next(&mut self) {
         self.done += 1;
-        if self.done % STEP == 0 {
+        if self.done.is_multiple_of(STEP) {
             (self.progress)(Progress { done: self.done, total: self.total });
         }
     }

@@ -128,7 +128,12 @@ mod tests {
         assert_eq!((spool.revision(), spool.len()), (42, 3));
         for (prefix, expected) in [("", 0..3), ("/b/", 1..3), ("/c", 3..3)] {
             let mut found = Vec::new();
-            spool.visit::<SourceError>(prefix.as_bytes(), &mut |entry| Ok(found.push(entry))).unwrap();
+            spool
+                .visit::<SourceError>(prefix.as_bytes(), &mut |entry| {
+                    found.push(entry);
+                    Ok(())
+                })
+                .unwrap();
             assert_eq!(found, entries[expected], "{prefix:?}");
         }
     }

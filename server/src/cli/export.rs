@@ -12,8 +12,8 @@ use plinth_storage::encryption::ConfigError;
 
 use super::serve::{self, ServeError};
 use super::store::{existing, remedy, Bar, StoreError};
-use crate::unfinished_file::UnfinishedFile;
 use crate::bootstrap::files::{exists, parent};
+use crate::unfinished_file::UnfinishedFile;
 
 /// `plinth export`.
 #[derive(Debug, Args)]

@@ -43,7 +43,7 @@ fn read(bytes: &[u8], names: &[&[u8]]) -> Result<Buckets, BoltError> {
 /// A bucket whose tree has branches over branches, with values longer than a page.
 fn sample() -> Buckets {
     let key = |n: u64| [n.to_be_bytes().as_slice(), b"_", &[0; 8]].concat();
-    let value = |n: u64| vec![n as u8; if n % 97 == 0 { 9000 } else { 40 + n as usize % 400 }];
+    let value = |n: u64| vec![n as u8; if n.is_multiple_of(97) { 9000 } else { 40 + n as usize % 400 }];
     let keys = (1..6000).map(|n| (key(n), value(n))).collect();
     Buckets::from([(b"key".to_vec(), keys), (b"meta".to_vec(), BTreeMap::new())])
 }
