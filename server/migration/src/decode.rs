@@ -40,7 +40,7 @@ pub struct Object {
 /// What a value is.
 #[derive(Debug)]
 pub enum Decoded {
-    /// An object.
+    /// An object of a kind that is served, with its type and resourceVersion.
     Object(Box<Object>),
     /// Something that kube-apiserver keeps for itself.
     Internal,

@@ -40,18 +40,14 @@ const STEP: u64 = 256;
 
 /// A failed export.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each error names its fields")]
 pub enum ExportError {
     /// The store failed.
     #[error(transparent)]
     Engine(#[from] plinth_engine::Error),
     /// The file cannot be written.
     #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: String,
-        /// The error.
-        source: io::Error,
-    },
+    File { path: String, source: io::Error },
     /// A value cannot be decrypted or encrypted.
     #[error(transparent)]
     Encryption(#[from] EncryptionError),
@@ -60,7 +56,6 @@ pub enum ExportError {
     Object {
         /// Its key in etcd.
         key: String,
-        /// Why.
         reason: String,
     },
     /// Objects cannot be exported.

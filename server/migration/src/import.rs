@@ -33,6 +33,7 @@ const STEP: u64 = 256;
 
 /// A failed import.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each error names its fields")]
 pub enum ImportError {
     /// The source cannot be read.
     #[error(transparent)]
@@ -54,12 +55,7 @@ pub enum ImportError {
     Refused(u64),
     /// An object that was changed while etcd was followed cannot be taken over.
     #[error("{key}: {refusal}. With --skip-unknown such objects are left out")]
-    RefusedChange {
-        /// Its key.
-        key: String,
-        /// Why.
-        refusal: Refusal,
-    },
+    RefusedChange { key: String, refusal: Refusal },
     /// There is nothing to import.
     #[error("the source has no keys below {0}; give the kube-apiserver's --etcd-prefix as --prefix")]
     Empty(String),

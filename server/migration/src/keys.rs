@@ -33,14 +33,14 @@ pub enum Located<'a> {
     Builtin {
         /// The resource, in its storage version.
         resource: &'a Arc<ResourceType>,
-        /// Its namespace.
+        /// Empty for an object of the cluster.
         namespace: &'a str,
-        /// Its name.
+        /// As in `metadata.name`.
         name: &'a str,
     },
     /// An object of a custom resource, if there is a definition for it.
     Custom {
-        /// The group.
+        /// Group of the definition, in upstream's form.
         group: &'a str,
         /// The plural name.
         plural: &'a str,

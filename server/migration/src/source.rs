@@ -7,9 +7,9 @@ use crate::bolt::BoltError;
 /// A key at the revision of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceEntry {
-    /// The key.
+    /// With the prefix, as etcd has it.
     pub key: Vec<u8>,
-    /// The value.
+    /// As kube-apiserver stored it, encrypted where it encrypts.
     pub value: Vec<u8>,
     /// The time after which etcd would have deleted it.
     pub ttl: Option<Duration>,
@@ -17,11 +17,11 @@ pub struct SourceEntry {
 
 /// A failed source.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each error names its fields")]
 pub enum SourceError {
     /// The file is no snapshot, or was damaged.
     #[error("{path}: {reason}")]
     File {
-        /// The file.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -29,7 +29,6 @@ pub enum SourceError {
     /// A record of a file is damaged.
     #[error("{path}: the record of revision {revision} is damaged: {reason}")]
     Record {
-        /// The file.
         path: String,
         /// The revision, as main and sub revision.
         revision: String,
@@ -39,19 +38,13 @@ pub enum SourceError {
     /// A part of a file is damaged.
     #[error("{path}: {source}")]
     Bolt {
-        /// The file.
         path: String,
         /// The part, and what is wrong with it.
         source: BoltError,
     },
     /// A file operation failed.
     #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// The error.
-        source: std::io::Error,
-    },
+    Io { path: String, source: std::io::Error },
 }
 
 /// Visits an entry.
@@ -59,7 +52,7 @@ pub type Visit<'v, E> = &'v mut dyn FnMut(SourceEntry) -> Result<(), E>;
 
 /// The keys and values of an etcd at one revision. Can be read any number of times.
 pub trait Source {
-    /// The revision.
+    /// The revision of etcd at which all values are read.
     fn revision(&self) -> u64;
 
     /// Number of keys.

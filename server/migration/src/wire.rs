@@ -3,7 +3,7 @@
 /// `leasepb.Lease`: the value of a lease in a member's file.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub(crate) struct Lease {
-    /// Its id.
+    /// Identifies the lease in keys that are attached to it.
     #[prost(int64, tag = "1")]
     pub id: i64,
     /// The time to live that was granted, in seconds.

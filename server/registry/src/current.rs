@@ -8,7 +8,8 @@ use tokio::sync::watch;
 
 use super::Registry;
 
-/// Longest time for which discovery waits for the status of definitions to be written: it may not be possible.
+/// Longest time for which discovery waits for the status of definitions to be written: it may not be
+/// possible.
 const STATUS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Holds the current registry, and notifies waiters when it is replaced.

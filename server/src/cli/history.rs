@@ -1,4 +1,5 @@
-//! `plinth history`: the versions of an object that the server still has, with what changed from one to the next.
+//! `plinth history`: the versions of an object that the server still has, with what changed from one to the
+//! next.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use similar::TextDiff;
 
 use crate::client::{ClientError, ServerClient};
 
-/// Seconds after which a watch ends. The server sends a bookmark two seconds earlier, which shows that nothing is
-/// missing.
+/// Seconds after which a watch ends. The server sends a bookmark two seconds earlier, which shows that
+/// nothing is missing.
 const WATCH_SECONDS: u32 = 3;
 /// Watches, one after another, that may end without having come any further.
 const FRUITLESS_WATCHES: u32 = 5;
@@ -50,6 +51,7 @@ pub struct HistoryOptions {
 
 /// The history was not shown.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each error names its fields")]
 pub enum HistoryError {
     /// The server could not be asked.
     #[error(transparent)]
@@ -60,7 +62,6 @@ pub enum HistoryError {
     /// Neither the object nor a version of it.
     #[error("{resource} {name:?} does not exist and has not existed since revision {oldest}, the oldest that is retained")]
     NotFound {
-        /// The resource.
         resource: String,
         /// Name of the object.
         name: String,

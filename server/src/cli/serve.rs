@@ -42,7 +42,8 @@ const EVENT_INTERVAL: u32 = 8;
 /// Idle time after which a blocking thread exits.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 
-/// Runs the server until SIGTERM or SIGINT; `on_ready` is called when it is ready, and stops it with an error.
+/// Runs the server until SIGTERM or SIGINT; `on_ready` is called when it is ready, and stops it with an
+/// error.
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.

@@ -20,7 +20,7 @@ pub struct UpOptions {
     /// Name of the context and its cluster; the user is NAME-admin
     #[arg(long, value_name = "NAME", default_value = "plinth", help_heading = "Kubeconfig")]
     pub context: String,
-    /// The server.
+    /// Every option of `plinth serve`.
     #[command(flatten)]
     pub serve: ServeOptions,
 }

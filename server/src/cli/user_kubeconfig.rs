@@ -93,8 +93,8 @@ impl Drop for Lock {
     }
 }
 
-/// Adds the entry to the file, which is created if it does not exist, and makes it the current context. Everything
-/// else in the file is kept, apart from comments.
+/// Adds the entry to the file, which is created if it does not exist, and makes it the current context.
+/// Everything else in the file is kept, apart from comments.
 ///
 /// # Errors
 /// See [`UserKubeconfigError`].

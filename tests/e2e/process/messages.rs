@@ -1,4 +1,5 @@
-//! What the command line reports about files and directories that it cannot use: which flag named them, and why.
+//! What the command line reports about files and directories that it cannot use: which flag named them, and
+//! why.
 
 use std::fs;
 use std::path::Path;

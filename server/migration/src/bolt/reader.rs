@@ -21,11 +21,11 @@ pub enum BoltError {
     /// The file system failed.
     #[error("reading {bytes} bytes at byte {at}: {source}")]
     Io {
-        /// Where.
+        /// Bytes from the beginning of the file.
         at: u64,
         /// How much.
         bytes: usize,
-        /// The error.
+        /// What the system said.
         source: std::io::Error,
     },
     /// Neither meta page is valid.
@@ -34,7 +34,7 @@ pub enum BoltError {
     /// A page is not what it must be.
     #[error("page {page} is damaged: {reason}")]
     Page {
-        /// Its number.
+        /// Counted from zero, the first meta page.
         page: u64,
         /// What is wrong with it.
         reason: &'static str,

@@ -195,8 +195,8 @@ impl Addresses {
     }
 }
 
-/// Room for deletions on a full disk: RocksDB flushes its memtables before it accepts writes again, and then needs
-/// some for those.
+/// Room for deletions on a full disk: RocksDB flushes its memtables before it accepts writes again, and then
+/// needs some for those.
 const RESERVE_BYTES: u64 = 32 << 20;
 
 async fn open_store(

@@ -3,8 +3,8 @@
 //!
 //! The controller's loop is the only one that publishes registries. For each change it accepts names, builds
 //! changed rows and publishes the registry; only then a worker writes the status: a client that sees
-//! `Established` can use the API. Discovery waits for that write. Deleting the objects of a deleted definition
-//! may take long and is a task of its own.
+//! `Established` can use the API. Discovery waits for that write. Deleting the objects of a deleted
+//! definition may take long and is a task of its own.
 //!
 //! Upstream: k8s.io/apiextensions-apiserver `pkg/controller/{status,establish,apiapproval,finalizer}`. The
 //! condition NonStructuralSchema does not exist here: only definitions of v1beta1 could have such a schema.
