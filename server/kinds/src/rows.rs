@@ -1,4 +1,4 @@
-//! Which strategy each resource has. A resource without a row has [`BASE`](crate::strategy::BASE).
+//! Which strategy each resource has. A resource without a row has [`BASE`].
 
 use crate::strategy::{Strategy, BASE};
 use crate::{

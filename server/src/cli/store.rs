@@ -248,7 +248,7 @@ fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
 /// Restores a data directory from an archive.
 ///
 /// # Errors
-/// See [`StoreError`].
+/// See `StoreError`.
 pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     let file = File::open(&options.from)
         .map_err(|source| StoreError::File { path: options.from.clone(), source })?;

@@ -16,7 +16,7 @@ use crate::value::{Text, Val};
 /// The operations of an expression, and which of its variables it reads.
 ///
 /// # Errors
-/// [`Error::Instantiation`] when a constant part fails to evaluate.
+/// [`CompileError`] when a constant part fails to evaluate.
 pub(super) fn compile(
     root: &Expr,
     checked: &Checked,

@@ -25,7 +25,7 @@ pub(crate) fn domain_prefixed_path(given: &str, path: FieldPath<'_>, errors: &mu
     }
 }
 
-/// As [`csi_driver`], for a name at any path.
+/// Checks the name of a CSI driver (kubernetes `pkg/apis/core/validation`, `ValidateCSIDriverName`).
 pub(crate) fn csi_driver_name(driver: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const MAX: usize = 63;
     if driver.is_empty() {

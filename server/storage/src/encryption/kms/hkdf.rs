@@ -8,7 +8,7 @@ pub fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
     expand(&hmac(salt, &[secret]), info)
 }
 
-/// The second step of [`derive`] alone, for a secret that is random already.
+/// The second step of [`derive()`] alone, for a secret that is random already.
 pub fn expand(secret: &[u8], info: &[u8]) -> [u8; 32] {
     hmac(secret, &[info, &[1]])
 }
