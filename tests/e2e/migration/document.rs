@@ -32,15 +32,16 @@ fn the_commands_are_found() {
 /// What a reader has and does between the commands: an etcd with objects, a new place for each directory,
 /// waits.
 const READER: &str = r#"set -eu
+export ETCDCTL_ENDPOINTS="$PLAIN"
 etcd= server=
 trap 'for pid in $etcd $server; do kill -9 "$pid" 2>/dev/null || true; done' EXIT
 start_etcd() {
-  "$PLINTH_ETCD" --data-dir "$1" --log-level error --listen-peer-urls "$PEER" --initial-advertise-peer-urls "$PEER" \
-    --initial-cluster "default=$PEER" --listen-client-urls "$PLAIN,$TLS" --advertise-client-urls "$PLAIN" \
+  "$PLINTH_ETCD" --data-dir "$1" --log-level error --listen-peer-urls "$PEER" --initial-advertise-peer-urls "$2" \
+    --initial-cluster "default=$2" --listen-client-urls "$PLAIN,$TLS" --advertise-client-urls "$PLAIN" \
     --client-cert-auth --trusted-ca-file ca.crt --cert-file server.crt --key-file server.key &
   etcd=$!
   n=0
-  until etcdctl --endpoints "$PLAIN" endpoint health >/dev/null 2>&1; do
+  until etcdctl endpoint health >/dev/null 2>&1; do
     n=$((n + 1)); [ $n -lt 600 ] || { echo "etcd is not ready"; exit 1; }
     sleep 0.1
   done
@@ -53,8 +54,7 @@ ready() {
   done
 }
 etcdutl snapshot restore start.db --data-dir start --initial-advertise-peer-urls "$PEER" --initial-cluster "default=$PEER"
-start_etcd start
-export ETCDCTL_ENDPOINTS="$PLAIN"
+start_etcd start "$PEER"
 "#;
 
 fn script(plain: &str, tls: &str) -> String {
@@ -82,7 +82,7 @@ fn script(plain: &str, tls: &str) -> String {
             script.push_str(&format!("{line}\n"));
         }
     }
-    script.push_str("kill $etcd; wait $etcd || true; start_etcd etcd\n");
+    script.push_str("kill $etcd; wait $etcd || true; start_etcd etcd http://localhost:2380\n");
     script.push_str("etcdctl get /registry/namespaces/moved --keys-only\n");
     script
 }

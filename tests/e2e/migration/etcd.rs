@@ -331,7 +331,8 @@ async fn an_etcd_that_dies_leaves_no_directory() {
         let endpoint = etcd.plain.clone();
         drop(etcd);
         let (done, text) = end(process, output);
-        assert!(!done && text.contains("the watch has ended"), "{text}");
+        // The watch has ended, or was not opened yet.
+        assert!(!done && text.contains("etcd does not answer"), "{text}");
         assert!(!paths.exists("data") && !paths.exists("data.importing"));
         let arguments = ["import", "etcd", "--endpoints", &endpoint, "--data-dir"];
         let (done, text) = run(&[&arguments[..], &[paths.at("data").as_str()]].concat());

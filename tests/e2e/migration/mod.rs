@@ -7,7 +7,7 @@ use std::path::Path;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
-use kube::{Client, Discovery};
+use kube::{Client, Discovery, ResourceExt as _};
 use plinth_benches::api::server::Server;
 use plinth_tests::definitions::{definition, establish};
 use plinth_tests::requests::create;
@@ -24,6 +24,8 @@ mod snapshots;
 const ARGUMENTS: [&str; 1] = ["--controllers=namespace-controller"];
 /// The namespace of the objects.
 const NAMESPACE: &str = "moved";
+/// The label of APIServices that the server creates.
+const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Custom resources of each of the two definitions.
 const CUSTOM: usize = 12;
 
@@ -87,6 +89,10 @@ async fn objects(client: &Client) -> (Objects, u64) {
             }
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             for mut object in api.list(&ListParams::default()).await.expect("a list") {
+                // The APIService of a custom resource's version is created some time after the definition.
+                if object.labels().get(AUTOMANAGED).is_some_and(|managed| managed == "true") {
+                    continue;
+                }
                 let version = object.metadata.resource_version.take().expect("a version");
                 newest = newest.max(version.parse().expect("a number"));
                 let (namespace, name) =
