@@ -22,6 +22,49 @@ fn encryption(path: &Path, keys: &[(&str, &str)], identity: bool) {
     std::fs::write(path, text).expect("configuration");
 }
 
+/// A custom resource whose status has a default is stored without it when it is created: `status` of a create is
+/// dropped, and defaults are those of what was sent.
+#[tokio::test]
+async fn a_custom_resource_that_lacks_a_default_is_read_again() {
+    let dir = tempfile::tempdir().expect("directory");
+    let config = dir.path().join("encryption.yaml");
+    encryption(&config, &[("a", KEY_A)], false);
+    let text = std::fs::read_to_string(&config).expect("configuration");
+    std::fs::write(&config, text.replace("[secrets]", "[widgets.example.com]")).expect("configuration");
+    let mut server =
+        TestServer::start(&[&format!("--encryption-provider-config={}", config.display())]).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let status =
+        json!({"type": "object", "default": {"phase": "New"}, "properties": {"phase": {"type": "string"}}});
+    let properties =
+        json!({"spec": {"type": "object", "properties": {"a": {"type": "string"}}}, "status": status});
+    let version = json!({"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}}});
+    let definition = json!({"metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "versions": [version],
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"}}});
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    admin
+        .must(&Call::new(Method::POST, definitions).body(JSON, definition.to_string()))
+        .await
+        .expect("definition");
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"a": "b"}});
+    let create = Call::new(Method::POST, widgets).body(JSON, widget.to_string());
+    until(&mut admin, widgets, |status, _| status == StatusCode::OK).await;
+    admin.must(&create).await.expect("widget");
+    for round in ["", "after a restart"] {
+        let mut admin = server.connect(Protocol::Http2).await;
+        assert_eq!(get(&mut admin, &format!("{widgets}/w")).await["status"]["phase"], "New", "{round}");
+        let patch = Call::new(Method::PATCH, format!("{widgets}/w"))
+            .body("application/merge-patch+json", r#"{"spec":{"a":"c"}}"#);
+        admin.must(&patch).await.expect("patch");
+        assert_eq!(get(&mut admin, widgets).await["items"][0]["spec"]["a"], "c", "{round}");
+        server.terminate().await;
+        server.restart().await;
+    }
+}
+
 /// Whether any file below a directory contains these bytes.
 fn contains(dir: &Path, needle: &[u8]) -> bool {
     std::fs::read_dir(dir).expect("directory").any(|entry| {

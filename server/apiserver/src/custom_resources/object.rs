@@ -219,8 +219,12 @@ fn normalize(
     Ok(())
 }
 
-/// Header and body of a tree that is in that version and conforms to its schema. The stamp is omitted where
-/// reading still has to apply defaults: those of a status that a create has cleared.
+/// Stamp of an object that lacks defaults: that of no schema, so that it is conformed whenever it is read. An empty
+/// one is that of built-in kinds, by which encryption at rest knows them.
+const LACKS_DEFAULTS: &str = "-";
+
+/// Header and body of a tree that is in that version and conforms to its schema. Where reading still
+/// has to apply defaults, those of a status that a create has cleared, the stamp is [`LACKS_DEFAULTS`].
 fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
     let lacks_defaults = match version.schema.compiled()? {
         Some(compiled) if compiled.structural.has_defaults() => {
@@ -228,7 +232,7 @@ fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
         }
         _ => false,
     };
-    let stamp = if lacks_defaults { "" } else { version.schema.stamp() };
+    let stamp = if lacks_defaults { LACKS_DEFAULTS } else { version.schema.stamp() };
     let Value::Object(mut object) = tree else { return Err(ApiError::internal("an object that is none")) };
     let Some(Value::Object(mut metadata)) = object.remove("metadata") else {
         return Err(ApiError::internal("object without metadata"));
