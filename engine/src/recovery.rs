@@ -124,6 +124,15 @@ pub(crate) fn plan(
         }
         plan.set_aside = logs.split_off(at);
     }
+    for (at, log) in logs.iter().enumerate() {
+        let is_followed = logs[at + 1..].iter().any(|later| later.contents.first.is_some());
+        if log.contents.tail == Tail::Torn && log.contents.next.is_none() && is_followed {
+            let bytes = watermark::read_needed(&log.path)?;
+            if wal::has_lost_groups(&bytes, log.contents.sound) {
+                return Err(damaged(&log.path, "the write-ahead log is damaged at its beginning"));
+            }
+        }
+    }
     // Logs after a torn end, if they hold anything, continue where its sound part ends.
     logs.retain(|log| log.contents.tail == Tail::Torn && log.contents.sound < log.bytes);
     plan.cut = logs;

@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -24,31 +24,37 @@ const MARGIN: u64 = 4 << 20;
 pub(crate) struct Reserve {
     path: PathBuf,
     /// Zero for none.
-    bytes: u64,
+    bytes: AtomicU64,
     is_released: AtomicBool,
     /// When it was last tried to take it.
     tried: Mutex<Option<Instant>>,
 }
 
 impl Reserve {
-    /// The reserve in the data directory `dir`, taken where there is room. On a file system that cannot
-    /// allocate room there is none.
-    pub(crate) fn open(dir: &Path, bytes: u64) -> Reserve {
+    /// The reserve in the data directory `dir`, not taken yet: until [`Reserve::take`] a start has its room.
+    pub(crate) fn open(dir: &Path) -> Reserve {
         let path = dir.join(RESERVE);
-        let allocated = if bytes == 0 { Ok(()) } else { allocate(&path, bytes, 0) };
+        remove(&path);
+        Reserve { path, ..Reserve::none() }
+    }
+
+    /// Takes its room, where there is enough. On a file system that cannot allocate room there is none.
+    pub(crate) fn take(&self, bytes: u64) {
+        let allocated = if bytes == 0 { Ok(()) } else { allocate(&self.path, bytes, MARGIN) };
         let (bytes, is_full) = match allocated.map_err(|error| error.kind()) {
             Ok(()) => (bytes, false),
             Err(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => (bytes, true),
             Err(_) => (0, false),
         };
-        Reserve { path, bytes, is_released: AtomicBool::new(is_full), tried: Mutex::new(None) }
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.is_released.store(is_full, Ordering::Relaxed);
     }
 
     /// For a store that is not written to.
     pub(crate) fn none() -> Reserve {
         Reserve {
             path: PathBuf::new(),
-            bytes: 0,
+            bytes: AtomicU64::new(0),
             is_released: AtomicBool::new(false),
             tried: Mutex::new(None),
         }
@@ -61,7 +67,7 @@ impl Reserve {
 
     /// Gives its room to the store: a write failed for want of it.
     pub(crate) fn release(&self) {
-        if self.bytes == 0 {
+        if self.bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut tried = self.tried.lock();
@@ -82,7 +88,7 @@ impl Reserve {
             return self.is_released();
         }
         *tried = Some(Instant::now());
-        match allocate(&self.path, self.bytes, MARGIN) {
+        match allocate(&self.path, self.bytes.load(Ordering::Relaxed), MARGIN) {
             Ok(()) => self.is_released.store(false, Ordering::Relaxed),
             Err(_) => remove(&self.path),
         }
@@ -97,7 +103,8 @@ fn remove(path: &Path) {
 
 /// Makes the file and allocates its room; fails where `margin` more bytes are not free.
 fn allocate(path: &Path, bytes: u64, margin: u64) -> std::io::Result<()> {
-    let file: File = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    // It was removed: what lies there is another's.
+    let file: File = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let outcome = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes + margin)
         .map_err(std::io::Error::from)
         .and_then(|()| file.set_len(bytes));
@@ -115,7 +122,8 @@ mod tests {
     fn it_is_taken_released_and_taken_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RESERVE);
-        let reserve = Reserve::open(dir.path(), 1 << 20);
+        let reserve = Reserve::open(dir.path());
+        reserve.take(1 << 20);
         assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20);
         assert!(!reserve.is_released() && !reserve.is_exclusive());
         reserve.release();
@@ -130,7 +138,8 @@ mod tests {
     #[test]
     fn without_one_nothing_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
-        let reserve = Reserve::open(dir.path(), 0);
+        let reserve = Reserve::open(dir.path());
+        reserve.take(0);
         reserve.release();
         assert!(!reserve.is_released() && !reserve.is_exclusive());
         assert!(!dir.path().join(RESERVE).exists());
@@ -141,11 +150,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(RESERVE);
         for bytes in [1 << 20, 2 << 20, 1 << 19] {
-            assert!(!Reserve::open(dir.path(), bytes).is_released());
+            let reserve = Reserve::open(dir.path());
+            assert!(!path.exists(), "a start has its room");
+            reserve.take(bytes);
+            assert!(!reserve.is_released());
             assert_eq!(fs::metadata(&path).unwrap().len(), bytes);
         }
         // No file is so large.
-        Reserve::open(dir.path(), 1 << 62);
+        Reserve::open(dir.path()).take(1 << 62);
         assert!(!path.exists());
     }
 }

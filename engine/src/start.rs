@@ -58,6 +58,7 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
         store.write(batch, false)?;
     }
     write_mark(store, options, unmarked)?;
+    store.take_reserve(options.reserve);
     Ok(Start { floor, reserved, latest, time, watermark })
 }
 

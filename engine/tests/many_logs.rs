@@ -213,3 +213,18 @@ fn a_start_that_is_refused_late_writes_nothing_into_tables() {
     write_watermark(dir, latest.get());
     assert_complete(dir, latest);
 }
+
+#[test]
+fn a_log_that_is_damaged_at_its_beginning_is_refused_as_it_is() {
+    let (image, _) = killed();
+    for at in 0..LOGS {
+        let (_dir, dir) = copy(image.path());
+        let log = wal_files(&dir)[at].clone();
+        let mut bytes = fs::read(&log).unwrap();
+        // A sector that the disk has lost: the sound part of the log is empty.
+        bytes[..512].fill(0);
+        fs::write(&log, &bytes).unwrap();
+        assert!(Engine::open(Options::new(&dir)).is_err(), "log {at}: opened");
+        assert_eq!(fs::read(&log).unwrap(), bytes, "log {at}: changed by a start that was refused");
+    }
+}

@@ -133,11 +133,11 @@ impl Store {
         directory::remove_unfinished(&dir.join(VIEWING))?;
         let plan = recovery::plan(dir, |logs, torn| query_manifest(dir, logs, torn, Changes::Allowed))?;
         let dropped = plan.apply(dir)?;
+        let reserve = Reserve::open(dir);
         let opened = open_database(&dir.join(DATABASE), &options.memory, &cache, Access::Write)?;
         let mut store = Store::assemble(opened, cache, dir.clone(), lock)?;
         store.dropped = dropped;
-        store.reserve = Reserve::open(dir, options.reserve);
-        store.health.set_out_of_space(store.reserve.is_released());
+        store.reserve = reserve;
         store.check_format()?;
         Ok(store)
     }
@@ -347,6 +347,12 @@ impl Store {
         self.db.write_opt(batch, &options).map_err(|error| self.failed_write(error))?;
         self.health.set_out_of_space(self.reserve.is_released());
         Ok(())
+    }
+
+    /// Takes the room for deletions: the start does not need it any more.
+    pub(crate) fn take_reserve(&self, bytes: u64) {
+        self.reserve.take(bytes);
+        self.health.set_out_of_space(self.reserve.is_released());
     }
 
     /// Whether only transactions that reclaim room are to be accepted.

@@ -202,6 +202,13 @@ pub(crate) fn dropped_records(log: &[u8], sound: u64) -> Vec<Vec<u8>> {
     genuine(records_behind(log, at), &contents, log.len() - at)
 }
 
+/// Whether groups lie behind a sound part that has none. Where a later log has groups, they were acknowledged
+/// before, unless they are what a replica has applied, which its journal has.
+pub(crate) fn has_lost_groups(log: &[u8], sound: u64) -> bool {
+    let records = dropped_records(log, sound);
+    records.iter().any(|batch| !revisions(batch).is_empty() && !is_applied_record(batch))
+}
+
 /// Walks the sound part of a log, and returns where it ends unless that is the end of the file.
 fn walk(log: &[u8], sound: &mut u64, mut record: impl FnMut(&[u8])) -> Option<usize> {
     let mut assembly = Assembly::default();
