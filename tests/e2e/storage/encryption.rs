@@ -22,8 +22,8 @@ fn encryption(path: &Path, keys: &[(&str, &str)], identity: bool) {
     std::fs::write(path, text).expect("configuration");
 }
 
-/// A custom resource whose status has a default is stored without it when it is created: `status` of a create is
-/// dropped, and defaults are those of what was sent.
+/// A custom resource whose status has a default is stored without it when it is created: `status` of a create
+/// is dropped, and defaults are those of what was sent.
 #[tokio::test]
 async fn a_custom_resource_that_lacks_a_default_is_read_again() {
     let dir = tempfile::tempdir().expect("directory");

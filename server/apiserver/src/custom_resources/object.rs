@@ -219,8 +219,8 @@ fn normalize(
     Ok(())
 }
 
-/// Stamp of an object that lacks defaults: that of no schema, so that it is conformed whenever it is read. An empty
-/// one is that of built-in kinds, by which encryption at rest knows them.
+/// Stamp of an object that lacks defaults: that of no schema, so that it is conformed whenever it is read. An
+/// empty one is that of built-in kinds, by which encryption at rest knows them.
 const LACKS_DEFAULTS: &str = "-";
 
 /// Header and body of a tree that is in that version and conforms to its schema. Where reading still
