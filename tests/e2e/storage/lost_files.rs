@@ -90,8 +90,8 @@ async fn a_lost_file_is_a_refusal_and_never_an_empty_cluster() {
         if lost_commits || name == "admin.kubeconfig" || name.starts_with("pki/a") {
             return;
         }
-        // RocksDB's own text log and list of options are written by every attempt, and the reserve holds nothing: a
-        // start has its room until it has succeeded.
+        // RocksDB's own text log and list of options are written by every attempt, and the reserve holds
+        // nothing: a start has its room until it has succeeded.
         let matters = |path: &PathBuf| {
             let name = path.to_string_lossy();
             let is_reserve = name.ends_with("RESERVE");
