@@ -2,7 +2,8 @@
 //! `api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto` and `api/authpb/auth.proto`.
 //!
 //! `kv` has keys and transactions, `watch` watches, `lease` leases, `maintenance` the rest of what a member
-//! does, `auth` the requests about users and roles. `plinth etcd` serves them, a journal in etcd sends them.
+//! does, `auth` the requests about users and roles. `plinth etcd` serves them; a journal in etcd and an
+//! import from one send them, by `call`.
 //!
 //! Keys and values are parts of the buffer that was decoded, not copies. A field that a message here lacks is
 //! skipped when it is decoded. Nothing bounds the size of a message: the transport does.
@@ -22,6 +23,7 @@
 #![allow(missing_docs)] // fields whose names say it; etcd's `rpc.proto` has the rest
 
 pub mod auth;
+pub mod call;
 pub mod kv;
 pub mod lease;
 pub mod maintenance;

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
-use plinth_engine::Progress;
+use plinth_engine::{KeyRange, Progress};
 use plinth_etcd_wire::auth::{AuthenticateRequest, AuthenticateResponse};
+use plinth_etcd_wire::call::{self, authorize, describe, path, unary};
 use plinth_etcd_wire::kv::{Event, RangeRequest, RangeResponse};
 use plinth_etcd_wire::lease::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
 use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
@@ -18,11 +19,9 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
-use tonic_prost::ProstCodec;
 
 use crate::source::{SourceEntry, SourceError};
 use crate::spool::{Spool, SpoolWriter};
@@ -35,12 +34,6 @@ const ROUNDS: usize = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Keys of a page at first; halved while a page is larger than a message may be.
 const PAGE: i64 = 500;
-const MAX_MESSAGE: usize = 64 << 20;
-
-const RANGE: &str = "/etcdserverpb.KV/Range";
-const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
-const WATCH: &str = "/etcdserverpb.Watch/Watch";
-const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
 
 /// A failed etcd.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +121,7 @@ impl Live {
     /// When it cannot be reached.
     pub fn revision(&mut self) -> Result<u64, LiveError> {
         let request = RangeRequest { key: "\0".into(), limit: 1, keys_only: true, ..RangeRequest::default() };
-        Ok(revision(&self.call::<_, RangeResponse>(RANGE, request)?))
+        Ok(revision(&self.call::<_, RangeResponse>(path::RANGE, request)?))
     }
 
     /// Reads all keys below a prefix at the newest revision into a file, which must be open to read and
@@ -144,7 +137,7 @@ impl Live {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Spool, LiveError> {
         let mut out = SpoolWriter::new(file, path);
-        let end = prefix_end(prefix.as_bytes());
+        let end = prefix_end(prefix);
         let (mut from, mut at, mut done, mut limit) = (Bytes::from(prefix.to_owned()), 0, 0, PAGE);
         loop {
             let request = RangeRequest {
@@ -154,7 +147,7 @@ impl Live {
                 revision: i64::try_from(at).unwrap_or(0),
                 ..RangeRequest::default()
             };
-            let page: RangeResponse = match self.call(RANGE, request) {
+            let page: RangeResponse = match self.call(path::RANGE, request) {
                 Err(LiveError::Refused(reason)) if is_too_large(&reason) && limit > 1 => {
                     limit /= 2;
                     continue;
@@ -185,7 +178,7 @@ impl Live {
     pub fn watch(&mut self, prefix: &str, after: u64) -> Result<LiveWatch, LiveError> {
         let create = WatchCreateRequest {
             key: Bytes::from(prefix.to_owned()),
-            range_end: prefix_end(prefix.as_bytes()),
+            range_end: prefix_end(prefix),
             start_revision: i64::try_from(after.saturating_add(1)).unwrap_or(i64::MAX),
             ..WatchCreateRequest::default()
         };
@@ -195,18 +188,8 @@ impl Live {
         let _ = requests.try_send(request);
         let (name, channel) = self.member();
         let token = self.token()?;
-        let opened = self.runtime.block_on(async {
-            let mut request = Request::new(ReceiverStream::new(sent));
-            request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
-            authorize(&mut request, token);
-            let mut grpc = grpc(channel).await?;
-            let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
-            let opened = grpc.streaming(request, PathAndQuery::from_static(WATCH), codec);
-            timeout(CALL_TIMEOUT, opened)
-                .await
-                .unwrap_or_else(|_| Err(Status::unavailable("no answer in time")))
-        });
-        let stream = opened.map_err(|status| failed(&name, &status))?.into_inner();
+        let opened = self.runtime.block_on(in_time(call::watch(channel, ReceiverStream::new(sent), token)));
+        let stream = opened.map_err(|status| failed(&name, &status))?;
         Ok(LiveWatch { stream, requests })
     }
 
@@ -258,7 +241,7 @@ impl Live {
             return Ok(*known);
         }
         let request = LeaseTimeToLiveRequest { id: lease, keys: false };
-        let response: LeaseTimeToLiveResponse = self.call(TIME_TO_LIVE, request)?;
+        let response: LeaseTimeToLiveResponse = self.call(path::TIME_TO_LIVE, request)?;
         // One that does not exist any more is about to take its keys along.
         let left = Some(Duration::from_secs(u64::try_from(response.ttl).unwrap_or(0).max(1)));
         self.leases.insert(lease, left);
@@ -284,7 +267,7 @@ impl Live {
             let outcome = self.token().and_then(|token| {
                 let mut request = Request::new(request.clone());
                 authorize(&mut request, token);
-                self.runtime.block_on(unary(channel, path, request)).map_err(|status| {
+                self.runtime.block_on(in_time(unary(channel, path, request))).map_err(|status| {
                     if status.code() == Code::Unauthenticated {
                         self.token = None;
                     }
@@ -308,7 +291,7 @@ impl Live {
         let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
         let (member, channel) = self.member();
         let answer: Result<AuthenticateResponse, _> =
-            self.runtime.block_on(unary(channel, AUTHENTICATE, Request::new(request)));
+            self.runtime.block_on(in_time(unary(channel, path::AUTHENTICATE, Request::new(request))));
         let answer = answer.map_err(|status| failed(&member, &status))?;
         let token = AsciiMetadataValue::try_from(answer.token)
             .map_err(|_| LiveError::Refused("etcd gave a token that is not text".to_owned()))?;
@@ -344,29 +327,8 @@ fn channel(endpoint: &str, options: &LiveOptions) -> Result<Channel, LiveError> 
     Ok(target.connect_lazy())
 }
 
-async fn grpc(channel: Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
-    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    Ok(grpc)
-}
-
-async fn unary<Q, A>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<A, Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    let call = async {
-        let mut grpc = grpc(channel).await?;
-        let codec = ProstCodec::<Q, A>::default();
-        Ok(grpc.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
-    };
+async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| Err(Status::unavailable("no answer in time")))
-}
-
-fn authorize<T>(request: &mut Request<T>, token: Option<AsciiMetadataValue>) {
-    if let Some(token) = token {
-        request.metadata_mut().insert("token", token);
-    }
 }
 
 /// etcd's own texts tell apart what one code stands for.
@@ -390,32 +352,11 @@ fn is_too_large(reason: &str) -> bool {
         || reason.contains("decoded message length")
 }
 
-/// The text of a status with its causes.
-fn describe(status: &Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut next = std::error::Error::source(status);
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
-}
-
 fn revision(response: &RangeResponse) -> u64 {
     response.header.map_or(0, |header| u64::try_from(header.revision).unwrap_or(0))
 }
 
-/// The end of the range of keys that begin with `prefix`.
-fn prefix_end(prefix: &[u8]) -> Bytes {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return end.into();
-        }
-    }
-    Bytes::from_static(&[0])
+/// The end of the range of keys that begin with `prefix`, as etcd writes it.
+fn prefix_end(prefix: &str) -> Bytes {
+    KeyRange::prefix(prefix.to_owned()).end().cloned().unwrap_or_else(|| Bytes::from_static(&[0]))
 }

@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use plinth_etcd_wire::auth::{AuthenticateRequest, AuthenticateResponse};
+use plinth_etcd_wire::call::{self, authorize, describe, path, unary};
 use plinth_etcd_wire::kv::{CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use plinth_etcd_wire::maintenance::StatusResponse;
 use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
@@ -16,11 +16,9 @@ use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
-use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status, Streaming};
-use tonic_prost::ProstCodec;
 
 use crate::options::{EtcdOptions, User};
 
@@ -29,8 +27,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time of a call: doubled after each that takes longer, up to the second one, so that a slow etcd is
 /// not asked again and again for what it is doing. A member that stands still costs the first one.
 const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// Largest message that is taken: etcd cuts watch responses to the size of its largest request.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
 /// Bytes that etcd may send ahead: some of the largest records.
 const WINDOW_BYTES: u32 = 16 << 20;
 
@@ -106,16 +102,6 @@ pub(crate) struct Watch {
     pub member: usize,
 }
 
-/// Paths of the calls: service and method of etcd's `rpc.proto`.
-mod path {
-    pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
-    pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
-    pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
-    pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
-    pub(super) const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
-    pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
-}
-
 impl Client {
     /// A client that has not connected yet.
     ///
@@ -133,7 +119,7 @@ impl Client {
         let entered = runtime.enter();
         let members = options.members.iter().map(|address| Member::new(address, tls.clone()));
         let members = members.collect::<Result<Vec<Member>, _>>().map_err(|error| Error::Refused {
-            message: format!("these connections cannot be made: {}", chain(&error)),
+            message: format!("these connections cannot be made: {}", describe(&error)),
         })?;
         drop(entered);
         Ok(Client {
@@ -179,16 +165,10 @@ impl Client {
         let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
         let opened = self.bounded(member, async {
             let token = self.token(&channel).await?;
-            // The requests of a watch must not end: etcd takes that for the end of the watch.
             let requests = tokio_stream::once(request).chain(tokio_stream::pending());
-            let mut request = Request::new(requests);
-            request.metadata_mut().insert("hasleader", AsciiMetadataValue::from_static("true"));
-            authorize(&mut request, token);
-            let mut grpc = grpc(channel).await?;
-            let path = PathAndQuery::from_static(path::WATCH);
-            grpc.streaming(request, path, ProstCodec::<WatchRequest, WatchResponse>::default()).await
+            call::watch(channel, requests, token).await
         });
-        Ok(Watch { stream: opened?.into_inner(), member })
+        Ok(Watch { stream: opened?, member })
     }
 
     /// The next message of a watch; none when there was none for `wait`.
@@ -307,28 +287,6 @@ fn tls_config(tls: &Tls) -> ClientTlsConfig {
     }
 }
 
-async fn grpc(channel: Channel) -> Result<Grpc<Channel>, Status> {
-    let mut grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    Ok(grpc)
-}
-
-async fn unary<Q, A>(channel: Channel, path: &'static str, request: Request<Q>) -> Result<A, Status>
-where
-    Q: Message + 'static,
-    A: Message + Default + 'static,
-{
-    let mut grpc = grpc(channel).await?;
-    let path = PathAndQuery::from_static(path);
-    Ok(grpc.unary(request, path, ProstCodec::<Q, A>::default()).await?.into_inner())
-}
-
-fn authorize<T>(request: &mut Request<T>, token: Option<AsciiMetadataValue>) {
-    if let Some(token) = token {
-        request.metadata_mut().insert("token", token);
-    }
-}
-
 /// Messages that tell apart what one code of gRPC stands for: etcd's `api/v3rpc/rpctypes/error.go`, and
 /// gRPC's own for the last one.
 mod message {
@@ -345,7 +303,7 @@ fn is_token_old(status: &Status) -> bool {
 }
 
 fn classify(status: &Status, address: &str) -> CallError {
-    let text = format!("{address}: {}", chain(status));
+    let text = format!("{address}: {}", describe(status));
     if let Some(connect) = source::<ConnectError>(status) {
         return match source::<rustls::Error>(connect) {
             Some(_) => CallError::Refused(format!("TLS with {text}")),
@@ -385,25 +343,6 @@ fn source<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error 
         };
     }
     None
-}
-
-/// An error with its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = match error.downcast_ref::<Status>() {
-        Some(status) => status.message().to_owned(),
-        None => error.to_string(),
-    };
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text.truncate(text.floor_char_boundary(512));
-    text
 }
 
 #[cfg(test)]
