@@ -112,11 +112,15 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
         verify(dir.path(), |_| {}, |finding| blocks.extend(finding.key.is_none().then_some(finding.reason)))
             .unwrap();
         assert_eq!(blocks.len(), 1, "a line for a damaged block: {blocks:#?}");
-        let done = repair(dir.path(), true, |_| {}, |_| {}).unwrap();
+        let mut notes = Vec::new();
+        let done = repair(dir.path(), true, |_| {}, |note| notes.push(note)).unwrap();
         assert_eq!((done.kept, done.lost), (KEYS, 0), "{table:?}: {done:?}");
         assert!(done.reverted <= KEYS / 50, "{table:?}: {done:?}");
         // The filter of the damaged table excludes keys that it does not have, but for one in a hundred.
-        assert!(done.uncertain <= KEYS / 50, "{table:?}: {done:?}");
+        // A table of a range deletion alone, which a sweep of the log leaves, begins with the block of it, and
+        // RocksDB cannot open a table without that: then nothing tells which keys were in it.
+        let is_left_out = notes.iter().any(|note| note.contains("left out"));
+        assert!(is_left_out || done.uncertain <= KEYS / 50, "{table:?}: {done:?}");
         assert_sound(dir.path());
         let engine = Engine::open(Options::new(dir.path())).unwrap();
         for n in 0..KEYS {
