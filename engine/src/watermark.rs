@@ -95,13 +95,16 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
     Ok(read_counted(dir)?.map(|(_, mark)| mark))
 }
 
-/// Whether one of the two slots is neither blank nor sound, so that the other one may be older than the logs.
+/// Whether one of the two slots is not sound, so that the other one may be older than the logs. The second one is
+/// blank before the first mark.
 pub(crate) fn has_damaged_slot(dir: &Path) -> Result<bool> {
     let path = dir.join(WATERMARK);
     let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    let is_blank = |slot: &[u8]| slot.iter().all(|byte| *byte == 0);
-    let is_sound = |slot: &[u8]| Mark::decode(slot).is_some() || is_blank(slot);
-    Ok(bytes.len() != 2 * SLOT || !bytes.chunks(SLOT).all(is_sound))
+    let marks: Vec<_> = bytes.chunks(SLOT).map(Mark::decode).collect();
+    let is_first = marks.iter().flatten().all(|(counter, _)| *counter == 0);
+    let is_blank = |slot: &[u8]| is_first && slot.iter().all(|byte| *byte == 0);
+    let is_sound = |(slot, mark): (_, &Option<_>)| mark.is_some() || is_blank(slot);
+    Ok(bytes.len() != 2 * SLOT || !bytes.chunks(SLOT).zip(&marks).all(is_sound))
 }
 
 /// Refuses a store that ends at `latest` if a later revision was durable.
