@@ -134,10 +134,13 @@ impl<'a> Reader<'a> {
 
     /// The least key after `from` at which another block begins in a table; none after the last block.
     fn next_border(&self, from: &[u8]) -> Option<Vec<u8>> {
-        let is_same_block = |key: &[u8]| {
-            let range = Range::new(from, key);
-            self.db.get_approximate_sizes_cf(self.handle, &[range]).first().is_none_or(|bytes| *bytes == 0)
+        let size_to = |key: &[u8]| {
+            let sizes = self.db.get_approximate_sizes_cf(self.handle, &[Range::new(from, key)]);
+            sizes.first().copied().unwrap_or_default()
         };
+        // A table of range deletions alone counts with all its bytes wherever the range meets it.
+        let of_nothing = size_to(from);
+        let is_same_block = |key: &[u8]| key <= from || size_to(key) <= of_nothing;
         if is_same_block(&[u8::MAX; LONGEST_KEY]) {
             return None;
         }
@@ -162,5 +165,57 @@ impl<'a> Reader<'a> {
             *greatest.last_mut()? = low;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A table of a range deletion alone has no blocks, and RocksDB counts all of its bytes for any range of
+    /// keys that meets it: also for one in which no block begins.
+    #[test]
+    fn damaged_blocks_below_a_range_deletion_are_stepped_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options.set_disable_auto_compactions(true);
+        let families = Family::ALL.map(Family::name);
+        let key = |n: u64| n.to_be_bytes();
+        let db = DB::open_cf(&options, dir.path(), families).unwrap();
+        let flush = |db: &DB| db.flush_cf(handle(db, Family::Log).unwrap()).unwrap();
+        let tables = || {
+            let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            names.filter(|path| path.extension().is_some_and(|it| it == "sst")).collect::<Vec<_>>()
+        };
+        for n in 0..100 {
+            db.put_cf(handle(&db, Family::Log).unwrap(), key(n), key(n)).unwrap();
+        }
+        flush(&db);
+        let damaged = tables().pop().unwrap();
+        db.delete_range_cf(handle(&db, Family::Log).unwrap(), key(0), key(50)).unwrap();
+        flush(&db);
+        for n in 200..300 {
+            db.put_cf(handle(&db, Family::Log).unwrap(), key(n), key(n)).unwrap();
+        }
+        flush(&db);
+        drop(db);
+        assert_eq!(tables().len(), 3);
+        let mut bytes = fs::read(&damaged).unwrap();
+        bytes[20] ^= 0x55;
+        fs::write(&damaged, bytes).unwrap();
+
+        let db = DB::open_cf(&options, dir.path(), families).unwrap();
+        let mut reader = Reader::new(&db, Family::Log).unwrap();
+        let mut read = Vec::new();
+        while let Some((key, _)) = reader.item() {
+            read.push(u64::from_be_bytes(key.try_into().unwrap()));
+            reader.next();
+        }
+        assert_eq!(read, (200..300).collect::<Vec<_>>());
+        assert_eq!(reader.gaps(), [Gap { after: Vec::new(), before: Some(key(200).to_vec()) }]);
     }
 }
