@@ -1,8 +1,9 @@
 //! One bit is flipped in every region of every file of a data directory: `verify` must report it, and whoever
-//! opens the directory all the same must get right answers or errors.
+//! opens the directory all the same must get right answers or errors. `repair` must end, and leave a sound
+//! store that holds nothing that was never written, and all keys but those that it calls lost.
 //!
 //! `PLINTH_FLIPS` is how many places of each file are tried, besides all of the bytes at its beginning and
-//! end.
+//! end. `PLINTH_REPAIRS` is N where every Nth of these stores is repaired, too.
 
 // No lock here outlives a panic that matters: the test fails with it. Threads that wait for another process
 // sleep.
@@ -11,18 +12,24 @@
 #[path = "../../../engine/tests/common/mod.rs"]
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{mpsc, Mutex};
 use std::time::Duration;
 
 use common::{copy_dir, scratch, Model, Random};
-use plinth_engine::{verify, At, Engine, Feed, KeyRange, Options, Revision, Subscribe, Transaction};
+use plinth_engine::{
+    repair, verify, At, Engine, Feed, KeyRange, Options, RepairReport, Revision, Subscribe, Transaction,
+};
 
 /// Places in each file by default.
 const FLIPS: u64 = 24;
+/// By default, of how many stores with a flip one is repaired.
+const REPAIRS: usize = 8;
+/// A repair of a store of this size that takes longer than this does not end.
+const ENDLESS: Duration = Duration::from_secs(300);
 /// Flips between two progress lines.
 const PROGRESS: usize = 1000;
 /// Bytes at both ends of a file that are all tried.
@@ -197,17 +204,70 @@ fn read_everything(dir: &Path, model: &Model) -> Result<bool, String> {
     Ok(whole && delivered.len() == expected.len())
 }
 
-fn try_flip(image: &Path, file: &Path, bit: u64, model: &Model) -> (Outcome, String) {
+/// A copy of the directory with one bit of a file flipped.
+fn flipped(image: &Path, file: &Path, bit: u64) -> tempfile::TempDir {
     let dir = scratch();
     copy_dir(image, dir.path());
     let path = dir.path().join(file.strip_prefix(image).unwrap());
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
     std::fs::write(&path, &bytes).unwrap();
+    dir
+}
+
+/// Repairs on a thread of its own, which is left behind where it does not end.
+fn repair_in_time(dir: &Path) -> Result<RepairReport, String> {
+    let (sender, receiver) = mpsc::channel();
+    let dir = dir.to_owned();
+    std::thread::spawn(move || {
+        let done = repair(&dir, true, |_| {}, |_| {}).map_err(|error| error.to_string());
+        // Nobody waits any more.
+        let _ = sender.send(done);
+    });
+    match receiver.recv_timeout(ENDLESS) {
+        Ok(done) => done,
+        Err(mpsc::RecvTimeoutError::Timeout) => Err("the repair does not end".to_owned()),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err("the repair panics".to_owned()),
+    }
+}
+
+/// Repairs a store with a flipped bit. `written` is every value that a key ever had.
+fn try_repair(dir: &Path, model: &Model, written: &BTreeSet<(&[u8], &[u8])>) -> Result<RepairReport, String> {
+    let done = repair_in_time(dir)?;
+    let mut findings = Vec::new();
+    verify(dir, |_| {}, |finding| findings.push(finding.to_string())).map_err(|error| error.to_string())?;
+    if !findings.is_empty() {
+        return Err(format!("after the repair: {findings:?}"));
+    }
+    let engine = Engine::open(options(dir).create(false)).map_err(|error| error.to_string())?;
+    if done.needed && engine.current_revision() <= Revision::new(model.latest_revision()) {
+        return Err(format!("revisions are given out again: {done:?}"));
+    }
+    let snapshot = engine.snapshot(At::Latest).map_err(|error| error.to_string())?;
+    let mut cursor = snapshot.range(&KeyRange::all());
+    let (mut found, mut older) = (BTreeSet::new(), 0);
+    while let Some(entry) = cursor.next().map_err(|error| error.to_string())? {
+        if !written.contains(&(entry.key, entry.value)) {
+            return Err(format!("{} has a value that was never written", entry.key.escape_ascii()));
+        }
+        let newest = model.latest().get(entry.key);
+        older += u64::from(newest.is_none_or(|version| version.value != entry.value));
+        found.insert(entry.key.to_vec());
+    }
+    let lost = model.latest().keys().filter(|key| !found.contains(*key)).count() as u64;
+    // The record that the flip damaged is missing, and its two keys are not known.
+    let unknown: u64 = done.missing.iter().map(|(first, last)| 2 * (last.get() - first.get() + 1)).sum();
+    if lost > done.lost + unknown || older > done.reverted + done.uncertain + unknown {
+        return Err(format!("{lost} keys are lost, {older} are older: {done:?}"));
+    }
+    Ok(done)
+}
+
+fn try_flip(dir: &Path, model: &Model) -> (Outcome, String) {
     let mut reported = false;
-    let verified = verify(dir.path(), |_| {}, |_| reported = true);
+    let verified = verify(dir, |_| {}, |_| reported = true);
     reported |= verified.is_err();
-    let read = catch_unwind(AssertUnwindSafe(|| read_everything(dir.path(), model)))
+    let read = catch_unwind(AssertUnwindSafe(|| read_everything(dir, model)))
         .unwrap_or_else(|_| Err("a panic".to_owned()));
     match (reported, read) {
         (true, Ok(_)) => (Outcome::Reported, String::new()),
@@ -220,7 +280,9 @@ fn try_flip(image: &Path, file: &Path, bit: u64, model: &Model) -> (Outcome, Str
 
 #[test]
 fn every_flipped_bit_is_reported() {
-    let parts = std::env::var("PLINTH_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(FLIPS);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let parts = number("PLINTH_FLIPS").unwrap_or(FLIPS);
+    let every = number("PLINTH_REPAIRS").map_or(REPAIRS, |every| every.max(1) as usize);
     let (image, model, before_last) = populate();
     let newest_log = newest_log(image.path());
     let sound = scratch();
@@ -236,7 +298,9 @@ fn every_flipped_bit_is_reported() {
         let length = if file == newest_log { before_last } else { file.metadata().unwrap().len() };
         flips.extend(places(length, parts).into_iter().map(|bit| (file.clone(), bit)));
     }
-    let next = AtomicUsize::new(0);
+    let written =
+        model.states.iter().flatten().map(|(key, version)| (&key[..], &version.value[..])).collect();
+    let (next, repaired) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let outcomes: Mutex<BTreeMap<(&str, Outcome), u64>> = Mutex::default();
     let failures: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
@@ -248,8 +312,16 @@ fn every_flipped_bit_is_reported() {
                     if tried > 0 && tried.is_multiple_of(PROGRESS) {
                         println!("bit flips: {tried} of {} tried", flips.len());
                     }
-                    let (outcome, why) = try_flip(image.path(), file, *bit, &model);
+                    let (outcome, why) = try_flip(flipped(image.path(), file, *bit).path(), &model);
                     let kind = kind(file);
+                    if outcome == Outcome::Reported && tried.is_multiple_of(every) {
+                        let dir = flipped(image.path(), file, *bit);
+                        repaired.fetch_add(1, Ordering::Relaxed);
+                        if let Err(why) = try_repair(dir.path(), &model, &written) {
+                            let name = file.file_name().unwrap().to_string_lossy();
+                            failures.lock().unwrap().push(format!("{name}, byte {}: {why}", bit / 8));
+                        }
+                    }
                     *outcomes.lock().unwrap().entry((kind, outcome)).or_default() += 1;
                     // Then the other one of the watermark's two slots is used, which is only a lower bound.
                     let unread = matches!(kind, "OPTIONS" | "IDENTITY" | "WATERMARK");
@@ -267,7 +339,7 @@ fn every_flipped_bit_is_reported() {
             });
         }
     });
-    println!("bit flips: {} in all", flips.len());
+    println!("bit flips: {} in all, {} repaired", flips.len(), repaired.into_inner());
     for ((kind, outcome), count) in outcomes.into_inner().unwrap() {
         println!("  {kind}: {outcome:?} {count}");
     }
