@@ -47,7 +47,8 @@ const AWAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 struct Figures {
-    failures: BTreeMap<&'static str, (u64, Duration)>,
+    /// How often there was each kind, and the longest time without a write, with the failures of that time.
+    failures: BTreeMap<&'static str, (u64, Duration, String)>,
     checks: u64,
     operations: usize,
     settled: usize,
@@ -60,7 +61,7 @@ struct Figures {
 
 impl Figures {
     fn print(&self, began: Instant) {
-        let failures: u64 = self.failures.values().map(|(count, _)| count).sum();
+        let failures: u64 = self.failures.values().map(|(count, ..)| count).sum();
         println!(
             "replication: {failures} failures in {} s; {} requests with their answers, {} of unknown outcome before events showed it, {} \
              refused, {} lists, {} events seen of {} changes, {} checks; {} replicas ended on a full disk",
@@ -74,8 +75,11 @@ impl Figures {
             self.checks,
             self.full
         );
-        for (kind, (count, pause)) in &self.failures {
-            println!("  {count:4} times {kind}; longest time without a write {} ms", pause.as_millis());
+        for (kind, (count, pause, which)) in &self.failures {
+            println!(
+                "  {count:4} times {kind}; longest time without a write {} ms, at {which}",
+                pause.as_millis()
+            );
         }
     }
 }
@@ -170,9 +174,11 @@ impl Campaign {
         tokio::time::sleep(Duration::from_millis(self.rng.below(LASTING))).await;
         let pause = self.shared.longest_pause();
         let kind = if count == 1 { failures[0].kind() } else { "two at a time" };
-        let (times, longest) = self.figures.failures.entry(kind).or_default();
+        let (times, longest, which) = self.figures.failures.entry(kind).or_default();
         *times += count;
-        *longest = (*longest).max(pause);
+        if pause > *longest {
+            (*longest, *which) = (pause, format!("{failures:?}"));
+        }
         count
     }
 

@@ -1,0 +1,82 @@
+# shellcheck shell=bash
+# A control plane on loopback: processes in the background, kube-controller-manager and kube-scheduler, and nodes whose
+# kubelet is kwok. Read by scripts/upstream-e2e and scripts/replicated-control-plane, which set
+#   to              the directory of logs and kubeconfigs
+#   kubectl, kwok, stages, kubeconfig
+# and define fail MESSAGE, and credentials USER FILE, which writes a kubeconfig.
+
+pids=()
+# shellcheck disable=SC2317 # called by a trap
+stop_all() {
+  # The server last, so that the others can let go of their leases.
+  local at
+  for ((at = ${#pids[@]} - 1; at >= 0; at--)); do
+    kill "${pids[at]}" 2>/dev/null || true
+    wait "${pids[at]}" 2>/dev/null || true
+  done
+  pids=()
+}
+# start NAME COMMAND...: in the background, its output in NAME.log, which a later start goes on with.
+start() {
+  local name=$1
+  shift
+  "$@" >> "${to:?}/$name.log" 2>&1 < /dev/null &
+  pids+=($!)
+}
+# ready NAME COMMAND...: waits until the command succeeds, while what was started last runs.
+ready() {
+  local name=$1
+  shift
+  for _ in $(seq 600); do
+    kill -0 "${pids[-1]}" 2>/dev/null || { tail -n 20 "$to/$name.log" >&2; fail "$name has ended"; }
+    "$@" >/dev/null 2>&1 && return
+    sleep 0.2
+  done
+  fail "$name does not get ready, see $to/$name.log"
+}
+# A port that nobody listens on.
+free_port() {
+  local port
+  while port=$((RANDOM % 20000 + 20000)); do
+    (exec 3<> "/dev/tcp/127.0.0.1/$port") 2>/dev/null || { printf '%s' "$port"; return; }
+  done
+}
+# component NAME PROGRAM FLAG...
+component() {
+  local name=$1 program=$2 file=$to/$1.kubeconfig
+  credentials "system:$name" "$file" >/dev/null
+  start "$name" "$program" --kubeconfig "$file" --authentication-kubeconfig "$file" \
+    --authorization-kubeconfig "$file" --bind-address 127.0.0.1 --secure-port "$(free_port)" \
+    --cert-dir "$to/certificates" "${@:3}"
+}
+# controller_manager PROGRAM PKI FLAG...
+controller_manager() {
+  component kube-controller-manager "$1" --use-service-account-credentials \
+    --service-account-private-key-file "$2/sa.key" --root-ca-file "$2/ca.crt" \
+    --cluster-signing-cert-file "$2/ca.crt" --cluster-signing-key-file "$2/ca.key" \
+    --service-cluster-ip-range 10.0.0.0/16 "${@:3}"
+}
+# start_nodes COUNT
+start_nodes() {
+  local number
+  for number in $(seq "$1"); do
+    "${kubectl:?}" --kubeconfig "${kubeconfig:?}" create -f - <<END >/dev/null
+{"apiVersion": "v1", "kind": "Node",
+ "metadata": {"name": "node-$number", "labels": {"kubernetes.io/hostname": "node-$number", "kubernetes.io/os": "linux",
+   "kubernetes.io/arch": "amd64"}},
+ "status": {"capacity": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"},
+   "allocatable": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"}}}
+END
+  done
+  local file
+  for file in "${stages:?}"/node/fast/node-*.yaml "$stages"/node/heartbeat-with-lease/node-*.yaml "$stages"/pod/fast/pod-*.yaml; do
+    cat "$file"
+    echo ---
+  done > "$to/stages.yaml"
+  # An empty home: kwok reads a configuration there.
+  mkdir -p "$to/home"
+  start kwok env HOME="$to/home" "${kwok:?}" --config "$to/stages.yaml" --kubeconfig "$kubeconfig" \
+    --manage-all-nodes=true --node-ip 127.0.0.1 --cidr 127.100.0.0/16 --node-port "$(free_port)" --server-address "127.0.0.1:$(free_port)" \
+    --node-lease-duration-seconds 40
+  ready kwok "$kubectl" --kubeconfig "$kubeconfig" wait node --all --for=condition=Ready --timeout=10s
+}
