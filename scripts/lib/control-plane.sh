@@ -2,7 +2,7 @@
 # A control plane on loopback: processes in the background, kube-controller-manager and kube-scheduler, and nodes whose
 # kubelet is kwok. Read by scripts/upstream-e2e and scripts/replicated-control-plane, which set
 #   to              the directory of logs and kubeconfigs
-#   kubectl, kwok, stages, kubeconfig
+#   kubectl, kwok, stages, kubeconfig, and pods if pods have other addresses than of loopback
 # and define fail MESSAGE, and credentials USER FILE, which writes a kubeconfig.
 
 pids=()
@@ -56,6 +56,14 @@ controller_manager() {
     --cluster-signing-cert-file "$2/ca.crt" --cluster-signing-key-file "$2/ca.key" \
     --service-cluster-ip-range 10.0.0.0/16 "${@:3}"
 }
+# What kwok does with nodes and pods: its own stages.
+write_stages() {
+  local file
+  for file in "${stages:?}"/node/fast/node-*.yaml "$stages"/node/heartbeat-with-lease/node-*.yaml "$stages"/pod/fast/pod-*.yaml; do
+    cat "$file"
+    echo ---
+  done
+}
 # start_nodes COUNT
 start_nodes() {
   local number
@@ -68,15 +76,11 @@ start_nodes() {
    "allocatable": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"}}}
 END
   done
-  local file
-  for file in "${stages:?}"/node/fast/node-*.yaml "$stages"/node/heartbeat-with-lease/node-*.yaml "$stages"/pod/fast/pod-*.yaml; do
-    cat "$file"
-    echo ---
-  done > "$to/stages.yaml"
+  write_stages > "$to/stages.yaml"
   # An empty home: kwok reads a configuration there.
   mkdir -p "$to/home"
   start kwok env HOME="$to/home" "${kwok:?}" --config "$to/stages.yaml" --kubeconfig "$kubeconfig" \
-    --manage-all-nodes=true --node-ip 127.0.0.1 --cidr 127.100.0.0/16 --node-port "$(free_port)" --server-address "127.0.0.1:$(free_port)" \
+    --manage-all-nodes=true --node-ip 127.0.0.1 --cidr "${pods:-127.100.0.0/16}" --node-port "$(free_port)" --server-address "127.0.0.1:$(free_port)" \
     --node-lease-duration-seconds 40
   ready kwok "$kubectl" --kubeconfig "$kubeconfig" wait node --all --for=condition=Ready --timeout=10s
 }

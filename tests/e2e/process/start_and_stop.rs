@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -213,4 +213,41 @@ fn every_command_has_help_with_an_example() {
         let help = help(&[command]);
         assert!(help.contains("Example"), "plinth {command} --help has an example:\n{help}");
     }
+}
+
+#[test]
+fn a_machine_without_a_network_is_served() {
+    // In the network namespace there is loopback only, in which the client runs, too.
+    const OFFLINE: &str = r#"
+        ip link set lo up
+        "$0" serve --data-dir "$1" --bind-address 127.0.0.1 --secure-port 6443 &
+        for _ in $(seq 300); do
+            "$0" history service kubernetes -n default --kubeconfig "$1/admin.kubeconfig" && break
+            kill -0 $! || break
+            sleep 0.2
+        done
+        "$0" history endpoints kubernetes -n default --kubeconfig "$1/admin.kubeconfig"
+        kill $!
+        wait $!
+    "#;
+    let unshare = ["--user", "--map-root-user", "--net"];
+    let up = "ip link set lo up";
+    let probe = Command::new("unshare").args(unshare).args(["sh", "-c", up]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("skipped: this user may not make a network");
+        return;
+    }
+    let dir = TempDir::new().expect("directory");
+    let program = launch().command(["serve"]).get_program().to_owned();
+    let mut command = Command::new("unshare");
+    command.args(unshare).args(["sh", "-c", OFFLINE]).arg(program).arg(dir.path().join("data"));
+    let output = command.output().expect("unshare runs");
+    let (shown, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "a clean stop: {log}");
+    assert!(
+        shown.contains("ADDED") && shown.contains("targetPort: 6443"),
+        "the Service is there: {shown}{log}"
+    );
+    assert!(!shown.contains("subsets:"), "endpoints may not have addresses of loopback: {shown}");
+    assert!(log.contains("this machine has loopback addresses only"), "{log}");
 }

@@ -380,6 +380,11 @@ async fn create_objects(
     let is_restored =
         tolerate("an allocation of a Service", controllers::allocations::restore(server).await)?;
     controllers::allocations::start(server, is_restored.then_some(before));
+    if !system_objects::is_reachable(advertised) {
+        tracing::warn!(
+            "Service default/kubernetes has no endpoints: this machine has loopback addresses only"
+        );
+    }
     tolerate("Service default/kubernetes", ensure_kubernetes_service(server, advertised).await)?;
     tolerate("an APIService", controllers::api_services::start(server).await)?;
     // Also with one that is damaged, which the controller retries.

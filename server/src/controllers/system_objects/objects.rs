@@ -130,6 +130,9 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         }),
     });
     ensure(server, ("", "v1", "services"), NAMESPACE, service).await?;
+    if servers.is_empty() {
+        return Ok(());
+    }
     let endpoints = tree!({
         "apiVersion": "v1",
         "kind": "Endpoints",
@@ -155,7 +158,14 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
     .await
 }
 
-/// The servers of the cluster that are up, this one among them: their addresses by port.
+/// Whether others can reach this server: whether the machine has an address that is not of loopback.
+#[must_use]
+pub fn is_reachable(listening: SocketAddr) -> bool {
+    !advertised(listening.ip()).is_loopback()
+}
+
+/// The servers of the cluster that are up, this one among them: their addresses by port. Endpoints may not
+/// have addresses of loopback, so that a machine that has no others is left out.
 async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTreeSet<IpAddr>>, ApiError> {
     let mut servers: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
     let others = match server.store.engine().is_replica() {
@@ -163,8 +173,9 @@ async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTree
         false => Vec::new(),
     };
     for address in others.into_iter().map(|member| member.address).chain([own]) {
-        if advertised(address.ip()).is_ipv4() == own.is_ipv4() {
-            servers.entry(address.port()).or_default().insert(advertised(address.ip()));
+        let reachable = advertised(address.ip());
+        if reachable.is_ipv4() == own.is_ipv4() && !reachable.is_loopback() {
+            servers.entry(address.port()).or_default().insert(reachable);
         }
     }
     Ok(servers)
