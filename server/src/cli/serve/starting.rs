@@ -382,7 +382,7 @@ async fn create_objects(
     controllers::allocations::start(server, is_restored.then_some(before));
     if !system_objects::is_reachable(advertised) {
         tracing::warn!(
-            "Service default/kubernetes has no endpoints: this machine has loopback addresses only"
+            "Service default/kubernetes has no endpoints: others cannot reach the addresses of this machine"
         );
     }
     tolerate("Service default/kubernetes", ensure_kubernetes_service(server, advertised).await)?;

@@ -16,7 +16,7 @@ use plinth_apiserver::context::Server;
 
 pub use objects::{
     ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
-    ensure_token_tracking,
+    ensure_token_tracking, is_reachable,
 };
 pub use trust::ensure_trust;
 

@@ -158,14 +158,23 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
     .await
 }
 
-/// Whether others can reach this server: whether the machine has an address that is not of loopback.
+/// Whether others can reach this server: whether the machine has an address that endpoints may have.
 #[must_use]
 pub fn is_reachable(listening: SocketAddr) -> bool {
-    !advertised(listening.ip()).is_loopback()
+    may_be_endpoint(advertised(listening.ip()))
 }
 
-/// The servers of the cluster that are up, this one among them: their addresses by port. Endpoints may not
-/// have addresses of loopback, so that a machine that has no others is left out.
+/// Endpoints may not have addresses of one machine or of one link.
+fn may_be_endpoint(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !address.is_loopback() && !address.is_unspecified() && !is_link_local
+}
+
+/// The servers of the cluster that are up, this one among them: their addresses by port. One that
+/// others cannot reach is left out.
 async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTreeSet<IpAddr>>, ApiError> {
     let mut servers: BTreeMap<u16, BTreeSet<IpAddr>> = BTreeMap::new();
     let others = match server.store.engine().is_replica() {
@@ -174,7 +183,7 @@ async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTree
     };
     for address in others.into_iter().map(|member| member.address).chain([own]) {
         let reachable = advertised(address.ip());
-        if reachable.is_ipv4() == own.is_ipv4() && !reachable.is_loopback() {
+        if reachable.is_ipv4() == own.is_ipv4() && may_be_endpoint(reachable) {
             servers.entry(address.port()).or_default().insert(reachable);
         }
     }
@@ -334,4 +343,25 @@ fn advertised(listening: IpAddr) -> IpAddr {
         socket.local_addr()
     });
     route.map(|local| local.ip()).ok().filter(|ip| !ip.is_unspecified()).unwrap_or(listening)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_machine_or_link_are_no_endpoints() {
+        let rows = [
+            ("10.0.0.1", true),
+            ("2001:db8::1", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("0.0.0.0", false),
+            ("169.254.1.2", false),
+            ("fe80::1", false),
+        ];
+        for (address, expected) in rows {
+            assert_eq!(may_be_endpoint(address.parse().unwrap()), expected, "{address}");
+        }
+    }
 }
