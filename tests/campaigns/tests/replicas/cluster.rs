@@ -15,9 +15,14 @@ use super::network::Network;
 
 /// Replicas, and members; nodes are numbered replicas first.
 pub const SIDE: usize = 3;
-/// Room of each node's disk, where it has one of its own: several times what 64 clients write within the
-/// history that is kept.
+/// Room of each node's disk, where it has one of its own: several times what [`CLIENTS`] write within
+/// [`HISTORY_MINUTES`].
 const DISK: &str = "size=1g";
+/// So many clients write as much as the disk has room for while history is kept for so long. Fewer have longer: a
+/// watch that cannot go on for that time loses history, which is no failure, and on a slow machine all
+/// members of the journal may be away for minutes.
+const CLIENTS: u64 = 64;
+const HISTORY_MINUTES: u64 = 2;
 
 /// Everything that runs.
 pub struct Cluster {
@@ -33,8 +38,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts it; `None`, said aloud, where no program of the members is named.
-    pub async fn start() -> Option<Cluster> {
+    /// Starts it for so many clients; `None`, said aloud, where no program of the members is named.
+    pub async fn start(clients: u64) -> Option<Cluster> {
         let kind = std::env::var("PLINTH_JOURNAL").unwrap_or_else(|_| "etcd".to_owned());
         let variable = format!("PLINTH_{}", kind.to_uppercase());
         if std::env::var_os(&variable).is_none() {
@@ -65,8 +70,9 @@ impl Cluster {
                 let mut join = launch().command(["join", "--kubeconfig"]);
                 succeeds(join.arg(first.kubeconfig()).arg("--data-dir").arg(root.join("data")));
             }
-            let arguments =
-                ["--journal", &cluster.url, "--history-retention=2m", "--compaction-interval=10s"];
+            let minutes = HISTORY_MINUTES * (CLIENTS / clients.max(1)).max(1);
+            let retention = format!("--history-retention={minutes}m");
+            let arguments = ["--journal", &cluster.url, &retention, "--compaction-interval=10s"];
             let server = cluster.launch(replica).start(&root, &arguments).await;
             let mut server = server.expect("start of a replica");
             server.ready(READY_WITHIN).await.expect("ready replica");

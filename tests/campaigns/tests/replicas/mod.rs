@@ -326,7 +326,7 @@ async fn replicas_agree_with_what_every_client_saw_whatever_happens() {
     let failures = setting("PLINTH_FAILURES", 16);
     let seed = setting("PLINTH_FAILURE_SEED", 1);
     let clients = setting("PLINTH_FAILURE_CLIENTS", 16);
-    let Some(cluster) = Cluster::start().await else { return };
+    let Some(cluster) = Cluster::start(clients).await else { return };
     let watchers = [
         Watcher::new(Scope::All, Begin::List, true),
         Watcher::new(Scope::All, Begin::InitialEvents, false),
