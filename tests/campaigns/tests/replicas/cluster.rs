@@ -18,9 +18,9 @@ pub const SIDE: usize = 3;
 /// Room of each node's disk, where it has one of its own: several times what [`CLIENTS`] write within
 /// [`HISTORY_MINUTES`].
 const DISK: &str = "size=1g";
-/// So many clients write as much as the disk has room for while history is kept for so long. Fewer have longer: a
-/// watch that cannot go on for that time loses history, which is no failure, and on a slow machine all
-/// members of the journal may be away for minutes.
+/// So many clients write as much as the disk has room for while history is kept for so long. Fewer have
+/// longer: a watch that cannot go on for that time loses history, which is no failure, and on a slow machine
+/// all members of the journal may be away for minutes.
 const CLIENTS: u64 = 64;
 const HISTORY_MINUTES: u64 = 2;
 
