@@ -95,8 +95,8 @@ pub(crate) fn read(dir: &Path) -> Result<Option<Mark>> {
     Ok(read_counted(dir)?.map(|(_, mark)| mark))
 }
 
-/// Whether one of the two slots is not sound, so that the other one may be older than the logs. The second one is
-/// blank before the first mark.
+/// Whether one of the two slots is not sound, so that the other one may be older than the logs. The second
+/// one is blank before the first mark.
 pub(crate) fn has_damaged_slot(dir: &Path) -> Result<bool> {
     let path = dir.join(WATERMARK);
     let bytes = fs::read(&path).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;

@@ -117,7 +117,7 @@ fn a_damaged_block_hides_nothing_of_other_tables() {
         assert_eq!((done.kept, done.lost), (KEYS, 0), "{table:?}: {done:?}");
         assert!(done.reverted <= KEYS / 50, "{table:?}: {done:?}");
         // The filter of the damaged table excludes keys that it does not have, but for one in a hundred.
-        // A table of a range deletion alone, which a sweep of the log leaves, begins with the block of it, and
+        // A table of a range deletion alone, which a sweep of the log leaves, begins with its block, and
         // RocksDB cannot open a table without that: then nothing tells which keys were in it.
         let is_left_out = notes.iter().any(|note| note.contains("left out"));
         assert!(is_left_out || done.uncertain <= KEYS / 50, "{table:?}: {done:?}");
