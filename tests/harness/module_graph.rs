@@ -20,7 +20,7 @@ pub enum Ordered {
 }
 
 /// The sources of the crates that are in order, from the top of the repository.
-pub const ORDERED_CRATES: [(&str, Ordered); 18] = [
+pub const ORDERED_CRATES: [(&str, Ordered); 19] = [
     ("server/src", Ordered::Files),
     ("server/apiserver/src", Ordered::Files),
     ("server/storage/src", Ordered::Files),
@@ -38,6 +38,7 @@ pub const ORDERED_CRATES: [(&str, Ordered); 18] = [
     ("engine/journal/src", Ordered::Files),
     ("engine/journal/kafka/src", Ordered::Files),
     ("engine/journal/etcd/src", Ordered::Files),
+    ("codec/bolt/src", Ordered::Files),
     ("codec/etcd/src", Ordered::Files),
 ];
 

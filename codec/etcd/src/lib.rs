@@ -1,8 +1,9 @@
 //! The messages of etcd's API, by hand: names, numbers and types of the fields are those of etcd's
-//! `api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto` and `api/authpb/auth.proto`.
+//! `api/etcdserverpb/rpc.proto`, `api/mvccpb/kv.proto`, `api/authpb/auth.proto`, and of `v3lock.proto` and
+//! `v3election.proto` of its server.
 //!
 //! `kv` has keys and transactions, `watch` watches, `lease` leases, `maintenance` the rest of what a member
-//! does, `auth` the requests about users and roles. `plinth etcd` serves them; a journal in etcd and an
+//! does, `auth` the requests about users and roles, `concurrency` locks and elections. `plinth etcd` serves them; a journal in etcd and an
 //! import from one send them, by `call`.
 //!
 //! Keys and values are parts of the buffer that was decoded, not copies. A field that a message here lacks is
@@ -24,6 +25,7 @@
 
 pub mod auth;
 pub mod call;
+pub mod concurrency;
 pub mod kv;
 pub mod lease;
 pub mod maintenance;

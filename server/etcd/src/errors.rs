@@ -39,6 +39,10 @@ errors! {
     bad_downgrade_target = InvalidArgument, "etcdserver: invalid downgrade target version";
     no_downgrade = FailedPrecondition, "etcdserver: no inflight downgrade job";
     corrupt = DataLoss, "etcdserver: corrupt cluster";
+    session_expired = Unknown, "mutex: session is expired";
+    no_leader_key = Unknown, "\"leader\" field must be provided";
+    not_leader = Unknown, "election: not leader";
+    no_leader = Unknown, "election: no leader";
     stopped = Unavailable, "etcdserver: server stopped";
     timed_out = Unavailable, "etcdserver: request timed out";
 }

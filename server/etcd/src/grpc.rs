@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use prost::Message;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::Stream;
@@ -23,9 +22,9 @@ use crate::member::Member;
 use crate::watch::{self, OVERHEAD};
 use crate::wire::auth::{AuthStatusResponse, NamesResponse};
 use crate::wire::kv::{DeleteRangeRequest, PutRequest, TxnRequest};
-use crate::wire::maintenance::{HealthCheckResponse, MemberRequest, SnapshotResponse};
+use crate::wire::maintenance::{HealthCheckResponse, MemberRequest};
 use crate::wire::{Empty, HeaderResponse};
-use crate::{kv, range_stream};
+use crate::{concurrency, kv, range_stream, snapshot};
 
 /// Bytes that a request has more in etcd's log than on the wire: an id and the kind of request.
 const LOG_OVERHEAD: usize = 18;
@@ -95,7 +94,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Answers a call.
-pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     let Some((service, method)) = split(&path) else { return unknown(&path) };
     let short = service.strip_prefix("etcdserverpb.").unwrap_or(service);
@@ -106,6 +105,7 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
         "Maintenance" => call.maintenance(method).await,
         "Cluster" => call.cluster(method).await,
         "Auth" => call.auth(method).await,
+        "v3lockpb.Lock" | "v3electionpb.Election" => call.concurrency(method).await,
         "grpc.health.v1.Health" if method == "Check" => {
             call.unary(|_: Empty| async { Ok(HealthCheckResponse { status: 1 }) }).await
         }
@@ -147,7 +147,7 @@ fn readable_size_error(response: Response<Body>) -> Response<Body> {
 /// A call that is being answered.
 struct Call<'a> {
     services: &'a Services,
-    request: Request<Incoming>,
+    request: Request<Body>,
 }
 
 impl Call<'_> {
@@ -236,6 +236,36 @@ impl Call<'_> {
         }
     }
 
+    async fn concurrency(self, method: &str) -> Response<Body> {
+        let (member, stop) = (self.member(), self.services.stop.clone());
+        match method {
+            "Lock" => {
+                self.unary(|request| async move { concurrency::lock(&member, &stop, request).await }).await
+            }
+            "Unlock" => {
+                self.unary(|request| async move { concurrency::unlock(&member, request).await }).await
+            }
+            "Campaign" => {
+                self.unary(|request| async move { concurrency::campaign(&member, &stop, request).await })
+                    .await
+            }
+            "Proclaim" => {
+                self.unary(|request| async move { concurrency::proclaim(&member, request).await }).await
+            }
+            "Leader" => {
+                self.unary(|request| async move { concurrency::leader(&member, request).await }).await
+            }
+            "Observe" => {
+                let answer = |request| ReceiverStream::new(concurrency::observe(member, stop, request));
+                self.codec().server_streaming(Streamed(answer), self.request).await
+            }
+            "Resign" => {
+                self.unary(|request| async move { concurrency::resign(&member, request).await }).await
+            }
+            _ => unknown(self.request.uri().path()),
+        }
+    }
+
     async fn maintenance(self, method: &str) -> Response<Body> {
         let member = self.member();
         match method {
@@ -249,10 +279,8 @@ impl Call<'_> {
                 self.unary(|request| async move { maintenance::hash_kv(&member, request).await }).await
             }
             "Snapshot" => {
-                let refused = errors::unsupported(
-                    "the store is no bbolt file; back it up with plinth backup --data-dir while it is stopped",
-                );
-                let answer = |_: Empty| tokio_stream::once(Err::<SnapshotResponse, Status>(refused));
+                let stop = self.services.stop.clone();
+                let answer = |_: Empty| ReceiverStream::new(snapshot::serve(member, stop));
                 self.codec().server_streaming(Streamed(answer), self.request).await
             }
             "MoveLeader" => {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use plinth_engine::{At, Committed, Engine, Error, Options, Revision, Snapshot, Transaction};
-use tokio::sync::{Mutex, RwLock};
+use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
 use crate::errors;
@@ -34,6 +34,9 @@ pub const STORE_MARK: &str = "etcd";
 const MAX_CHANGES: usize = 1 << 20;
 /// Bytes of the keys and values of one transaction, likewise.
 const MAX_TRANSACTION: usize = 256 << 20;
+
+/// Snapshots that are sent at a time; others wait.
+const SNAPSHOTS: usize = 2;
 
 /// Limits of requests and of the store.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +58,8 @@ pub(crate) struct Member {
     /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
     /// that read ranges and by revocations of leases. See [`Member::barrier`] for callers that have left.
     pub writes: Arc<RwLock<()>>,
+    /// A permit for each snapshot that is being sent.
+    pub snapshots: Arc<Semaphore>,
     cluster_id: u64,
     member_id: u64,
     term: u64,
@@ -117,6 +122,7 @@ impl Member {
             leases,
             metrics: Metrics::new(),
             writes: Arc::default(),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
             cluster_id,
             member_id,
             term,

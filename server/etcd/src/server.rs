@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 
+use crate::gateway;
 use crate::grpc::{self, Services};
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
@@ -319,8 +320,11 @@ async fn serve_connection(
 
 async fn answer(services: &Services, request: Request<Incoming>) -> Response<Body> {
     let content_type = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
-    match content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
-        true => grpc::answer(services, request).await,
+    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
+        return grpc::answer(services, request.map(Body::new)).await;
+    }
+    match request.uri().path().starts_with(gateway::PREFIX) {
+        true => gateway::answer(services, request).await,
         false => plain::answer(&services.member, request).await,
     }
 }

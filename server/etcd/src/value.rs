@@ -7,7 +7,7 @@
 //! ```
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use plinth_engine::{Entry, Record, Revision};
+use plinth_engine::{Entry, Event, EventKind, Record, Revision};
 
 use crate::wire::kv::KeyValue;
 
@@ -79,6 +79,19 @@ pub(crate) fn key_value(record: &Record) -> KeyValue {
         value: value_of(&record.value),
         lease: lease_of(&record.value),
     }
+}
+
+/// The key that an event has put as etcd shows it; none for a deletion.
+pub(crate) fn put_key_value(event: &Event) -> Option<KeyValue> {
+    let EventKind::Put { value, create_revision, version: puts, .. } = &event.kind else { return None };
+    Some(KeyValue {
+        key: event.key.clone(),
+        create_revision: to_etcd(*create_revision),
+        mod_revision: to_etcd(event.revision),
+        version: version(*puts),
+        value: value_of(value),
+        lease: lease_of(value),
+    })
 }
 
 /// An entry of a range as etcd shows it; without its value if that is not wanted.

@@ -22,14 +22,14 @@ use plinth_storage::stored::Stored;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::bolt::BoltWriter;
 use crate::decode::{Decoded, Decoder};
 use crate::import::{kind_of, tally, ImportError};
 use crate::keys;
 use crate::report::{Report, Tally};
 use crate::snapshot::Snapshot;
 use crate::source::{Source as _, SourceEntry, SourceError};
-use crate::wire::Lease;
+use plinth_bolt::BoltWriter;
+use plinth_etcd_wire::lease::Lease;
 
 /// Groups whose objects kube-apiserver stores as JSON.
 const JSON_GROUPS: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];

@@ -7,7 +7,6 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`bolt`] | files of bbolt: reader and writer |
 //! | [`snapshot`], [`spool`], [`live`] | sources |
 //! | [`keys`] | where kube-apiserver keeps which object |
 //! | [`decode`], `earlier` | values of kube-apiserver as stored objects; versions that are not served any more |
@@ -15,7 +14,6 @@
 //! | [`refusal`] | why an object cannot be taken over |
 //! | [`report`] | what was moved: numbers by kind, and a hash |
 
-pub mod bolt;
 pub mod decode;
 mod earlier;
 pub mod export;
@@ -28,7 +26,6 @@ pub mod report;
 pub mod snapshot;
 pub mod source;
 pub mod spool;
-mod wire;
 
 #[cfg(test)]
 mod tests;

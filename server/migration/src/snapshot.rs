@@ -15,9 +15,9 @@ use plinth_etcd_wire::kv::KeyValue;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::bolt::{BoltError, BoltFile, Place};
 use crate::source::{Source, SourceEntry, SourceError, Visit};
-use crate::wire::Lease;
+use plinth_bolt::{BoltError, BoltFile, Place};
+use plinth_etcd_wire::lease::Lease;
 
 /// Bytes of the hash at the end, and what the length of a bbolt file is a multiple of.
 const HASH: u64 = 32;

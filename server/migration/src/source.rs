@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bolt::BoltError;
+use plinth_bolt::BoltError;
 
 /// A key at the revision of its source.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,13 +13,13 @@ use plinth_storage::stored::Stored;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
-use crate::bolt::BoltWriter;
 use crate::decode::Decoder;
 use crate::report::Report;
 use crate::snapshot::Snapshot;
 use crate::source::Source;
-use crate::wire::Lease;
 use crate::{export, import};
+use plinth_bolt::BoltWriter;
+use plinth_etcd_wire::lease::Lease;
 
 /// A record of the bucket `key`: the key, its value (none for a deletion), and its lease.
 type Change<'c> = (&'c str, Option<Vec<u8>>, i64);

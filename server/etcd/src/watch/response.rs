@@ -6,7 +6,7 @@ use bytes::Bytes;
 use plinth_engine::{Event, EventKind};
 use prost::Message as _;
 
-use crate::value::{key_value, lease_of, to_etcd, value_of};
+use crate::value::{key_value, put_key_value, to_etcd};
 use crate::wire::kv::{Event as WireEvent, KeyValue};
 use crate::wire::watch::{WatchCreateRequest, WatchResponse};
 use crate::wire::ResponseHeader;
@@ -118,17 +118,7 @@ fn encoded_len(event: &WireEvent) -> usize {
 fn to_wire(event: &Event, selection: Selection, compacted: i64) -> Option<WireEvent> {
     let revision = to_etcd(event.revision);
     let (kind, kv) = match &event.kind {
-        EventKind::Put { value, create_revision, version, .. } if selection.puts => {
-            let kv = KeyValue {
-                key: event.key.clone(),
-                create_revision: to_etcd(*create_revision),
-                mod_revision: revision,
-                version: i64::try_from(*version).unwrap_or(i64::MAX),
-                value: value_of(value),
-                lease: lease_of(value),
-            };
-            (WireEvent::PUT, kv)
-        }
+        EventKind::Put { .. } if selection.puts => (WireEvent::PUT, put_key_value(event)?),
         EventKind::Delete if selection.deletes => {
             let (key, value) = (event.key.clone(), Bytes::new());
             (WireEvent::DELETE, KeyValue { key, mod_revision: revision, value, ..KeyValue::default() })

@@ -1,5 +1,7 @@
 //! The server through its socket: a real listener, a gRPC client, a store in a temporary directory.
 
+mod concurrency;
+mod gateway;
 mod keys;
 mod leases;
 mod limits;
@@ -7,5 +9,6 @@ mod model;
 mod random;
 mod real;
 mod service;
+mod snapshots;
 mod support;
 mod watches;

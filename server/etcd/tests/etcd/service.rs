@@ -3,8 +3,7 @@
 use plinth_etcd::wire::auth::AuthStatusResponse;
 use plinth_etcd::wire::kv::{RangeRequest, RangeStreamResponse};
 use plinth_etcd::wire::maintenance::{
-    HashKvRequest, HashKvResponse, MemberRequest, MembersResponse, MoveLeaderRequest, SnapshotResponse,
-    StatusResponse,
+    HashKvRequest, HashKvResponse, MemberRequest, MembersResponse, MoveLeaderRequest, StatusResponse,
 };
 use plinth_etcd::wire::{Empty, HeaderResponse};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -76,18 +75,6 @@ async fn the_cluster_has_one_member_and_takes_no_other() {
     let (before, after) = (status.header.unwrap(), again.header.unwrap());
     assert_eq!((before.cluster_id, before.member_id), (after.cluster_id, after.member_id));
     assert_eq!(before.raft_term + 1, after.raft_term);
-    server.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_is_refused_with_what_to_do_instead() {
-    let (_dir, server, client) = server(&[]).await;
-    let refused = match client.parts::<_, SnapshotResponse>("Maintenance/Snapshot", Empty {}).await {
-        Ok(mut parts) => parts.next().await.unwrap().unwrap_err(),
-        Err(status) => status,
-    };
-    assert_eq!(refused.code(), Code::Unimplemented);
-    assert!(refused.message().contains("plinth backup"), "{refused}");
     server.stop().await;
 }
 

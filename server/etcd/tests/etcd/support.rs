@@ -116,7 +116,7 @@ impl Client {
     {
         let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(1 << 30);
         grpc.ready().await.unwrap();
-        let path = PathAndQuery::try_from(format!("/etcdserverpb.{method}")).unwrap();
+        let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
         Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
     }
@@ -139,7 +139,7 @@ impl Client {
     {
         let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(1 << 30);
         grpc.ready().await.unwrap();
-        let path = PathAndQuery::try_from(format!("/etcdserverpb.{method}")).unwrap();
+        let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
         let request = tonic::Request::new(ReceiverStream::new(sent));
         grpc.streaming(request, path, codec).await.unwrap().into_inner()
@@ -153,7 +153,7 @@ impl Client {
     {
         let mut grpc = Grpc::new(self.0.clone());
         grpc.ready().await.unwrap();
-        let path = PathAndQuery::try_from(format!("/etcdserverpb.{method}")).unwrap();
+        let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
         Ok(grpc.server_streaming(tonic::Request::new(request), path, codec).await?.into_inner())
     }
@@ -215,6 +215,15 @@ impl WatchClient {
         }
         self.responses.as_mut().unwrap().next().await.expect("a response").unwrap()
     }
+}
+
+/// The path of a method such as `KV/Range`, or of one of another package with its name.
+fn path(method: &str) -> PathAndQuery {
+    let path = match method.contains('.') {
+        true => format!("/{method}"),
+        false => format!("/etcdserverpb.{method}"),
+    };
+    PathAndQuery::try_from(path).unwrap()
 }
 
 pub fn bytes(text: &str) -> Bytes {

@@ -19,6 +19,25 @@ fn written(buckets: &Buckets) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
+/// Written to where nothing can be sought: first for the layout.
+fn streamed(buckets: &Buckets) -> Vec<u8> {
+    let fill = |writer: &mut BoltWriter<Vec<u8>>| {
+        for (name, keys) in buckets {
+            let mut bucket = writer.bucket(name);
+            keys.iter().for_each(|(key, value)| bucket.put(key.clone(), value.clone()).unwrap());
+            bucket.finish().unwrap();
+        }
+    };
+    let mut first = BoltWriter::new(Vec::new()).unwrap();
+    fill(&mut first);
+    let (_, layout) = first.finish_layout().unwrap();
+    let mut second = BoltWriter::with_layout(Vec::new(), layout).unwrap();
+    fill(&mut second);
+    let (bytes, again) = second.finish_layout().unwrap();
+    assert_eq!((again, bytes.len() as u64), (layout, layout.bytes()));
+    bytes
+}
+
 fn opened(bytes: &[u8]) -> Result<BoltFile, BoltError> {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(bytes).unwrap();
@@ -53,6 +72,7 @@ fn what_was_written_is_read() {
     let buckets = sample();
     let bytes = written(&buckets);
     assert_eq!(read(&bytes, &[b"key", b"meta"]).unwrap(), buckets);
+    assert_eq!(streamed(&buckets), bytes);
     assert!(matches!(read(&bytes, &[b"absent"]), Err(BoltError::NoBucket(_))));
 }
 

@@ -1,0 +1,102 @@
+//! The JSON gateway, by a plain HTTP/1.1 connection.
+
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use crate::support::{server, TestServer};
+
+async fn send(server: &TestServer, method: &str, path: &str, body: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    BufReader::new(stream)
+}
+
+/// Code and body of a response that is not a stream.
+async fn request(server: &TestServer, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut response = String::new();
+    send(server, method, path, body).await.read_to_string(&mut response).await.unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+async fn post(server: &TestServer, path: &str, body: &str) -> String {
+    let (code, body) = request(server, "POST", path, body).await;
+    assert_eq!(code, 200, "{path}: {body}");
+    body
+}
+
+/// The lines of a stream up to one that has `text`.
+async fn read_until(stream: &mut BufReader<TcpStream>, text: &str) {
+    let mut line = String::new();
+    while !line.contains(text) {
+        line.clear();
+        assert!(stream.read_line(&mut line).await.unwrap() > 0, "the stream ends before {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_transactions_in_json() {
+    let (_dir, server, client) = server(&[]).await;
+    post(&server, "/v3/kv/put", r#"{"key": "Zm9v", "value": "YmFy"}"#).await;
+    assert_eq!(client.get("foo").await.unwrap().value, "bar");
+    let range = post(&server, "/v3/kv/range", r#"{"key": "Zm9v"}"#).await;
+    let kv =
+        r#""kvs":[{"key":"Zm9v","create_revision":"2","mod_revision":"2","version":"1","value":"YmFy"}]"#;
+    assert!(range.contains(kv) && range.contains(r#""revision":"2""#), "{range}");
+    let txn = r#"{"compare": [{"key": "Zm9v", "result": "EQUAL", "target": "MOD", "mod_revision": "2"}],
+        "success": [{"request_delete_range": {"key": "Zm9v", "prev_kv": true}}]}"#;
+    let done = post(&server, "/v3/kv/txn", txn).await;
+    assert!(done.contains(r#""succeeded":true"#) && done.contains(r#""deleted":"1""#), "{done}");
+    assert!(client.get("foo").await.is_none());
+    let lease = post(&server, "/v3/lease/grant", r#"{"TTL": 600, "ID": "7"}"#).await;
+    assert!(lease.contains(r#""ID":"7","TTL":"600""#), "{lease}");
+    let alive = post(&server, "/v3/lease/keepalive", r#"{"ID": "7"}"#).await;
+    assert!(alive.contains(r#"{"result":{"header":{"#) && alive.contains(r#""TTL":"600""#), "{alive}");
+    let locked = post(&server, "/v3/lock/lock", r#"{"name": "bG9jaw==", "lease": 7}"#).await;
+    assert!(locked.contains(r#""key":"bG9jay83""#), "{locked}");
+    let status = post(&server, "/v3/maintenance/status", "").await;
+    assert!(status.contains(r#""version":"3.6."#), "{status}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_is_a_line_for_each_response() {
+    let (_dir, server, client) = server(&[]).await;
+    let create = r#"{"create_request": {"key": "YQ==", "start_revision": "1"}}"#;
+    let mut watch = send(&server, "POST", "/v3/watch", create).await;
+    read_until(&mut watch, r#""created":true"#).await;
+    client.put("a", "1").await;
+    read_until(&mut watch, r#""events":[{"kv":{"key":"YQ==""#).await;
+    client.put("a", "2").await;
+    read_until(&mut watch, r#""mod_revision":"3""#).await;
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_have_code_and_text() {
+    let (_dir, server, _client) = server(&["--max-request-bytes", "1000"]).await;
+    for (method, path, body, code, text) in [
+        ("POST", "/v3/kv/put", "{}", 400, "etcdserver: key is not provided"),
+        ("POST", "/v3/kv/put", "{", 400, "EOF"),
+        ("POST", "/v3/kv/put", "", 400, r#"{"code":3,"message":"etcdserver: key is not provided"}"#),
+        ("POST", "/v3/kv/put", r#"{"key": 1}"#, 400, "invalid value for field key"),
+        ("POST", "/v3/kv/range", r#"{"key": "YQ==", "revision": 9}"#, 400, "future revision"),
+        ("POST", "/v3/lease/revoke", r#"{"ID": 9}"#, 404, "requested lease not found"),
+        ("POST", "/v3/nothing", "{}", 404, "Not Found"),
+        ("GET", "/v3/kv/range", "", 501, "Method Not Allowed"),
+        ("POST", "/v3/auth/user/add", "{}", 501, "plinth etcd"),
+    ] {
+        let (found, answer) = request(&server, method, path, body).await;
+        assert!(found == code && answer.contains(text), "{method} {path} {body}: {found} {answer}");
+    }
+    let large = format!(r#"{{"key": "YQ==", "value": "{}"}}"#, "YWFh".repeat(400));
+    let (code, answer) = request(&server, "POST", "/v3/kv/put", &large).await;
+    assert!(code == 400 && answer.contains("request is too large"), "{code} {answer}");
+    let endless = format!("[{}", "[".repeat(600 << 10));
+    let (code, answer) = request(&server, "POST", "/v3/kv/put", &endless).await;
+    assert_eq!(code, 400, "{answer}");
+    server.stop().await;
+}
