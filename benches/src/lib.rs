@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`api`] | workloads against a server's API, over TLS, as clients see it |
+//! | [`etcd`] | workloads against etcd or `plinth etcd`, over gRPC |
 //! | [`engine`] | the storage engine in this process, beside the limits of the machine |
 //! | [`plot`] | figures of report files as SVG |
 //!
@@ -17,6 +18,7 @@
 
 pub mod api;
 pub mod engine;
+pub mod etcd;
 pub mod plot;
 
 /// A benchmark that could not be run to its end.
@@ -28,6 +30,9 @@ pub enum Error {
     /// Of the engine.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+    /// Of a server of etcd's API.
+    #[error(transparent)]
+    Etcd(#[from] etcd::Error),
 }
 
 /// `plinth bench`: which benchmark.
@@ -48,6 +53,8 @@ pub enum Command {
     Api(Box<api::Options>),
     /// Measure the storage engine beside RocksDB and the disk
     Engine(engine::Options),
+    /// Measure etcd, or plinth etcd
+    Etcd(etcd::Options),
     /// Draw report files as SVG
     Plot(plot::Options),
 }
@@ -57,6 +64,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     match options.command {
         Command::Api(options) => Ok(api::run(*options)?),
         Command::Engine(options) => Ok(engine::run(&options).map(drop)?),
+        Command::Etcd(options) => Ok(etcd::run(&options).map(drop)?),
         Command::Plot(options) => Ok(plot::run(options)?),
     }
 }

@@ -174,7 +174,7 @@ impl Machine {
     }
 }
 
-/// Prints the machine and the names of the columns.
+/// Prints the machine, and the names of the columns.
 pub fn print_header(report: &Report) {
     let machine = &report.machine;
     println!(
@@ -187,6 +187,11 @@ pub fn print_header(report: &Report) {
         report.protocol,
         report.connections
     );
+    print_columns();
+}
+
+/// Prints the names of the columns.
+pub(crate) fn print_columns() {
     println!(
         "{:<15} {:>7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>8} {:>7}",
         "workload",
