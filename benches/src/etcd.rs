@@ -1,4 +1,5 @@
-//! Workloads against a server of etcd's v3 API: etcd itself or `plinth etcd`, one at a time, by the same client.
+//! Workloads against a server of etcd's v3 API: etcd itself or `plinth etcd`, one at a time, by the same
+//! client.
 //!
 //! | workload | what is done |
 //! |---|---|
@@ -33,7 +34,7 @@ const END: &str = "bench0";
 const FILLED: usize = 100;
 /// A watcher that gets no event for so long has all that it will get.
 const QUIET: Duration = Duration::from_secs(10);
-/// The workloads.
+/// The names for `--only`, in the order in which they run.
 const WORKLOADS: [&str; 3] = ["txn-put", "range", "watch"];
 
 /// What can end a benchmark early.
@@ -107,7 +108,7 @@ pub struct Options {
     pub output: Option<PathBuf>,
 }
 
-/// A run.
+/// What a run has measured, and where.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Name of the server.

@@ -1,5 +1,5 @@
-//! Files of bbolt, the B+tree in one file that etcd keeps its data in: [`BoltFile`] reads one and checks what it
-//! reads, [`BoltWriter`] writes one in one pass.
+//! Files of bbolt, the B+tree in one file that etcd keeps its data in: [`BoltFile`] reads one and checks what
+//! it reads, [`BoltWriter`] writes one in one pass.
 //!
 //! A file is pages of one size. Pages 0 and 1 are *meta* pages: of the two, the valid one with the higher
 //! transaction number counts. A bucket is a tree of branch and leaf pages; the root bucket holds the others

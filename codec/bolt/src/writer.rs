@@ -14,8 +14,8 @@ const FILLED: usize = PAGE_SIZE / 2;
 
 /// An unfinished file. Pages are appended; the two meta pages at its beginning name the last one.
 ///
-/// Where the place of the file can be sought, [`BoltWriter::finish`] writes them at the end. Else it is written
-/// twice: the first time to nowhere, for its [`Layout`], then with that to its place.
+/// Where the place of the file can be sought, [`BoltWriter::finish`] writes them at the end. Else it is
+/// written twice: the first time to nowhere, for its [`Layout`], then with that to its place.
 pub struct BoltWriter<W> {
     out: W,
     next: u64,

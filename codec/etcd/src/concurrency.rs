@@ -58,7 +58,7 @@ pub struct CampaignResponse {
 /// `LeaderKey`: who leads.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct LeaderKey {
-    /// The election.
+    /// Name of the election.
     #[prost(bytes = "bytes", tag = "1")]
     pub name: Bytes,
     /// The key that exists while it leads.

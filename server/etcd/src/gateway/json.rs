@@ -66,16 +66,19 @@ fn encode_field(field: &Field, value: &Value, out: &mut Vec<u8>) -> Result<(), S
         Kind::Message(message) => {
             let mut inner = Vec::new();
             encode(message, value, &mut inner)?;
-            return Ok(bytes(field, &inner, out));
+            bytes(field, &inner, out);
+            return Ok(());
         }
         Kind::Text => {
             let text = value.as_str().ok_or_else(|| format!("{value} is no string"))?;
-            return Ok(bytes(field, text.as_bytes(), out));
+            bytes(field, text.as_bytes(), out);
+            return Ok(());
         }
         Kind::Bytes => {
             let text = value.as_str().ok_or_else(|| format!("{value} is no string"))?;
             let decoded = LENIENT.decode(text).or_else(|_| LENIENT_URL.decode(text));
-            return Ok(bytes(field, &decoded.map_err(|error| error.to_string())?, out));
+            bytes(field, &decoded.map_err(|error| error.to_string())?, out);
+            return Ok(());
         }
         Kind::Bool => value.as_bool().map(u64::from).ok_or_else(|| format!("{value} is no boolean"))?,
         Kind::Enum(names) => match value.as_str() {

@@ -1,7 +1,7 @@
 //! The messages that the gateway translates, as tables: names, numbers and types of the fields of etcd's
 //! `rpc.proto`, `kv.proto`, `v3lock.proto` and `v3election.proto`.
 
-/// A message.
+/// The fields of a message.
 pub(super) struct Message {
     pub fields: &'static [Field],
 }
