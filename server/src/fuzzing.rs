@@ -18,7 +18,7 @@ use plinth_apiserver::authn::token_file::TokenFile;
 use plinth_apiserver::authn::{impersonation, websocket};
 use plinth_apiserver::egress::kubeconfig::Kubeconfig;
 use plinth_apiserver::{audit, authn, authz, custom_resources};
-use plinth_pki::jwt::{self, VerifyingKey};
+use plinth_pki::{jwt_header, unverified_claims, verify_jwt, RegisteredClaims, SigningKey, VerifyingKey};
 use plinth_storage::continue_token::ContinueTokens;
 use plinth_storage::encryption;
 use plinth_storage::stored::{self, Header, Stored};
@@ -257,12 +257,12 @@ pub fn identity_headers(input: &[u8]) {
 pub fn json_web_token(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (token, key) = text.split_once('\n').unwrap_or((text, ""));
-    drop(jwt::header(token));
-    drop(jwt::unverified::<jwt::Registered>(token).map(|claims| claims.check_time(0)));
+    drop(jwt_header(token));
+    drop(unverified_claims::<RegisteredClaims>(token).map(|claims| claims.check_time(0)));
     let key = serde_json::from_str(key).ok().and_then(|jwk| VerifyingKey::from_jwk(&jwk));
-    drop(jwt::verify::<jwt::Registered>(token, key.iter()));
+    drop(verify_jwt::<RegisteredClaims>(token, key.iter()));
     drop(VerifyingKey::from_spki(input));
-    drop(jwt::SigningKey::from_pkcs8(input));
+    drop(SigningKey::from_pkcs8(input));
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use plinth_codec::time::Timestamp;
 use super::service_account::bindings::secret_text;
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
-use plinth_pki::join_token::constant_time_eq;
+use plinth_pki::constant_time_eq;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::Store;

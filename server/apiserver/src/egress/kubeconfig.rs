@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::client::Origin;
 use super::tls::{self, ServerTrust};
 use plinth_api::config_file::{self, Strictness};
-use plinth_pki::files;
+use plinth_pki::{parse_certificates, parse_private_key};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -149,8 +149,8 @@ fn client_tls(
     let key = pem("client-key", &user.client_key_data, &user.client_key, dir)?;
     let identity = match (chain, key) {
         (Some(chain), Some(key)) => {
-            let chain = files::certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
-            Some((chain, files::private_key(&key).map_err(|e| format!("client-key: {e}"))?))
+            let chain = parse_certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
+            Some((chain, parse_private_key(&key).map_err(|e| format!("client-key: {e}"))?))
         }
         _ => None,
     };

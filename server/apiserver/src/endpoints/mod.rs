@@ -21,7 +21,7 @@ use crate::documents::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
 use plinth_http::body::Body;
-use plinth_pki::join_token;
+use plinth_pki::JOIN_PATH;
 use plinth_registry::discovery::root;
 
 /// Paths that `/` lists in addition to the API.
@@ -65,7 +65,7 @@ pub async fn serve<B>(
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
         ["plinth", "checkpoint"] => replicas::checkpoint(server).await,
         // Not with another path that means the same: nobody is authenticated at this one.
-        ["plinth", "join"] if path.as_str() == join_token::PATH => join::serve(server, request, audit).await,
+        ["plinth", "join"] if path.as_str() == JOIN_PATH => join::serve(server, request, audit).await,
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
         }

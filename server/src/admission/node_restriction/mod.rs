@@ -15,7 +15,7 @@ use plinth_api::user;
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_kinds::{certificate_signing_request, MIRROR_ANNOTATION};
-use plinth_pki::signers;
+use plinth_pki::{KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER};
 
 /// Namespace of node leases.
 const LEASES: &str = "kube-node-lease";
@@ -504,7 +504,7 @@ fn check_certificate_request(
 /// A node may request client certificates only for itself.
 pub(crate) fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
     let signer = csr.str_at(&["spec", "signerName"]).unwrap_or_default();
-    if !matches!(signer, signers::KUBELET_SERVING | signers::KUBELET_CLIENT) {
+    if !matches!(signer, KUBELET_SERVING_SIGNER | KUBELET_CLIENT_SIGNER) {
         return Ok(());
     }
     let request = match certificate_signing_request::parse(csr) {

@@ -15,7 +15,7 @@ use plinth_apiserver::authz;
 use plinth_apiserver::egress::kubelets::KubeletSetupError;
 use plinth_apiserver::listener::BindError;
 use plinth_http::tls::TlsError;
-use plinth_pki::authority::AuthorityError;
+use plinth_pki::AuthorityError;
 use plinth_storage::encryption::ConfigError;
 
 /// The server did not start, or failed.

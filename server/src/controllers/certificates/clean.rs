@@ -15,7 +15,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
-use plinth_pki::files::certificates;
+use plinth_pki::parse_certificates;
 
 /// Interval at which a request is examined.
 const PERIOD: Duration = Duration::from_secs(3600);
@@ -61,7 +61,7 @@ fn is_over(request: &Value, now: OffsetDateTime) -> bool {
 
 fn has_ended(certificate: &str, now: OffsetDateTime) -> bool {
     let pem = base64_text::decode(certificate).unwrap_or_default();
-    let certificates = certificates(&pem).unwrap_or_default();
+    let certificates = parse_certificates(&pem).unwrap_or_default();
     let parsed = certificates.first().and_then(|der| X509Certificate::from_der(der).ok());
     parsed.is_some_and(|(_, cert)| cert.validity().not_after.to_datetime() < now)
 }

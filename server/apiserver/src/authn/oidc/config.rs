@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
-use plinth_pki::jwt::Algorithm;
+use plinth_pki::JwtAlgorithm;
 
 use super::authenticators::{
     ClaimMappings, ClaimRule, Configuration, IssuerConfig, JwtAuthenticator, PrefixedClaim,
@@ -103,7 +103,7 @@ impl JwtAuthenticator {
             }
         }
         self.claim_mappings.check(&mut error);
-        if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
+        if let Some(bad) = self.algorithms.iter().find(|name| JwtAlgorithm::of(name).is_none()) {
             error("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
         Expressions::compile(self, path, errors);

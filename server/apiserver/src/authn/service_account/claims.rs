@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use plinth_api::user::{self, User};
-use plinth_pki::jwt::Registered;
+use plinth_pki::RegisteredClaims;
 
 /// The issuer of tokens in Secrets.
 pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -13,7 +13,7 @@ pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 pub(crate) struct BoundClaims {
     /// Issuer, audience, times.
     #[serde(flatten)]
-    pub registered: Registered,
+    pub registered: RegisteredClaims,
     /// The account and the objects that the token is bound to.
     #[serde(rename = "kubernetes.io", default)]
     pub kubernetes: Kubernetes,
@@ -65,7 +65,7 @@ impl Reference {
 pub(crate) struct LegacyClaims {
     /// Issuer and subject.
     #[serde(flatten)]
-    pub registered: Registered,
+    pub registered: RegisteredClaims,
     /// Namespace of the account and the Secret.
     #[serde(rename = "kubernetes.io/serviceaccount/namespace", default)]
     pub namespace: String,
@@ -90,7 +90,11 @@ impl LegacyClaims {
     pub fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
         let sub = user::service_account_name(namespace, &account.name);
         LegacyClaims {
-            registered: Registered { iss: LEGACY_ISSUER.to_owned(), sub, ..Registered::default() },
+            registered: RegisteredClaims {
+                iss: LEGACY_ISSUER.to_owned(),
+                sub,
+                ..RegisteredClaims::default()
+            },
             namespace: namespace.to_owned(),
             secret_name: secret.to_owned(),
             account_name: account.name.clone(),
