@@ -33,10 +33,7 @@ use plinth_api::latency::{timed, Layer};
 use plinth_api::query::Query;
 use plinth_api::request_info::{self, Route};
 use plinth_api::user::User;
-use plinth_http::body::Body;
-use plinth_http::fair_queuing::ScheduledConnection;
-use plinth_http::request_body::RequestBody;
-use plinth_http::upgrade::Upgrade;
+use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]

@@ -31,9 +31,7 @@ use crate::egress::remote::{self, RemoteError, RemoteResponse, Slot};
 use plinth_api::query::{parameter, parameters};
 use plinth_api::request_info::unescape;
 use plinth_api::user::User;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_http::upgrade::Upgrade;
+use plinth_http::{Body, RequestBody, Upgrade};
 use plinth_registry::remote::RemoteVersion;
 use plinth_registry::Registry;
 

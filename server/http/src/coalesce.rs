@@ -73,7 +73,7 @@ struct State<S> {
 
 /// Wraps a stream. With HTTP/2, frames that belong to no request are counted. The [`ReadPhase`] must be
 /// updated by the connection when a header of HTTP/1.1 is complete and when the protocol is switched.
-pub fn coalesce<S>(
+pub fn coalesce_writes<S>(
     stream: S,
     is_http2: bool,
     slots: LargeHeaderSlots,
@@ -98,7 +98,11 @@ pub fn coalesce<S>(
 /// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. A
 /// connection with several concurrent requests is polled once more first, so that their frames are sent
 /// together.
-pub async fn drive<S, C>(connection: C, flusher: Flusher<S>, requests: impl Fn() -> usize) -> C::Output
+pub async fn drive_connection<S, C>(
+    connection: C,
+    flusher: Flusher<S>,
+    requests: impl Fn() -> usize,
+) -> C::Output
 where
     S: AsyncRead + AsyncWrite + Unpin,
     C: Future,
@@ -308,7 +312,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
         let counted = Counted { stream: near, writes: writes.clone() };
-        let (mut io, flusher, _) = coalesce(counted, true, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(counted, true, LargeHeaderSlots::default());
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
@@ -320,7 +324,7 @@ mod tests {
             io.write_all(&[7; 200_000]).await.unwrap();
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
+        let driven = tokio::spawn(drive_connection(connection, flusher, || BUSY));
         let mut first = vec![0; 1000];
         far.read_exact(&mut first).await.unwrap();
         assert!(first.chunks(10).enumerate().all(|(n, frame)| frame == [n as u8; 10]));
@@ -336,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_blocks_the_writer() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -346,7 +350,7 @@ mod tests {
             }
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
+        let driven = tokio::spawn(drive_connection(connection, flusher, || BUSY));
         far.read_exact(&mut [0; 1]).await.unwrap();
         tokio::task::yield_now().await;
         assert!(*written.lock() <= BUFFERED + 3000);
@@ -360,9 +364,9 @@ mod tests {
     async fn a_client_that_only_sends_settings_is_disconnected() {
         for (is_http2, cut) in [(true, true), (false, false)] {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let (mut io, flusher, _) = coalesce(near, is_http2, LargeHeaderSlots::default());
+            let (mut io, flusher, _) = coalesce_writes(near, is_http2, LargeHeaderSlots::default());
             let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
-            let driven = tokio::spawn(drive(reading, flusher, || 0));
+            let driven = tokio::spawn(drive_connection(reading, flusher, || 0));
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
             let _ = far.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
             // The other end closes the connection at the limit.
@@ -376,8 +380,8 @@ mod tests {
     #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
-        let mut io = drive(
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
+        let mut io = drive_connection(
             async move {
                 io.write_all(b"switching").await.unwrap();
                 io

@@ -38,7 +38,7 @@ use plinth_engine::{
 };
 
 use plinth_api::latency::{timed, Layer};
-use plinth_http::detach;
+use plinth_http::mark_must_complete;
 use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
 use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
 use std::borrow::Cow;
@@ -274,7 +274,7 @@ impl Store {
         transaction: Transaction,
         deadline: Option<Instant>,
     ) -> Result<Option<Committed>, ApiError> {
-        detach::mark_must_complete();
+        mark_must_complete();
         let mut proposal = self.engine.transact(transaction);
         let committed = match deadline.filter(|_| self.engine.is_replica()) {
             None => timed(Layer::Storage, proposal).await,

@@ -44,7 +44,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::latency::{self, Latencies, Layer};
 use plinth_api::request_info::Route;
 use plinth_api::user::User;
-use plinth_http::body::Body;
+use plinth_http::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
 use sinks::Sinks;
 use webhook::AuditWebhook;

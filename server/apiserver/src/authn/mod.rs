@@ -40,7 +40,7 @@ use plinth_api::user::User;
 
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
-use plinth_http::tls::TlsError;
+use plinth_http::TlsError;
 use plinth_pki::JOIN_PATH;
 use plinth_storage::Store;
 

@@ -73,7 +73,7 @@ impl RequestHeaders {
     ///
     /// # Errors
     /// When the file cannot be used; the previous ones stay in use.
-    pub fn reload(&self, file: &std::path::Path) -> Result<(), plinth_http::tls::TlsError> {
+    pub fn reload(&self, file: &std::path::Path) -> Result<(), plinth_http::TlsError> {
         self.authorities.reload(file)
     }
 

@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthnError;
 use plinth_api::user::{self, User};
-use plinth_http::tls::TlsError;
+use plinth_http::TlsError;
 use plinth_pki::{crypto_provider, read_certificates, Name, UID};
 
 /// Intermediate certificates that a client may present, and how many of them may have the same subject: path

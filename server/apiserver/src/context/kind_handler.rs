@@ -10,8 +10,7 @@ use plinth_codec::Value;
 use super::{Context, Outcome, TransactionParts};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
 
 /// Answers a request.

@@ -25,7 +25,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_api::request_info::Verb;
 use plinth_api::user::User;
-use plinth_http::upgrade::Upgrade;
+use plinth_http::Upgrade;
 use plinth_registry::{key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 

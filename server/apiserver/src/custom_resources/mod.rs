@@ -14,7 +14,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crate::egress::Webhooks;
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 use plinth_storage::Store;
 
 /// Converts objects between versions. Cheap to clone.

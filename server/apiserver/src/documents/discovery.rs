@@ -13,7 +13,7 @@ use plinth_codec::{resources, schema};
 use super::{not_found_text, text};
 use crate::representation;
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
+use plinth_http::Body;
 use plinth_registry::discovery::{aggregated, etag, lists, Catalog, Document};
 use plinth_registry::Registry;
 

@@ -23,7 +23,7 @@ use plinth_codec::{resources, schema, Value};
 use super::{not_found_text, text};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::query::parameter;
-use plinth_http::body::Body;
+use plinth_http::Body;
 use plinth_registry::discovery::etag;
 use plinth_registry::{Registry, ResourceType};
 

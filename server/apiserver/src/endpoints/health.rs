@@ -11,7 +11,7 @@ use plinth_codec::error::quoted;
 
 use super::text;
 use crate::context::Server;
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 /// The endpoint of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use crate::handlers::delete;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
+use plinth_http::Body;
 use plinth_registry::key;
 use plinth_storage::stored::Stored;
 use plinth_storage::Fetched;

@@ -20,7 +20,7 @@ use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
-use plinth_http::body::Body;
+use plinth_http::Body;
 use plinth_pki::JOIN_PATH;
 use plinth_registry::discovery::root;
 

@@ -14,7 +14,7 @@ use plinth_codec::{tree, Map, Value};
 use super::text;
 use crate::metrics::process;
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
+use plinth_http::Body;
 use plinth_registry::discovery::root;
 
 /// What clients take the server for.

@@ -35,7 +35,7 @@ use parking_lot::RwLock;
 
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{Route, Verb};
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 pub use classify::RequestDigest;
 pub use config::{FlowSchema, Levels};

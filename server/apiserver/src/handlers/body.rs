@@ -18,7 +18,7 @@ use plinth_codec::{cbor, json, protobuf, Value};
 use super::Context;
 use crate::custom_resources::object;
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::request_body::RequestBody;
+use plinth_http::RequestBody;
 use plinth_registry::custom::CustomVersion;
 
 /// Time after which a body counts as late.

@@ -9,7 +9,7 @@ use plinth_codec::Value;
 use super::{body, Context};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
-use plinth_http::request_body::RequestBody;
+use plinth_http::RequestBody;
 
 /// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

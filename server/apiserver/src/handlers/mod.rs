@@ -27,9 +27,7 @@ use crate::audit;
 use crate::context::Context;
 use plinth_api::api_error::ApiError;
 use plinth_api::request_info::{RequestInfo, Verb};
-use plinth_http::body::Body;
-use plinth_http::compression;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{compress_response, Body, RequestBody};
 
 /// Answers a request for a resource.
 ///
@@ -94,7 +92,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         Verb::Get => {
             let gzip = cx.accepts_gzip();
             let response = Box::pin(get::get(cx)).await?;
-            Ok(if gzip { compression::compress(response).await } else { response })
+            Ok(if gzip { compress_response(response).await } else { response })
         }
         Verb::List => Box::pin(list::list(cx)).await,
         Verb::Watch => Box::pin(watch::watch(cx)).await,

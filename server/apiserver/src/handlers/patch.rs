@@ -14,8 +14,7 @@ use crate::managed_fields;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::custom::CustomVersion;
 
 /// A patch as it was sent.

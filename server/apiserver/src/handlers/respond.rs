@@ -10,7 +10,7 @@ use super::write::Written;
 use crate::context::Warnings;
 use crate::representation::{Item, Representation};
 use plinth_api::api_error::ApiError;
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 /// Answers with an object that was written.
 ///

@@ -17,8 +17,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
 use plinth_storage::object;
 

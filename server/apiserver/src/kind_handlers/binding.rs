@@ -13,8 +13,7 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::object_meta;
 
 pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {

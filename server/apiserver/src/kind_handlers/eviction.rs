@@ -19,8 +19,7 @@ use plinth_api::conditions;
 use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::object_meta;
 use plinth_storage::object;
 

@@ -14,8 +14,7 @@ use crate::handlers::respond::respond;
 use crate::managed_fields;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_registry::object_meta;
 
 /// POST of a review.

@@ -15,7 +15,7 @@ use hyper::{Method, Response};
 use parking_lot::RwLock;
 use plinth_api::query::parameters;
 use plinth_api::request_info::{RequestInfo, Route, Verb};
-use plinth_http::body::{Body, BodyObserver};
+use plinth_http::{Body, BodyObserver};
 use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 

@@ -11,7 +11,7 @@ use super::read::values;
 use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::paced_response::TooManyRemoteWaits;
+use plinth_http::TooManyRemoteWaits;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
 use plinth_storage::header_index::IndexBuilder;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use plinth_engine::{Engine, Options};
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 use plinth_migration::decode::Decoder;
 use plinth_migration::follow::{Follower, SwitchOver};
 use plinth_migration::import::{self, ImportError};

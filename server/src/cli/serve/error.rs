@@ -14,7 +14,7 @@ use plinth_apiserver::authn;
 use plinth_apiserver::authz;
 use plinth_apiserver::egress::kubelets::KubeletSetupError;
 use plinth_apiserver::listener::BindError;
-use plinth_http::tls::TlsError;
+use plinth_http::TlsError;
 use plinth_pki::AuthorityError;
 use plinth_storage::encryption::ConfigError;
 

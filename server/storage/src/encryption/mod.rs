@@ -31,7 +31,7 @@ use crate::stored::{self, Damaged, Header};
 use config::{ResourceRule, Selector};
 use kms::Kms;
 use plinth_api::api_error::ApiError;
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 use plinth_registry::key;
 use provider::Providers;
 

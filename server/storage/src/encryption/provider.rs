@@ -5,7 +5,7 @@ use super::config::ProviderConfig;
 use super::kms::Kms;
 use super::wire::{Sealed, KMS};
 use super::TransformError;
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 
 /// The providers of one entry of the configuration, in order.
 pub(crate) struct Providers {

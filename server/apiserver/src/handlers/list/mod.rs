@@ -26,9 +26,7 @@ use crate::representation::Representation;
 use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
-use plinth_http::body::{Body, ProducedBody};
-use plinth_http::compression::{self, Gzip};
-use plinth_http::paced_response::Reader;
+use plinth_http::{set_compression_headers, Body, Gzip, PacedReader, ProducedBody};
 use plinth_registry::key;
 use plinth_storage::continue_token::{Position, TokenError};
 use plinth_storage::parse_resource_version;
@@ -45,7 +43,7 @@ pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let compressed = gzip && matches!(body, Body::Stream(_));
     let mut response = respond(StatusCode::OK, content_type, body);
     if compressed {
-        compression::mark(&mut response);
+        set_compression_headers(&mut response);
     }
     Ok(response)
 }
@@ -274,7 +272,7 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let listing = ListProducer::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
-    let mut chunks = Reader::start(cx.server.producers.clone(), listing);
+    let mut chunks = PacedReader::start(cx.server.producers.clone(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,
         None => return Err(ApiError::internal("a list without a beginning")),

@@ -12,7 +12,7 @@ use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
-use plinth_http::paced_response::{Next, Presence, Producer};
+use plinth_http::{ClientPresence, NextPiece, PieceProducer};
 use plinth_registry::key;
 use plinth_registry::ResourceType;
 use plinth_storage::stored::Header;
@@ -58,11 +58,11 @@ impl InitialState {
     }
 }
 
-impl Producer for InitialState {
+impl PieceProducer for InitialState {
     type Piece = Batch;
     type Error = ApiError;
 
-    fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
+    fn next(&mut self, _: ClientPresence<'_>) -> Result<NextPiece<Batch>, ApiError> {
         let InitialState { scan, resource, selection, representation, first, .. } = self;
         let filter = |key: &[u8], header: &Header<'_>| selection.matches(resource, key, header);
         let filter: Filter<'_> = if selection.is_everything() { None } else { Some(&filter) };
@@ -74,9 +74,9 @@ impl Producer for InitialState {
             Ok(batch.len() < BATCH)
         })?;
         Ok(match (at_end, batch.len()) {
-            (false, _) => Next::Piece(batch),
-            (true, 0) => Next::End,
-            (true, _) => Next::Last(batch),
+            (false, _) => NextPiece::Piece(batch),
+            (true, 0) => NextPiece::End,
+            (true, _) => NextPiece::Last(batch),
         })
     }
 

@@ -35,9 +35,7 @@ use crate::representation::Representation;
 use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::field;
-use plinth_http::body::Body;
-use plinth_http::paced_response::Reader;
-use plinth_http::upgrade::wants_websocket;
+use plinth_http::{wants_websocket, Body, PacedReader};
 use plinth_registry::key;
 use plinth_storage::parse_resource_version;
 
@@ -191,7 +189,7 @@ impl WatchStart {
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
-        let mut events = Reader::start(cx.server.producers.clone(), state);
+        let mut events = PacedReader::start(cx.server.producers.clone(), state);
         // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))

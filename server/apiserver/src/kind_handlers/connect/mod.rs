@@ -16,8 +16,7 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_api::query::{boolean, integer, parameters};
 use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_http::{Body, RequestBody};
 use plinth_storage::object;
 
 /// Subresources that need the `create` permission for GET, too.

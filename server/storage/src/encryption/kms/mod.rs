@@ -22,7 +22,7 @@ use super::cipher::{random, Cipher, Kind};
 use super::wire::{EncryptedObject, Envelope, Sealed, KMS};
 use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 
 /// Interval of status calls to a healthy plugin, and to an unhealthy one.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
