@@ -19,9 +19,9 @@ use plinth_apiserver::authn::{impersonation, websocket};
 use plinth_apiserver::egress::kubeconfig::Kubeconfig;
 use plinth_apiserver::{audit, authn, authz, custom_resources};
 use plinth_pki::{jwt_header, unverified_claims, verify_jwt, RegisteredClaims, SigningKey, VerifyingKey};
-use plinth_storage::continue_token::ContinueTokens;
-use plinth_storage::encryption;
-use plinth_storage::stored::{self, Header, Stored};
+use plinth_storage::{
+    parse_encryption_config, stored_header_bytes, ContinueTokens, Header, SealedValue, Stored,
+};
 
 /// A fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -160,7 +160,7 @@ pub fn kubeconfig(input: &[u8]) {
 /// Other configuration files: audit policy, encryption, authentication, admission.
 pub fn configuration(input: &[u8]) {
     drop(audit::policy::Policy::parse(input));
-    drop(encryption::config::parse(input));
+    drop(parse_encryption_config(input));
     let Some(path) = file(input) else { return };
     drop(authz::config::read(&path));
     drop(admission::configuration::read(Some(&path), &|_| true));
@@ -179,7 +179,7 @@ pub fn continue_token(input: &[u8]) {
     let (number, start) = choice(input);
     let Ok(start) = std::str::from_utf8(start) else { return };
     let revision = (number % 2 == 0).then_some(number as u64);
-    let position = plinth_storage::continue_token::Position { revision, start: start.into(), returned: 3 };
+    let position = plinth_storage::ContinuePosition { revision, start: start.into(), returned: 3 };
     let token = tokens.encode(&position);
     if let Ok(back) = tokens.decode(&token) {
         assert_eq!(back, position);
@@ -189,7 +189,7 @@ pub fn continue_token(input: &[u8]) {
 
 /// A stored value: its header and its body, encrypted or not.
 pub fn stored_value(input: &[u8]) {
-    if let Ok(header) = stored::header_bytes(input) {
+    if let Ok(header) = stored_header_bytes(input) {
         assert!(header.len() <= input.len());
     }
     if let Ok(header) = Header::parse(input) {
@@ -201,7 +201,7 @@ pub fn stored_value(input: &[u8]) {
         let _ = value.metadata_after_splice();
         walk(&value);
     }
-    if let Ok(sealed) = encryption::wire::Sealed::read(input) {
+    if let Ok(sealed) = SealedValue::read(input) {
         let mut header = Vec::new();
         sealed.write_header(&mut header);
         assert!(header.len() <= input.len(), "longer than it was");

@@ -6,7 +6,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::query::Query;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]

@@ -12,9 +12,7 @@ use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::Value;
 use plinth_registry::custom::definition::{take_schemas, Definition, Names, RESOURCE as DEFINITIONS};
 use plinth_registry::{key, Registry, ResourceType, StorageForm};
-use plinth_storage::encryption::Encryption;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_storage::{encode_object, Encryption, Stored};
 
 use crate::earlier;
 use crate::keys::{is_segment, Located, UpstreamKeys};
@@ -161,7 +159,7 @@ impl Decoder {
                 let key = own_key(resource, namespace, name);
                 let tree = self.builtin_tree(resource, &key, entry, form)?;
                 check_name(&tree, namespace, name)?;
-                let value = object::to_stored(resource, tree).map_err(|e| Refusal::Decode(e.to_string()))?;
+                let value = encode_object(resource, tree).map_err(|e| Refusal::Decode(e.to_string()))?;
                 (label(&resource.row.kind, resource.group()), key, value)
             }
             Located::Custom { group, plural, rest } => self.custom(group, plural, rest, entry, form)?,

@@ -16,9 +16,7 @@ use plinth_engine::{At, Engine, KeyRange, Progress, Revision, Snapshot as Engine
 use plinth_etcd_wire::kv::KeyValue;
 use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
 use plinth_registry::key;
-use plinth_storage::encryption::EncryptionError;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_storage::{decode_served_object, EncryptionError, Stored};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
@@ -141,7 +139,7 @@ fn define(snapshot: &EngineSnapshot, decoder: &mut Decoder) -> Result<(), Export
         let refused =
             |reason: String| ExportError::Object { key: entry.key.escape_ascii().to_string(), reason };
         let stored = Stored::parse(&value).map_err(|error| refused(error.to_string()))?;
-        let tree = object::served_tree(&resource, &stored, entry.mod_revision);
+        let tree = decode_served_object(&resource, &stored, entry.mod_revision);
         decoder.define_tree(tree.map_err(|error| refused(error.to_string()))?);
     }
     Ok(())

@@ -14,8 +14,7 @@ use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_registry::conversion;
 use plinth_registry::ResourceType;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::stored::Header;
+use plinth_storage::{Header, Namespaces};
 
 /// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
 /// can be repaired.

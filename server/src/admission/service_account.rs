@@ -12,7 +12,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::Context;
 use plinth_kinds::MIRROR_ANNOTATION;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// The service account of pods that specify none.
 const DEFAULT: &str = "default";
@@ -114,7 +114,7 @@ async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
             tokio::time::sleep(WAIT.1).await;
         }
         if let Some(record) = call.cx.stored(form, call.namespace, name).await? {
-            return object::to_tree(&cx.resource, &record);
+            return decode_object(&cx.resource, &record);
         }
     }
     let why = format!(

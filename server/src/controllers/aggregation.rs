@@ -20,7 +20,7 @@ use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
-use plinth_storage::stored::Stored;
+use plinth_storage::Stored;
 
 /// The controller's name, and the field manager of aggregated rules.
 pub(super) const NAME: &str = "clusterrole-aggregation-controller";

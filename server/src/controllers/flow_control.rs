@@ -20,7 +20,7 @@ use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDA
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// Interval at which borrowed seats are recomputed.
 const BORROWING_PERIOD: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
     let range = key::range(form.prefix.as_bytes());
     let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;
-    let tree = |record| object::to_tree(&resource, &server.store.fetched(record)?);
+    let tree = |record| decode_object(&resource, &server.store.fetched(record)?);
     // An unreadable object must not disable flow control.
     Ok(records.into_iter().filter_map(|record| tree(record).ok()).collect())
 }

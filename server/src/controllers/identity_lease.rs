@@ -174,7 +174,7 @@ async fn remove(server: &Arc<Server>, name: &str, applies: impl Fn(&Value) -> bo
     let cx = Context::internal(server, LEASES, NAMESPACE, name, Verb::Delete)?;
     let Some(form) = &cx.resource.storage else { return Ok(()) };
     let Some(record) = cx.stored(form, NAMESPACE, name).await? else { return Ok(()) };
-    let lease = plinth_storage::object::to_tree(&cx.resource, &record)?;
+    let lease = plinth_storage::decode_object(&cx.resource, &record)?;
     if !applies(&lease) {
         return Ok(());
     }

@@ -20,8 +20,7 @@ use plinth_apiserver::handlers::delete::{self, Remaining};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::terminating::TerminatingObject;
+use plinth_storage::{Header, TerminatingObject};
 
 /// The controller's name.
 pub(super) const NAME: &str = "namespace-controller";

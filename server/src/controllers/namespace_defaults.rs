@@ -17,8 +17,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_storage::{decode_object, Header};
 
 /// The controllers' names.
 pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
@@ -143,7 +142,7 @@ async fn publish(server: &Arc<Server>, default: &NamespaceDefault, namespace: &s
             outcome => outcome,
         };
     };
-    let live = object::to_tree(&cx.resource, &live)?;
+    let live = decode_object(&cx.resource, &live)?;
     if metadata::is_deleting(&live) || default.is_applied_to(&live) {
         return Ok(());
     }

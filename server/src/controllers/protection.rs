@@ -19,8 +19,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_storage::{decode_object, Header};
 
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 4;
@@ -155,7 +154,7 @@ async fn reconcile(
     let Some((namespace, name)) = key::split(prefix, namespaced, object_key) else { return Ok(()) };
     let cx = Context::internal(server, protected.resource, namespace, name, Verb::Update)?;
     let Some(record) = server.store.newest(object_key.to_vec()).await? else { return Ok(()) };
-    let live = object::to_tree(&cx.resource, &record)?;
+    let live = decode_object(&cx.resource, &record)?;
     if !metadata::is_deleting(&live) || !metadata::finalizers(&live).contains(finalizer) {
         return Ok(());
     }

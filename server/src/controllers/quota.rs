@@ -17,8 +17,7 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Stored;
-use plinth_storage::{object, unchanged, Fetched, Store};
+use plinth_storage::{decode_object, decode_served_object, encode_object, unchanged, Fetched, Store, Stored};
 
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 2;
@@ -100,7 +99,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
     let tree = |value: &[u8]| {
         let value = store.open(&event.key, value).ok()?;
         let stored = Stored::parse(&value).ok()?;
-        object::served_tree(resource, &stored, event.revision).ok()
+        decode_served_object(resource, &stored, event.revision).ok()
     };
     let (new, old) = (tree(value), event.previous.as_ref().and_then(|previous| tree(&previous.value)));
     match (resource.plural(), new, old) {
@@ -157,7 +156,7 @@ fn recount(
     let mut entries = snapshot.range(&own);
     while let Some(entry) = entries.next()? {
         let record = store.fetched(entry.to_record())?;
-        let tree = object::to_tree(quotas, &record)?;
+        let tree = decode_object(quotas, &record)?;
         counts.push((record, Count::new(tree)));
     }
     for resource in registry.stored().filter(|r| r.row.namespaced) {
@@ -168,7 +167,7 @@ fn recount(
         let Some(range) = range(resource) else { continue };
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
-            let tree = object::to_tree(resource, &store.fetched(entry.to_record())?)?;
+            let tree = decode_object(resource, &store.fetched(entry.to_record())?)?;
             for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(counted)) {
                 count.add(counted, &tree);
             }
@@ -176,7 +175,7 @@ fn recount(
     }
     let mut changed = Vec::new();
     for (record, count) in counts {
-        let value = object::to_stored(quotas, count.finish())?;
+        let value = encode_object(quotas, count.finish())?;
         if value != record.value {
             changed.push((record, value));
         }

@@ -20,8 +20,7 @@ use plinth_apiserver::authn::service_account::claims::Reference;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_storage::{decode_object, Header};
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";
@@ -127,7 +126,7 @@ pub(super) async fn read(
     let cx = Context::internal(server, resource, key.0, key.1, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(None) };
     let record = server.store.get(form, key.0, key.1).await?;
-    record.map(|record| object::to_tree(&cx.resource, &record)).transpose()
+    record.map(|record| decode_object(&cx.resource, &record)).transpose()
 }
 
 /// Fills a Secret, or deletes it.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
 
-use super::stored::{self, Damaged, Header};
+use super::stored::{self, DamagedValue, Header};
 use plinth_registry::key;
 
 /// Maximum size of all headers in bytes, including the overhead of maps and allocations.
@@ -148,7 +148,7 @@ impl IndexBuilder {
     ///
     /// # Errors
     /// [`Damaged`] when the value is not a stored object.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Damaged> {
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
         self.scanned += value.len();
         if let Some(state) = &mut self.state {
             state.put(key, value)?;
@@ -188,8 +188,8 @@ impl State {
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Damaged> {
-        let header = stored::header_bytes(value)?;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
+        let header = stored::stored_header_bytes(value)?;
         self.bytes += key.len() + header.len() + ENTRY_OVERHEAD;
         if let Some(old) = self.headers.insert(key.into(), header.into()) {
             self.bytes -= key.len() + old.len() + ENTRY_OVERHEAD;

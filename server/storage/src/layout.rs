@@ -36,7 +36,7 @@ const MOST_NAMED: usize = 100;
 
 /// Result of [`migrate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MigratedLayout {
     /// Number of moved objects.
     pub objects: u64,
     /// Number of those that were stored among the objects of a built-in kind.
@@ -48,7 +48,7 @@ pub struct Moved {
 ///
 /// # Errors
 /// Errors of the engine. Objects moved so far stay moved; another call continues.
-pub fn migrate(engine: &Engine, builtin: &Registry) -> Result<Moved, Error> {
+pub fn migrate_layout(engine: &Engine, builtin: &Registry) -> Result<MigratedLayout, Error> {
     Migration { engine, builtin, batch: BATCH }.run()
 }
 
@@ -59,12 +59,12 @@ struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    fn run(&self) -> Result<Moved, Error> {
+    fn run(&self) -> Result<MigratedLayout, Error> {
         let noted = self.engine.get(LAYOUT, At::Latest)?.map(|record| record.value);
         if noted.as_deref() == Some(CURRENT) && !self.has_old_keys()? {
-            return Ok(Moved::default());
+            return Ok(MigratedLayout::default());
         }
-        let mut moved = Moved::default();
+        let mut moved = MigratedLayout::default();
         // There are no other writers, but the engine deletes expired keys: then a batch is rejected and
         // collected again.
         while !self.pass(&mut moved)? {}
@@ -98,7 +98,7 @@ impl Migration<'_> {
     }
 
     /// Moves all objects found; false when a concurrent change rejected a batch.
-    fn pass(&self, moved: &mut Moved) -> Result<bool, Error> {
+    fn pass(&self, moved: &mut MigratedLayout) -> Result<bool, Error> {
         let snapshot = self.engine.snapshot(At::Latest)?;
         let mut entries = snapshot.range(&KeyRange::all());
         let mut batch = Vec::new();
@@ -116,7 +116,7 @@ impl Migration<'_> {
         Ok(self.commit(batch, moved)? && is_whole)
     }
 
-    fn commit(&self, batch: Vec<(Record, Vec<u8>)>, moved: &mut Moved) -> Result<bool, Error> {
+    fn commit(&self, batch: Vec<(Record, Vec<u8>)>, moved: &mut MigratedLayout) -> Result<bool, Error> {
         if batch.is_empty() {
             return Ok(true);
         }
@@ -257,8 +257,8 @@ mod tests {
         let engine = open(dir.path());
         let before = fill(&engine);
         let builtin = Registry::builtin();
-        let moved = migrate(&engine, &builtin).unwrap();
-        assert_eq!(moved, Moved { objects: 23, among_builtin: 1 });
+        let moved = migrate_layout(&engine, &builtin).unwrap();
+        assert_eq!(moved, MigratedLayout { objects: 23, among_builtin: 1 });
         assert_eq!(contents(&engine), expected());
         // Who was here before begins again: a feed would not know of deletions under the old keys.
         let late = engine.subscribe(Subscribe::new(KeyRange::all()).after(before));
@@ -268,7 +268,7 @@ mod tests {
         engine.close().unwrap();
         drop(engine);
         let engine = open(dir.path());
-        assert_eq!(migrate(&engine, &builtin).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap(), MigratedLayout::default());
         assert_eq!((engine.current_revision(), engine.compacted_revision()), (header, floor));
     }
 
@@ -290,7 +290,7 @@ mod tests {
                 found.extend(destination(entry.key, entry.value).map(|to| (entry.to_record(), to)));
             }
             for batch in found.chunks(2).take(cut) {
-                assert!(migration.commit(batch.to_vec(), &mut Moved::default()).unwrap());
+                assert!(migration.commit(batch.to_vec(), &mut MigratedLayout::default()).unwrap());
             }
             if cut == 12 {
                 assert_eq!(contents(&engine), expected(), "all is moved, the floor is not raised");
@@ -300,7 +300,7 @@ mod tests {
             drop(engine);
 
             let engine = open(dir.path());
-            migrate(&engine, &builtin).unwrap();
+            migrate_layout(&engine, &builtin).unwrap();
             assert_eq!(contents(&engine), expected(), "after {cut} transactions");
             assert!(engine.compacted_revision() > before, "after {cut} transactions");
             assert_eq!(engine.get(LAYOUT, At::Latest).unwrap().unwrap().value, CURRENT);
@@ -311,7 +311,7 @@ mod tests {
     fn an_empty_store_has_the_layout_and_keeps_its_history() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
-        assert_eq!(migrate(&engine, &Registry::builtin()).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &Registry::builtin()).unwrap(), MigratedLayout::default());
         assert_eq!(engine.compacted_revision(), Revision::ZERO);
     }
 
@@ -321,15 +321,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
         let builtin = Registry::builtin();
-        migrate(&engine, &builtin).unwrap();
+        migrate_layout(&engine, &builtin).unwrap();
         let put = |key: &str, value: Bytes| {
             engine.transact(Transaction::new().put(key.to_owned(), value)).wait().unwrap();
         };
         put("core/pods/n/web", value("web", ""));
         put("_custom/namespaced/example.com/cars/n/a", custom("older"));
-        assert_eq!(migrate(&engine, &builtin).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap(), MigratedLayout::default());
         put("example.com/cars/n/a", custom("newer"));
-        assert_eq!(migrate(&engine, &builtin).unwrap().objects, 1);
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap().objects, 1);
         let found = engine.get(b"_custom/namespaced/example.com/cars/n/a", At::Latest).unwrap().unwrap();
         assert_eq!(found.value, custom("newer"));
         assert_eq!(engine.get(b"example.com/cars/n/a", At::Latest).unwrap(), None);

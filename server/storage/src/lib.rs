@@ -19,18 +19,36 @@
 //! # }
 //! ```
 
-pub mod continue_token;
-pub mod counts;
-pub mod encryption;
-pub mod header_index;
-pub mod informer;
-pub mod layout;
-pub mod lengths;
-pub mod namespaces;
-pub mod object;
-pub mod object_cache;
-pub mod stored;
-pub mod terminating;
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
+mod continue_token;
+mod counts;
+mod encryption;
+mod header_index;
+mod informer;
+mod layout;
+mod lengths;
+mod namespaces;
+mod object;
+mod object_cache;
+mod stored;
+mod terminating;
+
+pub use continue_token::{ContinuePosition, ContinueTokenError, ContinueTokens};
+pub use counts::Counts;
+pub use encryption::{
+    parse_encryption_config, Encryption, EncryptionConfigError, EncryptionError, EncryptionOptions,
+    SealedValue,
+};
+pub use header_index::{HeaderIndex, IndexBuilder, Matches};
+pub use informer::{Informer, InformerChange, InformerView};
+pub use layout::{migrate_layout, MigratedLayout};
+pub use lengths::{Lengths, Owner};
+pub use namespaces::Namespaces;
+pub use object::{decode_object, decode_served_object, encode_object};
+pub use object_cache::{DerivedCache, Entries, ObjectCache};
+pub use stored::{stored_header_bytes, DamagedValue, Header, HeaderFields, Stored, BODY_START};
+pub use terminating::TerminatingObject;
 
 use plinth_codec::Value;
 use plinth_engine::{
@@ -48,7 +66,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::encryption::{Encryption, EncryptionError};
 use plinth_api::api_error::ApiError;
 
 /// The engine and the registry, as handlers use them. Cheap to clone; owns no lock of its own.
@@ -260,7 +277,7 @@ impl Store {
         let Some(form) = &resource.storage else { return Ok(Vec::new()) };
         let range = key::range(&key::collection(&form.prefix, namespace));
         let (records, _) = self.records(range).await?;
-        records.iter().map(|record| object::to_tree(resource, record)).collect()
+        records.iter().map(|record| object::decode_object(resource, record)).collect()
     }
 
     /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::informer::{Change, Informer, View};
-use super::stored::{header_bytes, Header};
+use super::informer::{Informer, InformerChange, InformerView};
+use super::stored::{stored_header_bytes, Header};
 use super::{unchanged, Store};
 use plinth_api::api_error::ApiError;
 use plinth_engine::Condition;
@@ -67,7 +67,7 @@ impl Namespaces {
     }
 }
 
-impl View for Headers {
+impl InformerView for Headers {
     /// Headers are never encrypted.
     const DECRYPTED: bool = false;
 
@@ -79,13 +79,13 @@ impl View for Headers {
         vec![self.prefix.clone()]
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         let Some(name) = change.key.strip_prefix(self.prefix.as_bytes()) else { return Ok(()) };
         let Some(value) = change.value else {
             self.by_name.remove(name);
             return Ok(());
         };
-        let header = Bytes::copy_from_slice(header_bytes(value).map_err(ApiError::internal)?);
+        let header = Bytes::copy_from_slice(stored_header_bytes(value).map_err(ApiError::internal)?);
         self.by_name.insert(Bytes::copy_from_slice(name), header);
         Ok(())
     }

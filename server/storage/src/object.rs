@@ -13,16 +13,16 @@ use plinth_registry::ResourceType;
 ///
 /// # Errors
 /// 500 like `StoreReadError` when the value cannot be decoded.
-pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
+pub fn decode_object(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
-    served_tree(resource, &stored, record.mod_revision)
+    decode_served_object(resource, &stored, record.mod_revision)
 }
 
 /// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
 ///
 /// # Errors
 /// 500 when the body cannot be decoded or converted.
-pub fn served_tree(
+pub fn decode_served_object(
     resource: &ResourceType,
     stored: &Stored<'_>,
     revision: Revision,
@@ -51,7 +51,7 @@ pub fn served_tree(
 ///
 /// # Errors
 /// 500 when the object has no metadata (the write path adds it before) or cannot be converted.
-pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
+pub fn encode_object(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
     let Some(form) = &resource.storage else {
         return Err(ApiError::internal(format!("{} is not stored", resource.row.plural)));
     };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use super::informer::{Change, Informer, View};
+use super::informer::{Informer, InformerChange, InformerView};
 use super::object;
 use super::stored::Stored;
 use super::Store;
@@ -120,7 +120,7 @@ impl<T> DerivedCache<T> {
     }
 }
 
-impl View for Objects {
+impl InformerView for Objects {
     fn empty(&self) -> Objects {
         let (resource, prefix) = (self.resource.clone(), self.prefix.clone());
         Objects { resource, prefix, by_key: BTreeMap::new() }
@@ -130,13 +130,13 @@ impl View for Objects {
         vec![self.prefix.clone()]
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         let Some(value) = change.value else {
             self.by_key.remove(change.key);
             return Ok(());
         };
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
-        let tree = object::served_tree(&self.resource, &stored, change.revision)?;
+        let tree = object::decode_served_object(&self.resource, &stored, change.revision)?;
         self.by_key.insert(change.key.clone(), Arc::new(tree));
         Ok(())
     }

@@ -11,8 +11,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
 use plinth_pki::constant_time_eq;
 use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_storage::{Store, Stored};
 
 /// The namespace of the Secrets.
 const NAMESPACE: &str = "kube-system";

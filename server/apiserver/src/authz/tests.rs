@@ -37,7 +37,7 @@ impl Chain {
             text("namespace"),
             text("name"),
         );
-        let value = plinth_storage::object::to_stored(resource, object.clone()).unwrap();
+        let value = plinth_storage::encode_object(resource, object.clone()).unwrap();
         let put = plinth_engine::Transaction::new().put(key, value);
         self.store.engine().transact(put).wait().unwrap();
     }

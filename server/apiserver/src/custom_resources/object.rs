@@ -16,7 +16,7 @@ use plinth_api::api_error::ApiError;
 use plinth_registry::custom::definition::{Conversion, Definition, Version};
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::{Header, HeaderFields, Stored, BODY_START};
+use plinth_storage::{Header, HeaderFields, Stored, BODY_START};
 
 /// Conforms a decoded object to the schema of its version and applies defaults; returns unknown fields.
 ///
@@ -127,7 +127,7 @@ pub async fn to_stored(
     resource: &ResourceType,
     tree: Value,
 ) -> Result<Bytes, ApiError> {
-    let Some(custom) = &resource.custom else { return plinth_storage::object::to_stored(resource, tree) };
+    let Some(custom) = &resource.custom else { return plinth_storage::encode_object(resource, tree) };
     let (own, target) = (custom.version(), custom.stored());
     if own.name == target.name {
         return encode(target, tree);

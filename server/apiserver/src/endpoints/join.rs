@@ -32,8 +32,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::Body;
 use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Fetched;
+use plinth_storage::{Fetched, Stored};
 
 /// How long a token that is not known here is waited for: it may have just been created on another replica.
 const LAG: Duration = Duration::from_secs(2);

@@ -27,9 +27,7 @@ use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
 use plinth_registry::key;
-use plinth_storage::stored::{Header, Stored};
-use plinth_storage::terminating::TerminatingObject;
-use plinth_storage::{object, Fetched};
+use plinth_storage::{decode_object, Fetched, Header, Stored, TerminatingObject};
 
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
@@ -146,7 +144,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
     }
     let readable = match cx.newest(object_key.clone()).await {
         Ok(None) => return Err(ApiError::not_found(group, plural, name)),
-        Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
+        Ok(Some(record)) => decode_object(&cx.resource, &record).is_ok(),
         Err(_) => false,
     };
     if readable {
@@ -167,7 +165,7 @@ async fn delete_once(
     options: &DeleteOptions,
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
+    let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let namespace = metadata::text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());

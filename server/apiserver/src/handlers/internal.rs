@@ -12,7 +12,7 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
 use plinth_registry::{object_meta, ResourceType};
-use plinth_storage::object;
+use plinth_storage::{decode_object, encode_object};
 
 /// Updates the object that `cx` names.
 ///
@@ -46,9 +46,9 @@ pub(crate) async fn update_unchecked(
     let mut attempts = Attempts::new(cx, key.clone(), &cx.info.name);
     loop {
         let live = attempts.next().await?.ok_or_else(|| cx.not_found())?;
-        let mut tree = object::to_tree(&cx.resource, &live)?;
+        let mut tree = decode_object(&cx.resource, &live)?;
         change(&mut tree)?;
-        let value = object::to_stored(&cx.resource, tree)?;
+        let value = encode_object(&cx.resource, tree)?;
         let (key, parts) = (key.clone(), TransactionParts::default());
         let commit = Commit { live: Some(live), key, value, delete: false, parts, dry_run };
         if let Committed::Done(done) = commit.run(cx).await? {
@@ -108,7 +108,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         managed_fields::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);
         let key = cx.info.object_key(resource)?;
-        let value = object::to_stored(resource, tree)?;
+        let value = encode_object(resource, tree)?;
         transaction =
             write::put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
     }

@@ -19,7 +19,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
@@ -27,7 +27,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         Verb::Get => {
             let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
             let record = cx.convert_record(record.ok_or_else(|| cx.not_found())?).await?;
-            let object = object::to_tree(&cx.resource, &record)?;
+            let object = decode_object(&cx.resource, &record)?;
             let scale = to_scale(&cx.resource, &object);
             if !paths(&cx.resource).is_set(&object) {
                 let path = &paths(&cx.resource).spec;

@@ -16,7 +16,7 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_api::user::User;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// A `paramKind` as authorizers are asked about it: `*` for what it does not say or what is not served.
 struct Parameters<'a> {
@@ -168,7 +168,7 @@ async fn read_policy(write: Write<'_>, name: &str) -> Result<Value, ApiError> {
         write.cx.registry.get(&binding.group, &binding.version, plural).ok_or_else(absent)?;
     let form = resource.storage.as_ref().ok_or_else(absent)?;
     let record = write.cx.stored(form, "", name).await?.ok_or_else(absent)?;
-    object::to_tree(resource, &record)
+    decode_object(resource, &record)
 }
 
 /// The error for a decision that does not allow.

@@ -71,7 +71,7 @@ async fn admin_request(write: Write<'_>, requests: &[&str], errors: &mut Vec<Cau
 
 async fn namespace_forbids(write: Write<'_>, place: &str) -> Result<Option<Cause>, ApiError> {
     let server = &write.cx.server;
-    let labelled = |header: plinth_storage::stored::Header<'_>| header.label(ADMIN_LABEL) == Some("true");
+    let labelled = |header: plinth_storage::Header<'_>| header.label(ADMIN_LABEL) == Some("true");
     let allowed = server.namespaces.read(&server.store, &write.cx.info.namespace, labelled).await?;
     let why = format!(
         "admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"

@@ -21,7 +21,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
 use plinth_registry::object_meta;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// Attempts of an eviction when pod or budget change concurrently.
 const ATTEMPTS: usize = 20;
@@ -145,7 +145,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
 
 async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
     let record = pods.newest(pods.info.object_key(&pods.resource)?).await?;
-    object::to_tree(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
+    decode_object(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
 }
 
 fn phase(pod: &Value) -> &str {

@@ -19,7 +19,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
 use plinth_registry::object_meta;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -77,7 +77,7 @@ async fn read_account(cx: &Context, request: &mut Value) -> Result<Reference, Ap
     }
     let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
     let record = record.ok_or_else(|| cx.not_found())?;
-    let account = object::to_tree(&cx.resource, &record)?;
+    let account = decode_object(&cx.resource, &record)?;
     let uid = metadata::text(&account, "uid");
     let given = metadata::text(request, "uid").to_owned();
     if !given.is_empty() && given != uid {
@@ -198,7 +198,7 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
     let record = cx.newest(read.info.object_key(&read.resource)?).await?;
-    record.map(|record| object::to_tree(&read.resource, &record)).transpose()
+    record.map(|record| decode_object(&read.resource, &record)).transpose()
 }
 
 /// The status of a TokenReview.

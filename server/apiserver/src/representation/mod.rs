@@ -23,9 +23,7 @@ use plinth_engine::Revision;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::query::parameter;
 use plinth_registry::ResourceType;
-use plinth_storage::lengths::Lengths;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_storage::{decode_served_object, Lengths, Stored};
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -348,7 +346,7 @@ impl Representation {
 
     /// The tree of an item in the requested version, with type metadata and resourceVersion.
     pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
-        object::served_tree(&self.resource, &item.stored, item.revision)
+        decode_served_object(&self.resource, &item.stored, item.revision)
     }
 
     /// The tree after `as=PartialObjectMetadata`.

@@ -10,8 +10,7 @@ use crate::custom_resources::object::{self, ReadOutcome};
 use plinth_api::api_error::ApiError;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::{Fetched, Store};
+use plinth_storage::{Fetched, Header, Store};
 
 /// Whether the stored value is what the resource serves.
 pub fn is_current(resource: &ResourceType, header: &Header<'_>) -> bool {

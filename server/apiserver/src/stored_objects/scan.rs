@@ -14,9 +14,7 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::TooManyRemoteWaits;
 use plinth_registry::custom::CustomVersion;
 use plinth_registry::ResourceType;
-use plinth_storage::header_index::IndexBuilder;
-use plinth_storage::stored::Header;
-use plinth_storage::Fetched;
+use plinth_storage::{Fetched, Header, IndexBuilder};
 
 /// Objects per call of a conversion webhook.
 const BATCH: usize = 500;

@@ -135,7 +135,7 @@ async fn get_of(
     let Some(resource) = call.cx.registry.get(group, version, plural) else { return Ok(None) };
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = call.cx.stored(form, namespace, name).await?;
-    record.map(|record| plinth_storage::object::to_tree(resource, &record)).transpose()
+    record.map(|record| plinth_storage::decode_object(resource, &record)).transpose()
 }
 
 fn check(node: &str, attributes: &RequestAttributes<'_>, related: &RelatedObjects) -> Result<(), Refusal> {

@@ -18,7 +18,7 @@ use super::{Call, Operation};
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
 use plinth_apiserver::audit;
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// Subresources of pods that do not change their privileges.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];

@@ -33,7 +33,7 @@ use super::Call;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
 use plinth_registry::ResourceType;
-use plinth_storage::namespaces::Namespaces;
+use plinth_storage::Namespaces;
 
 /// Maximum length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;

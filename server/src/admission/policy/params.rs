@@ -11,8 +11,7 @@ use plinth_api::api_error::ApiError;
 use plinth_apiserver::stored_objects::read;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::{object, Fetched};
+use plinth_storage::{decode_object, Fetched, Header};
 
 /// `paramKind`.
 #[derive(Clone, Debug)]
@@ -127,5 +126,5 @@ async fn served(
     records: Vec<Fetched>,
 ) -> Result<Vec<Value>, ApiError> {
     let records = read::records(&call.cx.server.reader, resource, records).await?;
-    records.iter().map(|record| object::to_tree(resource, record)).collect()
+    records.iter().map(|record| decode_object(resource, record)).collect()
 }

@@ -20,7 +20,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::object;
+use plinth_storage::encode_object;
 
 pub(crate) use usage::Counted;
 
@@ -137,7 +137,7 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(),
     let key = Bytes::from(key::object(&form.prefix, call.namespace, metadata::text(quota, "name")));
     let mut changed = Value::clone(quota);
     set_used(&mut changed, used);
-    let value = call.cx.server.store.seal(&key, object::to_stored(quotas, changed)?)?;
+    let value = call.cx.server.store.seal(&key, encode_object(quotas, changed)?)?;
     call.write(Condition::ModRevision { key: key.clone(), revision: Revision::new(revision) }, key, value);
     Ok(())
 }

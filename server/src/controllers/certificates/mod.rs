@@ -26,7 +26,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// The controllers' names.
 pub(super) const APPROVING: &str = "certificatesigningrequest-approving-controller";
@@ -120,7 +120,7 @@ async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError
     let cx = Context::internal(server, RESOURCE, "", name, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(None) };
     let Some(record) = server.store.get(form, "", name).await? else { return Ok(None) };
-    let request = object::to_tree(&cx.resource, &record)?;
+    let request = decode_object(&cx.resource, &record)?;
     Ok(Some(request).filter(|request| !metadata::is_deleting(request)))
 }
 

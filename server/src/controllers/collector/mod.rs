@@ -27,8 +27,7 @@ use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
-use plinth_storage::stored::{Header, Stored};
-use plinth_storage::Store;
+use plinth_storage::{Header, Store, Stored};
 
 /// The controller's name.
 pub(super) const NAME: &str = "garbage-collector-controller";

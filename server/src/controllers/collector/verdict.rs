@@ -9,8 +9,7 @@ use plinth_engine::{Error, Snapshot};
 use super::references::{self, Finalizer, OwnerReference};
 use plinth_registry::key;
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_storage::{Store, Stored};
 
 /// The decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]

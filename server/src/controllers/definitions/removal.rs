@@ -14,7 +14,7 @@ use plinth_apiserver::handlers::delete;
 use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::custom::definition::RESOURCE;
 use plinth_registry::CustomRows;
-use plinth_storage::terminating::TerminatingObject;
+use plinth_storage::TerminatingObject;
 
 /// Deletes the objects of a definition, then removes its finalizer.
 ///

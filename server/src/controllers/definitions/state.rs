@@ -16,7 +16,7 @@ use plinth_registry::custom::naming::NameConflict;
 use plinth_registry::custom::rows;
 use plinth_registry::custom::schema::SchemaText;
 use plinth_registry::CustomRows;
-use plinth_storage::stored::Stored;
+use plinth_storage::Stored;
 
 /// A stored definition.
 pub(super) struct StoredDefinition {

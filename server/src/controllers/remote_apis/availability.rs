@@ -22,7 +22,7 @@ use plinth_apiserver::egress::resolver;
 use plinth_apiserver::handlers::internal;
 use plinth_registry::key;
 use plinth_registry::remote::RemoteVersion;
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// The type of the condition.
 const AVAILABLE: &str = "Available";

@@ -32,8 +32,7 @@ use plinth_apiserver::context::Server;
 use plinth_registry::key;
 use plinth_registry::remote::{RemoteDocuments, RemoteVersion, RemoteVersions};
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_storage::{decode_object, decode_served_object, Stored};
 
 /// Group, version and plural name of APIServices.
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
@@ -103,7 +102,7 @@ impl Reconciler for Registration {
                 EventKind::Put { value, .. } => {
                     let value = self.server.store.open(&event.key, value)?;
                     let stored = Stored::parse(&value).map_err(ApiError::internal)?;
-                    RemoteVersion::of(&object::served_tree(&resource, &stored, event.revision)?)
+                    RemoteVersion::of(&decode_served_object(&resource, &stored, event.revision)?)
                 }
                 EventKind::Delete => None,
             };
@@ -144,7 +143,7 @@ impl Registration {
         let mut found = Vec::new();
         for record in &records {
             // One that is damaged must not keep the server from starting.
-            let Ok(api_service) = object::to_tree(&resource, record) else { continue };
+            let Ok(api_service) = decode_object(&resource, record) else { continue };
             let name = SmolStr::from(metadata::text(&api_service, "name"));
             found.push((name, RemoteVersion::of(&api_service)));
         }
@@ -218,7 +217,7 @@ async fn read(server: &Server, name: &str) -> Result<Option<Value>, ApiError> {
     let resource = resource(server)?;
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = server.store.get(form, "", name).await?;
-    record.map(|record| object::to_tree(&resource, &record)).transpose()
+    record.map(|record| decode_object(&resource, &record)).transpose()
 }
 
 #[cfg(test)]

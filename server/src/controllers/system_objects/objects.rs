@@ -16,7 +16,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -287,7 +287,7 @@ async fn warn_of_other_networks(
     const COMPONENT: &str = "kubernetes-service-cidr-controller";
     let Some(form) = &cx.resource.storage else { return Ok(()) };
     let Some(record) = server.store.get(form, "", DEFAULT_SERVICE_CIDR).await? else { return Ok(()) };
-    let live = object::to_tree(&cx.resource, &record)?;
+    let live = decode_object(&cx.resource, &record)?;
     let shown = live.list_at(&["spec", "cidrs"]);
     let expected = networks.as_array().unwrap_or_default();
     if shown == expected || metadata::is_deleting(&live) {

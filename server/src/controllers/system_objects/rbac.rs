@@ -15,7 +15,7 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_apiserver::handlers::internal::{self, NewObject};
 use plinth_registry::key;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// Creates missing ones in one transaction, and repairs changed ones. One that cannot be decrypted is left as
 /// it is.
@@ -42,7 +42,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             continue;
         };
         let live = match server.store.fetched(record) {
-            Ok(live) => object::to_tree(&cx.resource, &live)?,
+            Ok(live) => decode_object(&cx.resource, &live)?,
             // Its key may become available again. If this prevented the start, the object could not be
             // deleted either.
             Err(error) if error.affects_only_this_value() => {

@@ -19,8 +19,7 @@ use sha2::{Digest, Sha256};
 
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_storage::{Store, Stored};
 
 /// Cached objects; when the limit is reached the cache is cleared.
 const MAX_ENTRIES: usize = 16 << 10;

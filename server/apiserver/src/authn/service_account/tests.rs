@@ -4,7 +4,7 @@ use super::claims::Kubernetes;
 use super::*;
 use plinth_pki::{sign_jwt, unix_now, unverified_claims};
 use plinth_registry::key;
-use plinth_storage::stored::{HeaderFields, BODY_START};
+use plinth_storage::{HeaderFields, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
 

@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 use super::references::{self, ReferenceKind};
 use plinth_api::api_error::ApiError;
 use plinth_registry::key;
-use plinth_storage::informer::{Change, View};
+use plinth_storage::{InformerChange, InformerView};
 
 /// Namespace and name.
 pub(crate) type ObjectKey = (SmolStr, SmolStr);
@@ -91,7 +91,7 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
     }),
 ];
 
-impl View for Graph {
+impl InformerView for Graph {
     // Objects only add to what a node may read, so unreadable ones can be ignored.
     const SKIPS_UNDECRYPTABLE: bool = true;
 
@@ -103,7 +103,7 @@ impl View for Graph {
         RESOURCES.iter().map(|(group, plural, ..)| key::resource_prefix(group, plural)).collect()
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         for (group, plural, namespaced, apply) in RESOURCES {
             let prefix = key::resource_prefix(group, plural);
             if let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) {

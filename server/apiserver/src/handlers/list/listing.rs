@@ -12,7 +12,7 @@ use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representatio
 use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
 use plinth_http::{ClientPresence, Gzip, NextPiece, PieceProducer};
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// Bytes per chunk.
 const CHUNK: usize = 128 << 10;

@@ -28,8 +28,7 @@ use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_http::{set_compression_headers, Body, Gzip, PacedReader, ProducedBody};
 use plinth_registry::key;
-use plinth_storage::continue_token::{Position, TokenError};
-use plinth_storage::parse_resource_version;
+use plinth_storage::{parse_resource_version, ContinuePosition, ContinueTokenError};
 
 pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
@@ -128,10 +127,12 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
                 ));
             }
             let position = cx.server.tokens.decode(token).map_err(|error| match error {
-                TokenError::Malformed => ApiError::bad_request(format!("invalid continue token: {error}")),
+                ContinueTokenError::Malformed => {
+                    ApiError::bad_request(format!("invalid continue token: {error}"))
+                }
                 // The token's content is not authenticated, so no new token can be issued for it
                 // (`continueExpired` in k8s.io/apiserver `pkg/storage/etcd3/errors.go`).
-                TokenError::OtherKey => ApiError::expired(
+                ContinueTokenError::OtherKey => ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You \
                         must start a new list without the continue parameter.",
                 ),
@@ -230,7 +231,7 @@ impl Plan {
                         up in the list.",
                 );
                 let position =
-                    Position { revision: None, start: start.into_owned(), returned: self.returned };
+                    ContinuePosition { revision: None, start: start.into_owned(), returned: self.returned };
                 error.continue_token = Some(self.server.tokens.encode(&position));
                 error
             }
@@ -255,7 +256,7 @@ impl Plan {
             false => None,
         };
         let start = rest.start().strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
-        let position = Position {
+        let position = ContinuePosition {
             revision: Some(revision.get()),
             start: String::from_utf8_lossy(start).into_owned(),
             returned,

@@ -15,7 +15,7 @@ use plinth_api::api_error::ApiError;
 use plinth_http::{ClientPresence, NextPiece, PieceProducer};
 use plinth_registry::key;
 use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// A collection at one revision, being sent to a watcher.
 pub(super) struct InitialState {

@@ -24,7 +24,7 @@ use crate::stored_objects::read::{self, ServedEvent};
 use plinth_api::api_error::ApiError;
 use plinth_http::{BodyError, ChunkStream, PacedReader};
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// Interval of bookmarks for an idle watch; upstream's.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);

@@ -11,9 +11,7 @@ use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata::Moment;
 use plinth_registry::object_meta;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::stored::Header;
-use plinth_storage::Fetched;
+use plinth_storage::{Fetched, Header, Namespaces};
 
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;

@@ -11,7 +11,7 @@ use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_kinds::keep_metadata;
 use plinth_registry::object_meta;
-use plinth_storage::{object, Fetched};
+use plinth_storage::{decode_object, Fetched};
 
 /// Makes the new tree of the live one. Without a live object it makes the one to create, where the update
 /// creates.
@@ -96,7 +96,7 @@ async fn update_once(
     update: &mut Update<'_>,
     live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
+    let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));

@@ -12,7 +12,7 @@ use crate::context::Context;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// Default port of a kubelet.
 const KUBELET_PORT: i64 = 10250;
@@ -84,7 +84,7 @@ async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError>
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
     let record = cx.newest(read.info.object_key(&read.resource)?).await?;
     let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
-    object::to_tree(&read.resource, &record)
+    decode_object(&read.resource, &record)
 }
 
 /// Host and port of a node's kubelet.

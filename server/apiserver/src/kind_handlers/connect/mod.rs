@@ -17,7 +17,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::query::{boolean, integer, parameters};
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// Subresources that need the `create` permission for GET, too.
 const REQUIRES_CREATE: &[&str] = &["attach", "exec", "portforward"];
@@ -89,7 +89,7 @@ async fn authorize_create(cx: &Context) -> Result<(), ApiError> {
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
     let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
-    object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
+    decode_object(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
 /// The options of a connection, from its query, for admission and the kubelet.

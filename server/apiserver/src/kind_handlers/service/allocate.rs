@@ -26,8 +26,7 @@ use plinth_api::metadata;
 use plinth_kinds::service_addresses as service;
 use plinth_kinds::service_ranges::nth;
 use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::{object, unchanged, Fetched};
+use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Stored};
 
 /// Where the keys of node ports are.
 const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
@@ -297,7 +296,7 @@ fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>,
         }),
         "spec": tree!({ "parentRef": parent }),
     });
-    Ok((address_name(address), object::to_stored(resource, object)?))
+    Ok((address_name(address), encode_object(resource, object)?))
 }
 
 /// How much of a range's start is left for what Services ask for by number (upstream's static band): a part
@@ -404,7 +403,7 @@ pub async fn restore_allocations(
     record: &Fetched,
     allocated: &HashSet<Bytes>,
 ) -> Result<(), ApiError> {
-    let service = object::to_tree(&cx.resource, record)?;
+    let service = decode_object(&cx.resource, record)?;
     let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
     let owner = Bytes::from(format!("{namespace}/{name}"));
     let ports = service::node_ports(&service).into_iter();
