@@ -11,8 +11,7 @@ use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
 use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
-use plinth_registry::key;
-use plinth_registry::Registry;
+use plinth_registry::{object_key, resource_prefix, Registry};
 use plinth_storage::{encode_object, Store};
 
 const ROLES: usize = 1_000;
@@ -74,7 +73,7 @@ fn fill(store: &Store) {
     for (plural, tree) in objects() {
         let resource = registry.resources.iter().find(|r| r.row.plural == plural).unwrap();
         let text = |member: &str| tree.str_at(&["metadata", member]).unwrap_or_default().to_owned();
-        let key = key::object(&key::resource_prefix(GROUP, plural), &text("namespace"), &text("name"));
+        let key = object_key(&resource_prefix(GROUP, plural), &text("namespace"), &text("name"));
         transaction = transaction.put(key, encode_object(resource, tree).unwrap());
         if transaction.len() == 1000 {
             store.engine().transact(std::mem::take(&mut transaction)).wait().unwrap();

@@ -32,8 +32,7 @@ use plinth_api::query::{parameter, parameters};
 use plinth_api::request_info::unescape;
 use plinth_api::user::User;
 use plinth_http::{Body, RequestBody, Upgrade};
-use plinth_registry::remote::RemoteVersion;
-use plinth_registry::Registry;
+use plinth_registry::{Registry, RemoteVersion};
 
 /// Time limit of a discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);

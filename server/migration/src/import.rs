@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use plinth_api::api_error::ApiError;
 use plinth_engine::{At, Engine, KeyRange, Progress, Proposal, Revision, Transaction};
-use plinth_registry::key;
+use plinth_registry::{is_custom_key, key_without_start};
 use plinth_storage::{migrate_layout, DamagedValue, Encryption, EncryptionError, Stored};
 
 use crate::decode::{label, Decoded, Decoder, Object};
@@ -217,11 +217,11 @@ fn damaged(path: &str, error: DamagedValue) -> ImportError {
 
 /// `Kind.group` of an object of the store.
 pub(crate) fn kind_of(decoder: &Decoder, own: &[u8]) -> Option<String> {
-    if !key::is_custom(own) {
+    if !is_custom_key(own) {
         let resource = decoder.registry().of_key(own)?;
         return Some(label(&resource.row.kind, resource.group()));
     }
-    let mut parts = std::str::from_utf8(key::without_start(own)).ok()?.splitn(3, '/');
+    let mut parts = std::str::from_utf8(key_without_start(own)).ok()?.splitn(3, '/');
     let (group, plural) = (parts.next()?, parts.next()?);
     Some(label(&decoder.definition(group, plural)?.names.kind, group))
 }

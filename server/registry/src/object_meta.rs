@@ -51,7 +51,11 @@ pub fn match_namespace(
 ///
 /// # Errors
 /// When metadata is no object.
-pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Moment) -> Result<(), ApiError> {
+pub fn prepare_metadata_create(
+    resource: &ResourceType,
+    object: &mut Value,
+    moment: &Moment,
+) -> Result<(), ApiError> {
     let metadata = of(object)?;
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
@@ -97,7 +101,7 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
 
 /// Validates an object's metadata at create and update. At create the name is validated by the resource's
 /// rule, and as a path segment always, as upstream does.
-pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
+pub fn validate_metadata(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();

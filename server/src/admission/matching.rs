@@ -12,8 +12,7 @@ use plinth_codec::Value;
 
 use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_registry::{convert_between, ResourceType};
 use plinth_storage::{Header, Namespaces};
 
 /// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
@@ -160,7 +159,7 @@ pub(super) fn converted<'v>(
 ) -> Result<Cow<'v, Value>, ApiError> {
     match matched.api_version == call.cx.resource.api_version || object.is_null() {
         true => Ok(Cow::Borrowed(object)),
-        false => conversion::between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
+        false => convert_between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
     }
 }
 

@@ -19,7 +19,7 @@ use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, internal};
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 use plinth_storage::decode_object;
 
 /// Interval at which borrowed seats are recomputed.
@@ -113,7 +113,7 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let registry = server.registry();
     let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
-    let range = key::range(form.prefix.as_bytes());
+    let range = prefix_range(form.prefix.as_bytes());
     let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;
     let tree = |record| decode_object(&resource, &server.store.fetched(record)?);
     // An unreadable object must not disable flow control.

@@ -18,8 +18,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete::{self, Remaining};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_registry::{prefix_range, resource_prefix, split_key, ResourceType};
 use plinth_storage::{Header, TerminatingObject};
 
 /// The controller's name.
@@ -39,7 +38,7 @@ pub(super) struct Namespaces {
 
 impl Namespaces {
     pub(super) fn new(server: &Arc<Server>) -> Namespaces {
-        Namespaces { server: server.clone(), prefix: key::resource_prefix("", "namespaces") }
+        Namespaces { server: server.clone(), prefix: resource_prefix("", "namespaces") }
     }
 }
 
@@ -53,7 +52,7 @@ impl Reconciler for Namespaces {
     async fn start(&self) -> Result<Start<String>, ApiError> {
         let prefix = self.prefix.clone();
         let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
-        let (names, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let (names, revision) = self.server.store.scan(prefix_range(self.prefix.as_bytes()), pick).await?;
         Start::new(names).watch(&self.server, &self.prefix, revision)
     }
 
@@ -75,7 +74,7 @@ impl Reconciler for Namespaces {
 }
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
-    let (_, name) = key::split(prefix, false, object_key)?;
+    let (_, name) = split_key(prefix, false, object_key)?;
     Header::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 

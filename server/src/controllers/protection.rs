@@ -18,7 +18,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
 use plinth_storage::{decode_object, Header};
 
 /// Maximum number of concurrent workers.
@@ -98,7 +98,7 @@ impl Protected {
     /// The controller of the kind.
     pub(super) fn reconciler(self, server: &Arc<Server>) -> Protection {
         let (group, _, plural) = self.resource;
-        Protection { server: server.clone(), prefix: key::resource_prefix(group, plural), protected: self }
+        Protection { server: server.clone(), prefix: resource_prefix(group, plural), protected: self }
     }
 }
 
@@ -122,7 +122,7 @@ impl Reconciler for Protection {
 
     async fn start(&self) -> Result<Start<Bytes>, ApiError> {
         let pick = |entry: &Entry<'_>| is_deleting(entry.value).then(|| Bytes::copy_from_slice(entry.key));
-        let (keys, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let (keys, revision) = self.server.store.scan(prefix_range(self.prefix.as_bytes()), pick).await?;
         Start::new(keys).watch(&self.server, &self.prefix, revision)
     }
 
@@ -151,7 +151,7 @@ async fn reconcile(
     };
     let registry = server.registry();
     let namespaced = registry.of_key(object_key).is_some_and(|r| r.row.namespaced);
-    let Some((namespace, name)) = key::split(prefix, namespaced, object_key) else { return Ok(()) };
+    let Some((namespace, name)) = split_key(prefix, namespaced, object_key) else { return Ok(()) };
     let cx = Context::internal(server, protected.resource, namespace, name, Verb::Update)?;
     let Some(record) = server.store.newest(object_key.to_vec()).await? else { return Ok(()) };
     let live = decode_object(&cx.resource, &record)?;

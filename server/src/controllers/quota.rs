@@ -15,8 +15,7 @@ use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
-use plinth_registry::key;
-use plinth_registry::{Registry, ResourceType};
+use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key, Registry, ResourceType};
 use plinth_storage::{decode_object, decode_served_object, encode_object, unchanged, Fetched, Store, Stored};
 
 /// Maximum number of concurrent workers.
@@ -49,9 +48,9 @@ impl Reconciler for Quotas {
     }
 
     async fn start(&self) -> Result<Start<String>, ApiError> {
-        let prefix = key::resource_prefix("", "resourcequotas");
-        let range = key::range(prefix.as_bytes());
-        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, true, entry.key)?.0.to_owned());
+        let prefix = resource_prefix("", "resourcequotas");
+        let range = prefix_range(prefix.as_bytes());
+        let pick = move |entry: &Entry<'_>| Some(split_key(&prefix, true, entry.key)?.0.to_owned());
         let (namespaces, revision) = self.server.store.scan(range, pick).await?;
         let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
         Start::new(namespaces).subscribe(&self.server, subscribe)
@@ -88,7 +87,7 @@ fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceT
         EventKind::Put { .. } => resource.group().is_empty() && CHANGING.contains(&resource.plural()),
     };
     let prefix = resource.storage.as_ref()?.prefix.as_str();
-    key::split(prefix, true, &event.key)
+    split_key(prefix, true, &event.key)
         .filter(|_| concerns)
         .map(|(namespace, _)| (resource.clone(), namespace))
 }
@@ -148,7 +147,7 @@ fn recount(
     let snapshot = engine.snapshot(At::Latest)?;
     let range = |resource: &ResourceType| {
         let form = resource.storage.as_ref();
-        form.map(|form| key::range(&key::collection(&form.prefix, namespace)))
+        form.map(|form| prefix_range(&collection_prefix(&form.prefix, namespace)))
     };
     let quotas = registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(own) = range(quotas) else { return Ok(Vec::new()) };

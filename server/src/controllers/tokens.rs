@@ -19,7 +19,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::authn::service_account::claims::Reference;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
-use plinth_registry::key;
+use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key};
 use plinth_storage::{decode_object, Header};
 
 /// The controller's name.
@@ -51,8 +51,8 @@ impl TokenSecrets {
         TokenSecrets {
             server: server.clone(),
             root_ca: root_ca.to_owned(),
-            secrets_prefix: key::resource_prefix("", SECRETS.2),
-            accounts_prefix: key::resource_prefix("", ACCOUNTS.2),
+            secrets_prefix: resource_prefix("", SECRETS.2),
+            accounts_prefix: resource_prefix("", ACCOUNTS.2),
         }
     }
 }
@@ -79,12 +79,12 @@ impl Reconciler for TokenSecrets {
         for event in events {
             match &event.kind {
                 EventKind::Put { value, .. } if holds_token(value) => {
-                    let split = key::split(&self.secrets_prefix, true, &event.key);
+                    let split = split_key(&self.secrets_prefix, true, &event.key);
                     keys.extend(split.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
                 }
                 EventKind::Put { .. } => {}
                 EventKind::Delete => {
-                    let Some((namespace, _)) = key::split(&self.accounts_prefix, true, &event.key) else {
+                    let Some((namespace, _)) = split_key(&self.accounts_prefix, true, &event.key) else {
                         continue;
                     };
                     keys.extend(of_namespace(&self.server, namespace).await?.0);
@@ -108,10 +108,10 @@ fn holds_token(value: &[u8]) -> bool {
 
 /// The token Secrets of a namespace, or of all if it is empty, and the revision.
 pub(super) async fn of_namespace(server: &Server, namespace: &str) -> Result<(Vec<Key>, Revision), ApiError> {
-    let prefix = key::resource_prefix("", SECRETS.2);
-    let range = key::range(&key::collection(&prefix, namespace));
+    let prefix = resource_prefix("", SECRETS.2);
+    let range = prefix_range(&collection_prefix(&prefix, namespace));
     let pick = move |entry: &Entry<'_>| {
-        let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
+        let (namespace, name) = split_key(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
         Some((namespace.to_owned(), name.to_owned()))
     };
     server.store.scan(range, pick).await

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
 
 use super::stored::{self, DamagedValue, Header};
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 
 /// Maximum size of all headers in bytes, including the overhead of maps and allocations.
 const BUDGET: usize = 16 << 20;
@@ -106,7 +106,7 @@ impl HeaderIndex {
     /// Begins to index a collection, for a scan of all of it in that snapshot. `None` when the engine is
     /// closing.
     pub fn build(&self, engine: &Engine, collection: &[u8], snapshot: &Snapshot) -> Option<IndexBuilder> {
-        let subscribe = Subscribe::new(key::range(collection)).after(snapshot.revision());
+        let subscribe = Subscribe::new(prefix_range(collection)).after(snapshot.revision());
         let feed = engine.subscribe(subscribe).ok()?;
         let state = State { feed, headers: BTreeMap::new(), bytes: 0 };
         Some(IndexBuilder { collection: collection.to_vec(), state: Some(state), scanned: 0 })
@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::stored::HeaderFields;
     use plinth_engine::{At, Options, Transaction};
+    use plinth_registry::prefix_range;
 
     /// An object with a label and a body of so many bytes.
     fn object(label: &str, body: usize) -> Bytes {
@@ -227,7 +228,7 @@ mod tests {
     fn build(headers: &HeaderIndex, engine: &Engine, collection: &[u8]) {
         let snapshot = engine.snapshot(At::Latest).unwrap();
         let mut builder = headers.build(engine, collection, &snapshot).unwrap();
-        let mut range = snapshot.range(&key::range(collection));
+        let mut range = snapshot.range(&prefix_range(collection));
         while let Some(entry) = range.next().unwrap() {
             builder.add(entry.key, entry.value).unwrap();
         }
@@ -236,7 +237,7 @@ mod tests {
 
     fn find(headers: &HeaderIndex, engine: &Engine, collection: &str, label: &str) -> Option<Vec<String>> {
         let collection = collection.as_bytes();
-        let found = headers.find(engine, collection, &key::range(collection), |_, header| {
+        let found = headers.find(engine, collection, &prefix_range(collection), |_, header| {
             header.label("app") == Some(label)
         })?;
         assert_eq!(found.revision, engine.current_revision());
@@ -320,7 +321,7 @@ mod tests {
         large("b/", BUDGET / 4000);
         large("b/", BUDGET / 4000);
         assert_eq!(kept(), ["a/", "b/"]);
-        assert!(headers.find(&engine, b"a/", &key::range(b"a/"), |_, _| false).is_some());
+        assert!(headers.find(&engine, b"a/", &prefix_range(b"a/"), |_, _| false).is_some());
         large("c/", BUDGET / 2000);
         assert_eq!(kept(), ["a/", "c/"], "the one used longest ago has gone");
     }

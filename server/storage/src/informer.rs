@@ -16,7 +16,7 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 use super::stored::Stored;
 use super::Store;
 use plinth_api::api_error::ApiError;
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 
 /// Retry interval for objects that cannot be decrypted: their key may have become available.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -237,7 +237,7 @@ fn load<V: InformerView>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiErr
     let snapshot = engine.snapshot(At::Latest)?;
     let mut feeds = Vec::new();
     for prefix in view.prefixes() {
-        let range = key::range(prefix.as_bytes());
+        let range = prefix_range(prefix.as_bytes());
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
             let Some(value) = decrypt::<V>(store, entry.key, entry.value)? else {

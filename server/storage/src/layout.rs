@@ -20,8 +20,7 @@
 use plinth_engine::{At, Condition, Engine, Error, KeyRange, Record, Revision, Transaction};
 
 use super::stored::Header;
-use plinth_registry::key;
-use plinth_registry::Registry;
+use plinth_registry::{custom_prefix, key_prefix, split_key, Registry};
 
 /// The key of the layout version. Keys of objects differ: they contain a slash.
 const LAYOUT: &[u8] = b"_layout";
@@ -85,7 +84,7 @@ impl Migration<'_> {
             let Some(entry) = entries.next()? else { return Ok(false) };
             let resource = match entry.key.starts_with(b"_") {
                 true => b"_".as_slice(),
-                false => key::prefix_of(entry.key).unwrap_or(entry.key),
+                false => key_prefix(entry.key).unwrap_or(entry.key),
             };
             if destination(entry.key, entry.value).is_some() && self.builtin.of_key(entry.key).is_none() {
                 return Ok(true);
@@ -142,8 +141,7 @@ impl Migration<'_> {
                 moved.among_builtin += 1;
                 if moved.among_builtin <= MOST_NAMED as u64 {
                     let form = resource.storage.as_ref();
-                    let names =
-                        form.and_then(|f| key::split(&f.prefix, resource.row.namespaced, &record.key));
+                    let names = form.and_then(|f| split_key(&f.prefix, resource.row.namespaced, &record.key));
                     let (namespace, name) = names.unwrap_or_default();
                     tracing::warn!(
                         group = resource.group(),
@@ -172,7 +170,7 @@ fn destination(old: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let (group, rest) = std::str::from_utf8(old).ok()?.split_once('/')?;
     let (resource, rest) = rest.split_once('/')?;
     // Segments were not escaped, and those of stored objects need no escaping.
-    let prefix = key::custom_prefix(group, resource, rest.contains('/'));
+    let prefix = custom_prefix(group, resource, rest.contains('/'));
     Some([prefix.as_bytes(), rest.as_bytes()].concat())
 }
 

@@ -57,8 +57,10 @@ use plinth_engine::{
 
 use plinth_api::latency::{timed, Layer};
 use plinth_http::mark_must_complete;
-use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
-use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
+use plinth_registry::{
+    collection_prefix, object_key, prefix_range, resource_prefix, Current, Registry, ResourceType,
+    StorageForm, DEFINITION_RESOURCE as DEFINITIONS,
+};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -198,8 +200,8 @@ impl Store {
         deadline: Option<Instant>,
     ) -> Result<(), ApiError> {
         self.reach_most_recent(deadline).await?;
-        let prefix = key::resource_prefix(DEFINITIONS.0, DEFINITIONS.2);
-        let stored = self.newest(key::object(&prefix, "", &format!("{plural}.{group}"))).await?;
+        let prefix = resource_prefix(DEFINITIONS.0, DEFINITIONS.2);
+        let stored = self.newest(object_key(&prefix, "", &format!("{plural}.{group}"))).await?;
         if let (Some(definition), Some(deadline)) = (stored, deadline) {
             // One that is not served yet is not waited for longer.
             let reached = self.registry.reach(definition.mod_revision);
@@ -243,7 +245,7 @@ impl Store {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Fetched>, ApiError> {
-        self.newest(key::object(&form.prefix, namespace, name)).await
+        self.newest(object_key(&form.prefix, namespace, name)).await
     }
 
     /// Collects what `pick` returns for the entries of a key range, and the revision. Values are as stored:
@@ -275,7 +277,7 @@ impl Store {
     /// Every object of a small collection; all namespaces if `namespace` is empty.
     pub async fn objects(&self, resource: &ResourceType, namespace: &str) -> Result<Vec<Value>, ApiError> {
         let Some(form) = &resource.storage else { return Ok(Vec::new()) };
-        let range = key::range(&key::collection(&form.prefix, namespace));
+        let range = prefix_range(&collection_prefix(&form.prefix, namespace));
         let (records, _) = self.records(range).await?;
         records.iter().map(|record| object::decode_object(resource, record)).collect()
     }

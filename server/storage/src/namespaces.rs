@@ -13,7 +13,7 @@ use super::stored::{stored_header_bytes, Header};
 use super::{unchanged, Store};
 use plinth_api::api_error::ApiError;
 use plinth_engine::Condition;
-use plinth_registry::key;
+use plinth_registry::{object_key, resource_prefix};
 
 /// Plural name of the resource.
 const RESOURCE: &str = "namespaces";
@@ -40,7 +40,7 @@ impl Namespaces {
         read: impl FnOnce(Header<'_>) -> T,
     ) -> Result<Option<T>, ApiError> {
         let informer = self.0.get_or_init(|| {
-            let headers = Headers { prefix: key::resource_prefix("", RESOURCE), by_name: HashMap::new() };
+            let headers = Headers { prefix: resource_prefix("", RESOURCE), by_name: HashMap::new() };
             Informer::new(store.clone(), headers)
         });
         let outcome = informer.read(|headers| {
@@ -60,7 +60,7 @@ impl Namespaces {
     /// # Errors
     /// When it cannot be read.
     pub async fn unchanged(store: &Store, name: &str) -> Result<Option<Condition>, ApiError> {
-        let key = key::object(&key::resource_prefix("", RESOURCE), "", name);
+        let key = object_key(&resource_prefix("", RESOURCE), "", name);
         let Some(record) = store.newest(key).await? else { return Ok(None) };
         let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         Ok((!header.deleting()).then(|| unchanged(&record)))

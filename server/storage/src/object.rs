@@ -6,8 +6,7 @@ use plinth_engine::Revision;
 use super::stored::{HeaderFields, Stored, BODY_START};
 use super::Fetched;
 use plinth_api::api_error::ApiError;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_registry::{convert_stored, convert_to_storage, ResourceType};
 
 /// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.
 ///
@@ -33,7 +32,7 @@ pub fn decode_served_object(
     if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
         let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
         if !is_same {
-            tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;
+            tree = convert_stored(tree, (&form.group, stored.version()), resource)?;
         }
     }
     if let Some(object) = tree.as_object_mut() {
@@ -56,7 +55,7 @@ pub fn encode_object(resource: &ResourceType, mut tree: Value) -> Result<bytes::
         return Err(ApiError::internal(format!("{} is not stored", resource.row.plural)));
     };
     if !resource.is_storage_version() {
-        tree = conversion::to_storage(tree, resource, form)?;
+        tree = convert_to_storage(tree, resource, form)?;
     }
     if let Some(object) = tree.as_object_mut() {
         object.remove("apiVersion");

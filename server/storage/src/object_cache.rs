@@ -12,8 +12,7 @@ use super::object;
 use super::stored::Stored;
 use super::Store;
 use plinth_api::api_error::ApiError;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_registry::{collection_prefix, object_key, ResourceType};
 
 /// A cached collection, loaded by the first read (see [`Informer`]).
 pub struct ObjectCache {
@@ -43,7 +42,7 @@ impl ObjectCache {
         let informer = self.informer(store)?;
         informer
             .read(|objects| {
-                let start = key::collection(&objects.prefix, namespace);
+                let start = collection_prefix(&objects.prefix, namespace);
                 let from = objects.by_key.range(Bytes::copy_from_slice(&start)..);
                 let inside = from.take_while(|(key, _)| key.starts_with(&start));
                 inside.map(|(_, object)| object.clone()).collect()
@@ -57,7 +56,7 @@ impl ObjectCache {
     /// When the collection cannot be loaded.
     pub async fn object(&self, store: &Store, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
         let informer = self.informer(store)?;
-        informer.read(|objects| objects.by_key.get(&*key::object(&objects.prefix, "", name)).cloned()).await
+        informer.read(|objects| objects.by_key.get(&*object_key(&objects.prefix, "", name)).cloned()).await
     }
 
     fn informer(&self, store: &Store) -> Result<&Informer<Objects>, ApiError> {

@@ -10,7 +10,7 @@ use super::stored::Header;
 use super::Store;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_registry::key;
+use plinth_registry::resource_prefix;
 
 /// A cluster-scoped object that is being deleted.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl TerminatingObject {
         plural: &'static str,
         name: &str,
     ) -> Result<Option<TerminatingObject>, ApiError> {
-        let object_key = key::object(&key::resource_prefix(group, plural), "", name);
+        let object_key = plinth_registry::object_key(&resource_prefix(group, plural), "", name);
         let Some(record) = store.newest(object_key).await? else { return Ok(None) };
         let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         let terminating =

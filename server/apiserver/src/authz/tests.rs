@@ -32,7 +32,7 @@ impl Chain {
         let resource =
             registry.resources.iter().find(|r| r.row.group == group && r.row.plural == plural).unwrap();
         let text = |key: &str| object.str_at(&["metadata", key]).unwrap_or_default();
-        let key = plinth_registry::key::object(
+        let key = plinth_registry::object_key(
             &resource.storage.as_ref().unwrap().prefix,
             text("namespace"),
             text("name"),

@@ -9,7 +9,7 @@ use plinth_codec::{tree, Map, Value};
 use super::Converter;
 use crate::egress::client::Bounds;
 use plinth_api::api_error::{ApiError, Reason};
-use plinth_registry::custom::definition::ConversionWebhook;
+use plinth_registry::ConversionWebhook;
 
 /// Limits of a call: upstream's timeout, and the largest list of objects.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };

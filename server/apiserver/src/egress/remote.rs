@@ -31,7 +31,7 @@ use super::tls::{self, AuthoritiesError, Identity, ServerTrust};
 use plinth_api::user::User;
 use plinth_http::{RequestBody, TlsError};
 use plinth_pki::{read_certificates, read_key};
-use plinth_registry::remote::{RemoteVersion, ServicePort};
+use plinth_registry::{RemoteVersion, ServicePort};
 use plinth_storage::Store;
 
 /// Longest time to establish a connection, TLS included.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use plinth_codec::Value;
 
 use plinth_api::api_error::ApiError;
-use plinth_registry::remote::ServicePort;
+use plinth_registry::ServicePort;
 use plinth_storage::{decode_object, Store};
 
 /// The Service of the API server itself.

@@ -31,7 +31,7 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::Body;
-use plinth_registry::key;
+use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::{Fetched, Stored};
 
 /// How long a token that is not known here is waited for: it may have just been created on another replica.
@@ -101,7 +101,7 @@ struct JoinSecret {
 /// 401 where it does not grant joining.
 async fn find(server: &Arc<Server>, credential: &JoinCredential) -> Result<JoinSecret, ApiError> {
     let name = format!("{}{}", JOIN_TOKEN_SECRET_PREFIX, credential.id());
-    let key = key::object(&key::resource_prefix("", "secrets"), JOIN_TOKEN_NAMESPACE, &name);
+    let key = object_key(&resource_prefix("", "secrets"), JOIN_TOKEN_NAMESPACE, &name);
     let record = match server.store.newest(key.clone()).await? {
         Some(record) => record,
         None => {

@@ -22,7 +22,7 @@ use plinth_api::api_error::ApiError;
 use plinth_api::request_info::PathError;
 use plinth_http::Body;
 use plinth_pki::JOIN_PATH;
-use plinth_registry::discovery::root;
+use plinth_registry::{root_paths_document, version_document, VERSION_INFO};
 
 /// Paths that `/` lists in addition to the API.
 const ENDPOINTS: &[&str] =
@@ -46,7 +46,7 @@ pub async fn serve<B>(
         [] | ["index.html"] => {
             let endpoints = endpoints(server);
             let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
-            Ok(json_text(root::paths(&documents::catalog(&server.registry()), &endpoints)))
+            Ok(json_text(root_paths_document(&documents::catalog(&server.registry()), &endpoints)))
         }
         ["statusz"] => zpages::statusz(request.headers(), &endpoints(server)),
         ["flagz"] => zpages::flagz(request.headers(), &server.flags),
@@ -56,7 +56,7 @@ pub async fn serve<B>(
             let details = details.is_some_and(|details| !details.is_empty());
             Ok(server.flow_control.dump(dump, details).map_or_else(not_found_text, plain))
         }
-        ["version"] => Ok(json_text(root::version(&root::THIS))),
+        ["version"] => Ok(json_text(version_document(&VERSION_INFO))),
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(metrics(server.metrics.render(&server.store).await)),
         ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),

@@ -26,7 +26,7 @@ use plinth_api::field;
 use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
-use plinth_registry::key;
+use plinth_registry::{prefix_range, split_key};
 use plinth_storage::{decode_object, Fetched, Header, Stored, TerminatingObject};
 
 /// Objects per read of a deletecollection.
@@ -312,7 +312,7 @@ pub(super) async fn delete_collection(
         }
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, _)| async {
-                match key::split(&form.prefix, cx.resource.row.namespaced, object_key) {
+                match split_key(&form.prefix, cx.resource.row.namespaced, object_key) {
                     Some((_, name)) => delete_object(&cx, object_key.to_vec(), name, &options).await,
                     None => Ok(Deleted::Unreadable),
                 }
@@ -383,7 +383,7 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
     let form = super::storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
-    let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
+    let mut range = prefix_range(&cx.info.collection_key(&cx.resource)?);
     let mut remaining = Remaining::default();
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
@@ -392,7 +392,7 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, record)| async {
-                let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, object_key) else {
+                let Some((_, name)) = split_key(&form.prefix, cx.resource.row.namespaced, object_key) else {
                     return Ok(Deleted::Unreadable);
                 };
                 let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();

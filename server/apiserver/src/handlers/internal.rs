@@ -11,7 +11,7 @@ use crate::managed_fields;
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::metadata::{self, Moment};
 use plinth_api::request_info::Verb;
-use plinth_registry::{object_meta, ResourceType};
+use plinth_registry::{prepare_metadata_create, ResourceType};
 use plinth_storage::{decode_object, encode_object};
 
 /// Updates the object that `cx` names.
@@ -103,7 +103,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         let resource = &cx.resource;
         let mut tree = conform(resource, tree)?;
         let moment = Moment::present();
-        object_meta::prepare_create(resource, &mut tree, &moment)?;
+        prepare_metadata_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
         managed_fields::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);

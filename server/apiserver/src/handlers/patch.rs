@@ -15,7 +15,7 @@ use plinth_api::api_error::{ApiError, Reason};
 use plinth_api::field;
 use plinth_api::metadata;
 use plinth_http::{Body, RequestBody};
-use plinth_registry::custom::CustomVersion;
+use plinth_registry::CustomVersion;
 
 /// A patch as it was sent.
 pub(super) struct Patch {

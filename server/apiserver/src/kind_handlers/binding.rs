@@ -14,14 +14,14 @@ use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
-use plinth_registry::object_meta;
+use plinth_registry::match_namespace;
 
 pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind("", "v1", "Binding")?;
     let mut binding = body::read_as(&cx, incoming, (&gvk, root)).await?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut binding)?;
+    match_namespace(&cx.resource, &cx.info, &mut binding)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut binding).await?;
     let name = metadata::text(&binding, "name").to_owned();

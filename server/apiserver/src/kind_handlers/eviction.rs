@@ -20,7 +20,7 @@ use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
-use plinth_registry::object_meta;
+use plinth_registry::match_namespace;
 use plinth_storage::decode_object;
 
 /// Attempts of an eviction when pod or budget change concurrently.
@@ -34,7 +34,7 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let (gvk, root) = body::builtin_kind("policy", "v1", "Eviction")?;
     let mut eviction = body::read_as(&cx, incoming, (&gvk, root)).await?;
     metadata::wipe_system_fields(&mut eviction)?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
+    match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut eviction).await?;
     let options = options(&cx, &eviction)?;

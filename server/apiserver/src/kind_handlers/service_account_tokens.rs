@@ -18,7 +18,7 @@ use plinth_api::field;
 use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_http::{Body, RequestBody};
-use plinth_registry::object_meta;
+use plinth_registry::match_namespace;
 use plinth_storage::decode_object;
 
 const GROUP: &str = "authentication.k8s.io";
@@ -34,7 +34,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind(GROUP, "v1", KIND)?;
     let mut request = body::read_as(&cx, incoming, (&gvk, root)).await?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
+    match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut request).await?;
     let account = read_account(&cx, &mut request).await?;

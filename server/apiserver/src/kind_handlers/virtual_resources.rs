@@ -15,7 +15,7 @@ use crate::managed_fields;
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_http::{Body, RequestBody};
-use plinth_registry::object_meta;
+use plinth_registry::match_namespace;
 
 /// POST of a review.
 pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
@@ -23,7 +23,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     cx.query.check_write_options("CreateOptions")?;
     let resource = &cx.resource;
     let mut review = ObjectBody::read(&cx, incoming).await?.take()?;
-    object_meta::match_namespace(resource, &cx.info, &mut review)?;
+    match_namespace(resource, &cx.info, &mut review)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut review).await?;
     cx.server.admission.validate(&call, &review).await?;

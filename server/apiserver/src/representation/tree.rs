@@ -57,7 +57,7 @@ pub fn write(
 /// # Errors
 /// 500 when the encoding has no form for it.
 pub fn write_document(
-    document: &plinth_registry::discovery::Document,
+    document: &plinth_registry::DiscoveryDocument,
     schema: &Schema,
     accepted: &plinth_codec::negotiate::Accepted,
     out: &mut Vec<u8>,

@@ -12,8 +12,7 @@ use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
 use plinth_api::api_error::{ApiError, Reason};
 use plinth_http::TooManyRemoteWaits;
-use plinth_registry::custom::CustomVersion;
-use plinth_registry::ResourceType;
+use plinth_registry::{CustomVersion, ResourceType};
 use plinth_storage::{Fetched, Header, IndexBuilder};
 
 /// Objects per call of a conversion webhook.

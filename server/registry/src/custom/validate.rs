@@ -15,7 +15,7 @@ use plinth_api::metadata;
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
-pub fn errors(
+pub fn definition_errors(
     resource: &ResourceType,
     custom: &CustomVersion,
     new: &Value,

@@ -34,7 +34,7 @@ fn custom(group: &str, version: &str, plural: &str, kind: &str) -> Resource {
     }
 }
 
-fn names<'a>(document: &'a Document, list: &str, path: &[&str]) -> Vec<&'a str> {
+fn names<'a>(document: &'a DiscoveryDocument, list: &str, path: &[&str]) -> Vec<&'a str> {
     let items = document.tree.get(list).unwrap().as_array().unwrap();
     items.iter().map(|item| item.str_at(path).unwrap_or("")).collect()
 }

@@ -18,8 +18,7 @@ use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::metadata;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_registry::{convert_between, ResourceType};
 
 /// A matching policy with a binding and one parameter object.
 struct Invocation<'p> {
@@ -172,7 +171,7 @@ async fn run(
             let own = &call.cx.resource;
             *object = match matched.api_version == own.api_version {
                 true => current,
-                false => conversion::between(current, matched, own)?,
+                false => convert_between(current, matched, own)?,
             };
         }
         let mut reinvocation = call.reinvocation.lock();

@@ -18,8 +18,7 @@ use super::resource_list::ResourceList;
 use super::{Call, Operation};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_registry::{object_key, ResourceType};
 use plinth_storage::encode_object;
 
 pub(crate) use usage::Counted;
@@ -134,7 +133,7 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(),
     let quotas = call.cx.registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &quotas.storage else { return Ok(()) };
     let revision = metadata::text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
-    let key = Bytes::from(key::object(&form.prefix, call.namespace, metadata::text(quota, "name")));
+    let key = Bytes::from(object_key(&form.prefix, call.namespace, metadata::text(quota, "name")));
     let mut changed = Value::clone(quota);
     set_used(&mut changed, used);
     let value = call.cx.server.store.seal(&key, encode_object(quotas, changed)?)?;

@@ -34,8 +34,7 @@ use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
 use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_registry::{convert_between, ResourceType};
 
 /// Name of the plugin for mutating webhooks.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -464,13 +463,13 @@ fn apply(
     let (own, matched) = (&call.cx.resource, &invocation.resource);
     let foreign = matched.api_version != own.api_version;
     let current = match foreign {
-        true => conversion::between(object.clone(), own, matched)?,
+        true => convert_between(object.clone(), own, matched)?,
         false => object.clone(),
     };
     let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
     let mut new = mutated::decode(call, matched, patched, false)?;
     if foreign {
-        new = conversion::between(new, matched, own)?;
+        new = convert_between(new, matched, own)?;
     }
     if let Some(patch) = shown {
         call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {

@@ -25,7 +25,7 @@ use plinth_api::metadata;
 use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
 use plinth_storage::decode_object;
 
 /// The controllers' names.
@@ -78,7 +78,7 @@ impl Requests {
     }
 
     fn new(name: &'static str, server: &Arc<Server>, work: Work) -> Requests {
-        let prefix = key::resource_prefix(RESOURCE.0, RESOURCE.2);
+        let prefix = resource_prefix(RESOURCE.0, RESOURCE.2);
         Requests { name, server: server.clone(), prefix, work }
     }
 }
@@ -91,8 +91,8 @@ impl Reconciler for Requests {
     }
 
     async fn start(&self) -> Result<Start<String>, ApiError> {
-        let (range, prefix) = (key::range(self.prefix.as_bytes()), self.prefix.clone());
-        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
+        let (range, prefix) = (prefix_range(self.prefix.as_bytes()), self.prefix.clone());
+        let pick = move |entry: &Entry<'_>| Some(split_key(&prefix, false, entry.key)?.1.to_owned());
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names).watch(&self.server, &self.prefix, revision)
     }
@@ -100,7 +100,7 @@ impl Reconciler for Requests {
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
         let changed = events.iter().filter(|event| !event.is_delete());
         Ok(changed
-            .filter_map(|event| Some(key::split(&self.prefix, false, &event.key)?.1.to_owned()))
+            .filter_map(|event| Some(split_key(&self.prefix, false, &event.key)?.1.to_owned()))
             .collect())
     }
 

@@ -12,8 +12,7 @@ use plinth_api::request_info::Verb;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_kinds::custom_resource_definition::FINALIZER;
-use plinth_registry::custom::definition::RESOURCE;
-use plinth_registry::CustomRows;
+use plinth_registry::{CustomRows, DEFINITION_RESOURCE};
 use plinth_storage::TerminatingObject;
 
 /// Deletes the objects of a definition, then removes its finalizer.
@@ -25,7 +24,7 @@ pub(super) async fn remove_objects(
     name: &str,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
-    let (group, _, plural) = RESOURCE;
+    let (group, _, plural) = DEFINITION_RESOURCE;
     let Some(object) = TerminatingObject::find(&server.store, group, plural, name).await? else {
         return Ok(());
     };
@@ -53,7 +52,7 @@ async fn remove(
         }
         Ok(remaining) => {
             let why = format!("{} of its objects have finalizers", remaining.objects);
-            Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, object.name(), &why))
+            Err(ApiError::conflict(DEFINITION_RESOURCE.0, DEFINITION_RESOURCE.2, object.name(), &why))
         }
         Err(error) => {
             report(server, object, &error).await?;

@@ -10,12 +10,10 @@ use plinth_api::conditions;
 use plinth_api::metadata;
 use plinth_apiserver::egress::webhook::is_ca_bundle;
 use plinth_kinds::custom_resource_definition::FINALIZER;
-use plinth_registry::custom::approval::{approval, is_protected_group, Approval};
-use plinth_registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
-use plinth_registry::custom::naming::NameConflict;
-use plinth_registry::custom::rows;
-use plinth_registry::custom::schema::SchemaText;
-use plinth_registry::CustomRows;
+use plinth_registry::{
+    custom_rows, definition_approval, definition_fingerprint, definition_spec_digest, is_protected_group,
+    take_schemas, Approval, CustomRows, Definition, DefinitionNames, NameConflict, SchemaText,
+};
 use plinth_storage::Stored;
 
 /// A stored definition.
@@ -31,7 +29,12 @@ pub(super) struct StoredDefinition {
 
 impl StoredDefinition {
     pub(super) fn new(mut tree: Value, revision: Revision) -> StoredDefinition {
-        StoredDefinition { spec_digest: spec_digest(&tree), schemas: take_schemas(&mut tree), revision, tree }
+        StoredDefinition {
+            spec_digest: definition_spec_digest(&tree),
+            schemas: take_schemas(&mut tree),
+            revision,
+            tree,
+        }
     }
 
     /// Parses a stored value.
@@ -49,7 +52,7 @@ impl StoredDefinition {
 pub(super) struct DefinitionState {
     pub(super) stored: StoredDefinition,
     /// The accepted names.
-    pub(super) accepted: Names,
+    pub(super) accepted: DefinitionNames,
     pub(super) conflict: Option<NameConflict>,
     fingerprint: [u8; 32],
     /// None when it cannot be served.
@@ -63,7 +66,7 @@ pub(super) fn group_of(tree: &Value) -> &str {
 impl DefinitionState {
     pub(super) fn new(stored: StoredDefinition) -> DefinitionState {
         DefinitionState {
-            accepted: Names::of(stored.tree.at(&["status", "acceptedNames"])),
+            accepted: DefinitionNames::of(stored.tree.at(&["status", "acceptedNames"])),
             conflict: None,
             fingerprint: [0; 32],
             rows: None,
@@ -75,7 +78,7 @@ impl DefinitionState {
     pub(super) fn update(&mut self, stored: StoredDefinition) {
         // If the definition was recreated between two events the old state does not apply.
         if metadata::text(&self.stored.tree, "uid") != metadata::text(&stored.tree, "uid") {
-            self.accepted = Names::default();
+            self.accepted = DefinitionNames::default();
         }
         self.stored = stored;
     }
@@ -113,7 +116,7 @@ impl DefinitionState {
         if !self.is_served() {
             return self.rows.take().is_some();
         }
-        let fingerprint = fingerprint(&self.stored.spec_digest, &self.accepted);
+        let fingerprint = definition_fingerprint(&self.stored.spec_digest, &self.accepted);
         if self.rows.is_some() && fingerprint == self.fingerprint {
             return false;
         }
@@ -127,7 +130,7 @@ impl DefinitionState {
                 }
             }
         }
-        let made = self.storage_version().and_then(|storage| rows::of(&definition, storage));
+        let made = self.storage_version().and_then(|storage| custom_rows(&definition, storage));
         self.fingerprint = fingerprint;
         self.rows = made.map(|rows| (definition, rows));
         true
@@ -160,7 +163,7 @@ impl DefinitionState {
             set("Established", established);
         }
         if is_protected_group(group_of(&self.stored.tree)) {
-            let (state, why) = approval(&self.stored.tree);
+            let (state, why) = definition_approval(&self.stored.tree);
             let (status, reason) = match state {
                 Approval::Invalid => ("False", "InvalidAnnotation"),
                 Approval::Missing => ("False", "MissingAnnotation"),
@@ -179,7 +182,7 @@ mod tests {
 
     fn state(text: &str) -> DefinitionState {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
-        let accepted = Names::of(tree.at(&["spec", "names"]));
+        let accepted = DefinitionNames::of(tree.at(&["spec", "names"]));
         DefinitionState { accepted, ..DefinitionState::new(StoredDefinition::new(tree, Revision::ZERO)) }
     }
 

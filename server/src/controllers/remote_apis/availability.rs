@@ -20,8 +20,7 @@ use plinth_api::user::{User, MASTERS};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::egress::resolver;
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_registry::remote::RemoteVersion;
+use plinth_registry::{prefix_range, resource_prefix, split_key, RemoteVersion};
 use plinth_storage::Header;
 
 /// The type of the condition.
@@ -64,14 +63,14 @@ impl Availability {
     pub(super) fn new(server: &Arc<Server>) -> Availability {
         Availability {
             server: server.clone(),
-            services: key::resource_prefix("", "services"),
-            slices: key::resource_prefix("discovery.k8s.io", "endpointslices"),
+            services: resource_prefix("", "services"),
+            slices: resource_prefix("discovery.k8s.io", "endpointslices"),
         }
     }
 
     /// The APIServices that a change concerns.
     fn concerned(&self, event: &Event) -> Vec<SmolStr> {
-        if let Some((_, name)) = key::split(&prefix(), false, &event.key) {
+        if let Some((_, name)) = split_key(&prefix(), false, &event.key) {
             return vec![name.into()];
         }
         let registry = self.server.registry();
@@ -79,10 +78,10 @@ impl Availability {
             let remote = registry.remote_versions().values().filter(|remote| is_concerned(remote));
             remote.map(|remote| remote.api_service().into()).collect()
         };
-        if let Some((namespace, name)) = key::split(&self.services, true, &event.key) {
+        if let Some((namespace, name)) = split_key(&self.services, true, &event.key) {
             return of(&|remote| remote.service.namespace == namespace && remote.service.name == name);
         }
-        let Some((namespace, _)) = key::split(&self.slices, true, &event.key) else { return Vec::new() };
+        let Some((namespace, _)) = split_key(&self.slices, true, &event.key) else { return Vec::new() };
         // Which Service a deleted slice belonged to is not known.
         let service = match &event.kind {
             EventKind::Put { value, .. } => Header::parse(value).ok(),
@@ -106,9 +105,9 @@ impl Reconciler for Availability {
 
     async fn start(&self) -> Result<Start<SmolStr>, ApiError> {
         let prefix = prefix();
-        let range = key::range(prefix.as_bytes());
+        let range = prefix_range(prefix.as_bytes());
         let pick = move |entry: &plinth_engine::Entry<'_>| {
-            key::split(&prefix, false, entry.key).map(|(_, name)| SmolStr::from(name))
+            split_key(&prefix, false, entry.key).map(|(_, name)| SmolStr::from(name))
         };
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names)

@@ -19,8 +19,7 @@ use plinth_api::user::{User, AUTHENTICATED, SERVICE_ACCOUNTS};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::RemoteAnswer;
-use plinth_registry::discovery::compare_versions;
-use plinth_registry::remote::{RemoteResource, RemoteVersion};
+use plinth_registry::{compare_versions, RemoteResource, RemoteVersion};
 
 /// Bounds of a request.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), answer: 8 << 20 };

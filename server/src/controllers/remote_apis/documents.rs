@@ -13,8 +13,10 @@ use plinth_api::user::{User, MASTERS};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::{RemoteAnswer, RemoteError};
-use plinth_registry::remote::documents::{aggregated, openapi_v2, openapi_v3, plain};
-use plinth_registry::remote::{RemoteDocuments, RemoteVersion};
+use plinth_registry::{
+    parse_aggregated_discovery, parse_resource_list, remote_openapi_v2, remote_openapi_v3, RemoteDocuments,
+    RemoteVersion,
+};
 
 /// Bounds of a discovery document.
 const DISCOVERY: Bounds = Bounds { time: Duration::from_secs(5), answer: 4 << 20 };
@@ -81,7 +83,7 @@ async fn discover(
     }
     if answer.status == StatusCode::OK && is_aggregated(&answer) {
         let read = |document: &Value, remote: &RemoteVersion| {
-            aggregated(document, &remote.group, &remote.version).unwrap_or_default()
+            parse_aggregated_discovery(document, &remote.group, &remote.version).unwrap_or_default()
         };
         return parser.read(answer.body, remote, read).await;
     }
@@ -92,7 +94,9 @@ async fn discover(
     if answer.status != StatusCode::OK {
         return Err(format!("failed to download legacy discovery for {path}: {}", answer.status));
     }
-    let read = |document: &Value, remote: &RemoteVersion| plain(document, &remote.group, &remote.version);
+    let read = |document: &Value, remote: &RemoteVersion| {
+        parse_resource_list(document, &remote.group, &remote.version)
+    };
     parser.read(answer.body, remote, read).await
 }
 

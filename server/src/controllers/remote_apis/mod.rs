@@ -29,9 +29,10 @@ use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::api_error::ApiError;
 use plinth_api::metadata;
 use plinth_apiserver::context::Server;
-use plinth_registry::key;
-use plinth_registry::remote::{RemoteDocuments, RemoteVersion, RemoteVersions};
-use plinth_registry::{Registry, ResourceType};
+use plinth_registry::{
+    prefix_range, resource_prefix, split_key, Registry, RemoteDocuments, RemoteVersion, RemoteVersions,
+    ResourceType,
+};
 use plinth_storage::{decode_object, decode_served_object, Stored};
 
 /// Group, version and plural name of APIServices.
@@ -97,7 +98,7 @@ impl Reconciler for Registration {
         let (prefix, mut changed) = (prefix(), Vec::new());
         let resource = resource(&self.server)?;
         for event in events {
-            let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
+            let Some((_, name)) = split_key(&prefix, false, &event.key) else { continue };
             let remote = match &event.kind {
                 EventKind::Put { value, .. } => {
                     let value = self.server.store.open(&event.key, value)?;
@@ -139,7 +140,7 @@ impl Registration {
     /// Publishes the registry with the remote versions of all APIServices.
     async fn load(&self) -> Result<Revision, ApiError> {
         let resource = resource(&self.server)?;
-        let (records, revision) = self.server.store.records(key::range(prefix().as_bytes())).await?;
+        let (records, revision) = self.server.store.records(prefix_range(prefix().as_bytes())).await?;
         let mut found = Vec::new();
         for record in &records {
             // One that is damaged must not keep the server from starting.
@@ -158,7 +159,7 @@ impl Registration {
 }
 
 fn prefix() -> String {
-    key::resource_prefix(RESOURCE.0, RESOURCE.2)
+    resource_prefix(RESOURCE.0, RESOURCE.2)
 }
 
 fn resource(server: &Server) -> Result<Arc<ResourceType>, ApiError> {

@@ -14,7 +14,7 @@ use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_apiserver::handlers::internal::{self, NewObject};
-use plinth_registry::key;
+use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::decode_object;
 
 /// Creates missing ones in one transaction, and repairs changed ones. One that cannot be decrypted is left as
@@ -24,10 +24,8 @@ use plinth_storage::decode_object;
 /// When they cannot be read or written.
 pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let expected = objects();
-    let keys: Vec<Vec<u8>> = expected
-        .iter()
-        .map(|e| key::object(&key::resource_prefix(GROUP, e.plural), e.namespace, e.name))
-        .collect();
+    let keys: Vec<Vec<u8>> =
+        expected.iter().map(|e| object_key(&resource_prefix(GROUP, e.plural), e.namespace, e.name)).collect();
     let read = move |engine: &plinth_engine::Engine| {
         let snapshot = engine.snapshot(At::Latest)?;
         keys.iter().map(|key| snapshot.get(key)).collect::<Result<Vec<_>, _>>()

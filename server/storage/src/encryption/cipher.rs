@@ -116,7 +116,12 @@ impl Cipher {
     }
 
     /// As kube-apiserver encrypts values in etcd: only AES-GCM binds them to a place, their key in etcd.
-    pub(super) fn seal_as_upstream(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+    pub(super) fn seal_as_upstream(
+        &self,
+        place: &[u8],
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), CipherError> {
         let failed = |_| CipherError("the value cannot be encrypted");
         match &*self.0 {
             Inner::Gcm128(gcm) => seal_gcm(gcm, place, plain, out),

@@ -33,7 +33,7 @@ use config::{ResourceRule, Selector};
 use kms::Kms;
 use plinth_api::api_error::ApiError;
 use plinth_http::RemoteWaits;
-use plinth_registry::key;
+use plinth_registry::{is_custom_key, key_without_start};
 use provider::Providers;
 
 /// How often the configuration file is checked for changes if automatic reload is on.
@@ -187,7 +187,7 @@ impl Encryption {
                 // Custom and built-in resources of one name have the same place; the header, which is
                 // authenticated with the body, distinguishes them.
                 let is_custom = !Header::find(&split)?.schema().is_empty();
-                if is_custom != key::is_custom(key) {
+                if is_custom != is_custom_key(key) {
                     return Err(TransformError::Damaged(DamagedValue::new("a value of another resource")));
                 }
                 Ok(Cow::Owned(stored::join_stored(false, split.header, &body)))
@@ -231,7 +231,7 @@ impl Rules {
     }
 
     fn of_key(&self, key: &[u8]) -> Option<Arc<Providers>> {
-        let key = key::without_start(key);
+        let key = key_without_start(key);
         let slashes = key.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let end = slashes.map(|(at, _)| at).nth(1)?;
         let start = &key[..end];
@@ -253,7 +253,7 @@ impl Rules {
 /// What a body is bound to: its key and its header. The prefix of custom resources' keys is excluded, so that
 /// values of the previous layout need not be re-encrypted.
 fn place(key: &[u8], header: &[u8]) -> Vec<u8> {
-    let key = key::without_start(key);
+    let key = key_without_start(key);
     let mut place = Vec::with_capacity(8 + key.len() + header.len());
     place.extend_from_slice(&(key.len() as u64).to_be_bytes());
     place.extend_from_slice(key);
@@ -264,8 +264,8 @@ fn place(key: &[u8], header: &[u8]) -> Vec<u8> {
 /// Keys are shown as upstream's, which users search for: `/registry/secrets/default/web`,
 /// `/registry/example.com/crontabs/default/nightly`.
 fn error(key: &[u8], cause: TransformError) -> EncryptionError {
-    let text = String::from_utf8_lossy(key::without_start(key));
-    let rest = match key::is_custom(key) {
+    let text = String::from_utf8_lossy(key_without_start(key));
+    let rest = match is_custom_key(key) {
         true => &*text,
         false => text.split_once('/').map_or(&*text, |(_, rest)| rest),
     };

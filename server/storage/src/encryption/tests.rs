@@ -26,7 +26,8 @@ async fn encryption(rules: &[(&str, &str)]) -> Encryption {
     for (resources, providers) in rules {
         text.push_str(&format!("- resources: [{resources}]\n  providers: [{providers}]\n"));
     }
-    let rules = Rules::new(config::parse_encryption_config(text.as_bytes()).unwrap(), &RemoteWaits::default()).await;
+    let rules =
+        Rules::new(config::parse_encryption_config(text.as_bytes()).unwrap(), &RemoteWaits::default()).await;
     Encryption {
         rules: Some(RwLock::new(Arc::new(rules))),
         reloads: false,

@@ -3,7 +3,7 @@ use plinth_engine::{Engine, Options, Transaction};
 use super::claims::Kubernetes;
 use super::*;
 use plinth_pki::{sign_jwt, unix_now, unverified_claims};
-use plinth_registry::key;
+use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::{HeaderFields, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
@@ -76,7 +76,7 @@ impl World {
 
     fn key(&self, kind: BoundKind, name: &str) -> Vec<u8> {
         let namespace = if kind == BoundKind::Node { "" } else { "ns" };
-        key::object(&key::resource_prefix("", kind.plural()), namespace, name)
+        object_key(&resource_prefix("", kind.plural()), namespace, name)
     }
 
     fn issue(&self, change: impl FnOnce(&mut Kubernetes)) -> String {

@@ -11,7 +11,7 @@ use smol_str::SmolStr;
 
 use super::references::{self, ReferenceKind};
 use plinth_api::api_error::ApiError;
-use plinth_registry::key;
+use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{InformerChange, InformerView};
 
 /// Namespace and name.
@@ -100,13 +100,13 @@ impl InformerView for Graph {
     }
 
     fn prefixes(&self) -> Vec<String> {
-        RESOURCES.iter().map(|(group, plural, ..)| key::resource_prefix(group, plural)).collect()
+        RESOURCES.iter().map(|(group, plural, ..)| resource_prefix(group, plural)).collect()
     }
 
     fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         for (group, plural, namespaced, apply) in RESOURCES {
-            let prefix = key::resource_prefix(group, plural);
-            if let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) {
+            let prefix = resource_prefix(group, plural);
+            if let Some((namespace, name)) = split_key(&prefix, namespaced, change.key) {
                 apply(self, (namespace.into(), name.into()), change.object()?.as_ref());
                 return Ok(());
             }

@@ -23,7 +23,7 @@ use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
 use index::{Index, RoleKey};
 use plinth_api::api_error::ApiError;
 use plinth_api::user::User;
-use plinth_registry::key;
+use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{Informer, InformerChange, InformerView, Store};
 use rules::PolicyRule;
 
@@ -58,8 +58,8 @@ impl InformerView for Index {
 
     fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         for (plural, namespaced, is_binding) in RESOURCES {
-            let prefix = key::resource_prefix(GROUP, plural);
-            let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) else { continue };
+            let prefix = resource_prefix(GROUP, plural);
+            let Some((namespace, name)) = split_key(&prefix, namespaced, change.key) else { continue };
             let role_key = RoleKey { namespace: namespace.into(), name: name.into() };
             match (change.object()?, is_binding) {
                 (Some(object), true) => self.set_binding(role_key, &object),

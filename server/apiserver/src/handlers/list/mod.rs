@@ -27,7 +27,7 @@ use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::field;
 use plinth_http::{set_compression_headers, Body, Gzip, PacedReader, ProducedBody};
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 use plinth_storage::{parse_resource_version, ContinuePosition, ContinueTokenError};
 
 pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
@@ -109,7 +109,7 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
             one.extend_from_slice(name.as_bytes());
             KeyRange::key(one)
         }
-        None => key::range(&collection),
+        None => prefix_range(&collection),
     };
     let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!("invalid resource version: {}", not_a_revision(&q.resource_version)))
@@ -198,7 +198,7 @@ impl Plan {
 
     /// Whether the latest state of a whole collection is read, with any selection.
     fn is_latest_collection(&self) -> bool {
-        self.at == At::Latest && self.limit == 0 && self.range == key::range(&self.collection)
+        self.at == At::Latest && self.limit == 0 && self.range == prefix_range(&self.collection)
     }
 
     /// The source of the objects. Blocks.

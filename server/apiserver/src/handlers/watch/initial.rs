@@ -13,8 +13,7 @@ use crate::selection::Selection;
 use crate::stored_objects::{Filter, Scan};
 use plinth_api::api_error::ApiError;
 use plinth_http::{ClientPresence, NextPiece, PieceProducer};
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_registry::{prefix_range, ResourceType};
 use plinth_storage::Header;
 
 /// A collection at one revision, being sent to a watcher.
@@ -43,7 +42,7 @@ impl InitialState {
         let source = match Source::find(&server, &resource, &selection, collection, &range) {
             Some(source) => source,
             None => {
-                let indexes = uses_header_index(&resource, &selection) && range == key::range(collection);
+                let indexes = uses_header_index(&resource, &selection) && range == prefix_range(collection);
                 let snapshot = server.store.engine().snapshot(At::Latest)?;
                 Source { snapshot, keys: None, indexes: indexes.then(|| collection.to_vec()) }
             }

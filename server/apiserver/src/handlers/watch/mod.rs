@@ -36,7 +36,7 @@ use crate::selection::Selection;
 use plinth_api::api_error::{ApiError, Cause, Reason};
 use plinth_api::field;
 use plinth_http::{wants_websocket, Body, PacedReader};
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 use plinth_storage::parse_resource_version;
 
 pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiError> {
@@ -51,7 +51,7 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
     let all_namespaces = cx.resource.row.namespaced && cx.info.namespace.is_empty();
     let range = match selection.single_name().filter(|_| !all_namespaces) {
         Some(name) => KeyRange::key([collection.as_slice(), name.as_bytes()].concat()),
-        None => key::range(&collection),
+        None => prefix_range(&collection),
     };
     // An unset or zero revision implies sendInitialEvents=true, as upstream since 1.34.
     let any_state = revision.is_none_or(|r| r == Revision::ZERO);

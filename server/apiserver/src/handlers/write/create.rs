@@ -10,7 +10,7 @@ use crate::context::{AdmissionRequest, Operation};
 use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_api::metadata::Moment;
-use plinth_registry::object_meta;
+use plinth_registry::{definition_stays, match_namespace, prepare_metadata_create, validate_metadata};
 use plinth_storage::{Fetched, Header, Namespaces};
 
 /// How often a name is generated again when the generated one is taken, as upstream.
@@ -96,10 +96,10 @@ async fn create_once(
         let what = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, Reason::Unknown, what));
     }
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut tree)?;
+    match_namespace(&cx.resource, &cx.info, &mut tree)?;
     metadata::wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
-    validate::definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
+    definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
     // Some kinds' defaults are of the status: they come after what the client sent there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
@@ -120,7 +120,7 @@ async fn create_once(
     cx.kind_handler.check_admitted(cx, requester_fields, &tree)?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
-    object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
+    prepare_metadata_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     (strategy.record_requester)(&mut tree, &cx.user);
     let allocated = cx.kind_handler.allocate(cx, None, &mut tree).await?;
@@ -157,7 +157,7 @@ async fn create_once(
 async fn validate_new(cx: &Context, tree: &Value) -> Result<(), ApiError> {
     let mut errors = cx.resource.strategy.create_errors(tree);
     cx.kind_handler.check_permissions(Write { cx, new: tree, old: None }, &mut errors).await?;
-    errors.extend(object_meta::validate(&cx.resource, tree, true));
+    errors.extend(validate_metadata(&cx.resource, tree, true));
     errors.extend(custom_errors(cx, tree, None).await?);
     refuse_errors(cx, tree, errors)?;
     warn(cx, tree, None);

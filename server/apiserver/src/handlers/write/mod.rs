@@ -18,7 +18,7 @@ use crate::context::Write;
 use crate::large_requests::INLINE_COST;
 use plinth_api::api_error::{ApiError, Cause};
 use plinth_api::metadata;
-use plinth_registry::custom::validate;
+use plinth_registry::{definition_errors, finalizer_warnings};
 use plinth_storage::Fetched;
 
 pub(super) use commit::{put, Commit, Committed};
@@ -109,7 +109,7 @@ pub fn clear_status(cx: &Context, tree: &mut Value) {
 /// large-request limiter.
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
-    let validate = |limit| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, limit);
+    let validate = |limit| definition_errors(&cx.resource, custom, new, old, &cx.info.subresource, limit);
     match validate(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
@@ -122,7 +122,7 @@ async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result
 /// Adds the warnings of the kind to the response.
 fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
     let warnings = match (cx.resource.is_custom(), cx.info.subresource.is_empty()) {
-        (true, true) => validate::finalizer_warnings(new, old),
+        (true, true) => finalizer_warnings(new, old),
         (false, true) => (cx.resource.strategy.warnings)(new, old),
         (false, false) if cx.info.subresource == "status" => (cx.resource.strategy.status_warnings)(new),
         (_, false) => Vec::new(),

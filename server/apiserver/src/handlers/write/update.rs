@@ -10,7 +10,7 @@ use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::managed_fields;
 use plinth_api::api_error::Reason;
 use plinth_kinds::keep_metadata;
-use plinth_registry::object_meta;
+use plinth_registry::{count_generation, match_namespace, validate_metadata};
 use plinth_storage::{decode_object, Fetched};
 
 /// Makes the new tree of the live one. Without a live object it makes the one to create, where the update
@@ -104,7 +104,7 @@ async fn update_once(
     cx.kind_handler.check_grant(Write { cx, new: &new, old: Some(&old) }).await?;
     prepare(cx, &mut new, &old);
     let allocated = cx.kind_handler.allocate(cx, Some(&old), &mut new).await?;
-    object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
+    count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
     validate_change(cx, &new, &old).await?;
     cx.server.admission.validate(&call, &new).await?;
     // The last finalizer has gone from an object that waits to be deleted.
@@ -135,7 +135,7 @@ async fn admit(
     old: &Value,
 ) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
-    object_meta::match_namespace(&cx.resource, &cx.info, new)?;
+    match_namespace(&cx.resource, &cx.info, new)?;
     metadata::prepare_update(new, old)?;
     dedup_owners(cx, new, "");
     strategy.default(new);
@@ -177,7 +177,7 @@ fn prepare(cx: &Context, new: &mut Value, old: &Value) {
 
 async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
-    let mut errors = object_meta::validate(&cx.resource, new, false);
+    let mut errors = validate_metadata(&cx.resource, new, false);
     // Upstream validates the metadata twice, before the kind's own rules and as part of them, and reports the
     // causes twice.
     let twice = metadata::validate_update(new, old);

@@ -25,7 +25,7 @@ use plinth_api::field;
 use plinth_api::metadata;
 use plinth_kinds::service_addresses as service;
 use plinth_kinds::service_ranges::nth;
-use plinth_registry::key;
+use plinth_registry::{object_key, prefix_range, resource_prefix};
 use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Stored};
 
 /// Where the keys of node ports are.
@@ -114,9 +114,9 @@ pub(crate) fn release(service: &Value) -> TransactionParts {
     let mut parts = TransactionParts::default();
     service::addresses(service).into_iter().for_each(|address| parts.delete(address_name(address)));
     service::node_ports(service).into_iter().for_each(|port| parts.delete(port_key(port)));
-    let prefix = key::resource_prefix("", "endpoints");
+    let prefix = resource_prefix("", "endpoints");
     let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
-    parts.delete(key::object(&prefix, namespace, name));
+    parts.delete(object_key(&prefix, namespace, name));
     parts
 }
 
@@ -213,7 +213,7 @@ async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<
         .into_iter()
         .all(|(field, text)| metadata::text(requester.new, field) == text);
     if requester.old.is_none() || !is_requester {
-        let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
+        let service = object_key(&resource_prefix("", "services"), &namespace, &name);
         if is_taken(cx, service.clone()).await? {
             return Ok(Holder::Other);
         }
@@ -266,7 +266,7 @@ fn is_reserved(range: &IpNet, address: IpAddr) -> bool {
 }
 
 fn address_name(address: IpAddr) -> Vec<u8> {
-    key::object(&key::resource_prefix("networking.k8s.io", "ipaddresses"), "", &address.to_string())
+    object_key(&resource_prefix("networking.k8s.io", "ipaddresses"), "", &address.to_string())
 }
 
 fn port_key(port: u16) -> Vec<u8> {
@@ -323,7 +323,7 @@ async fn free_address(
     family: &str,
     mine: &[IpAddr],
 ) -> Result<IpAddr, ApiError> {
-    let prefix = key::resource_prefix("networking.k8s.io", "ipaddresses");
+    let prefix = resource_prefix("networking.k8s.io", "ipaddresses");
     for range in networks.iter().filter(|range| service::family(range.addr()) == family) {
         let count = size(range);
         let band = static_band(count, 16, 256);
@@ -377,7 +377,7 @@ async fn free_offset(
 }
 
 async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, ApiError> {
-    let range = key::range(&prefix);
+    let range = prefix_range(&prefix);
     let (keys, _) = cx.server.store.scan(range, |entry| Some(Bytes::copy_from_slice(entry.key))).await?;
     Ok(keys.into_iter().collect())
 }
@@ -387,7 +387,7 @@ async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, Api
 /// # Errors
 /// When they cannot be read.
 pub async fn allocated_keys(cx: &Context) -> Result<HashSet<Bytes>, ApiError> {
-    let addresses = key::resource_prefix("networking.k8s.io", "ipaddresses");
+    let addresses = resource_prefix("networking.k8s.io", "ipaddresses");
     let mut keys = keys_below(cx, addresses.into_bytes()).await?;
     keys.extend(keys_below(cx, NODE_PORT_PREFIX.into()).await?);
     Ok(keys)

@@ -70,7 +70,12 @@ struct Current {
 
 impl Kms {
     /// Connects to a plugin. A plugin that is not available yet is retried; until then writes fail.
-    pub(super) async fn start(name: String, socket: &str, timeout: Duration, remote_waits: RemoteWaits) -> Kms {
+    pub(super) async fn start(
+        name: String,
+        socket: &str,
+        timeout: Duration,
+        remote_waits: RemoteWaits,
+    ) -> Kms {
         let shared = Arc::new(Shared {
             name,
             client: Client::new(socket, timeout),
@@ -170,7 +175,11 @@ impl Kms {
     ///
     /// # Errors
     /// As [`Kms::seal`].
-    pub(super) fn seal_as_upstream(&self, place: &[u8], plain: &[u8]) -> Result<EncryptedObject, TransformError> {
+    pub(super) fn seal_as_upstream(
+        &self,
+        place: &[u8],
+        plain: &[u8],
+    ) -> Result<EncryptedObject, TransformError> {
         let error = |error: &str| self.shared.error(error);
         let current = self.shared.current.read().clone();
         let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
