@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion};
-use plinth_api::user::User;
+use plinth_api::User;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
 use plinth_codec::{tree, Value};

@@ -11,8 +11,7 @@ use percent_encoding::percent_decode_str;
 use plinth_codec::json;
 
 use crate::admission;
-use plinth_api::query::{parameter, parameters, OptionsOf, Query};
-use plinth_api::request_info::{route, Route};
+use plinth_api::{parse_route, query_parameter, query_parameters, OptionsOf, Query, Route};
 use plinth_apiserver::authn::oidc::authenticators::Configuration as OidcConfiguration;
 use plinth_apiserver::authn::token_file::TokenFile;
 use plinth_apiserver::authn::{impersonation, websocket};
@@ -65,7 +64,7 @@ pub fn request_path(input: &[u8]) {
     // hyper accepts only URIs.
     let Ok(uri) = text.parse::<hyper::Uri>() else { return };
     let method = &METHODS[method % METHODS.len()];
-    let Ok(Route::Resource(info)) = route(method, uri.path(), uri.query()) else { return };
+    let Ok(Route::Resource(info)) = parse_route(method, uri.path(), uri.query()) else { return };
     if !info.is_below_namespace && !info.namespace.is_empty() {
         // Authorization in a namespace is for requests in it, or on the namespace itself.
         assert_eq!((info.resource.as_str(), &info.namespace), ("namespaces", &info.name), "{info:?}");
@@ -91,15 +90,15 @@ pub fn request_path(input: &[u8]) {
 /// The query of a request.
 pub fn query(input: &[u8]) {
     let Ok(raw) = std::str::from_utf8(input) else { return };
-    for (name, value) in parameters(raw) {
-        let first = parameter(raw, &name);
+    for (name, value) in query_parameters(raw) {
+        let first = query_parameter(raw, &name);
         assert!(first.is_some(), "{name} is there and is not found");
         drop(value);
     }
     if let Ok(query) = Query::parse(Some(raw), OptionsOf::DeleteCollection) {
         let _ = query.check_write_options("CreateOptions");
         assert_eq!(query.is_dry_run(), !query.dry_run.is_empty());
-        let first = parameter(raw, "resourceVersion");
+        let first = query_parameter(raw, "resourceVersion");
         assert_eq!(first.as_deref().unwrap_or_default(), query.resource_version);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 use plinth_engine::{At, Condition, Engine, Record, Transaction};
 use plinth_journal::record::{self, ReplicaId};

@@ -2,8 +2,7 @@
 
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 
-use plinth_api::api_error::ApiError;
-use plinth_api::query::Query;
+use plinth_api::{ApiError, Query};
 use plinth_registry::{split_key, ResourceType};
 use plinth_storage::Header;
 

@@ -83,8 +83,8 @@ impl From<chunks::TooSlow> for BodyError {
     }
 }
 
-impl From<plinth_api::api_error::ApiError> for BodyError {
-    fn from(error: plinth_api::api_error::ApiError) -> BodyError {
+impl From<plinth_api::ApiError> for BodyError {
+    fn from(error: plinth_api::ApiError) -> BodyError {
         BodyError(error.message)
     }
 }

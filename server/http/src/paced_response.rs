@@ -10,7 +10,7 @@
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.
 
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_engine::{At, Engine, KeyRange, Progress, Proposal, Revision, Transaction};
 use plinth_registry::{is_custom_key, key_without_start};
 use plinth_storage::{migrate_layout, DamagedValue, Encryption, EncryptionError, Stored};

@@ -3,7 +3,7 @@
 
 use super::authority::Uses;
 use super::CertificateRequest;
-use plinth_api::user;
+use plinth_api::{NODES_GROUP, NODE_USER_PREFIX};
 
 /// Client certificates for the API server.
 pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -43,7 +43,7 @@ fn client_error(usages: &[&str]) -> Option<String> {
 
 /// Validates a kubelet's request for a client certificate.
 pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.subject.organizations() != [user::NODES] {
+    if request.subject.organizations() != [NODES_GROUP] {
         return Some("subject organization is not system:nodes".into());
     }
     let names = [
@@ -55,14 +55,14 @@ pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Op
     if let Some((_, kind)) = names.iter().find(|(none, _)| !none) {
         return Some(format!("{kind} subjectAltNames are not allowed"));
     }
-    if !request.subject.common_name().starts_with(user::NODE_PREFIX) {
+    if !request.subject.common_name().starts_with(NODE_USER_PREFIX) {
         return Some("subject common name does not begin with system:node:".into());
     }
     usage_error(usages, "client auth")
 }
 
 fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.subject.organizations() != [user::NODES] {
+    if request.subject.organizations() != [NODES_GROUP] {
         return Some("subject organization is not system:nodes".into());
     }
     if request.names.dns.is_empty() && request.names.ips.is_empty() {
@@ -76,7 +76,7 @@ fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Optio
     if let Some(error) = usage_error(usages, "server auth") {
         return Some(error);
     }
-    match request.subject.common_name().starts_with(user::NODE_PREFIX) {
+    match request.subject.common_name().starts_with(NODE_USER_PREFIX) {
         true => None,
         false => Some("subject common name does not begin with system:node:".into()),
     }

@@ -3,7 +3,7 @@
 use plinth_codec::Value;
 
 use super::{ResourceType, StorageForm};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds::Conversion;
 
 fn of(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Conversion> {

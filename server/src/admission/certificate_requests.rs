@@ -93,7 +93,7 @@ fn authority() -> (plinth_pki::Authority, CertificateAuthenticator) {
 fn authenticated(
     request: &CertificateRequest,
     (authority, authenticator): &(plinth_pki::Authority, CertificateAuthenticator),
-) -> Option<std::sync::Arc<plinth_api::user::User>> {
+) -> Option<std::sync::Arc<plinth_api::User>> {
     let now = time::OffsetDateTime::now_utc();
     let text = authority.sign(&plinth_pki::Template {
         subject: &request.subject.issued(),

@@ -5,7 +5,7 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::CLIENT_SIGNER;
 

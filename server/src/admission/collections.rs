@@ -1,7 +1,7 @@
 //! The collections that plugins read on every write, from caches that are as fresh as a read, and the
 //! namespace of a request.
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_codec::Value;
 use plinth_storage::{DerivedCache, ObjectCache};
 

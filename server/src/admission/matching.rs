@@ -11,7 +11,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{convert_between, ResourceType};
 use plinth_storage::{Header, Namespaces};
 

@@ -89,7 +89,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
 use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::match_namespace;

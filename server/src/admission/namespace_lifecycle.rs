@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::{ApiError, Cause};
+use plinth_api::{ApiError, Cause};
 use plinth_storage::Header;
 
 /// Namespaces that cannot be deleted.

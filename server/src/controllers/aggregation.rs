@@ -13,8 +13,7 @@ use plinth_engine::{Entry, Event, EventKind};
 use smol_str::SmolStr;
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::Verb;
+use plinth_api::{ApiError, Verb};
 use plinth_apiserver::authz::rbac::rules::PolicyRule;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};

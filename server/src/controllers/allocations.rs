@@ -14,8 +14,7 @@ use parking_lot::Mutex;
 use plinth_engine::{Event, Revision, Subscribe};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::Verb;
+use plinth_api::{ApiError, Verb};
 use plinth_apiserver::context::{return_if_stopping, Context, Server};
 use plinth_apiserver::kind_handlers::service;
 use plinth_registry::{object_key, prefix_range, resource_prefix};

@@ -12,9 +12,7 @@ use plinth_codec::{Map, Value};
 use plinth_engine::Event;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
+use plinth_api::{find_condition, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
@@ -130,7 +128,7 @@ async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Referenc
         "This FlowSchema references the PriorityLevelConfiguration object named {:?} {what}",
         reference.level
     );
-    let is_set = conditions::find(schema, "Dangling").is_some_and(|condition| {
+    let is_set = find_condition(schema, "Dangling").is_some_and(|condition| {
         [("status", status), ("reason", reason), ("message", &message)]
             .iter()
             .all(|(key, text)| condition.str_at(&[key]) == Some(*text))
@@ -138,7 +136,7 @@ async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Referenc
     if is_set {
         return Ok(());
     }
-    let change = |live: &mut Value| conditions::set(live, "Dangling", status, reason, &message);
+    let change = |live: &mut Value| set_condition(live, "Dangling", status, reason, &message);
     let cx = Context::internal(server, (GROUP, "v1", "flowschemas"), "", &reference.schema, Verb::Update)?;
     update(&cx.at_subresource("status"), &change).await
 }

@@ -12,9 +12,7 @@ use plinth_engine::{Entry, Event, EventKind};
 
 use super::remote_apis::contents;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
+use plinth_api::{set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete::{self, Remaining};
 use plinth_apiserver::handlers::internal;
@@ -254,7 +252,7 @@ async fn report(
         let is_reported = namespace.at(&["status", "conditions"]).is_some();
         if !contents.is_empty() || has_own || is_reported {
             for (kind, status, reason, message) in contents.conditions() {
-                conditions::set(&mut namespace, kind, status, reason, &message);
+                set_condition(&mut namespace, kind, status, reason, &message);
             }
         }
         Ok(namespace)

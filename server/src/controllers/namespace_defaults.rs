@@ -11,9 +11,7 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{Entry, Event};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::{prefix_range, resource_prefix, split_key};
@@ -143,7 +141,7 @@ async fn publish(server: &Arc<Server>, default: &NamespaceDefault, namespace: &s
         };
     };
     let live = decode_object(&cx.resource, &live)?;
-    if metadata::is_deleting(&live) || default.is_applied_to(&live) {
+    if is_deleting(&live) || default.is_applied_to(&live) {
         return Ok(());
     }
     let outcome = internal::update(&cx, &|live| Ok(default.apply_to(live.unwrap_or(&Value::Null)))).await;

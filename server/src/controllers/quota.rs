@@ -13,7 +13,7 @@ use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Tr
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
 use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key, Registry, ResourceType};
 use plinth_storage::{decode_object, decode_served_object, encode_object, unchanged, Fetched, Store, Stored};

@@ -13,9 +13,7 @@ use plinth_codec::{base64_text, Value};
 use plinth_engine::{Entry, Event, EventKind, Revision};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::claims::Reference;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
@@ -133,31 +131,31 @@ pub(super) async fn read(
 async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(), ApiError> {
     let (namespace, name) = (key.0.as_str(), key.1.as_str());
     let Some(secret) = read(server, SECRETS, (namespace, name)).await? else { return Ok(()) };
-    if secret.str_at(&["type"]) != Some(TYPE) || metadata::is_deleting(&secret) {
+    if secret.str_at(&["type"]) != Some(TYPE) || is_deleting(&secret) {
         return Ok(());
     }
     let annotation = |key: &str| secret.str_at(&["metadata", "annotations", key]).unwrap_or_default();
     let account = read(server, ACCOUNTS, (namespace, annotation(ACCOUNT_NAME))).await?;
     let account = account.filter(|account| {
         let wanted = annotation(ACCOUNT_UID);
-        wanted.is_empty() || wanted == metadata::text(account, "uid")
+        wanted.is_empty() || wanted == metadata_text(account, "uid")
     });
     let outcome = match account {
         None => {
             let cx = Context::internal(server, SECRETS, namespace, name, Verb::Delete)?;
-            delete::delete_one(&cx, "Background", metadata::text(&secret, "uid"), None).await
+            delete::delete_one(&cx, "Background", metadata_text(&secret, "uid"), None).await
         }
         Some(account) => {
-            let account = Reference::new(metadata::text(&account, "name"), metadata::text(&account, "uid"));
+            let account = Reference::new(metadata_text(&account, "name"), metadata_text(&account, "uid"));
             if is_full(&secret, &account, root_ca) {
                 return Ok(());
             }
             let token = server.authenticator.service_accounts().issue_legacy(namespace, &account, name)?;
             let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
-            let uid = metadata::text(&secret, "uid");
+            let uid = metadata_text(&secret, "uid");
             internal::update(&cx, &|live| {
                 let live = live.cloned().unwrap_or_default();
-                match metadata::text(&live, "uid") == uid {
+                match metadata_text(&live, "uid") == uid {
                     true => Ok(fill(live, &account, &token, root_ca)),
                     // Another object of that name: the feed delivers its own change.
                     false => Ok(live),
@@ -187,7 +185,7 @@ fn is_full(secret: &Value, account: &Reference, root_ca: &str) -> bool {
 }
 
 fn fill(mut secret: Value, account: &Reference, token: &str, root_ca: &str) -> Value {
-    let namespace = metadata::text(&secret, "namespace").to_owned();
+    let namespace = metadata_text(&secret, "namespace").to_owned();
     let lacks = |key: &str| decoded(&secret, key).is_empty();
     let (needs_namespace, needs_token) = (lacks("namespace"), lacks("token"));
     if let Some(annotations) = secret.object_at_mut(&["metadata", "annotations"]) {

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::workers::Workers;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{return_if_stopping, Server};
 use plinth_apiserver::metrics::QueueMetrics;
 use plinth_registry::prefix_range;

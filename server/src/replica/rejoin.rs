@@ -147,7 +147,7 @@ fn client(dir: &Path, peer: SocketAddr, identity: Identity) -> Result<ServerClie
         std::fs::read(&authority).map_err(|source| RejoinError::Read { path: authority, source })?;
     let roots = tls::authorities(&authority).map_err(|error| invalid(&error))?;
     let user = format!("{USER_PREFIX}{}", identity.id.0);
-    let (certificate, key) = pki.issue_client(&user, &[plinth_api::user::MASTERS], "", VALID_FOR)?;
+    let (certificate, key) = pki.issue_client(&user, &[plinth_api::MASTERS_GROUP], "", VALID_FOR)?;
     let chain = parse_certificates(certificate.as_bytes()).map_err(|error| invalid(&error))?;
     let key = parse_private_key(key.as_bytes()).map_err(|error| invalid(&error))?;
     let config =

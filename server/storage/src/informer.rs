@@ -15,7 +15,7 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::stored::Stored;
 use super::Store;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::prefix_range;
 
 /// Retry interval for objects that cannot be decrypted: their key may have become available.

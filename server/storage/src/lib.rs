@@ -55,7 +55,7 @@ use plinth_engine::{
     At, Committed, Condition, Engine, Entry, InMemory, KeyRange, Record, Revision, Transaction,
 };
 
-use plinth_api::latency::{timed, Layer};
+use plinth_api::{timed, ApiError, Layer};
 use plinth_http::mark_must_complete;
 use plinth_registry::{
     collection_prefix, object_key, prefix_range, resource_prefix, Current, Registry, ResourceType,
@@ -67,8 +67,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-
-use plinth_api::api_error::ApiError;
 
 /// The engine and the registry, as handlers use them. Cheap to clone; owns no lock of its own.
 #[derive(Clone)]

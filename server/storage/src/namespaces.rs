@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::informer::{Informer, InformerChange, InformerView};
 use super::stored::{stored_header_bytes, Header};
 use super::{unchanged, Store};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_engine::Condition;
 use plinth_registry::{object_key, resource_prefix};
 

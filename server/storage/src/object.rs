@@ -5,7 +5,7 @@ use plinth_engine::Revision;
 
 use super::stored::{HeaderFields, Stored, BODY_START};
 use super::Fetched;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{convert_stored, convert_to_storage, ResourceType};
 
 /// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.

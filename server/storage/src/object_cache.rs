@@ -11,7 +11,7 @@ use super::informer::{Informer, InformerChange, InformerView};
 use super::object;
 use super::stored::Stored;
 use super::Store;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{collection_prefix, object_key, ResourceType};
 
 /// A cached collection, loaded by the first read (see [`Informer`]).

@@ -8,8 +8,7 @@ use plinth_codec::Value;
 
 use super::stored::Header;
 use super::Store;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{is_deleting, metadata_text, ApiError};
 use plinth_registry::resource_prefix;
 
 /// A cluster-scoped object that is being deleted.
@@ -61,7 +60,7 @@ impl TerminatingObject {
     /// # Errors
     /// 404 when it is another object.
     pub fn check_live(&self, live: &Value) -> Result<(), ApiError> {
-        match metadata::text(live, "uid") == self.uid && metadata::is_deleting(live) {
+        match metadata_text(live, "uid") == self.uid && is_deleting(live) {
             true => Ok(()),
             false => Err(self.not_found()),
         }

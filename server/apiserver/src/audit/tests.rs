@@ -2,7 +2,7 @@
 
 use super::*;
 use hyper::Method;
-use plinth_api::request_info::route;
+use plinth_api::parse_route;
 
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     let policy = dir.join("policy.yaml");
@@ -29,7 +29,7 @@ async fn events(dir: &std::path::Path, count: usize) -> Vec<Value> {
 fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorder {
     let uri: Uri = uri.parse().unwrap();
     let method: Method = method.parse().unwrap();
-    let route = route(&method, uri.path(), uri.query()).unwrap();
+    let route = parse_route(&method, uri.path(), uri.query()).unwrap();
     let jane = User { name: "jane".into(), ..User::default() };
     let id = id(headers);
     let verb = match &route {

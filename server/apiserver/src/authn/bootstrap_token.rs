@@ -7,8 +7,7 @@ use plinth_codec::json;
 use plinth_codec::time::Timestamp;
 
 use super::service_account::bindings::secret_text;
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
+use plinth_api::{ApiError, User};
 use plinth_pki::constant_time_eq;
 use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::{Store, Stored};

@@ -36,7 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
-use plinth_api::user::User;
+use plinth_api::User;
 
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;

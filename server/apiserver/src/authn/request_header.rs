@@ -10,7 +10,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::x509::Authorities;
 use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Authenticates requests of a front proxy.
 pub struct RequestHeaders {

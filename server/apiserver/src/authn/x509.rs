@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthnError;
-use plinth_api::user::{self, User};
+use plinth_api::{User, CREDENTIAL_ID_KEY};
 use plinth_http::TlsError;
 use plinth_pki::{crypto_provider, read_certificates, Name, UID};
 
@@ -218,7 +218,7 @@ fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, 
         ..User::default()
     };
     let id = format!("X509SHA256={}", hex::lower(&Sha256::digest(der)));
-    user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![id]);
+    user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![id]);
     Ok(Some(Arc::new(user.authenticated())))
 }
 

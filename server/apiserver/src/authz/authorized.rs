@@ -8,9 +8,7 @@
 use std::ops::Deref;
 
 use super::{require_allowed, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{RequestInfo, Verb};
-use plinth_api::user::User;
+use plinth_api::{ApiError, RequestInfo, User, Verb};
 use plinth_registry::{collection_prefix, ResourceType};
 
 /// An allowed request for a resource. Dereferences to its [`RequestInfo`]; cannot be changed.

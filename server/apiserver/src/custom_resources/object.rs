@@ -12,7 +12,7 @@ use plinth_codec::{json, Map, Value};
 use plinth_structural::{Conform, ConformError};
 
 use super::{webhook, Converter};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{Conversion, CustomVersion, Definition, DefinitionVersion, ResourceType};
 use plinth_storage::{Header, HeaderFields, Stored, BODY_START};
 

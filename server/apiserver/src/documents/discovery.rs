@@ -12,7 +12,7 @@ use plinth_codec::{resources, schema};
 
 use super::{not_found_text, text};
 use crate::representation;
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_http::Body;
 use plinth_registry::{
     aggregated_core, aggregated_groups, api_group_document, api_group_list_document,

@@ -21,8 +21,7 @@ use plinth_codec::openapi::{
 use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::query::parameter;
+use plinth_api::{query_parameter, ApiError, Reason};
 use plinth_http::Body;
 use plinth_registry::{etag_matches, etag_of, Registry, ResourceType};
 
@@ -246,7 +245,7 @@ async fn blocking<T: Send + 'static>(
 
 /// The `hash` parameter of a query, if it is not empty.
 fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
-    parameter(query?, "hash").filter(|hash| !hash.is_empty())
+    query_parameter(query?, "hash").filter(|hash| !hash.is_empty())
 }
 
 fn index_paths(registry: &Registry) -> Vec<String> {

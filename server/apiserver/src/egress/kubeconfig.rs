@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::client::Origin;
 use super::tls::{self, ServerTrust};
-use plinth_api::config_file::{self, Strictness};
+use plinth_api::{decode_config_part, parse_config, Strictness};
 use plinth_pki::{parse_certificates, parse_private_key};
 
 /// Why a kubeconfig cannot be used.
@@ -105,8 +105,8 @@ impl Kubeconfig {
 
 fn read(path: &Path) -> Result<Kubeconfig, String> {
     let text = std::fs::read(path).map_err(|e| e.to_string())?;
-    let config = config_file::parse(&text, Strictness::Lenient)
-        .and_then(|tree| config_file::decode_part(&tree, Strictness::Lenient));
+    let config = parse_config(&text, Strictness::Lenient)
+        .and_then(|tree| decode_config_part(&tree, Strictness::Lenient));
     let config: Config = config.map_err(|e| e.to_string())?;
     if !matches!(config.kind.as_str(), "" | "Config") {
         return Err(format!("is a {:?}, not a kubeconfig of kind \"Config\"", config.kind));

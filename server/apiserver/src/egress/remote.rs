@@ -28,7 +28,7 @@ use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 pub use super::slots::Slot;
 use super::slots::Slots;
 use super::tls::{self, AuthoritiesError, Identity, ServerTrust};
-use plinth_api::user::User;
+use plinth_api::User;
 use plinth_http::{RequestBody, TlsError};
 use plinth_pki::{read_certificates, read_key};
 use plinth_registry::{RemoteVersion, ServicePort};

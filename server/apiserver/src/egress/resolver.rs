@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use plinth_codec::Value;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::ServicePort;
 use plinth_storage::{decode_object, Store};
 

@@ -27,9 +27,7 @@ use crate::audit::Recorder;
 use crate::authn::service_account::bindings::secret_text;
 use crate::context::{Context, Server};
 use crate::handlers::delete;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Reason, Verb};
 use plinth_http::Body;
 use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::{Fetched, Stored};
@@ -151,7 +149,7 @@ fn check(record: &Fetched, credential: &JoinCredential, now: Timestamp) -> Resul
     }
     let object = json::parse(stored.body()).map_err(|_| UNREADABLE)?;
     grants(&object, credential, now)?;
-    Ok(metadata::text(&object, "uid").to_owned())
+    Ok(metadata_text(&object, "uid").to_owned())
 }
 
 /// Whether a Secret grants joining, and only that.

@@ -18,8 +18,7 @@ use crate::authn::service_account::discovery as openid_discovery;
 use crate::authz::AuthorizedPath;
 use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::PathError;
+use plinth_api::{ApiError, PathError};
 use plinth_http::Body;
 use plinth_pki::JOIN_PATH;
 use plinth_registry::{root_paths_document, version_document, VERSION_INFO};
@@ -52,7 +51,7 @@ pub async fn serve<B>(
         ["flagz"] => zpages::flagz(request.headers(), &server.flags),
         ["debug", "api_priority_and_fairness", dump] => {
             let query = request.uri().query().unwrap_or_default();
-            let details = plinth_api::query::parameter(query, "includeRequestDetails");
+            let details = plinth_api::query_parameter(query, "includeRequestDetails");
             let details = details.is_some_and(|details| !details.is_empty());
             Ok(server.flow_control.dump(dump, details).map_or_else(not_found_text, plain))
         }

@@ -13,7 +13,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::text;
 use crate::metrics::process;
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_http::Body;
 use plinth_registry::VERSION_INFO;
 

@@ -17,7 +17,7 @@ use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
 use crate::custom_resources::object;
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_http::RequestBody;
 use plinth_registry::CustomVersion;
 

@@ -21,9 +21,7 @@ use crate::context::{AdmissionRequest, Operation, TransactionParts};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::read;
-use plinth_api::api_error::ApiError;
-use plinth_api::field;
-use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_api::{metadata_text, ApiError, Cause, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
 use plinth_registry::{prefix_range, split_key};
@@ -149,7 +147,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
     };
     if readable {
         let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
-        let cause = field::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
+        let cause = Cause::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
     match cx.server.store.commit_by(Transaction::new().delete(object_key), cx.deadline).await? {
@@ -166,7 +164,7 @@ async fn delete_once(
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
     let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
-    let namespace = metadata::text(&old, "namespace").to_owned();
+    let namespace = metadata_text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
     cx.server.admission.mutate(&call, &mut Value::Null).await?;
@@ -209,7 +207,7 @@ pub(crate) fn check_preconditions(
     old: &Value,
 ) -> Result<(), ApiError> {
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
-    let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
+    let (uid, version) = (metadata_text(old, "uid"), metadata_text(old, "resourceVersion"));
     if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
         let why = format!(
             "the UID in the precondition ({given}) does not match the UID in record ({uid}). \
@@ -235,7 +233,7 @@ fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool 
     if !(deletion.keeps_finalizers)(new, &request) {
         set_gc_finalizers(cx, options, new);
     }
-    (deletion.mark)(new, &request) || !metadata::finalizers(new).is_empty()
+    (deletion.mark)(new, &request) || !plinth_api::finalizers(new).is_empty()
 }
 
 /// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).
@@ -244,7 +242,7 @@ fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) 
     if !strategy.garbage_collected {
         return;
     }
-    let present = metadata::finalizers(object);
+    let present = plinth_api::finalizers(object);
     let (has_orphan, has_foreground) =
         (present.contains(&FINALIZER_ORPHAN), present.contains(&FINALIZER_FOREGROUND));
     let policy = options.propagation_policy.as_deref();

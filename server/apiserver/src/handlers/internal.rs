@@ -8,9 +8,7 @@ use plinth_engine::{Condition, Transaction};
 use super::write::{self, Attempts, Commit, Committed, ManagedFields, Update, Written};
 use crate::context::{Context, Server, TransactionParts};
 use crate::managed_fields;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata::{self, Moment};
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Moment, Reason, Verb};
 use plinth_registry::{prepare_metadata_create, ResourceType};
 use plinth_storage::{decode_object, encode_object};
 
@@ -67,7 +65,7 @@ pub async fn ensure(
     namespace: &str,
     tree: Value,
 ) -> Result<(), ApiError> {
-    let name = metadata::text(&tree, "name").to_owned();
+    let name = metadata_text(&tree, "name").to_owned();
     let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
     if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());

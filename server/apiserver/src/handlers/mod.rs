@@ -25,8 +25,7 @@ use plinth_codec::resources::Resource;
 
 use crate::audit;
 use crate::context::Context;
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_api::{ApiError, RequestInfo, Verb};
 use plinth_http::{compress_response, Body, RequestBody};
 
 /// Answers a request for a resource.
@@ -164,7 +163,7 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
 /// 501: a part of the API that this version does not implement.
 fn not_served(what: &str) -> ApiError {
     let message = format!("{what:?} is not served by this version of plinth");
-    ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
+    ApiError::new(501, plinth_api::Reason::Unknown, message)
 }
 
 /// Refuses names that no object can have.

@@ -13,10 +13,7 @@ use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, patch, Context};
 use crate::managed_fields::ScaleOwners;
 use crate::representation::{Item, Representation};
-use plinth_api::api_error::ApiError;
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_mut, metadata_text, timestamp_now, ApiError, Cause, Verb};
 use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
 use plinth_storage::decode_object;
@@ -70,7 +67,7 @@ impl ScaleChange<'_> {
     /// The Scale after the change, with its owners; `None` when nothing changes.
     fn make(self, cx: &Context, owners: &ScaleOwners<'_>, before: &Value) -> Result<Option<Value>, ApiError> {
         let (gvk, root) = kind()?;
-        let (kind, now) = ((&gvk, root), metadata::now());
+        let (kind, now) = ((&gvk, root), timestamp_now());
         let mut after = match self {
             ScaleChange::Replace(scale) => {
                 write::check_name(scale, &cx.info.name)?;
@@ -220,7 +217,7 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
     // For custom resources their own validation reports it, with their path.
     if replicas < 0 && !cx.resource.is_custom() {
         let why = "must be greater than or equal to 0";
-        let cause = field::invalid("spec.replicas", replicas, why);
+        let cause = Cause::invalid("spec.replicas", replicas, why);
         return Err(ApiError::invalid("autoscaling", "Scale", &cx.info.name, vec![cause]));
     }
     let mut new = live.clone();
@@ -231,12 +228,12 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
         }
     }
     let given = [
-        ("name", metadata::text(scale, "name")),
-        ("namespace", metadata::text(scale, "namespace")),
-        ("resourceVersion", metadata::text(scale, "resourceVersion")),
-        ("uid", metadata::text(scale, "uid")),
+        ("name", metadata_text(scale, "name")),
+        ("namespace", metadata_text(scale, "namespace")),
+        ("resourceVersion", metadata_text(scale, "resourceVersion")),
+        ("uid", metadata_text(scale, "uid")),
     ];
-    let target = metadata::of(&mut new)?;
+    let target = metadata_mut(&mut new)?;
     for (key, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
         target.insert(key, value);
     }

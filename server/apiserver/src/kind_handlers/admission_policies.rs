@@ -12,9 +12,7 @@ use super::authorize;
 use crate::authz::simple::MASTERS;
 use crate::authz::{Decision, ResourceTarget};
 use crate::context::{Outcome, Write};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::user::User;
+use plinth_api::{ApiError, Cause, User};
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::decode_object;
 
@@ -175,8 +173,8 @@ async fn read_policy(write: Write<'_>, name: &str) -> Result<Value, ApiError> {
 fn refusal(decision: Decision, field: &str, failed: &str, why: impl Fn() -> String) -> Option<Cause> {
     match (decision.allowed(), decision.error) {
         (true, _) => None,
-        (false, Some(error)) => Some(field::forbidden(field, &format!("{failed}{error}"))),
-        (false, None) => Some(field::forbidden(field, &why())),
+        (false, Some(error)) => Some(Cause::forbidden(field, &format!("{failed}{error}"))),
+        (false, None) => Some(Cause::forbidden(field, &why())),
     }
 }
 

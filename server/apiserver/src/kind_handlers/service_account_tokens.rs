@@ -13,10 +13,7 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body;
 use crate::handlers::respond::respond;
 use crate::managed_fields;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_mut, metadata_text, timestamp_now, ApiError, Cause, Verb};
 use plinth_http::{Body, RequestBody};
 use plinth_registry::match_namespace;
 use plinth_storage::decode_object;
@@ -39,7 +36,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     cx.server.admission.mutate(&call, &mut request).await?;
     let account = read_account(&cx, &mut request).await?;
     default(&cx, &mut request);
-    managed_fields::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
+    managed_fields::track_as(&cx, (&gvk, root), &mut request, &timestamp_now());
     if let Some(cause) = expiration_error(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
@@ -70,24 +67,24 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
 /// The account that the path names; completes the request's metadata from it.
 async fn read_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
     let (name, namespace) = (cx.info.name.as_str(), cx.info.namespace.as_str());
-    let given = metadata::text(request, "name");
+    let given = metadata_text(request, "name");
     if !given.is_empty() && given != name {
         let why = "must match the service account name if specified";
-        return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
+        return Err(ApiError::invalid(GROUP, KIND, name, vec![Cause::invalid("metadata.name", given, why)]));
     }
     let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
     let record = record.ok_or_else(|| cx.not_found())?;
     let account = decode_object(&cx.resource, &record)?;
-    let uid = metadata::text(&account, "uid");
-    let given = metadata::text(request, "uid").to_owned();
+    let uid = metadata_text(&account, "uid");
+    let given = metadata_text(request, "uid").to_owned();
     if !given.is_empty() && given != uid {
         let why = format!(
             "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
         );
         return Err(ApiError::conflict(GROUP, KIND, name, &why));
     }
-    let now = metadata::now();
-    let metadata = metadata::of(request)?;
+    let now = timestamp_now();
+    let metadata = metadata_mut(request)?;
     for (key, value) in [("name", name), ("namespace", namespace), ("uid", uid), ("creationTimestamp", &now)]
     {
         metadata.insert(key, value);
@@ -135,7 +132,7 @@ fn expiration_error(request: &Value) -> Option<Cause> {
         MIN_EXPIRATION..=MAX_EXPIRATION => return None,
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    Some(field::invalid("spec.expirationSeconds", lifetime, why))
+    Some(Cause::invalid("spec.expirationSeconds", lifetime, why))
 }
 
 /// Binds the token to the pod, Secret or node in the request.
@@ -174,11 +171,11 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
         if let Some(node) = found.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
             // A node that does not exist is included, too.
             let live = read(cx, "nodes", node).await?;
-            let uid = live.as_ref().map(|node| metadata::text(node, "uid")).unwrap_or_default();
+            let uid = live.as_ref().map(|node| metadata_text(node, "uid")).unwrap_or_default();
             claims.node = Some(Reference::new(node, uid));
         }
     }
-    let is = metadata::text(&found, "uid");
+    let is = metadata_text(&found, "uid");
     if !uid.is_empty() && uid != is {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. \

@@ -12,8 +12,7 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body::ObjectBody;
 use crate::handlers::respond::respond;
 use crate::managed_fields;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{timestamp_now, ApiError};
 use plinth_http::{Body, RequestBody};
 use plinth_registry::match_namespace;
 
@@ -27,7 +26,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut review).await?;
     cx.server.admission.validate(&call, &review).await?;
-    let now = metadata::now();
+    let now = timestamp_now();
     if resource.row.kind == "SelfSubjectReview" {
         // The request's metadata is not returned.
         if let Some(object) = review.as_object_mut() {

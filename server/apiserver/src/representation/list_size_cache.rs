@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::{Item, ListWriter, Representation, RepresentationKey, Totals};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{prefix_range, ResourceType};
 use plinth_storage::Store;
 

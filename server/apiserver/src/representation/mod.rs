@@ -20,8 +20,7 @@ use plinth_codec::table::IncludeObject;
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::query::parameter;
+use plinth_api::{query_parameter, ApiError, Reason};
 use plinth_registry::ResourceType;
 use plinth_storage::{decode_served_object, Lengths, Stored};
 
@@ -63,7 +62,7 @@ pub struct ListMeta {
 /// Whether the answer is indented, according to query and User-Agent.
 pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMap) -> bool {
     // Avoids parsing most queries.
-    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| parameter(q, "pretty"));
+    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| query_parameter(q, "pretty"));
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
 }

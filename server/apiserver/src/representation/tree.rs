@@ -8,7 +8,7 @@ use plinth_codec::{cbor, json, tree, Map, Value};
 use plinth_engine::Revision;
 
 use super::{EventType, ListMeta, Representation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// Writes a tree with type metadata.
 ///

@@ -7,7 +7,7 @@ use plinth_engine::{Event, EventKind};
 
 use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{CustomVersion, ResourceType};
 use plinth_storage::{Fetched, Header, Store};
 

@@ -10,7 +10,7 @@ use plinth_engine::{At, Entry, KeyRange, Range, Record, Revision, Snapshot};
 use super::read::values;
 use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_http::TooManyRemoteWaits;
 use plinth_registry::{CustomVersion, ResourceType};
 use plinth_storage::{Fetched, Header, IndexBuilder};

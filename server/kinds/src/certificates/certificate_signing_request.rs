@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::metadata;
-use plinth_api::user::User;
+use plinth_api::{timestamp_now, User};
 use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{Selectable, SelectableField};
@@ -84,7 +83,7 @@ fn prepare_for_update(new: &mut Value, old: &Value) {
     if let (Some(object), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         object.insert("spec", spec.clone());
     }
-    let now = metadata::now();
+    let now = timestamp_now();
     let before: HashMap<(Option<&str>, Option<&str>), Option<&str>> = conditions(old)
         .iter()
         .rev()
@@ -334,7 +333,7 @@ fn condition_cell(request: &Value, _: Now) -> Cell<'_> {
 mod tests {
     use super::*;
     use crate::checks::ErrorList;
-    use plinth_api::api_error::Cause;
+    use plinth_api::Cause;
     use plinth_codec::{json, tree};
     use plinth_pki::CERTIFICATE_REQUEST_LABEL;
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
 use super::schema::{SchemaText, VersionSchema};
-use plinth_api::conditions;
+use plinth_api::is_condition_true;
 
 /// Group, version and plural of the definitions themselves.
 pub const DEFINITION_RESOURCE: (&str, &str, &str) =
@@ -210,7 +210,7 @@ impl Definition {
             preserves_unknown,
             names: accepted,
             group,
-            terminating: AtomicBool::new(conditions::is_true(tree, "Terminating")),
+            terminating: AtomicBool::new(is_condition_true(tree, "Terminating")),
         }
     }
 

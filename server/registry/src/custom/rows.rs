@@ -14,7 +14,7 @@ use super::definition::{Conversion, Definition, DefinitionVersion, ScalePaths};
 use super::schema::Compiled;
 use crate::key;
 use crate::{CustomRows, ResourceType, StorageForm};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds as strategy;
 
 /// The verbs in the order of upstream's discovery.

@@ -38,7 +38,8 @@ mod tests;
 use plinth_codec::schema::GVK;
 use plinth_codec::Value;
 
-pub use catalog::{Catalog, Group, Version};
+pub use catalog::Catalog;
+pub(crate) use catalog::{Group, Version};
 pub use order::compare_versions;
 
 /// A discovery document before it is encoded.

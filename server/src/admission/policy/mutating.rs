@@ -16,8 +16,7 @@ use super::super::webhook::review;
 use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError, Cause, Reason};
 use plinth_registry::{convert_between, ResourceType};
 
 /// A matching policy with a binding and one parameter object.
@@ -32,7 +31,7 @@ struct Invocation<'p> {
 impl Invocation<'_> {
     fn id(&self) -> Id {
         let (namespace, name) =
-            (metadata::text(&self.params, "namespace"), metadata::text(&self.params, "name"));
+            (metadata_text(&self.params, "namespace"), metadata_text(&self.params, "name"));
         (self.policy.name.clone(), self.binding.to_owned(), format!("{namespace}/{name}"))
     }
 }
@@ -100,7 +99,7 @@ pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) ->
             }
         };
         for (binding, params) in found.bindings {
-            let binding = metadata::text(binding, "name");
+            let binding = metadata_text(binding, "name");
             match params {
                 Ok(params) => invocations.extend(params.into_iter().map(|params| Invocation {
                     policy,

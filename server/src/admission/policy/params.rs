@@ -7,7 +7,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::stored_objects::read;
 use plinth_registry::{collection_prefix, prefix_range, ResourceType};
 use plinth_storage::{decode_object, Fetched, Header};

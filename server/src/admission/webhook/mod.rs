@@ -26,9 +26,7 @@ use self::review::Answer;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{matching, mutated, Call};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::latency::{timed, took, Layer};
-use plinth_api::metadata;
+use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
@@ -230,7 +228,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     }
     while let Some(ended) = running.join_next().await {
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
-        took(Layer::ValidatingWebhooks, time);
+        record_step(Layer::ValidatingWebhooks, time);
         slowest = slowest.max(time);
         let answer = answer.and_then(|review| review::answer(&review, &uid, false));
         let answer = apply_failure_policy(call, &invocation, answer);
@@ -308,7 +306,7 @@ async fn match_webhook(
 ) -> Result<Option<Invocation>, ApiError> {
     let Some(matched) = matching::by_webhook(call, hook.hook, object).await? else { return Ok(None) };
     let invocation = Invocation {
-        configuration: metadata::text(hook.configuration, "name").to_owned(),
+        configuration: metadata_text(hook.configuration, "name").to_owned(),
         hook: hook.hook.clone(),
         resource: matched,
     };

@@ -8,7 +8,7 @@ use crate::bootstrap::pki::PkiError;
 use crate::bootstrap::DataDirError;
 use crate::replica::journal::JournalOptionsError;
 use crate::replica::rejoin::RejoinError;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::audit::AuditError;
 use plinth_apiserver::authn;
 use plinth_apiserver::authz;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{add_condition, update};
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
+use plinth_api::{ApiError, User};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;

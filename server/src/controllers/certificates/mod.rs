@@ -20,9 +20,7 @@ use plinth_codec::{tree, Value};
 use plinth_engine::{Entry, Event};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::{prefix_range, resource_prefix, split_key};
@@ -121,7 +119,7 @@ async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError
     let Some(form) = &cx.resource.storage else { return Ok(None) };
     let Some(record) = server.store.get(form, "", name).await? else { return Ok(None) };
     let request = decode_object(&cx.resource, &record)?;
-    Ok(Some(request).filter(|request| !metadata::is_deleting(request)))
+    Ok(Some(request).filter(|request| !is_deleting(request)))
 }
 
 /// Changes the status of a request that has not changed since it was read.
@@ -131,7 +129,7 @@ async fn update(
     subresource: &str,
     change: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<(), ApiError> {
-    let cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Update)?
+    let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Update)?
         .at_subresource(subresource);
     let transform = |_: Option<&Value>| {
         let mut new = request.clone();

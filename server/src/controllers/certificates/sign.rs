@@ -6,7 +6,7 @@ use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::{add_condition, update, SigningOptions};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::{certificate_uses, Authority, Template, SIGNERS};

@@ -29,9 +29,7 @@ use smol_str::SmolStr;
 use self::removal::remove_objects;
 use self::state::{group_of, DefinitionState, StoredDefinition};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
 use plinth_registry::{
@@ -166,10 +164,10 @@ impl Controller {
             if tree.get("status") == Some(&status) {
                 return Ok(());
             }
-            (status, metadata::text(tree, "resourceVersion").to_owned())
+            (status, metadata_text(tree, "resourceVersion").to_owned())
         };
         update_status(&self.server, name, &|definition| {
-            if metadata::text(definition, "resourceVersion") != read_at {
+            if metadata_text(definition, "resourceVersion") != read_at {
                 return Err(ApiError::modified(DEFINITION_RESOURCE.0, DEFINITION_RESOURCE.2, name));
             }
             if let Some(object) = definition.as_object_mut() {

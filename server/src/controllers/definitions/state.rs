@@ -5,9 +5,7 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Revision;
 
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::metadata;
+use plinth_api::{finalizers, is_condition_true, is_deleting, metadata_text, set_condition, ApiError};
 use plinth_apiserver::egress::webhook::is_ca_bundle;
 use plinth_kinds::custom_resource_definition::FINALIZER;
 use plinth_registry::{
@@ -77,7 +75,7 @@ impl DefinitionState {
     /// Updates the state with a new version of the definition.
     pub(super) fn update(&mut self, stored: StoredDefinition) {
         // If the definition was recreated between two events the old state does not apply.
-        if metadata::text(&self.stored.tree, "uid") != metadata::text(&stored.tree, "uid") {
+        if metadata_text(&self.stored.tree, "uid") != metadata_text(&stored.tree, "uid") {
             self.accepted = DefinitionNames::default();
         }
         self.stored = stored;
@@ -92,11 +90,11 @@ impl DefinitionState {
     /// Whether the definition is being deleted, and its objects are to be deleted before.
     pub(super) fn is_removed(&self) -> bool {
         let tree = &self.stored.tree;
-        metadata::is_deleting(tree) && metadata::finalizers(tree).contains(&FINALIZER)
+        is_deleting(tree) && finalizers(tree).contains(&FINALIZER)
     }
 
     pub(super) fn is_established(&self) -> bool {
-        conditions::is_true(&self.stored.tree, "Established")
+        is_condition_true(&self.stored.tree, "Established")
     }
 
     /// Whether it is served: accepted names are kept in spite of later conflicts.
@@ -145,7 +143,7 @@ impl DefinitionState {
             status.insert("acceptedNames", self.accepted.to_value());
         }
         let mut set = |kind: &str, (status, reason, message): (&str, &str, &str)| {
-            conditions::set(&mut object, kind, status, reason, message);
+            set_condition(&mut object, kind, status, reason, message);
         };
         set(
             "NamesAccepted",
@@ -179,6 +177,7 @@ impl DefinitionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_api::find_condition;
 
     fn state(text: &str) -> DefinitionState {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
@@ -195,7 +194,7 @@ mod tests {
     fn conditions_follow_the_state() {
         let of = |state: &DefinitionState, kind: &str| {
             let tree = tree!({ "status": state.status() });
-            let c = conditions::find(&tree, kind).cloned().unwrap_or_default();
+            let c = find_condition(&tree, kind).cloned().unwrap_or_default();
             let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
             (text("status"), text("reason"))
         };

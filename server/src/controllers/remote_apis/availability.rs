@@ -13,10 +13,7 @@ use smol_str::SmolStr;
 
 use super::{prefix, read, RESOURCE};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
-use plinth_api::user::{User, MASTERS};
+use plinth_api::{find_condition, is_condition_true, set_condition, ApiError, User, Verb, MASTERS_GROUP};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::egress::resolver;
 use plinth_apiserver::handlers::internal;
@@ -149,9 +146,9 @@ impl Availability {
     async fn write(&self, name: &str, api_service: &Value, condition: &Condition) -> Result<(), ApiError> {
         let Condition { status, reason, message } = condition;
         let is_available = *status == "True";
-        let was_available = conditions::is_true(api_service, AVAILABLE);
+        let was_available = is_condition_true(api_service, AVAILABLE);
         self.server.metrics.api_services.set(name, Some(is_available));
-        let is_set = conditions::find(api_service, AVAILABLE).is_some_and(|present| {
+        let is_set = find_condition(api_service, AVAILABLE).is_some_and(|present| {
             [("status", *status), ("reason", *reason), ("message", message.as_str())]
                 .iter()
                 .all(|(key, text)| present.str_at(&[key]) == Some(*text))
@@ -169,7 +166,7 @@ impl Availability {
             if new.get("spec") != checked {
                 return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
             }
-            conditions::set(&mut new, AVAILABLE, status, reason, message);
+            set_condition(&mut new, AVAILABLE, status, reason, message);
             Ok(new)
         };
         match internal::update(&cx, &transform).await {
@@ -254,7 +251,7 @@ async fn attempt(server: &Server, remote: &RemoteVersion) -> Result<(), String> 
     let host = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
     let path = remote.path();
     let url = format!("https://{host}:{}{path}", address.port);
-    let user = User::new(USER, &[MASTERS]);
+    let user = User::new(USER, &[MASTERS_GROUP]);
     match apis.probe(address, remote, &user, &path, ATTEMPT_TIME).await {
         Ok(status) if status.is_success() => Ok(()),
         Ok(status) => {

@@ -9,7 +9,7 @@ use hyper::header::{HeaderName, HeaderValue, ACCEPT, CONTENT_TYPE, ETAG, IF_NONE
 use hyper::{Request, StatusCode};
 use plinth_codec::{json, Value};
 
-use plinth_api::user::{User, MASTERS};
+use plinth_api::{User, MASTERS_GROUP};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::{RemoteAnswer, RemoteError};
@@ -75,7 +75,7 @@ async fn discover(
     parser: &Parser,
     remote: &Arc<RemoteVersion>,
 ) -> Result<Vec<Value>, String> {
-    let user = User::new(DISCOVERY_USER, &[MASTERS]);
+    let user = User::new(DISCOVERY_USER, &[MASTERS_GROUP]);
     let answer = get(server, remote, &user, "/apis", &[(ACCEPT, AGGREGATED)], DISCOVERY).await;
     let answer = answer.map_err(|error| error.to_string())?;
     if answer.status == StatusCode::SERVICE_UNAVAILABLE {

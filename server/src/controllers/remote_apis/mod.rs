@@ -26,8 +26,7 @@ use plinth_engine::{Event, EventKind, Revision};
 use smol_str::SmolStr;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::context::Server;
 use plinth_registry::{
     prefix_range, resource_prefix, split_key, Registry, RemoteDocuments, RemoteVersion, RemoteVersions,
@@ -145,7 +144,7 @@ impl Registration {
         for record in &records {
             // One that is damaged must not keep the server from starting.
             let Ok(api_service) = decode_object(&resource, record) else { continue };
-            let name = SmolStr::from(metadata::text(&api_service, "name"));
+            let name = SmolStr::from(metadata_text(&api_service, "name"));
             found.push((name, RemoteVersion::of(&api_service)));
         }
         self.server.store.current_registry().update(|registry| {

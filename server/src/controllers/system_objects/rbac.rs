@@ -6,9 +6,7 @@ use std::sync::Arc;
 use plinth_codec::Value;
 use plinth_engine::At;
 
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::authz::rbac::bootstrap::{objects, reconcile_object, BootstrapObject, Reconciled};
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
@@ -67,7 +65,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                     name,
                     "bootstrap binding to another role recreated"
                 );
-                delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
+                delete::delete_one(&cx, "Background", metadata_text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });
             }
         }

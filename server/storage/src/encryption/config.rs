@@ -10,7 +10,7 @@ use base64::Engine as _;
 use serde::Deserialize;
 
 use super::cipher::Kind;
-use plinth_api::config_file::{self, ConfigKind};
+use plinth_api::{decode_config, ConfigKind};
 
 /// Timeout of KMS plugins unless configured.
 const KMS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -166,7 +166,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), Encrypti
 /// [`ConfigError`].
 pub fn parse_encryption_config(text: &[u8]) -> Result<Vec<ResourceRule>, EncryptionConfigError> {
     let config: EncryptionConfiguration =
-        config_file::decode(text, KIND).map_err(|error| EncryptionConfigError::Syntax(error.to_string()))?;
+        decode_config(text, KIND).map_err(|error| EncryptionConfigError::Syntax(error.to_string()))?;
     if config.resources.is_empty() {
         return invalid("resources: Required value: at least one resources is required");
     }

@@ -31,7 +31,7 @@ pub use wire::SealedValue;
 use crate::stored::{self, DamagedValue, Header};
 use config::{ResourceRule, Selector};
 use kms::Kms;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_http::RemoteWaits;
 use plinth_registry::{is_custom_key, key_without_start};
 use provider::Providers;

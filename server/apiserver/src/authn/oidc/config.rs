@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
+use plinth_api::{read_config, ConfigFileError, ConfigKind};
 use plinth_pki::JwtAlgorithm;
 
 use super::authenticators::{
@@ -50,7 +50,7 @@ impl Configuration {
     /// # Errors
     /// [`ConfigError`].
     pub fn read(path: &Path, own_issuers: &[String]) -> Result<Configuration, ConfigError> {
-        let configuration: Configuration = config_file::read(path, KIND)?;
+        let configuration: Configuration = read_config(path, KIND)?;
         configuration.check(own_issuers)?;
         Ok(configuration)
     }

@@ -24,7 +24,7 @@ use authenticators::{Configuration, JwtAuthenticator, PrefixedClaim};
 use config::ConfigError;
 use distributed::Resolver;
 use expressions::Expressions;
-use plinth_api::user::{self, User};
+use plinth_api::{User, CREDENTIAL_ID_KEY};
 use plinth_pki::{unix_now, unverified_claims, JwtAlgorithm, JwtError, RegisteredClaims};
 use provider::Provider;
 
@@ -255,7 +255,7 @@ impl Issuer {
             }
         }
         if let Some(jti) = claims.get("jti").and_then(Value::as_str).filter(|jti| !jti.is_empty()) {
-            user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={jti}")]);
+            user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![format!("JTI={jti}")]);
         }
         self.expressions.extra(&tree, &mut user.extra)?;
         self.expressions.check_claims(&tree)?;

@@ -17,7 +17,7 @@ use plinth_codec::{base64_text, json, Value};
 use plinth_engine::{Feed, Subscribe, Subscription};
 use sha2::{Digest, Sha256};
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{object_key, prefix_range, resource_prefix};
 use plinth_storage::{Store, Stored};
 

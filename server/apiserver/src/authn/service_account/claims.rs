@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use plinth_api::user::{self, User};
+use plinth_api::{service_account_groups, service_account_name, split_service_account, User};
 use plinth_pki::RegisteredClaims;
 
 /// The issuer of tokens in Secrets.
@@ -88,7 +88,7 @@ pub(crate) struct MissingClaim(&'static str);
 impl LegacyClaims {
     /// The claims of the token in a Secret.
     pub fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
-        let sub = user::service_account_name(namespace, &account.name);
+        let sub = service_account_name(namespace, &account.name);
         LegacyClaims {
             registered: RegisteredClaims {
                 iss: LEGACY_ISSUER.to_owned(),
@@ -117,7 +117,7 @@ impl LegacyClaims {
         if let Some((_, error)) = needed.iter().find(|(claim, _)| claim.is_empty()) {
             return Err(MissingClaim(error));
         }
-        let subject = user::split_service_account(&self.registered.sub);
+        let subject = split_service_account(&self.registered.sub);
         match subject == Some((self.namespace.as_str(), self.account_name.as_str())) {
             true => Ok(()),
             false => Err(MissingClaim("sub claim is invalid")),
@@ -152,9 +152,9 @@ pub(crate) fn bound_user(claims: &BoundClaims) -> User {
 /// The user of a service account.
 pub(crate) fn account_user(namespace: &str, account: &Reference) -> User {
     User {
-        name: user::service_account_name(namespace, &account.name),
+        name: service_account_name(namespace, &account.name),
         uid: account.uid.clone(),
-        groups: user::service_account_groups(namespace),
+        groups: service_account_groups(namespace),
         ..User::default()
     }
     .authenticated()

@@ -25,8 +25,7 @@ use super::Notice;
 use bindings::{Bindings, BoundKind, BoundObject};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
+use plinth_api::{ApiError, User};
 use plinth_pki::{
     jwt_header, read_public_keys, sign_jwt, unix_now, unverified_claims, verify_jwt, JwtError, KeyError,
     RegisteredClaims, SigningKey, VerifyingKey, JWT_LEEWAY,
@@ -389,10 +388,7 @@ impl ServiceAccounts {
         let jti = uuid::Uuid::new_v4().to_string();
         let registered = RegisteredClaims {
             iss: self.settings.issuers.first().cloned().unwrap_or_default(),
-            sub: plinth_api::user::service_account_name(
-                &kubernetes.namespace,
-                &kubernetes.serviceaccount.name,
-            ),
+            sub: plinth_api::service_account_name(&kubernetes.namespace, &kubernetes.serviceaccount.name),
             aud: audiences,
             exp: Some(exp),
             nbf: Some(now),

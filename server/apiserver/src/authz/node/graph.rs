@@ -10,7 +10,7 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 
 use super::references::{self, ReferenceKind};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{InformerChange, InformerView};
 

@@ -17,7 +17,7 @@ use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
 use graph::{Graph, NodeObject};
-use plinth_api::user::User;
+use plinth_api::User;
 use plinth_storage::{Informer, Store};
 use references::ReferenceKind;
 

@@ -21,8 +21,7 @@ use std::sync::Arc;
 
 use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
 use index::{Index, RoleKey};
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
+use plinth_api::{ApiError, User};
 use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{Informer, InformerChange, InformerView, Store};
 use rules::PolicyRule;

@@ -10,7 +10,7 @@ use super::Plan;
 use crate::flow_control::Seat;
 use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representation, Totals};
 use crate::stored_objects::{Filter, Scan};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_http::{ClientPresence, Gzip, NextPiece, PieceProducer};
 use plinth_storage::Header;
 

@@ -24,8 +24,7 @@ use super::respond::respond;
 use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
+use plinth_api::{ApiError, Cause};
 use plinth_http::{set_compression_headers, Body, Gzip, PacedReader, ProducedBody};
 use plinth_registry::prefix_range;
 use plinth_storage::{parse_resource_version, ContinuePosition, ContinueTokenError};
@@ -74,23 +73,23 @@ pub(super) fn validate_options(cx: &Context) -> Result<(), ApiError> {
     if !q.resource_version_match.is_empty() {
         if q.resource_version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            errors.push(field::forbidden(MATCH, why));
+            errors.push(Cause::forbidden(MATCH, why));
         }
         if q.continue_token.is_some() {
             errors
-                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                .push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         match q.resource_version_match.as_str() {
             "Exact" if q.resource_version == "0" => {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(field::forbidden(MATCH, why));
+                errors.push(Cause::forbidden(MATCH, why));
             }
             "Exact" | "NotOlderThan" => {}
-            other => errors.push(field::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
+            other => errors.push(Cause::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
         }
     }
     if q.send_initial_events.is_some() {
-        errors.push(field::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        errors.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
     match errors.is_empty() {
         true => Ok(()),

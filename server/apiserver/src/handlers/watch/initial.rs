@@ -11,7 +11,7 @@ use crate::handlers::list::source::{uses_header_index, Source};
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::{Filter, Scan};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_http::{ClientPresence, NextPiece, PieceProducer};
 use plinth_registry::{prefix_range, ResourceType};
 use plinth_storage::Header;

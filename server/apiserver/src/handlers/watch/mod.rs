@@ -33,8 +33,7 @@ use super::respond::respond;
 use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::field;
+use plinth_api::{ApiError, Cause, Reason};
 use plinth_http::{wants_websocket, Body, PacedReader};
 use plinth_registry::prefix_range;
 use plinth_storage::parse_resource_version;
@@ -84,24 +83,24 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
     let mut errors: Vec<Cause> = Vec::new();
     if q.send_initial_events.is_some() && given != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-        errors.push(field::forbidden(MATCH, why));
+        errors.push(Cause::forbidden(MATCH, why));
     }
     // Without a revision upstream sets sendInitialEvents itself, and so NotOlderThan.
     let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
     if implied && q.continue_token.is_some() {
-        errors.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if !given.is_empty() {
         if q.send_initial_events.is_none() {
             let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(field::forbidden(MATCH, why));
+            errors.push(Cause::forbidden(MATCH, why));
         }
         if given != "NotOlderThan" {
-            errors.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
+            errors.push(Cause::not_supported(MATCH, given, &["NotOlderThan"]));
         }
         if q.continue_token.is_some() {
             errors
-                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                .push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
     }
     match errors.is_empty() {

@@ -21,7 +21,7 @@ use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use crate::stored_objects::read::{self, ServedEvent};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_http::{BodyError, ChunkStream, PacedReader};
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::Header;

@@ -5,7 +5,7 @@ use plinth_engine::{Condition, Revision, Transaction};
 
 use super::{Context, Written};
 use crate::context::TransactionParts;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_storage::{unchanged, Fetched, Stored};
 
 /// A change of a stored object.

@@ -8,8 +8,7 @@ use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
 use crate::context::{AdmissionRequest, Operation};
 use crate::managed_fields;
-use plinth_api::api_error::Reason;
-use plinth_api::metadata::Moment;
+use plinth_api::{metadata_text, wipe_system_fields, Moment, Reason};
 use plinth_registry::{definition_stays, match_namespace, prepare_metadata_create, validate_metadata};
 use plinth_storage::{Fetched, Header, Namespaces};
 
@@ -53,7 +52,7 @@ pub(in crate::handlers) async fn create_object(
 ) -> Result<Written, ApiError> {
     let mut tree = Some(source()?);
     let generated = tree.as_ref().is_some_and(|tree| {
-        metadata::text(tree, "name").is_empty() && !metadata::text(tree, "generateName").is_empty()
+        metadata_text(tree, "name").is_empty() && !metadata_text(tree, "generateName").is_empty()
     });
     let permit = Permit::of(cx);
     let mut names_left = if generated { NAME_ATTEMPTS } else { 1 };
@@ -92,14 +91,14 @@ async fn create_once(
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
     let refuses_version = !dry_run && managed_fields == ManagedFields::Track;
-    if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
+    if refuses_version && !metadata_text(&tree, "resourceVersion").is_empty() {
         let what = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, Reason::Unknown, what));
     }
     match_namespace(&cx.resource, &cx.info, &mut tree)?;
-    metadata::wipe_system_fields(&mut tree)?;
+    wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
-    definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
+    definition_stays(&cx.resource, metadata_text(&tree, "name"))?;
     // Some kinds' defaults are of the status: they come after what the client sent there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
@@ -130,8 +129,8 @@ async fn create_once(
     let mut parts = allocated.and(call.into_parts());
     namespace.into_iter().for_each(|unchanged| parts.require(unchanged));
     let can_race = parts.can_race();
-    let name = metadata::text(&tree, "name").to_owned();
-    let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
+    let name = metadata_text(&tree, "name").to_owned();
+    let has_generate_name = !metadata_text(&tree, "generateName").is_empty();
     let key = grant.key(&cx.resource, &name)?;
     let value = cx.to_stored(tree).await?;
     let commit = Commit { live: None, key: key.clone(), value, delete: false, parts, dry_run };

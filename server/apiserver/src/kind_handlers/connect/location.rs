@@ -9,9 +9,7 @@ use std::net::IpAddr;
 use plinth_codec::Value;
 
 use crate::context::Context;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Reason, Verb};
 use plinth_storage::decode_object;
 
 /// Default port of a kubelet.
@@ -124,7 +122,7 @@ async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destinat
 fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
     let list = |part: &str| pod.list_at(&["spec", part]);
     let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
-    let pod_name = metadata::text(pod, "name");
+    let pod_name = metadata_text(pod, "name");
     let given = options.str_at(&["container"]).unwrap_or_default();
     if !given.is_empty() {
         let known =
@@ -164,7 +162,7 @@ pub(super) async fn of_container(
     subresource: &str,
     options: &Value,
 ) -> Result<Option<Destination>, ApiError> {
-    let (namespace, name) = (metadata::text(pod, "namespace"), metadata::text(pod, "name"));
+    let (namespace, name) = (metadata_text(pod, "namespace"), metadata_text(pod, "name"));
     let container = match subresource {
         "portforward" => "",
         _ => container(pod, options)?,

@@ -13,9 +13,7 @@ use plinth_codec::{tree, Value};
 
 use crate::authz::{Attributes, RequestAttributes};
 use crate::context::{AdmissionRequest, Context, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::query::{boolean, integer, parameters};
-use plinth_api::request_info::Verb;
+use plinth_api::{parse_boolean, parse_integer, query_parameters, ApiError, Verb};
 use plinth_http::{Body, RequestBody};
 use plinth_storage::decode_object;
 
@@ -101,7 +99,7 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
     let Some(object) = options.as_object_mut() else { return Ok(options) };
     let mut command = Vec::new();
-    for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
+    for (key, value) in query_parameters(cx.raw_query.as_deref().unwrap_or_default()) {
         // The first value of a repeated option is used.
         if object.contains(&key) {
             continue;
@@ -112,10 +110,10 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
                 object.insert(&*key, &*value);
             }
             "stdin" | "stdout" | "stderr" | "tty" | "follow" | "previous" | "timestamps" => {
-                object.insert(&*key, boolean(&value));
+                object.insert(&*key, parse_boolean(&value));
             }
             "sinceSeconds" | "tailLines" | "limitBytes" => {
-                object.insert(&*key, integer(&value)?);
+                object.insert(&*key, parse_integer(&value)?);
             }
             _ => {}
         }
