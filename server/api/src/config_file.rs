@@ -93,7 +93,7 @@ pub fn read_config<T: DeserializeOwned>(path: &Path, kind: ConfigKind) -> Result
 /// Decodes a configuration in YAML or JSON, strictly.
 ///
 /// # Errors
-/// [`DecodeError`].
+/// [`ConfigDecodeError`].
 pub fn decode_config<T: DeserializeOwned>(text: &[u8], kind: ConfigKind) -> Result<T, ConfigDecodeError> {
     decode_config_tree(&parse_config(text, Strictness::Strict)?, kind, Strictness::Strict)
 }
@@ -114,7 +114,7 @@ pub fn parse_config(text: &[u8], strictness: Strictness) -> Result<Value, Config
 /// Decodes a parsed document of a kind.
 ///
 /// # Errors
-/// [`DecodeError`].
+/// [`ConfigDecodeError`].
 pub fn decode_config_tree<T: DeserializeOwned>(
     tree: &Value,
     kind: ConfigKind,

@@ -204,8 +204,8 @@ pub fn parse_route(method: &Method, path: &str, query: Option<&str>) -> Result<R
     }))
 }
 
-/// The escaped path after `segments` segments, from its slash on. Counts the same separators as [`route`],
-/// which splits the unescaped path: an escaped slash is one.
+/// The escaped path after `segments` segments, from its slash on. Counts the same separators as
+/// [`parse_route`], which splits the unescaped path: an escaped slash is one.
 fn raw_tail(path: &str, segments: usize) -> String {
     let bytes = path.as_bytes();
     let is_slash = |at: usize| match bytes.get(at) {

@@ -4,8 +4,8 @@
 //! wait for would be a thousand records and a thousand system calls, and each frame of a long list would be a
 //! full record and one of nine bytes. So the stream that hyper sees buffers its writes (`BUFFERED` bytes,
 //! four full records), accepts every flush without acting on it, and flushes when the buffer is full or when
-//! the connection's task has nothing more to do: see [`drive`]. Nothing is delayed longer than one poll of
-//! that task.
+//! the connection's task has nothing more to do: see [`drive_connection`]. Nothing is delayed longer than one
+//! poll of that task.
 
 use std::future::{poll_fn, Future};
 use std::io::{self, IoSlice};
@@ -43,13 +43,13 @@ const LAST_FLUSH: Duration = Duration::from_secs(10);
 /// is closed with unread bytes is reset, and the answer lost (net/http `rstAvoidanceDelay`).
 const RST_AVOIDANCE_DELAY: Duration = Duration::from_millis(500);
 
-/// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so it is
-/// never contended.
+/// The stream as hyper sees it. The lock is shared with [`drive_connection`], which runs in the same task, so
+/// it is never contended.
 pub struct Coalesced<S> {
     state: Arc<Mutex<State<S>>>,
 }
 
-/// The other end of a [`Coalesced`] stream, for [`drive`].
+/// The other end of a [`Coalesced`] stream, for [`drive_connection`].
 pub struct Flusher<S> {
     state: Arc<Mutex<State<S>>>,
 }
@@ -59,9 +59,9 @@ struct State<S> {
     /// Bytes written by hyper; those before `sent` have been written to the stream.
     buffered: Vec<u8>,
     sent: usize,
-    /// Whether [`drive`] is responsible for flushing; false once the connection is upgraded.
+    /// Whether [`drive_connection`] is responsible for flushing; false once the connection is upgraded.
     driven: bool,
-    /// Error of a flush that [`drive`] made, to be returned by the next operation.
+    /// Error of a flush that [`drive_connection`] made, to be returned by the next operation.
     failed: Option<io::ErrorKind>,
     /// Time of the first read in this poll.
     reading_since: Option<Instant>,

@@ -83,7 +83,7 @@ impl JoinCredential {
     /// Reads `ID.SECRET`.
     ///
     /// # Errors
-    /// [`MalformedToken`].
+    /// [`MalformedJoinToken`].
     pub fn parse(text: &str) -> Result<JoinCredential, MalformedJoinToken> {
         let (id, secret) = text.split_once('.').ok_or(MalformedJoinToken)?;
         let fits =
@@ -131,7 +131,7 @@ impl JoinToken {
     /// Reads a whole token.
     ///
     /// # Errors
-    /// [`MalformedToken`], also without an authority.
+    /// [`MalformedJoinToken`], also without an authority.
     pub fn parse(text: &str) -> Result<JoinToken, MalformedJoinToken> {
         let rest =
             text.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.')).ok_or(MalformedJoinToken)?;

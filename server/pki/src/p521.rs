@@ -1,8 +1,8 @@
 //! ECDSA on the curve P-521, which ring lacks: keys of tokens (ES512), of certificates and of TLS.
 //!
 //! Upstream supports keys of P-256, P-384 and P-521 alike, because Go does. The arithmetic is the `p521`
-//! crate's; nonces are deterministic (RFC 6979). Everything else is ring's: [`provider`] adds the curve to
-//! ring's provider.
+//! crate's; nonces are deterministic (RFC 6979). Everything else is ring's: [`crypto_provider`] adds the
+//! curve to ring's provider.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};

@@ -78,7 +78,7 @@ impl ContinueTokens {
     /// Verifies and decodes a token.
     ///
     /// # Errors
-    /// [`TokenError`] for everything that [`ContinueTokens::encode`] did not produce.
+    /// [`ContinueTokenError`] for everything that [`ContinueTokens::encode`] did not produce.
     pub fn decode(&self, token: &str) -> Result<ContinuePosition, ContinueTokenError> {
         if token.len() > LONGEST {
             return Err(ContinueTokenError::Malformed);

@@ -147,7 +147,7 @@ impl IndexBuilder {
     /// Adds the header of a value.
     ///
     /// # Errors
-    /// [`Damaged`] when the value is not a stored object.
+    /// [`DamagedValue`] when the value is not a stored object.
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
         self.scanned += value.len();
         if let Some(state) = &mut self.state {

@@ -68,7 +68,7 @@ pub trait InformerView: Send + Sync + 'static {
     fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError>;
 }
 
-/// A [`View`] and its position in the change feed.
+/// A [`InformerView`] and its position in the change feed.
 ///
 /// Reads share the view's lock. The feed's lock is held to apply changes, never across an await; a read
 /// without new changes costs one atomic load.

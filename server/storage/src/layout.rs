@@ -2,7 +2,8 @@
 //!
 //! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a
 //! definition for `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads.
-//! [`migrate`] moves every custom resource to its [`key::custom_prefix`], before anything is served or read.
+//! [`migrate_layout`] moves every custom resource to its [`custom_prefix`], before anything is served or
+//! read.
 //!
 //! - *What is moved*: every value with a schema stamp, which only custom resources have, whatever its key. So
 //!   objects stored among those of a built-in kind are found as well, and orphans whose definition was
@@ -33,7 +34,7 @@ const BATCH: (usize, usize) = (500, 1 << 20);
 /// Maximum number of objects found among those of built-in kinds that are logged by name.
 const MOST_NAMED: usize = 100;
 
-/// Result of [`migrate`].
+/// Result of [`migrate_layout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigratedLayout {
     /// Number of moved objects.

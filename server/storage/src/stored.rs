@@ -163,7 +163,7 @@ pub(crate) fn is_sealed(value: &[u8]) -> bool {
 /// Splits a stored value without parsing its header.
 ///
 /// # Errors
-/// [`Damaged`] when the bytes are not a stored object.
+/// [`DamagedValue`] when the bytes are not a stored object.
 pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue> {
     let [format, rest @ ..] = value else { return Err(DamagedValue("too short")) };
     let sealed = match *format {
@@ -183,7 +183,7 @@ pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue>
 /// The part of a stored value that [`Header::parse`] reads: all bytes before the body.
 ///
 /// # Errors
-/// [`Damaged`] when the bytes are not a stored object.
+/// [`DamagedValue`] when the bytes are not a stored object.
 pub fn stored_header_bytes(value: &[u8]) -> Result<&[u8], DamagedValue> {
     let len = 1 + split_stored(value)?.header.len();
     value.get(..len).ok_or(DamagedValue("too short"))
@@ -202,7 +202,7 @@ impl<'a> Stored<'a> {
     /// Parses a stored object. Costs a pass over the header, a few dozen nanoseconds.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not a stored object in plain text.
+    /// [`DamagedValue`] when the bytes are not a stored object in plain text.
     pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, DamagedValue> {
         let split = split_stored(value)?;
         if split.sealed {
@@ -252,7 +252,7 @@ impl<'a> Header<'a> {
     /// Parses the header of a stored value.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not a stored object.
+    /// [`DamagedValue`] when the bytes are not a stored object.
     pub fn parse(value: &'a [u8]) -> Result<Header<'a>, DamagedValue> {
         Header::find(&split_stored(value)?)
     }
@@ -260,7 +260,7 @@ impl<'a> Header<'a> {
     /// Parses the header of a split value.
     ///
     /// # Errors
-    /// [`Damaged`] when the header is not what [`HeaderFields::encode`] wrote.
+    /// [`DamagedValue`] when the header is not what [`HeaderFields::encode`] wrote.
     pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, DamagedValue> {
         let [flags, rest @ ..] = split.header else { return Err(DamagedValue("too short")) };
         let mut at = Reader { rest };

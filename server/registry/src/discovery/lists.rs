@@ -69,12 +69,7 @@ pub fn api_resource_list_document(
 
 /// `storageVersionHash`: clients compare it for equality only, to see whether two resources are stored as the
 /// same version of one kind.
-///
-/// ```
-/// use plinth_registry::discovery::lists::storage_version_hash;
-/// assert_eq!(storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
-/// ```
-pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
     BASE64_STANDARD.encode(&hash[..8])
 }

@@ -208,3 +208,8 @@ fn as_json(value: &Value) -> serde_json::Value {
         Value::Encoded(encoded) => serde_json::from_str(encoded.text()).unwrap(),
     }
 }
+
+#[test]
+fn hashes_of_storage_versions_are_upstreams() {
+    assert_eq!(lists::storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
+}

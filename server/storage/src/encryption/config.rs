@@ -153,7 +153,7 @@ struct KmsEntry {
 /// Reads and validates a file.
 ///
 /// # Errors
-/// [`ConfigError`].
+/// [`EncryptionConfigError`].
 pub(super) fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), EncryptionConfigError> {
     let text = std::fs::read(path)
         .map_err(|source| EncryptionConfigError::Read { path: path.display().to_string(), source })?;
@@ -163,7 +163,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), Encrypti
 /// Decodes and validates a configuration.
 ///
 /// # Errors
-/// [`ConfigError`].
+/// [`EncryptionConfigError`].
 pub fn parse_encryption_config(text: &[u8]) -> Result<Vec<ResourceRule>, EncryptionConfigError> {
     let config: EncryptionConfiguration =
         decode_config(text, KIND).map_err(|error| EncryptionConfigError::Syntax(error.to_string()))?;

@@ -108,7 +108,7 @@ impl Encryption {
     /// plugins and, if enabled, the automatic reload.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`EncryptionConfigError`].
     pub async fn start(
         options: &EncryptionOptions,
         remote_waits: &RemoteWaits,

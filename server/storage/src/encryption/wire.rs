@@ -92,7 +92,7 @@ impl<'a> SealedValue<'a> {
     /// Parses an encrypted body.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes do not start as [`Sealed::write_header`] writes them.
+    /// [`DamagedValue`] when the bytes do not start as [`SealedValue::write_header`] writes them.
     pub fn read(body: &'a [u8]) -> Result<SealedValue<'a>, DamagedValue> {
         let mut at = body;
         let (provider, name) = (text(&mut at)?, text(&mut at)?);
