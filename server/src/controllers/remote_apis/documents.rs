@@ -116,7 +116,8 @@ async fn read_openapi(
     let user = User::new(OPENAPI_USER, &[]);
     match get(server, remote, &user, "/openapi/v3", &[(ACCEPT, JSON)], DISCOVERY).await {
         Ok(answer) if answer.status == StatusCode::OK => {
-            documents.openapi_v3 = parser.read(answer.body, remote, openapi_v3).await.unwrap_or_default();
+            documents.openapi_v3 =
+                parser.read(answer.body, remote, remote_openapi_v3).await.unwrap_or_default();
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => documents.openapi_v3 = None,
         _ => {}
@@ -128,7 +129,7 @@ async fn read_openapi(
         Ok(answer) if answer.status == StatusCode::OK => {
             let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
             documents.openapi_v2_tag = tag.map(str::to_owned);
-            let part = parser.read(answer.body, remote, openapi_v2).await.unwrap_or_default();
+            let part = parser.read(answer.body, remote, remote_openapi_v2).await.unwrap_or_default();
             documents.openapi_v2 = part.map(Into::into);
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
