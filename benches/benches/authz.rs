@@ -6,14 +6,13 @@
 use std::hint::black_box;
 
 use criterion::{criterion_group, criterion_main, Criterion};
-use plinth_api::user::User;
+use plinth_api::User;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
 use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
-use plinth_registry::key;
-use plinth_registry::Registry;
-use plinth_storage::{object, Store};
+use plinth_registry::{object_key, resource_prefix, Registry};
+use plinth_storage::{encode_object, Store};
 
 const ROLES: usize = 1_000;
 const BINDINGS: usize = 5_000;
@@ -74,8 +73,8 @@ fn fill(store: &Store) {
     for (plural, tree) in objects() {
         let resource = registry.resources.iter().find(|r| r.row.plural == plural).unwrap();
         let text = |member: &str| tree.str_at(&["metadata", member]).unwrap_or_default().to_owned();
-        let key = key::object(&key::resource_prefix(GROUP, plural), &text("namespace"), &text("name"));
-        transaction = transaction.put(key, object::to_stored(resource, tree).unwrap());
+        let key = object_key(&resource_prefix(GROUP, plural), &text("namespace"), &text("name"));
+        transaction = transaction.put(key, encode_object(resource, tree).unwrap());
         if transaction.len() == 1000 {
             store.engine().transact(std::mem::take(&mut transaction)).wait().unwrap();
         }

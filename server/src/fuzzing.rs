@@ -11,17 +11,16 @@ use percent_encoding::percent_decode_str;
 use plinth_codec::json;
 
 use crate::admission;
-use plinth_api::query::{parameter, parameters, OptionsOf, Query};
-use plinth_api::request_info::{route, Route};
+use plinth_api::{parse_route, query_parameter, query_parameters, OptionsOf, Query, Route};
 use plinth_apiserver::authn::oidc::authenticators::Configuration as OidcConfiguration;
 use plinth_apiserver::authn::token_file::TokenFile;
 use plinth_apiserver::authn::{impersonation, websocket};
 use plinth_apiserver::egress::kubeconfig::Kubeconfig;
 use plinth_apiserver::{audit, authn, authz, custom_resources};
-use plinth_pki::jwt::{self, VerifyingKey};
-use plinth_storage::continue_token::ContinueTokens;
-use plinth_storage::encryption;
-use plinth_storage::stored::{self, Header, Stored};
+use plinth_pki::{jwt_header, unverified_claims, verify_jwt, RegisteredClaims, SigningKey, VerifyingKey};
+use plinth_storage::{
+    parse_encryption_config, stored_header_bytes, ContinueTokens, Header, SealedValue, Stored,
+};
 
 /// A fuzz target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -65,7 +64,7 @@ pub fn request_path(input: &[u8]) {
     // hyper accepts only URIs.
     let Ok(uri) = text.parse::<hyper::Uri>() else { return };
     let method = &METHODS[method % METHODS.len()];
-    let Ok(Route::Resource(info)) = route(method, uri.path(), uri.query()) else { return };
+    let Ok(Route::Resource(info)) = parse_route(method, uri.path(), uri.query()) else { return };
     if !info.is_below_namespace && !info.namespace.is_empty() {
         // Authorization in a namespace is for requests in it, or on the namespace itself.
         assert_eq!((info.resource.as_str(), &info.namespace), ("namespaces", &info.name), "{info:?}");
@@ -91,15 +90,15 @@ pub fn request_path(input: &[u8]) {
 /// The query of a request.
 pub fn query(input: &[u8]) {
     let Ok(raw) = std::str::from_utf8(input) else { return };
-    for (name, value) in parameters(raw) {
-        let first = parameter(raw, &name);
+    for (name, value) in query_parameters(raw) {
+        let first = query_parameter(raw, &name);
         assert!(first.is_some(), "{name} is there and is not found");
         drop(value);
     }
     if let Ok(query) = Query::parse(Some(raw), OptionsOf::DeleteCollection) {
         let _ = query.check_write_options("CreateOptions");
         assert_eq!(query.is_dry_run(), !query.dry_run.is_empty());
-        let first = parameter(raw, "resourceVersion");
+        let first = query_parameter(raw, "resourceVersion");
         assert_eq!(first.as_deref().unwrap_or_default(), query.resource_version);
     }
 }
@@ -160,7 +159,7 @@ pub fn kubeconfig(input: &[u8]) {
 /// Other configuration files: audit policy, encryption, authentication, admission.
 pub fn configuration(input: &[u8]) {
     drop(audit::policy::Policy::parse(input));
-    drop(encryption::config::parse(input));
+    drop(parse_encryption_config(input));
     let Some(path) = file(input) else { return };
     drop(authz::config::read(&path));
     drop(admission::configuration::read(Some(&path), &|_| true));
@@ -179,7 +178,7 @@ pub fn continue_token(input: &[u8]) {
     let (number, start) = choice(input);
     let Ok(start) = std::str::from_utf8(start) else { return };
     let revision = (number % 2 == 0).then_some(number as u64);
-    let position = plinth_storage::continue_token::Position { revision, start: start.into(), returned: 3 };
+    let position = plinth_storage::ContinuePosition { revision, start: start.into(), returned: 3 };
     let token = tokens.encode(&position);
     if let Ok(back) = tokens.decode(&token) {
         assert_eq!(back, position);
@@ -189,7 +188,7 @@ pub fn continue_token(input: &[u8]) {
 
 /// A stored value: its header and its body, encrypted or not.
 pub fn stored_value(input: &[u8]) {
-    if let Ok(header) = stored::header_bytes(input) {
+    if let Ok(header) = stored_header_bytes(input) {
         assert!(header.len() <= input.len());
     }
     if let Ok(header) = Header::parse(input) {
@@ -201,7 +200,7 @@ pub fn stored_value(input: &[u8]) {
         let _ = value.metadata_after_splice();
         walk(&value);
     }
-    if let Ok(sealed) = encryption::wire::Sealed::read(input) {
+    if let Ok(sealed) = SealedValue::read(input) {
         let mut header = Vec::new();
         sealed.write_header(&mut header);
         assert!(header.len() <= input.len(), "longer than it was");
@@ -257,12 +256,12 @@ pub fn identity_headers(input: &[u8]) {
 pub fn json_web_token(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (token, key) = text.split_once('\n').unwrap_or((text, ""));
-    drop(jwt::header(token));
-    drop(jwt::unverified::<jwt::Registered>(token).map(|claims| claims.check_time(0)));
+    drop(jwt_header(token));
+    drop(unverified_claims::<RegisteredClaims>(token).map(|claims| claims.check_time(0)));
     let key = serde_json::from_str(key).ok().and_then(|jwk| VerifyingKey::from_jwk(&jwk));
-    drop(jwt::verify::<jwt::Registered>(token, key.iter()));
+    drop(verify_jwt::<RegisteredClaims>(token, key.iter()));
     drop(VerifyingKey::from_spki(input));
-    drop(jwt::SigningKey::from_pkcs8(input));
+    drop(SigningKey::from_pkcs8(input));
 }
 
 #[cfg(test)]

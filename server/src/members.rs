@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 use plinth_engine::{At, Condition, Engine, Record, Transaction};
 use plinth_journal::record::{self, ReplicaId};
 use plinth_journal::{Journal, Position};
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
 
@@ -269,7 +269,7 @@ pub async fn live(store: &Store) -> Result<Vec<Member>, ApiError> {
 /// When they cannot be read.
 pub fn keys(engine: &Engine) -> Result<Vec<Vec<u8>>, plinth_engine::Error> {
     let snapshot = engine.snapshot(At::Latest)?;
-    let range = key::range(b"replicas/");
+    let range = prefix_range(b"replicas/");
     let mut entries = snapshot.range(&range);
     let mut keys = Vec::new();
     while let Some(entry) = entries.next()? {
@@ -284,7 +284,7 @@ pub fn keys(engine: &Engine) -> Result<Vec<Vec<u8>>, plinth_engine::Error> {
 /// When they cannot be read.
 pub fn ids(store: &Store) -> Result<BTreeSet<u16>, plinth_engine::Error> {
     let snapshot = store.engine().snapshot(At::Latest)?;
-    let range = key::range(MEMBERS.as_bytes());
+    let range = prefix_range(MEMBERS.as_bytes());
     let mut entries = snapshot.range(&range);
     let mut ids = BTreeSet::new();
     while let Some(entry) = entries.next()? {
@@ -296,7 +296,7 @@ pub fn ids(store: &Store) -> Result<BTreeSet<u16>, plinth_engine::Error> {
 
 /// What is stored of replicas is no object: it is not encrypted, and not read as one that is.
 async fn records(store: &Store, prefix: &str) -> Result<Vec<Record>, ApiError> {
-    Ok(store.scan(key::range(prefix.as_bytes()), |entry| Some(entry.to_record())).await?.0)
+    Ok(store.scan(prefix_range(prefix.as_bytes()), |entry| Some(entry.to_record())).await?.0)
 }
 
 /// The newest record of a key of replicas.

@@ -330,7 +330,7 @@ impl Cause {
 }
 
 /// `GroupResource.String()`: `deployments.apps`, `pods`.
-pub fn qualified(group: &str, resource: &str) -> String {
+pub(crate) fn qualified(group: &str, resource: &str) -> String {
     match group.is_empty() {
         true => resource.to_owned(),
         false => format!("{resource}.{group}"),

@@ -4,7 +4,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
 
 /// A condition of the given type, its last transition now.
-pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
+pub fn new_condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
     let mut condition = Map::new();
     for (key, text) in [("type", kind), ("status", status), ("reason", reason), ("message", message)] {
         condition.insert(key, text);
@@ -14,7 +14,7 @@ pub fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Map {
 }
 
 /// Inserts or replaces a condition in an object's status; `lastTransitionTime` changes only with the status.
-pub fn put(object: &mut Value, mut condition: Map) {
+pub fn put_condition(object: &mut Value, mut condition: Map) {
     let Some(status) = object.object_at_mut(&["status"]) else { return };
     let list = status.entry("conditions");
     if list.as_array().is_none() {
@@ -39,26 +39,26 @@ pub fn put(object: &mut Value, mut condition: Map) {
 }
 
 /// Sets a condition of a kind whose conditions have no `observedGeneration`.
-pub fn set(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
-    put(object, condition(kind, status, reason, message));
+pub fn set_condition(object: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
+    put_condition(object, new_condition(kind, status, reason, message));
 }
 
 /// Sets a `metav1.Condition` with an empty message.
-pub fn set_observed(object: &mut Value, kind: &str, status: &str, reason: &str, generation: i64) {
-    let mut condition = condition(kind, status, reason, "");
+pub fn set_observed_condition(object: &mut Value, kind: &str, status: &str, reason: &str, generation: i64) {
+    let mut condition = new_condition(kind, status, reason, "");
     condition.insert("observedGeneration", generation);
-    put(object, condition);
+    put_condition(object, condition);
 }
 
 /// The condition of the given type.
-pub fn find<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+pub fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let list = object.at(&["status", "conditions"]).and_then(Value::as_array)?;
     list.iter().find(|c| c.str_at(&["type"]) == Some(kind))
 }
 
 /// Whether the condition of the given type is `True`.
-pub fn is_true(object: &Value, kind: &str) -> bool {
-    find(object, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
+pub fn is_condition_true(object: &Value, kind: &str) -> bool {
+    find_condition(object, kind).is_some_and(|c| c.str_at(&["status"]) == Some("True"))
 }
 
 #[cfg(test)]
@@ -73,12 +73,13 @@ mod tests {
         )
         .unwrap();
         for kind in ["A", "B", "C"] {
-            set(&mut pod, kind, "True", "Why", "");
+            set_condition(&mut pod, kind, "True", "Why", "");
         }
-        let since = |kind| find(&pod, kind).and_then(|c| c.str_at(&["lastTransitionTime"])).unwrap();
+        let since =
+            |kind| find_condition(&pod, kind).and_then(|c| c.str_at(&["lastTransitionTime"])).unwrap();
         assert_eq!(since("A"), "then");
         assert_ne!(since("B"), "then");
         assert_ne!(since("C"), "then");
-        assert_eq!(find(&pod, "A").and_then(|c| c.str_at(&["reason"])), Some("Why"));
+        assert_eq!(find_condition(&pod, "A").and_then(|c| c.str_at(&["reason"])), Some("Why"));
     }
 }

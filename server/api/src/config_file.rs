@@ -15,7 +15,7 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess
 /// Why a configuration cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it
-pub enum DecodeError {
+pub enum ConfigDecodeError {
     /// It is neither YAML nor JSON.
     #[error("{0}")]
     Syntax(String),
@@ -35,7 +35,7 @@ pub enum DecodeError {
     Invalid(String),
 }
 
-impl DecodeError {
+impl ConfigDecodeError {
     /// The same, with the file that it is about.
     pub fn of_file(self, path: &Path) -> ConfigFileError {
         ConfigFileError::Decode { path: path.to_owned(), source: self }
@@ -58,7 +58,7 @@ pub enum ConfigFileError {
     Decode {
         path: PathBuf,
         /// The error, with its field.
-        source: DecodeError,
+        source: ConfigDecodeError,
     },
 }
 
@@ -84,28 +84,29 @@ pub struct ConfigKind {
 ///
 /// # Errors
 /// [`ConfigFileError`].
-pub fn read<T: DeserializeOwned>(path: &Path, kind: ConfigKind) -> Result<T, ConfigFileError> {
+pub fn read_config<T: DeserializeOwned>(path: &Path, kind: ConfigKind) -> Result<T, ConfigFileError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
-    decode(&text, kind).map_err(|error| error.of_file(path))
+    decode_config(&text, kind).map_err(|error| error.of_file(path))
 }
 
 /// Decodes a configuration in YAML or JSON, strictly.
 ///
 /// # Errors
-/// [`DecodeError`].
-pub fn decode<T: DeserializeOwned>(text: &[u8], kind: ConfigKind) -> Result<T, DecodeError> {
-    decode_tree(&parse(text, Strictness::Strict)?, kind, Strictness::Strict)
+/// [`ConfigDecodeError`].
+pub fn decode_config<T: DeserializeOwned>(text: &[u8], kind: ConfigKind) -> Result<T, ConfigDecodeError> {
+    decode_config_tree(&parse_config(text, Strictness::Strict)?, kind, Strictness::Strict)
 }
 
 /// Parses a document without decoding it.
 ///
 /// # Errors
 /// When it is neither YAML nor JSON, or, if strict, has duplicate fields.
-pub fn parse(text: &[u8], strictness: Strictness) -> Result<Value, DecodeError> {
-    let (tree, duplicates) = yaml::to_value(text).map_err(|error| DecodeError::Syntax(error.to_string()))?;
+pub fn parse_config(text: &[u8], strictness: Strictness) -> Result<Value, ConfigDecodeError> {
+    let (tree, duplicates) =
+        yaml::to_value(text).map_err(|error| ConfigDecodeError::Syntax(error.to_string()))?;
     match duplicates.first().filter(|_| strictness == Strictness::Strict) {
-        Some(error) => Err(DecodeError::Strict(error.to_string())),
+        Some(error) => Err(ConfigDecodeError::Strict(error.to_string())),
         None => Ok(tree),
     }
 }
@@ -113,15 +114,15 @@ pub fn parse(text: &[u8], strictness: Strictness) -> Result<Value, DecodeError> 
 /// Decodes a parsed document of a kind.
 ///
 /// # Errors
-/// [`DecodeError`].
-pub fn decode_tree<T: DeserializeOwned>(
+/// [`ConfigDecodeError`].
+pub fn decode_config_tree<T: DeserializeOwned>(
     tree: &Value,
     kind: ConfigKind,
     strictness: Strictness,
-) -> Result<T, DecodeError> {
+) -> Result<T, ConfigDecodeError> {
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
     if text("kind") != kind.kind || !kind.versions.contains(&text("apiVersion")) {
-        return Err(DecodeError::Kind {
+        return Err(ConfigDecodeError::Kind {
             kind: text("kind").to_owned(),
             version: text("apiVersion").to_owned(),
             expected: format!("{} of {}", kind.kind, kind.versions.join(" or ")),
@@ -130,20 +131,23 @@ pub fn decode_tree<T: DeserializeOwned>(
     let members = tree.as_object().into_iter().flat_map(Map::iter);
     let members = members.filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion"));
     let members: Map = members.map(|(key, value)| (key.clone(), value.clone())).collect();
-    decode_part(&Value::Object(members), strictness)
+    decode_config_part(&Value::Object(members), strictness)
 }
 
 /// Decodes a document, or a part of one, that has neither kind nor version.
 ///
 /// # Errors
 /// [`DecodeError::Strict`] and [`DecodeError::Invalid`].
-pub fn decode_part<T: DeserializeOwned>(tree: &Value, strictness: Strictness) -> Result<T, DecodeError> {
+pub fn decode_config_part<T: DeserializeOwned>(
+    tree: &Value,
+    strictness: Strictness,
+) -> Result<T, ConfigDecodeError> {
     T::deserialize(Reader { value: tree, strictness }).map_err(|error| {
         let FieldError { path, kind } = error;
         match kind {
-            Kind::Unknown => DecodeError::Strict(format!("unknown field {path:?}")),
-            Kind::Invalid(what) if path.is_empty() => DecodeError::Invalid(what),
-            Kind::Invalid(what) => DecodeError::Invalid(format!("{path}: {what}")),
+            Kind::Unknown => ConfigDecodeError::Strict(format!("unknown field {path:?}")),
+            Kind::Invalid(what) if path.is_empty() => ConfigDecodeError::Invalid(what),
+            Kind::Invalid(what) => ConfigDecodeError::Invalid(format!("{path}: {what}")),
         }
     })
 }
@@ -391,7 +395,7 @@ mod tests {
 
     fn decoded(members: &str) -> Result<Config, String> {
         let text = format!("apiVersion: x/v1\nkind: Config\n{members}");
-        decode(text.as_bytes(), KIND).map_err(|error| error.to_string())
+        decode_config(text.as_bytes(), KIND).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -431,7 +435,7 @@ mod tests {
             let error = decoded(members).unwrap_err();
             assert!(error.contains(expected), "{members}: {error:?} has no {expected:?}");
         }
-        let other = decode::<Config>(b"kind: Pod\napiVersion: v1", KIND).unwrap_err().to_string();
+        let other = decode_config::<Config>(b"kind: Pod\napiVersion: v1", KIND).unwrap_err().to_string();
         let expected =
             r#"no kind "Pod" is registered for version "v1"; expected Config of x/v1 or x/v1beta1"#;
         assert_eq!(other, expected);
@@ -440,8 +444,8 @@ mod tests {
     #[test]
     fn lenient_decoding_ignores_unknown_and_duplicate_fields_but_no_wrong_types() {
         let lenient = |text: &str| {
-            let tree = parse(text.as_bytes(), Strictness::Lenient).unwrap();
-            decode_part::<Config>(&tree, Strictness::Lenient)
+            let tree = parse_config(text.as_bytes(), Strictness::Lenient).unwrap();
+            decode_config_part::<Config>(&tree, Strictness::Lenient)
         };
         let config = lenient("count: 1\ncount: 2\nmore: {}\nmaybe: {key: a, more: b}").unwrap();
         assert_eq!((config.count, config.maybe), (2, Some(Inner { key: "a".into() })));

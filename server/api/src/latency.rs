@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use plinth_codec::time::format_duration;
 
 /// Requests that take longer get the annotations; upstream's.
-pub const THRESHOLD: Duration = Duration::from_millis(500);
+pub(crate) const THRESHOLD: Duration = Duration::from_millis(500);
 /// The total time.
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
@@ -86,7 +86,7 @@ impl Latencies {
 }
 
 /// Runs a request whose steps report to `latencies`.
-pub async fn noting<F: Future>(latencies: Arc<Latencies>, request: F) -> F::Output {
+pub async fn record_latencies<F: Future>(latencies: Arc<Latencies>, request: F) -> F::Output {
     CURRENT.scope(latencies, request).await
 }
 
@@ -95,13 +95,13 @@ pub async fn timed<F: Future>(layer: Layer, step: F) -> F::Output {
     let begun = CURRENT.try_with(|_| Instant::now());
     let outcome = step.await;
     if let Ok(begun) = begun {
-        took(layer, begun.elapsed());
+        record_step(layer, begun.elapsed());
     }
     outcome
 }
 
 /// Records the duration of a step.
-pub fn took(layer: Layer, time: Duration) {
+pub fn record_step(layer: Layer, time: Duration) {
     // Fails outside of an audited request, where latencies are not recorded.
     let _ = CURRENT.try_with(|latencies| latencies.add(layer, time));
 }
@@ -133,7 +133,7 @@ mod tests {
         let step = || timed(Layer::Storage, tokio::time::sleep(Duration::from_millis(2)));
         step().await;
         assert_eq!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed), 0);
-        noting(latencies.clone(), step()).await;
+        record_latencies(latencies.clone(), step()).await;
         assert!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed) >= 2_000_000);
     }
 }

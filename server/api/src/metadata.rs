@@ -10,8 +10,8 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{json, names, Map, Value};
 use smol_str::SmolStr;
 
-use crate::api_error::{ApiError, Cause};
-use crate::field::{self, FieldPath, MOST_ERRORS};
+use crate::api_error::{ApiError, Cause, MOST_ERRORS};
+use crate::field::{self, FieldPath};
 
 /// Maximum size of an object's annotations, keys and values together, in bytes.
 const ANNOTATIONS_MAX: usize = 256 << 10;
@@ -28,7 +28,7 @@ pub const FINALIZER_ORPHAN: &str = "orphan";
 pub const FINALIZER_FOREGROUND: &str = "foregroundDeletion";
 
 /// Whether a finalizer has a domain, or is one of the few that need none (`IsStandardFinalizerName`).
-pub fn is_standard_or_qualified(finalizer: &str) -> bool {
+pub fn is_standard_or_qualified_finalizer(finalizer: &str) -> bool {
     finalizer.contains('/') || matches!(finalizer, "kubernetes" | FINALIZER_ORPHAN | FINALIZER_FOREGROUND)
 }
 
@@ -44,29 +44,29 @@ pub struct Moment {
 impl Moment {
     /// The current moment.
     pub fn present() -> Moment {
-        Moment { now: now(), uid: uuid::Uuid::new_v4().to_string() }
+        Moment { now: timestamp_now(), uid: uuid::Uuid::new_v4().to_string() }
     }
 }
 
 /// The current time, RFC 3339 in UTC with seconds.
-pub fn now() -> SmolStr {
+pub fn timestamp_now() -> SmolStr {
     Timestamp::now().to_rfc3339()
 }
 
 /// Five random characters, for `generateName`.
-pub fn suffix() -> String {
+pub fn generated_suffix() -> String {
     let random = uuid::Uuid::new_v4();
     let bytes = random.as_bytes().iter().take(GENERATED_SUFFIX);
     bytes.map(|b| char::from(SUFFIX_CHARACTERS[usize::from(*b) % SUFFIX_CHARACTERS.len()])).collect()
 }
 
 /// The metadata of an object, added if absent.
-pub fn of(object: &mut Value) -> Result<&mut Map, ApiError> {
+pub fn metadata_mut(object: &mut Value) -> Result<&mut Map, ApiError> {
     object.object_at_mut(&["metadata"]).ok_or_else(|| ApiError::bad_request("metadata is not an object"))
 }
 
 /// A text field of metadata; empty when absent.
-pub fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+pub fn metadata_text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.str_at(&["metadata", key]).unwrap_or_default()
 }
 
@@ -86,7 +86,7 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
 /// # Errors
 /// When metadata is no object.
 pub fn wipe_system_fields(object: &mut Value) -> Result<(), ApiError> {
-    let metadata = of(object)?;
+    let metadata = metadata_mut(object)?;
     const SET_BY_SERVER: [&str; 6] = [
         "uid",
         "creationTimestamp",
@@ -132,10 +132,10 @@ pub fn dedup_owners(object: &mut Value) -> Vec<String> {
 ///
 /// # Errors
 /// When metadata is no object.
-pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
+pub fn prepare_metadata_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
     let old_metadata = old.get("metadata").and_then(Value::as_object);
     let kept = |key: &str| old_metadata.and_then(|m| m.get(key)).filter(|v| !v.is_null()).cloned();
-    let metadata = of(object)?;
+    let metadata = metadata_mut(object)?;
     metadata.remove("selfLink");
     if metadata.get("uid").and_then(Value::as_str).unwrap_or_default().is_empty() {
         metadata.insert("uid", kept("uid").unwrap_or_default());
@@ -161,26 +161,26 @@ pub fn prepare_update(object: &mut Value, old: &Value) -> Result<(), ApiError> {
 }
 
 /// 400: an update whose object has no name.
-pub fn nameless(name: &str) -> ApiError {
+pub fn nameless_error(name: &str) -> ApiError {
     ApiError::bad_request(format!(
         "the name of the object ({name} based on URL) was undeterminable: name must be provided"
     ))
 }
 
 /// Validates a change of metadata.
-pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
+pub fn validate_metadata_update(object: &Value, old: &Value) -> Vec<Cause> {
     let mut errors = Vec::new();
     for key in ["name", "namespace", "uid", "creationTimestamp"] {
-        let (new, old) = (text(object, key), text(old, key));
+        let (new, old) = (metadata_text(object, key), metadata_text(old, key));
         if new != old {
-            errors.push(field::invalid(format!("metadata.{key}"), new, "field is immutable"));
+            errors.push(Cause::invalid(format!("metadata.{key}"), new, "field is immutable"));
         }
     }
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         let [new, old] = [object, old].map(|o| o.at(&["metadata", key]).filter(|value| !value.is_null()));
         if new != old {
             let shown = new.cloned().unwrap_or_default();
-            errors.push(field::invalid(format!("metadata.{key}"), shown, "field is immutable"));
+            errors.push(Cause::invalid(format!("metadata.{key}"), shown, "field is immutable"));
         }
     }
     if is_deleting(old) {
@@ -189,7 +189,7 @@ pub fn validate_update(object: &Value, old: &Value) -> Vec<Cause> {
         extra.sort_unstable();
         if !extra.is_empty() {
             let quoted: Vec<String> = extra.iter().map(|f| format!("{f:?}")).collect();
-            errors.push(field::forbidden(
+            errors.push(Cause::forbidden(
                 "metadata.finalizers",
                 &format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
@@ -208,9 +208,9 @@ pub fn label_errors(labels: Option<&Value>, path: FieldPath<'_>) -> Vec<Cause> {
         if errors.len() >= MOST_ERRORS {
             break;
         }
-        errors.extend(names::qualified_name_errors(key).iter().map(|m| field::invalid(path, key.clone(), m)));
+        errors.extend(names::qualified_name_errors(key).iter().map(|m| Cause::invalid(path, key.clone(), m)));
         let value = value.as_str().unwrap_or_default();
-        errors.extend(names::label_value_errors(value).iter().map(|m| field::invalid(path, value, m)));
+        errors.extend(names::label_value_errors(value).iter().map(|m| Cause::invalid(path, value, m)));
     }
     errors
 }
@@ -222,12 +222,12 @@ pub fn annotation_errors(annotations: Option<&Value>, path: FieldPath<'_>) -> Ve
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flat_map(Map::iter) {
         if errors.len() < MOST_ERRORS {
             let messages = names::qualified_name_errors(&key.to_lowercase());
-            errors.extend(messages.iter().map(|m| field::invalid(path, key.clone(), m)));
+            errors.extend(messages.iter().map(|m| Cause::invalid(path, key.clone(), m)));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
     if size > ANNOTATIONS_MAX {
-        errors.push(field::too_long(path, ANNOTATIONS_MAX));
+        errors.push(Cause::too_long(path, ANNOTATIONS_MAX));
     }
     errors
 }
@@ -239,7 +239,7 @@ pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
     let mut controller: Option<String> = None;
     // Formatted once: each of many errors would copy the whole list.
     let all = OnceCell::new();
-    let all = || all.get_or_init(|| owners.map(field::shown).unwrap_or_default());
+    let all = || all.get_or_init(|| owners.map(field::shown_value).unwrap_or_default());
     for owner in owners.and_then(Value::as_array).unwrap_or_default() {
         if errors.len() >= MOST_ERRORS {
             break;
@@ -247,7 +247,7 @@ pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
         let text = |key: &str| owner.str_at(&[key]).unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() {
-            errors.push(field::invalid(
+            errors.push(Cause::invalid(
                 format!("{PATH}.apiVersion"),
                 api_version,
                 "version must not be empty",
@@ -255,12 +255,12 @@ pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
         }
         for key in ["kind", "name", "uid"] {
             if text(key).is_empty() {
-                errors.push(field::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
+                errors.push(Cause::invalid(format!("{PATH}.{key}"), "", "must not be empty"));
             }
         }
         if api_version == "v1" && text("kind") == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(field::invalid(PATH, owner.clone(), why));
+            errors.push(Cause::invalid(PATH, owner.clone(), why));
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
             let this = format!("{}/{}", text("kind"), text("name"));
@@ -269,7 +269,7 @@ pub fn owner_errors(owners: Option<&Value>) -> Vec<Cause> {
                     let why = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );
-                    errors.push(field::invalid_shown(PATH, all(), &why));
+                    errors.push(Cause::invalid_shown(PATH, all(), &why));
                 }
                 None => controller = Some(this),
             }
@@ -283,18 +283,18 @@ pub fn finalizer_errors(finalizers: &[&str], is_builtin: bool) -> Vec<Cause> {
     const PATH: &str = "metadata.finalizers";
     let mut errors: Vec<Cause> = finalizers
         .iter()
-        .flat_map(|f| names::qualified_name_errors(f).into_iter().map(move |m| field::invalid(PATH, *f, &m)))
+        .flat_map(|f| names::qualified_name_errors(f).into_iter().map(move |m| Cause::invalid(PATH, *f, &m)))
         .take(MOST_ERRORS)
         .collect();
     if is_builtin {
         let why = "name is neither a standard finalizer name nor is it fully qualified";
-        let odd = finalizers.iter().enumerate().filter(|(_, f)| !is_standard_or_qualified(f));
-        errors.extend(odd.take(MOST_ERRORS).map(|(i, f)| field::invalid(format!("{PATH}[{i}]"), *f, why)));
+        let odd = finalizers.iter().enumerate().filter(|(_, f)| !is_standard_or_qualified_finalizer(f));
+        errors.extend(odd.take(MOST_ERRORS).map(|(i, f)| Cause::invalid(format!("{PATH}[{i}]"), *f, why)));
     }
     if finalizers.contains(&FINALIZER_ORPHAN) && finalizers.contains(&FINALIZER_FOREGROUND) {
         let all: Vec<Value> = finalizers.iter().map(|f| Value::from(*f)).collect();
         let why = format!("finalizer {FINALIZER_ORPHAN} and {FINALIZER_FOREGROUND} cannot be both set");
-        errors.push(field::invalid(PATH, all, &why));
+        errors.push(Cause::invalid(PATH, all, &why));
     }
     errors
 }

@@ -77,7 +77,7 @@ impl Query {
         let deletes = matches!(of, OptionsOf::Delete | OptionsOf::DeleteCollection);
         let mut q = Query::default();
         let mut seen: Vec<Cow<'_, str>> = Vec::new();
-        for (key, value) in parameters(raw.unwrap_or_default()) {
+        for (key, value) in query_parameters(raw.unwrap_or_default()) {
             if key == "dryRun" {
                 q.dry_run.push(value.into_owned());
                 continue;
@@ -88,23 +88,23 @@ impl Query {
             match &*key {
                 "labelSelector" => q.label_selector = Some(value.into_owned()),
                 "fieldSelector" => q.field_selector = Some(value.into_owned()),
-                "limit" if lists => q.limit = integer(&value)?,
+                "limit" if lists => q.limit = parse_integer(&value)?,
                 "continue" => q.continue_token = Some(value.into_owned()).filter(|t| !t.is_empty()),
                 "resourceVersion" => q.resource_version = value.into_owned(),
                 "resourceVersionMatch" => q.resource_version_match = value.into_owned(),
-                "allowWatchBookmarks" => q.allow_watch_bookmarks = boolean(&value),
-                "sendInitialEvents" => q.send_initial_events = Some(boolean(&value)),
-                "timeoutSeconds" if lists => q.timeout_seconds = Some(integer(&value)?),
+                "allowWatchBookmarks" => q.allow_watch_bookmarks = parse_boolean(&value),
+                "sendInitialEvents" => q.send_initial_events = Some(parse_boolean(&value)),
+                "timeoutSeconds" if lists => q.timeout_seconds = Some(parse_integer(&value)?),
                 "fieldManager" => q.field_manager = Some(value.into_owned()).filter(|m| !m.is_empty()),
                 "fieldValidation" => q.field_validation = value.into_owned(),
-                "force" => q.force = Some(boolean(&value)),
+                "force" => q.force = Some(parse_boolean(&value)),
                 "includeObject" => q.include_object = Some(value.into_owned()),
-                "gracePeriodSeconds" if deletes => q.grace_period_seconds = Some(integer(&value)?),
+                "gracePeriodSeconds" if deletes => q.grace_period_seconds = Some(parse_integer(&value)?),
                 "propagationPolicy" => q.propagation_policy = Some(value.into_owned()),
                 "uid" => q.uid = Some(value.into_owned()).filter(|uid| !uid.is_empty()),
-                "orphanDependents" => q.orphan_dependents = Some(boolean(&value)),
+                "orphanDependents" => q.orphan_dependents = Some(parse_boolean(&value)),
                 "ignoreStoreReadErrorWithClusterBreakingPotential" => {
-                    q.ignore_store_read_error = Some(boolean(&value));
+                    q.ignore_store_read_error = Some(parse_boolean(&value));
                 }
                 _ => continue,
             }
@@ -174,7 +174,7 @@ fn field_manager_error(manager: &str) -> Option<Cause> {
 /// The parameters of a raw query, decoded, in their order. Parts with a semicolon or a broken escape are
 /// ignored, as Go ignores them. Every reader of a query uses this: a selector that authorization saw and a
 /// list did not would expose all objects.
-pub fn parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+pub fn query_parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     let is_escape = |bytes: &[u8]| bytes.len() >= 2 && bytes[..2].iter().all(u8::is_ascii_hexdigit);
     let is_good = move |part: &&str| {
         let bytes = part.as_bytes();
@@ -184,12 +184,12 @@ pub fn parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>
 }
 
 /// The first value of a parameter.
-pub fn parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    parameters(raw).find(|(key, _)| key == name).map(|(_, value)| value)
+pub fn query_parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
+    query_parameters(raw).find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
 /// The value of a boolean parameter that is given (`Convert_Slice_string_To_bool`): also of an empty one.
-pub fn boolean(value: &str) -> bool {
+pub fn parse_boolean(value: &str) -> bool {
     !value.eq_ignore_ascii_case("false") && value != "0"
 }
 
@@ -197,7 +197,7 @@ pub fn boolean(value: &str) -> bool {
 ///
 /// # Errors
 /// 400 with the error of Go's `strconv.ParseInt`, as upstream shows it; also for an empty value.
-pub fn integer(value: &str) -> Result<i64, ApiError> {
+pub fn parse_integer(value: &str) -> Result<i64, ApiError> {
     match value.parse::<i64>() {
         Ok(n) => Ok(n),
         Err(e) => {
@@ -235,11 +235,11 @@ mod tests {
             ("", &[]),
         ];
         for (query, expected) in rows {
-            let read: Vec<_> = parameters(query).collect();
+            let read: Vec<_> = query_parameters(query).collect();
             let read: Vec<(&str, &str)> = read.iter().map(|(k, v)| (&**k, &**v)).collect();
             assert_eq!(&read, expected, "{query}");
         }
-        assert_eq!(parameter("a=1;&a=2&a=3", "a").as_deref(), Some("2"));
+        assert_eq!(query_parameter("a=1;&a=2&a=3", "a").as_deref(), Some("2"));
     }
 
     #[test]

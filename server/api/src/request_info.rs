@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::query::{boolean, parameter, OptionsOf};
+use crate::query::{parse_boolean, query_parameter, OptionsOf};
 
 /// The verb of a request, as authorization and metrics name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,8 +134,8 @@ pub enum PathError {
 ///
 /// # Errors
 /// [`PathError`].
-pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, PathError> {
-    let decoded = unescape(path)?;
+pub fn parse_route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, PathError> {
+    let decoded = unescape_path(path)?;
     let segments: Vec<&str> = match decoded.trim_matches('/') {
         "" => Vec::new(),
         trimmed => trimmed.split('/').collect(),
@@ -204,8 +204,8 @@ pub fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, 
     }))
 }
 
-/// The escaped path after `segments` segments, from its slash on. Counts the same separators as [`route`],
-/// which splits the unescaped path: an escaped slash is one.
+/// The escaped path after `segments` segments, from its slash on. Counts the same separators as
+/// [`parse_route`], which splits the unescaped path: an escaped slash is one.
 fn raw_tail(path: &str, segments: usize) -> String {
     let bytes = path.as_bytes();
     let is_slash = |at: usize| match bytes.get(at) {
@@ -231,14 +231,14 @@ fn raw_tail(path: &str, segments: usize) -> String {
 
 /// Whether `watch` is given and true.
 fn asks_for_watch(query: &str) -> bool {
-    parameter(query, "watch").is_some_and(|value| boolean(&value))
+    query_parameter(query, "watch").is_some_and(|value| parse_boolean(&value))
 }
 
 /// Unescapes a path. Invalid UTF-8 becomes U+FFFD, as in upstream's JSON.
 ///
 /// # Errors
 /// [`PathError::BadEscape`].
-pub fn unescape(path: &str) -> Result<Cow<'_, str>, PathError> {
+pub fn unescape_path(path: &str) -> Result<Cow<'_, str>, PathError> {
     let bytes = path.as_bytes();
     let is_escape = |at: usize| {
         let digits = bytes.get(at + 1..at + 3);
@@ -256,7 +256,7 @@ mod tests {
 
     fn resource(method: Method, uri: &str) -> RequestInfo {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-        match route(&method, path, query) {
+        match parse_route(&method, path, query) {
             Ok(Route::Resource(info)) => info,
             other => panic!("{uri} is no resource: {other:?}"),
         }
@@ -356,17 +356,17 @@ mod tests {
         for path in ["/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/healthz", "/%76ersion"]
         {
             let decoded = path.replace("%76", "v");
-            assert_eq!(route(&Method::GET, path, None), Ok(Route::NonResource(decoded)), "{path}");
+            assert_eq!(parse_route(&Method::GET, path, None), Ok(Route::NonResource(decoded)), "{path}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_refused() {
         for path in ["/api/v1/pods%", "/api/v1/%zz/a", "/%2", "/version%+1"] {
-            assert_eq!(route(&Method::GET, path, None), Err(PathError::BadEscape), "{path}");
+            assert_eq!(parse_route(&Method::GET, path, None), Err(PathError::BadEscape), "{path}");
         }
         for path in ["/api/v1/watch", "/apis/apps/v1/proxy/"] {
-            assert_eq!(route(&Method::GET, path, None), Err(PathError::NothingBehindVerb), "{path}");
+            assert_eq!(parse_route(&Method::GET, path, None), Err(PathError::NothingBehindVerb), "{path}");
         }
     }
 }

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use plinth_codec::{Map, Value};
 
 /// Group of all users whose credentials were accepted.
-pub const AUTHENTICATED: &str = "system:authenticated";
+pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 /// Group of all other users.
-pub const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// Name of the user of requests without credentials.
-pub const ANONYMOUS: &str = "system:anonymous";
+pub const ANONYMOUS_USER: &str = "system:anonymous";
 /// Group that bypasses authorization.
-pub const MASTERS: &str = "system:masters";
+pub const MASTERS_GROUP: &str = "system:masters";
 /// Group of all nodes.
-pub const NODES: &str = "system:nodes";
+pub const NODES_GROUP: &str = "system:nodes";
 /// Prefix of the user names of nodes.
-pub const NODE_PREFIX: &str = "system:node:";
+pub const NODE_USER_PREFIX: &str = "system:node:";
 /// Prefix of the user names of service accounts.
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 /// Group of all service accounts.
-pub const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
+pub const SERVICE_ACCOUNTS_GROUP: &str = "system:serviceaccounts";
 /// The key in `extra` of the credential's ID, for audit: `X509SHA256=…`, `JTI=…`.
-pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub const CREDENTIAL_ID_KEY: &str = "authentication.kubernetes.io/credential-id";
 
 /// `user.Info` of k8s.io/apiserver.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct User {
 impl User {
     /// The user of a request without credentials.
     pub fn anonymous() -> User {
-        User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
+        User { name: ANONYMOUS_USER.into(), groups: vec![UNAUTHENTICATED_GROUP.into()], ..User::default() }
     }
 
     /// A user with the given name and groups.
@@ -62,15 +62,15 @@ impl User {
 
     /// Marks a user whose credentials were accepted (k8s.io/apiserver `pkg/authentication/group`).
     pub fn authenticated(mut self) -> User {
-        if self.name != ANONYMOUS && !self.is_in(UNAUTHENTICATED) {
-            self.join(AUTHENTICATED);
+        if self.name != ANONYMOUS_USER && !self.is_in(UNAUTHENTICATED_GROUP) {
+            self.join(AUTHENTICATED_GROUP);
         }
         self
     }
 
     /// ID of the credentials of the request, for audit; never a secret.
     pub fn credential_id(&self) -> Option<&str> {
-        self.extra.get(CREDENTIAL_ID)?.first().map(String::as_str)
+        self.extra.get(CREDENTIAL_ID_KEY)?.first().map(String::as_str)
     }
 
     /// The value of an extra key that has exactly one.
@@ -109,7 +109,7 @@ pub fn service_account_name(namespace: &str, name: &str) -> String {
 
 /// The groups of a namespace's service accounts.
 pub fn service_account_groups(namespace: &str) -> Vec<String> {
-    vec![SERVICE_ACCOUNTS.to_owned(), format!("{SERVICE_ACCOUNTS}:{namespace}")]
+    vec![SERVICE_ACCOUNTS_GROUP.to_owned(), format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}")]
 }
 
 /// Namespace and name of the service account of a user name
@@ -147,9 +147,12 @@ mod tests {
 
     #[test]
     fn accepted_credentials_are_marked_once() {
-        assert_eq!(User::new("jane", &["dev"]).authenticated().groups, ["dev", AUTHENTICATED]);
-        assert_eq!(User::new("jane", &[AUTHENTICATED]).authenticated().groups, [AUTHENTICATED]);
-        assert_eq!(User::new("jane", &[UNAUTHENTICATED]).authenticated().groups, [UNAUTHENTICATED]);
+        assert_eq!(User::new("jane", &["dev"]).authenticated().groups, ["dev", AUTHENTICATED_GROUP]);
+        assert_eq!(User::new("jane", &[AUTHENTICATED_GROUP]).authenticated().groups, [AUTHENTICATED_GROUP]);
+        assert_eq!(
+            User::new("jane", &[UNAUTHENTICATED_GROUP]).authenticated().groups,
+            [UNAUTHENTICATED_GROUP]
+        );
         assert_eq!(User::anonymous().authenticated(), User::anonymous());
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// Shortest interval between two lines.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -9,10 +9,8 @@ use plinth_codec::Value;
 
 use crate::context::Context;
 use crate::custom_resources::object::convert_now;
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::metadata;
-use plinth_registry::conversion;
-use plinth_registry::{Registry, ResourceType};
+use plinth_api::{metadata_mut, ApiError, Cause, Reason};
+use plinth_registry::{convert_between, Registry, ResourceType};
 
 /// The other served versions of a resource, for fields that were written through them.
 struct ServedVersions<'a> {
@@ -43,7 +41,7 @@ impl Versions for ServedVersions<'_> {
         if let Some(custom) = &to.custom {
             return convert_now(&self.server.reader.converter, custom, custom.version(), object.clone());
         }
-        conversion::between(object.clone(), from, to).ok()
+        convert_between(object.clone(), from, to).ok()
     }
 }
 
@@ -170,7 +168,7 @@ impl<'a> ScaleOwners<'a> {
 }
 
 fn set_managed(object: &mut Value, managed: Option<Value>) -> Result<(), ApiError> {
-    let metadata = metadata::of(object)?;
+    let metadata = metadata_mut(object)?;
     match managed {
         Some(managed) => metadata.insert("managedFields", managed),
         None => metadata.remove("managedFields"),

@@ -165,7 +165,7 @@ mod tests {
 
     use hyper::header::HeaderMap;
     use hyper::Method;
-    use plinth_api::request_info::route;
+    use plinth_api::parse_route;
 
     use super::*;
 
@@ -186,7 +186,7 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         let resources = plinth_registry::Registry::builtin();
         let (method, headers) = (Method::GET, HeaderMap::new());
-        let path = route(&method, "/api/v1/pods", None).unwrap();
+        let path = parse_route(&method, "/api/v1/pods", None).unwrap();
         let pods = resources.get("", "v1", "pods");
         let meter = metrics.requests.meter((&path, pods), (&method, &headers, None), Instant::now()).unwrap();
         meter.begin();

@@ -28,15 +28,8 @@ use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
 use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
-use plinth_api::api_error::ApiError;
-use plinth_api::latency::{timed, Layer};
-use plinth_api::query::Query;
-use plinth_api::request_info::{self, Route};
-use plinth_api::user::User;
-use plinth_http::body::Body;
-use plinth_http::fair_queuing::ScheduledConnection;
-use plinth_http::request_body::RequestBody;
-use plinth_http::upgrade::Upgrade;
+use plinth_api::{parse_route, timed, ApiError, Layer, Query, Route, User};
+use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
@@ -69,7 +62,7 @@ pub async fn handle(
 ) -> Response<Body> {
     let received = Instant::now();
     let is_head = request.method() == Method::HEAD;
-    let route = request_info::route(request.method(), request.uri().path(), request.uri().query());
+    let route = parse_route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
         Ok(route) => route,
         Err(error) => {

@@ -28,14 +28,9 @@ use crate::context::Server;
 use crate::documents::{not_found_text, text, KEEP};
 use crate::egress::forward::{self, ForwardedBody};
 use crate::egress::remote::{self, RemoteError, RemoteResponse, Slot};
-use plinth_api::query::{parameter, parameters};
-use plinth_api::request_info::unescape;
-use plinth_api::user::User;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_http::upgrade::Upgrade;
-use plinth_registry::remote::RemoteVersion;
-use plinth_registry::Registry;
+use plinth_api::{query_parameter, query_parameters, unescape_path, User};
+use plinth_http::{Body, RequestBody, Upgrade};
+use plinth_registry::{Registry, RemoteVersion};
 
 /// Time limit of a discovery request.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -106,7 +101,7 @@ pub async fn forward_resource(
     forwarding: Forwarding<'_>,
 ) -> Response<Body> {
     // A path with empty segments before the resource is authorized as one without, and has no handler.
-    let path = unescape(request.uri().path()).ok().filter(|path| {
+    let path = unescape_path(request.uri().path()).ok().filter(|path| {
         let rest = path.strip_prefix(&remote.path());
         rest.is_some_and(|rest| rest.starts_with('/'))
     });
@@ -150,7 +145,7 @@ pub async fn forward_document(
 /// The answer to a request for a document by its hash: the document, which does not change then, or a
 /// redirect to the present one.
 fn check_hash(path: &str, query: Option<&str>, mut response: Response<Body>) -> Response<Body> {
-    let hash = query.and_then(|query| parameter(query, "hash")).filter(|hash| !hash.is_empty());
+    let hash = query.and_then(|query| query_parameter(query, "hash")).filter(|hash| !hash.is_empty());
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok());
     let tag = tag.map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
     let (Some(hash), Some(tag), StatusCode::OK) = (hash, tag, response.status()) else { return response };
@@ -174,7 +169,7 @@ fn target(path: &str, query: Option<&str>) -> Option<Uri> {
         return None;
     }
     let mut target = utf8_percent_encode(path, PATH).to_string();
-    let mut pairs: Vec<_> = parameters(query.unwrap_or_default()).collect();
+    let mut pairs: Vec<_> = query_parameters(query.unwrap_or_default()).collect();
     if !pairs.is_empty() {
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
         target.push('?');
@@ -333,7 +328,7 @@ mod tests {
             ("/apis/a.b/v1/x", Some(""), "/apis/a.b/v1/x"),
         ];
         for (path, query, expected) in rows {
-            let target = target(&unescape(path).unwrap(), query).unwrap();
+            let target = target(&unescape_path(path).unwrap(), query).unwrap();
             assert_eq!(target.to_string(), expected, "{path}");
         }
         for path in ["/apis/g/v1/namespaces/n/things/..", "/apis/g/v1/./things"] {

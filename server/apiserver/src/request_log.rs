@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use hyper::header::{HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
-use plinth_api::request_info::{route, Route};
-use plinth_api::user::User;
+use plinth_api::{parse_route, Route, User};
 
 /// Target of the lines, for filters.
 pub const TARGET: &str = "plinth::requests";
@@ -77,7 +76,7 @@ impl RequestTarget {
 
 impl fmt::Display for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(Route::Resource(info)) = route(&self.method, self.uri.path(), self.uri.query()) else {
+        let Ok(Route::Resource(info)) = parse_route(&self.method, self.uri.path(), self.uri.query()) else {
             return write!(f, "{} {}", self.method, cut(self.uri.path()));
         };
         f.write_str(info.verb.as_str())?;

@@ -2,11 +2,9 @@
 
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 
-use plinth_api::api_error::ApiError;
-use plinth_api::query::Query;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
+use plinth_api::{ApiError, Query};
+use plinth_registry::{split_key, ResourceType};
+use plinth_storage::Header;
 
 /// The parsed selectors of a request.
 #[derive(Debug)]
@@ -83,7 +81,7 @@ impl Selection {
             return true;
         }
         let prefix = resource.storage.as_ref().map_or("", |s| s.prefix.as_str());
-        let (namespace, name) = key::split(prefix, resource.row.namespaced, object_key).unwrap_or_default();
+        let (namespace, name) = split_key(prefix, resource.row.namespaced, object_key).unwrap_or_default();
         self.fields.matches(|field| match field {
             "metadata.name" => name,
             "metadata.namespace" => namespace,

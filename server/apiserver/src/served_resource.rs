@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::context::Server;
 use crate::handlers;
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{RequestInfo, Route, Verb};
-use plinth_registry::remote::RemoteVersion;
-use plinth_registry::{Registry, ResourceType};
+use plinth_api::{ApiError, RequestInfo, Route, Verb};
+use plinth_registry::{Registry, RemoteVersion, ResourceType};
 
 /// The resource of a request, looked up once.
 pub(crate) struct ServedResource {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
-use super::paced_response::{Producer, Reader};
+use super::paced_response::{PacedReader, PieceProducer};
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
@@ -17,16 +17,16 @@ pub trait ChunkStream: Send {
 }
 
 /// A streamed response whose first chunk was produced before the response header was sent.
-pub struct ProducedBody<P: Producer> {
+pub struct ProducedBody<P: PieceProducer> {
     /// The first chunk.
     pub first: Option<Bytes>,
     /// The remaining chunks.
-    pub rest: Reader<P>,
+    pub rest: PacedReader<P>,
 }
 
 impl<P> ChunkStream for ProducedBody<P>
 where
-    P: Producer<Piece = Bytes>,
+    P: PieceProducer<Piece = Bytes>,
     P::Error: Into<BodyError>,
 {
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
@@ -39,7 +39,7 @@ where
 }
 
 // No field is pinned.
-impl<P: Producer> Unpin for ProducedBody<P> {}
+impl<P: PieceProducer> Unpin for ProducedBody<P> {}
 
 /// The body of a response.
 pub enum Body {
@@ -50,7 +50,7 @@ pub enum Body {
         /// The chunk that was produced before the response header was sent.
         first: Option<Bytes>,
         /// The remaining chunks.
-        rest: chunks::Receiver<Bytes, BodyError>,
+        rest: chunks::ChunkReceiver<Bytes, BodyError>,
     },
     /// Produced on demand: by the connection's task itself, or at its request.
     Stream(Pin<Box<dyn ChunkStream>>),
@@ -83,8 +83,8 @@ impl From<chunks::TooSlow> for BodyError {
     }
 }
 
-impl From<plinth_api::api_error::ApiError> for BodyError {
-    fn from(error: plinth_api::api_error::ApiError) -> BodyError {
+impl From<plinth_api::ApiError> for BodyError {
+    fn from(error: plinth_api::ApiError) -> BodyError {
         BodyError(error.message)
     }
 }

@@ -29,7 +29,7 @@ pub struct BlockedThreads(Arc<AtomicUsize>);
 pub struct TooSlow;
 
 /// The producer's end; used where blocking is allowed.
-pub struct Sender<C, E> {
+pub struct ChunkSender<C, E> {
     send: mpsc::Sender<Result<C, E>>,
     until: Instant,
     cut: Arc<AtomicBool>,
@@ -38,28 +38,28 @@ pub struct Sender<C, E> {
 }
 
 /// The connection's end.
-pub struct Receiver<C, E> {
+pub struct ChunkReceiver<C, E> {
     receive: mpsc::Receiver<Result<C, E>>,
     cut: Arc<AtomicBool>,
 }
 
 /// A channel for a response that must have been received within `limit`, with at most `chunks` buffered
 /// chunks. To be called in a runtime.
-pub fn channel<C, E>(
+pub fn chunk_channel<C, E>(
     chunks: usize,
     limit: Duration,
     blocked: &BlockedThreads,
-) -> (Sender<C, E>, Receiver<C, E>) {
+) -> (ChunkSender<C, E>, ChunkReceiver<C, E>) {
     let (send, receive) = mpsc::channel(chunks);
     let cut = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let until = now.checked_add(limit).unwrap_or(now);
     let sender =
-        Sender { send, until, cut: cut.clone(), blocked: blocked.clone(), runtime: Handle::current() };
-    (sender, Receiver { receive, cut })
+        ChunkSender { send, until, cut: cut.clone(), blocked: blocked.clone(), runtime: Handle::current() };
+    (sender, ChunkReceiver { receive, cut })
 }
 
-impl<C, E> Sender<C, E> {
+impl<C, E> ChunkSender<C, E> {
     /// Sends a chunk, or the error that ends the response. False when the client has disconnected or is too
     /// slow.
     pub fn send(&self, chunk: Result<C, E>) -> bool {
@@ -86,13 +86,13 @@ impl<C, E> Sender<C, E> {
 }
 
 /// Chunks of a task that may wait for its client as long as needed: it occupies no thread.
-impl<C, E> From<mpsc::Receiver<Result<C, E>>> for Receiver<C, E> {
-    fn from(receive: mpsc::Receiver<Result<C, E>>) -> Receiver<C, E> {
-        Receiver { receive, cut: Arc::default() }
+impl<C, E> From<mpsc::Receiver<Result<C, E>>> for ChunkReceiver<C, E> {
+    fn from(receive: mpsc::Receiver<Result<C, E>>) -> ChunkReceiver<C, E> {
+        ChunkReceiver { receive, cut: Arc::default() }
     }
 }
 
-impl<C, E: From<TooSlow>> Receiver<C, E> {
+impl<C, E: From<TooSlow>> ChunkReceiver<C, E> {
     /// The next chunk; `None` is the clean end.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<C, E>>> {
         self.receive.poll_recv(cx).map(|chunk| match chunk {
@@ -120,7 +120,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_slow_client_is_cut_off_with_an_error_and_keeps_no_thread() {
         let (send, mut receive) =
-            channel::<&str, Cut>(2, Duration::from_millis(20), &BlockedThreads::default());
+            chunk_channel::<&str, Cut>(2, Duration::from_millis(20), &BlockedThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 2, "what fits into the channel");
         for _ in 0..2 {
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn where_many_wait_each_waits_briefly() {
         let blocked = BlockedThreads(Arc::new(AtomicUsize::new(MANY)));
-        let (send, receive) = channel::<&str, Cut>(1, Duration::from_secs(3600), &blocked);
+        let (send, receive) = chunk_channel::<&str, Cut>(1, Duration::from_secs(3600), &blocked);
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 1);
         drop(receive);
@@ -142,7 +142,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_client_that_reads_gets_everything() {
         let (send, mut receive) =
-            channel::<&str, Cut>(2, Duration::from_secs(60), &BlockedThreads::default());
+            chunk_channel::<&str, Cut>(2, Duration::from_secs(60), &BlockedThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..1000).all(|_| send.send(Ok("x"))));
         let mut got = 0;
         while let Some(chunk) = poll_fn(|cx| receive.poll_recv(cx)).await {

@@ -4,8 +4,8 @@
 //! wait for would be a thousand records and a thousand system calls, and each frame of a long list would be a
 //! full record and one of nine bytes. So the stream that hyper sees buffers its writes (`BUFFERED` bytes,
 //! four full records), accepts every flush without acting on it, and flushes when the buffer is full or when
-//! the connection's task has nothing more to do: see [`drive`]. Nothing is delayed longer than one poll of
-//! that task.
+//! the connection's task has nothing more to do: see [`drive_connection`]. Nothing is delayed longer than one
+//! poll of that task.
 
 use std::future::{poll_fn, Future};
 use std::io::{self, IoSlice};
@@ -43,13 +43,13 @@ const LAST_FLUSH: Duration = Duration::from_secs(10);
 /// is closed with unread bytes is reset, and the answer lost (net/http `rstAvoidanceDelay`).
 const RST_AVOIDANCE_DELAY: Duration = Duration::from_millis(500);
 
-/// The stream as hyper sees it. The lock is shared with [`drive`], which runs in the same task, so it is
-/// never contended.
+/// The stream as hyper sees it. The lock is shared with [`drive_connection`], which runs in the same task, so
+/// it is never contended.
 pub struct Coalesced<S> {
     state: Arc<Mutex<State<S>>>,
 }
 
-/// The other end of a [`Coalesced`] stream, for [`drive`].
+/// The other end of a [`Coalesced`] stream, for [`drive_connection`].
 pub struct Flusher<S> {
     state: Arc<Mutex<State<S>>>,
 }
@@ -59,9 +59,9 @@ struct State<S> {
     /// Bytes written by hyper; those before `sent` have been written to the stream.
     buffered: Vec<u8>,
     sent: usize,
-    /// Whether [`drive`] is responsible for flushing; false once the connection is upgraded.
+    /// Whether [`drive_connection`] is responsible for flushing; false once the connection is upgraded.
     driven: bool,
-    /// Error of a flush that [`drive`] made, to be returned by the next operation.
+    /// Error of a flush that [`drive_connection`] made, to be returned by the next operation.
     failed: Option<io::ErrorKind>,
     /// Time of the first read in this poll.
     reading_since: Option<Instant>,
@@ -73,7 +73,7 @@ struct State<S> {
 
 /// Wraps a stream. With HTTP/2, frames that belong to no request are counted. The [`ReadPhase`] must be
 /// updated by the connection when a header of HTTP/1.1 is complete and when the protocol is switched.
-pub fn coalesce<S>(
+pub fn coalesce_writes<S>(
     stream: S,
     is_http2: bool,
     slots: LargeHeaderSlots,
@@ -98,7 +98,11 @@ pub fn coalesce<S>(
 /// Runs the connection that owns the [`Coalesced`] end, and flushes whenever it has nothing more to do. A
 /// connection with several concurrent requests is polled once more first, so that their frames are sent
 /// together.
-pub async fn drive<S, C>(connection: C, flusher: Flusher<S>, requests: impl Fn() -> usize) -> C::Output
+pub async fn drive_connection<S, C>(
+    connection: C,
+    flusher: Flusher<S>,
+    requests: impl Fn() -> usize,
+) -> C::Output
 where
     S: AsyncRead + AsyncWrite + Unpin,
     C: Future,
@@ -308,7 +312,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
         let counted = Counted { stream: near, writes: writes.clone() };
-        let (mut io, flusher, _) = coalesce(counted, true, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(counted, true, LargeHeaderSlots::default());
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
@@ -320,7 +324,7 @@ mod tests {
             io.write_all(&[7; 200_000]).await.unwrap();
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
+        let driven = tokio::spawn(drive_connection(connection, flusher, || BUSY));
         let mut first = vec![0; 1000];
         far.read_exact(&mut first).await.unwrap();
         assert!(first.chunks(10).enumerate().all(|(n, frame)| frame == [n as u8; 10]));
@@ -336,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_blocks_the_writer() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -346,7 +350,7 @@ mod tests {
             }
             io.shutdown().await.unwrap();
         };
-        let driven = tokio::spawn(drive(connection, flusher, || BUSY));
+        let driven = tokio::spawn(drive_connection(connection, flusher, || BUSY));
         far.read_exact(&mut [0; 1]).await.unwrap();
         tokio::task::yield_now().await;
         assert!(*written.lock() <= BUFFERED + 3000);
@@ -360,9 +364,9 @@ mod tests {
     async fn a_client_that_only_sends_settings_is_disconnected() {
         for (is_http2, cut) in [(true, true), (false, false)] {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let (mut io, flusher, _) = coalesce(near, is_http2, LargeHeaderSlots::default());
+            let (mut io, flusher, _) = coalesce_writes(near, is_http2, LargeHeaderSlots::default());
             let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
-            let driven = tokio::spawn(drive(reading, flusher, || 0));
+            let driven = tokio::spawn(drive_connection(reading, flusher, || 0));
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
             let _ = far.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
             // The other end closes the connection at the limit.
@@ -376,8 +380,8 @@ mod tests {
     #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce(near, false, LargeHeaderSlots::default());
-        let mut io = drive(
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
+        let mut io = drive_connection(
             async move {
                 io.write_all(b"switching").await.unwrap();
                 io

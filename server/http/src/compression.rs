@@ -11,7 +11,7 @@ use hyper::Response;
 use super::body::Body;
 
 /// Minimum size of a compressed response, in bytes; upstream's threshold.
-pub const THRESHOLD: usize = 128 << 10;
+pub(crate) const THRESHOLD: usize = 128 << 10;
 
 /// Compresses a stream of chunks.
 pub struct Gzip {
@@ -39,13 +39,13 @@ impl Gzip {
 }
 
 /// Sets the headers of a compressed response.
-pub fn mark(response: &mut Response<Body>) {
+pub fn set_compression_headers(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 /// Compresses a response that is complete in memory and large enough, on a thread that may block.
-pub async fn compress(mut response: Response<Body>) -> Response<Body> {
+pub async fn compress_response(mut response: Response<Body>) -> Response<Body> {
     let Body::Full(bytes) = response.body() else { return response };
     if bytes.len() <= THRESHOLD {
         return response;
@@ -59,7 +59,7 @@ pub async fn compress(mut response: Response<Body>) -> Response<Body> {
     });
     if let Ok(compressed) = compressed.await {
         *response.body_mut() = Body::from(compressed);
-        mark(&mut response);
+        set_compression_headers(&mut response);
     }
     response
 }

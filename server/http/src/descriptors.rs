@@ -10,7 +10,7 @@ const RESERVED: u64 = 768;
 
 /// Raises the soft limit of open files to the hard one, and returns the maximum number of connections:
 /// `most`, or fewer if the limit requires it, and half of a small limit.
-pub fn connections(most: usize) -> usize {
+pub fn max_connections(most: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     // If it cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

@@ -30,7 +30,7 @@ use hyper::rt::Executor;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
-use plinth_api::user::ANONYMOUS;
+use plinth_api::ANONYMOUS_USER;
 
 /// How long a user's connections are polled before others come first, per processor. One poll cannot be
 /// interrupted, so a slice lasts as long as this and one poll more.
@@ -136,8 +136,11 @@ impl FairScheduler {
             users.queues.retain(|_, user_queue| user_queue.strong_count() > 0);
             users.sweep_at = (2 * users.queues.len()).max(SWEEP_AT);
         }
-        let user_queue =
-            Arc::new(if user == ANONYMOUS { UserQueue::of_unidentified() } else { UserQueue::default() });
+        let user_queue = Arc::new(if user == ANONYMOUS_USER {
+            UserQueue::of_unidentified()
+        } else {
+            UserQueue::default()
+        });
         users.queues.insert(user.to_owned(), Arc::downgrade(&user_queue));
         user_queue
     }
@@ -405,7 +408,7 @@ mod tests {
             for _ in 0..2 * *PROCESSORS {
                 unidentified
                     .spawn(ScheduledTask::new(scheduler.connection(), work(log.clone(), "newcomer", 100)));
-                let anonymous = connection_of(&scheduler, ANONYMOUS);
+                let anonymous = connection_of(&scheduler, ANONYMOUS_USER);
                 unidentified.spawn(ScheduledTask::new(anonymous, work(log.clone(), "anonymous", 100)));
                 known.spawn(ScheduledTask::new(
                     connection_of(&scheduler, "known"),

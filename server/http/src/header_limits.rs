@@ -76,27 +76,27 @@ pub(crate) struct RequestHeader {
 
 impl RequestHeader {
     /// For a new connection.
-    pub fn new(slots: LargeHeaderSlots) -> RequestHeader {
+    pub(crate) fn new(slots: LargeHeaderSlots) -> RequestHeader {
         RequestHeader { slots, phase: ReadPhase::default(), read: 0, slot: None, waiting: None }
     }
 
     /// The phase of this connection, for the parser of its requests.
-    pub fn phase(&self) -> ReadPhase {
+    pub(crate) fn phase(&self) -> ReadPhase {
         self.phase.clone()
     }
 
     /// Records bytes read from an HTTP/1.1 connection.
-    pub fn record_read(&mut self, bytes: usize) {
+    pub(crate) fn record_read(&mut self, bytes: usize) {
         self.read = if self.phase.is_header() { self.read.saturating_add(bytes) } else { 0 };
     }
 
     /// Whether the client may still be sending a body that is discarded.
-    pub fn is_closing_early(&self) -> bool {
+    pub(crate) fn is_closing_early(&self) -> bool {
         self.phase.0.load(Ordering::Relaxed) == DISCARDED
     }
 
     /// Records a part of a response on an HTTP/1.1 connection: the next header may follow.
-    pub fn record_response(&mut self, part: &[u8]) {
+    pub(crate) fn record_response(&mut self, part: &[u8]) {
         if part.starts_with(CONTINUE) {
             return;
         }
@@ -107,7 +107,7 @@ impl RequestHeader {
     }
 
     /// Bytes of HTTP/1.1 that may belong to an incomplete header.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         if self.phase.is_header() {
             self.read
         } else {
@@ -116,7 +116,7 @@ impl RequestHeader {
     }
 
     /// Ready when more of a header may be read of which `size` bytes were received.
-    pub fn poll_room(&mut self, size: usize, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_room(&mut self, size: usize, cx: &mut Context<'_>) -> Poll<()> {
         if size <= SMALL {
             (self.slot, self.waiting) = (None, None);
             return Poll::Ready(());

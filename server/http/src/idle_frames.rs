@@ -29,7 +29,7 @@ pub(crate) struct IdleFrames {
 
 impl IdleFrames {
     /// For a new connection.
-    pub fn new() -> IdleFrames {
+    pub(crate) fn new() -> IdleFrames {
         IdleFrames {
             skip: PREFACE,
             header: [0; FRAME_HEADER],
@@ -41,12 +41,12 @@ impl IdleFrames {
     }
 
     /// Size of an incomplete header block, in bytes; only CONTINUATION frames can follow it.
-    pub fn incomplete_header(&self) -> usize {
+    pub(crate) fn incomplete_header(&self) -> usize {
         self.incomplete_header
     }
 
     /// Processes received bytes; true when there were too many such frames.
-    pub fn record(&mut self, mut bytes: &[u8]) -> bool {
+    pub(crate) fn record(&mut self, mut bytes: &[u8]) -> bool {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;

@@ -1,6 +1,6 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown. Knows no resource; of users the name
-//! that fair queuing is by ([`fair_queuing`]), of the API the errors that end a body
-//! (`plinth_api::api_error`).
+//! that fair queuing is by (`fair_queuing`), of the API the errors that end a body
+//! (`plinth_api::ApiError`).
 //!
 //! ```
 //! use hyper::body::Body as _;
@@ -11,19 +11,40 @@
 //! assert!(Body::empty().is_end_stream());
 //! ```
 
-pub mod body;
-pub mod chunks;
-pub mod coalesce;
-pub mod compression;
-pub mod connections;
-pub mod descriptors;
-pub mod detach;
-pub mod fair_queuing;
-pub mod header_limits;
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
+mod body;
+mod chunks;
+mod coalesce;
+mod compression;
+mod connections;
+mod descriptors;
+mod detach;
+mod fair_queuing;
+mod header_limits;
 mod idle_frames;
-pub mod options;
-pub mod paced_response;
-pub mod request_body;
-pub mod serving;
-pub mod tls;
-pub mod upgrade;
+mod options;
+mod paced_response;
+mod request_body;
+mod serving;
+mod tls;
+mod upgrade;
+
+pub use body::{Body, BodyError, BodyObserver, ChunkStream, ObservedBody, ProducedBody};
+pub use chunks::{chunk_channel, BlockedThreads, ChunkReceiver, ChunkSender, TooSlow};
+pub use coalesce::{coalesce_writes, drive_connection, Coalesced, Flusher};
+pub use compression::{compress_response, set_compression_headers, Gzip};
+pub use connections::{ConnectionSlot, Connections};
+pub use descriptors::max_connections;
+pub use detach::{mark_must_complete, DetachOnDrop};
+pub use fair_queuing::{FairScheduler, ScheduledConnection, ScheduledTask, StreamExecutor};
+pub use header_limits::{LargeHeaderSlots, ReadPhase};
+pub use options::HttpOptions;
+pub use paced_response::{
+    AbortedResponse, ClientPresence, NextPiece, PacedReader, PieceProducer, ProducerPool, RemoteWaits,
+    TooManyRemoteWaits,
+};
+pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
+pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
+pub use tls::{server_config, ServingCertificate, TlsError};
+pub use upgrade::{wants_websocket, ShutdownHold, Upgrade};

@@ -2,15 +2,15 @@
 //! reader.
 //!
 //! Those threads are few, and a client may read slowly or not at all. So a response is produced by a
-//! [`Producer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is then
-//! parked, which takes no thread, and is resumed when its reader has taken some. A producer that is idle for
-//! a while [releases](Producer::release) its snapshot and buffers. A client that does not read thus costs its
-//! ready pieces, and no more.
+//! [`PieceProducer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is
+//! then parked, which takes no thread, and is resumed when its reader has taken some. A producer that is idle
+//! for a while [releases](PieceProducer::release) its snapshot and buffers. A client that does not read thus costs
+//! its ready pieces, and no more.
 //!
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.
 
-use plinth_api::api_error::{ApiError, Reason};
+use plinth_api::{ApiError, Reason};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -136,18 +136,18 @@ impl Drop for Running {
 }
 
 /// Produces a response.
-pub trait Producer: Send + 'static {
+pub trait PieceProducer: Send + 'static {
     /// A part of the response.
     type Piece: Send;
     /// An error that ends the response.
-    type Error: From<Cut> + Send;
+    type Error: From<AbortedResponse> + Send;
 
     /// The next piece. May block; if it blocks for long, it must check periodically whether the client still
     /// waits.
     ///
     /// # Errors
     /// Errors that end the response.
-    fn next(&mut self, reader: Presence<'_>) -> Result<Next<Self::Piece>, Self::Error>;
+    fn next(&mut self, reader: ClientPresence<'_>) -> Result<NextPiece<Self::Piece>, Self::Error>;
 
     /// Releases resources that can be acquired again, such as a snapshot, because nothing was read for a
     /// while.
@@ -155,7 +155,7 @@ pub trait Producer: Send + 'static {
 }
 
 /// The result of a step.
-pub enum Next<C> {
+pub enum NextPiece<C> {
     /// A piece, possibly followed by more.
     Piece(C),
     /// The last piece.
@@ -166,9 +166,9 @@ pub enum Next<C> {
 
 /// Whether the client still waits for its response.
 #[derive(Clone, Copy)]
-pub struct Presence<'a>(&'a AtomicBool);
+pub struct ClientPresence<'a>(&'a AtomicBool);
 
-impl Presence<'_> {
+impl ClientPresence<'_> {
     /// False when the client has disconnected or the response was aborted.
     pub fn waits(self) -> bool {
         !self.0.load(Ordering::Relaxed)
@@ -177,7 +177,7 @@ impl Presence<'_> {
 
 /// Why a response was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cut {
+pub enum AbortedResponse {
     /// It was not read in time.
     #[error("the client did not take the answer in time")]
     TooSlow,
@@ -186,30 +186,30 @@ pub enum Cut {
     Failed,
 }
 
-impl From<Cut> for ApiError {
-    fn from(cut: Cut) -> ApiError {
+impl From<AbortedResponse> for ApiError {
+    fn from(cut: AbortedResponse) -> ApiError {
         match cut {
-            Cut::TooSlow => ApiError::new(504, Reason::Timeout, cut.to_string()),
-            Cut::Failed => ApiError::internal(cut),
+            AbortedResponse::TooSlow => ApiError::new(504, Reason::Timeout, cut.to_string()),
+            AbortedResponse::Failed => ApiError::internal(cut),
         }
     }
 }
 
 /// The connection's end of a response. The lock on the pieces is held to add and to remove them, not while
 /// one is produced.
-pub struct Reader<P: Producer> {
+pub struct PacedReader<P: PieceProducer> {
     shared: Arc<Shared<P>>,
     watcher: Option<AbortHandle>,
 }
 
-struct Shared<P: Producer> {
+struct Shared<P: PieceProducer> {
     pool: Arc<ProducerPool>,
     state: Mutex<State<P>>,
     /// The client has disconnected, or the response was aborted.
     gone: AtomicBool,
 }
 
-struct State<P: Producer> {
+struct State<P: PieceProducer> {
     ready: VecDeque<Result<P::Piece, P::Error>>,
     /// Number of pieces taken.
     taken: u64,
@@ -220,9 +220,9 @@ struct State<P: Producer> {
     waiting: Option<Waker>,
 }
 
-impl<P: Producer> Reader<P> {
+impl<P: PieceProducer> PacedReader<P> {
     /// Starts a response among the producers of a pool. To be called in a runtime.
-    pub fn start(pool: Arc<ProducerPool>, producer: P) -> Reader<P> {
+    pub fn start(pool: Arc<ProducerPool>, producer: P) -> PacedReader<P> {
         let state = State {
             ready: VecDeque::new(),
             taken: 0,
@@ -233,7 +233,7 @@ impl<P: Producer> Reader<P> {
         };
         let shared = Arc::new(Shared { pool, state: Mutex::new(state), gone: AtomicBool::new(false) });
         resume(&shared, producer);
-        Reader { shared, watcher: None }
+        PacedReader { shared, watcher: None }
     }
 
     /// Makes an idle producer release its resources, and aborts the response when it has not been read within
@@ -281,7 +281,7 @@ impl<P: Producer> Reader<P> {
     }
 }
 
-impl<P: Producer> Drop for Reader<P> {
+impl<P: PieceProducer> Drop for PacedReader<P> {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Relaxed);
         if let Some(watcher) = &self.watcher {
@@ -293,7 +293,7 @@ impl<P: Producer> Drop for Reader<P> {
 }
 
 /// Runs a producer on a thread that may block, once its pool has a permit.
-fn resume<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
+fn resume<P: PieceProducer>(shared: &Arc<Shared<P>>, producer: P) {
     let shared = shared.clone();
     match shared.pool.try_acquire() {
         Some(permit) => drop(tokio::task::spawn_blocking(move || run(&shared, producer, permit))),
@@ -306,26 +306,26 @@ fn resume<P: Producer>(shared: &Arc<Shared<P>>, producer: P) {
 }
 
 /// Produces pieces until enough are ready; after each one another waiting producer may run first.
-fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
+fn run<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
     let _end = EndsOnPanic(shared);
     let running = Running::begin(permit);
     loop {
         if shared.gone.load(Ordering::Relaxed) {
             return;
         }
-        let next = producer.next(Presence(&shared.gone));
+        let next = producer.next(ClientPresence(&shared.gone));
         let mut state = shared.state.lock();
         if state.ended {
             // It was aborted meanwhile.
             return;
         }
         match next {
-            Ok(Next::Piece(piece)) => state.ready.push_back(Ok(piece)),
-            Ok(Next::Last(piece)) => {
+            Ok(NextPiece::Piece(piece)) => state.ready.push_back(Ok(piece)),
+            Ok(NextPiece::Last(piece)) => {
                 state.ready.push_back(Ok(piece));
                 state.ended = true;
             }
-            Ok(Next::End) => state.ended = true,
+            Ok(NextPiece::End) => state.ended = true,
             Err(error) => {
                 state.ready.push_back(Err(error));
                 state.ended = true;
@@ -347,13 +347,13 @@ fn run<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permit) {
     }
 }
 
-impl<P: Producer> State<P> {
+impl<P: PieceProducer> State<P> {
     fn max_ready(&self) -> usize {
         MAX_READY.min(usize::try_from(self.taken).unwrap_or(MAX_READY) + 1)
     }
 
     /// Ends the response with an error; ready pieces are dropped.
-    fn cut(&mut self, cut: Cut) {
+    fn cut(&mut self, cut: AbortedResponse) {
         self.ready.clear();
         self.ready.push_back(Err(cut.into()));
         self.ended = true;
@@ -361,7 +361,7 @@ impl<P: Producer> State<P> {
 }
 
 /// Wakes the reader, outside of the lock.
-fn wake<P: Producer>(mut state: parking_lot::MutexGuard<'_, State<P>>) {
+fn wake<P: PieceProducer>(mut state: parking_lot::MutexGuard<'_, State<P>>) {
     let waiting = state.waiting.take();
     drop(state);
     if let Some(waker) = waiting {
@@ -370,20 +370,20 @@ fn wake<P: Producer>(mut state: parking_lot::MutexGuard<'_, State<P>>) {
 }
 
 /// A reader must not wait for a producer that panicked.
-struct EndsOnPanic<'s, P: Producer>(&'s Shared<P>);
+struct EndsOnPanic<'s, P: PieceProducer>(&'s Shared<P>);
 
-impl<P: Producer> Drop for EndsOnPanic<'_, P> {
+impl<P: PieceProducer> Drop for EndsOnPanic<'_, P> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut state = self.0.state.lock();
-            state.cut(Cut::Failed);
+            state.cut(AbortedResponse::Failed);
             wake(state);
         }
     }
 }
 
 /// Checks a response periodically until it ends.
-async fn watch<P: Producer>(shared: Weak<Shared<P>>, idle: Duration, until: Option<Instant>) {
+async fn watch<P: PieceProducer>(shared: Weak<Shared<P>>, idle: Duration, until: Option<Instant>) {
     let mut seen = 0;
     loop {
         let next = Instant::now() + idle;
@@ -396,7 +396,7 @@ async fn watch<P: Producer>(shared: Weak<Shared<P>>, idle: Duration, until: Opti
         if until.is_some_and(|until| Instant::now() >= until) {
             shared.gone.store(true, Ordering::Relaxed);
             let parked = state.parked.take();
-            state.cut(Cut::TooSlow);
+            state.cut(AbortedResponse::TooSlow);
             wake(state);
             // It may own a snapshot, whose end may free files.
             tokio::task::spawn_blocking(move || drop(parked));
@@ -412,7 +412,7 @@ async fn watch<P: Producer>(shared: Weak<Shared<P>>, idle: Duration, until: Opti
     }
 }
 
-fn release<P: Producer>(shared: &Arc<Shared<P>>, mut producer: P) {
+fn release<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P) {
     let _end = EndsOnPanic(shared);
     producer.release();
     let mut state = shared.state.lock();

@@ -41,7 +41,7 @@ pub struct UnreadBody {
 }
 
 /// Wraps a request's body. For HTTP/1.1 also returns where the body is found if it was not read to its end.
-pub fn wrap(request: Request<Incoming>) -> (Request<RequestBody>, Option<UnreadBody>) {
+pub fn wrap_request_body(request: Request<Incoming>) -> (Request<RequestBody>, Option<UnreadBody>) {
     let (parts, body) = request.into_parts();
     let unread = (parts.version < Version::HTTP_2 && !body.is_end_stream())
         .then(|| UnreadBody { dropped: Arc::default(), awaits_continue: parts.headers.contains_key(EXPECT) });

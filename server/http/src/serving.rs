@@ -112,7 +112,7 @@ impl TlsOptions {
 
     /// The enabled cipher suites and key exchange mechanisms.
     fn provider(&self) -> Arc<CryptoProvider> {
-        let mut provider = (*plinth_pki::p521::provider()).clone();
+        let mut provider = (*plinth_pki::crypto_provider()).clone();
         // Go has two names without the hash.
         let named = |name: &str| {
             self.tls_cipher_suites.iter().any(|n| n == name || name.strip_suffix("_SHA256") == Some(n))

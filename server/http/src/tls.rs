@@ -18,8 +18,7 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
 };
 
-use plinth_pki::files::{self, FileError};
-use plinth_pki::p521::provider;
+use plinth_pki::{crypto_provider, read_certificates, read_key, FileError};
 
 /// An unusable certificate, key or combination of both.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +80,7 @@ impl ServingCertificate {
 }
 
 fn certified(cert: &Path, key: &Path) -> Result<CertifiedKey, TlsError> {
-    let certified =
-        CertifiedKey::from_der(files::read_certificates(cert)?, files::read_key(key)?, &provider())?;
+    let certified = CertifiedKey::from_der(read_certificates(cert)?, read_key(key)?, &crypto_provider())?;
     Ok(certified)
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::SystemTime;
 
-use plinth_api::metadata;
+use plinth_api::{finalizers, is_deleting};
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
@@ -35,7 +35,7 @@ pub struct Deletion {
 pub(crate) const AT_ONCE: Deletion = Deletion {
     keeps_finalizers: |_, _| false,
     mark: |object, request| {
-        if !metadata::finalizers(object).is_empty() && !metadata::is_deleting(object) {
+        if !finalizers(object).is_empty() && !is_deleting(object) {
             set_deletion_time(object, request.now, Some(0));
         }
         false

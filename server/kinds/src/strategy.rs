@@ -4,9 +4,7 @@
 
 use std::borrow::Cow;
 
-use plinth_api::api_error::Cause;
-use plinth_api::metadata;
-use plinth_api::user::User;
+use plinth_api::{metadata_mut, Cause, User};
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::Selectable;
 use plinth_codec::table::{self, Column, RowConditionSource};
@@ -336,13 +334,13 @@ impl Subresource {
 
 /// The errors that are reported of one object.
 fn reported(mut errors: Vec<Cause>) -> Vec<Cause> {
-    errors.truncate(plinth_api::field::MOST_ERRORS);
+    errors.truncate(plinth_api::MOST_ERRORS);
     errors
 }
 
 /// What the metadata of an object keeps through writes of its status.
 pub fn keep_metadata(new: &mut Value, old: &Value, keys: &[&str]) {
-    let Ok(target) = metadata::of(new) else { return };
+    let Ok(target) = metadata_mut(new) else { return };
     for key in keys {
         match old.at(&["metadata", key]) {
             Some(value) => target.insert(*key, value.clone()),

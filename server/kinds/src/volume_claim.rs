@@ -1,6 +1,6 @@
 //! The spec of a claim on a volume: of PersistentVolumeClaims, ephemeral volumes and StatefulSets.
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, By, Enum, In, PositiveQuantity, Required, Selector, Set, Text};
@@ -72,7 +72,7 @@ fn sources_agree(claim: &Part<'_>) {
         true => "must match dataSourceRef",
     };
     // Upstream reports the path in place of the value.
-    claim.push(field::invalid_shown(claim.path(""), &format!("\"{}\"", source.path("")), why));
+    claim.push(Cause::invalid_shown(claim.path(""), &format!("\"{}\"", source.path("")), why));
 }
 
 pub(crate) const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";

@@ -10,11 +10,11 @@ use plinth_apiserver::custom_resources::object::take_over;
 use plinth_codec::convert::{self, Format};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::Value;
-use plinth_registry::custom::definition::{take_schemas, Definition, Names, RESOURCE as DEFINITIONS};
-use plinth_registry::{key, Registry, ResourceType, StorageForm};
-use plinth_storage::encryption::Encryption;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_registry::{
+    object_key, take_schemas, Definition, DefinitionNames, Registry, ResourceType, StorageForm,
+    DEFINITION_RESOURCE as DEFINITIONS,
+};
+use plinth_storage::{encode_object, Encryption, Stored};
 
 use crate::earlier;
 use crate::keys::{is_segment, Located, UpstreamKeys};
@@ -98,10 +98,10 @@ impl Decoder {
 
     /// The same for a definition that is decoded.
     pub(crate) fn define_tree(&mut self, mut tree: Value) {
-        let accepted = Names::of(tree.at(&["status", "acceptedNames"]));
+        let accepted = DefinitionNames::of(tree.at(&["status", "acceptedNames"]));
         let names = match accepted.is_complete() {
             true => accepted,
-            false => Names::of(tree.at(&["spec", "names"])),
+            false => DefinitionNames::of(tree.at(&["spec", "names"])),
         };
         let schemas = take_schemas(&mut tree);
         let definition = Definition::new(&tree, &schemas, names);
@@ -114,7 +114,7 @@ impl Decoder {
         let name = self.path(key)?.rsplit('/').next()?;
         let (plural, group) = name.split_once('.')?;
         let definition = self.definition(group, plural)?;
-        Some(key::custom_prefix(group, plural, definition.namespaced).into_bytes())
+        Some(plinth_registry::custom_prefix(group, plural, definition.namespaced).into_bytes())
     }
 
     /// The definition of a custom resource.
@@ -129,7 +129,11 @@ impl Decoder {
             Located::Custom { group, plural, rest } => {
                 let definition = self.definition(group, plural)?;
                 let (namespace, name) = split(definition, rest)?;
-                Some(key::object(&key::custom_prefix(group, plural, definition.namespaced), namespace, name))
+                Some(object_key(
+                    &plinth_registry::custom_prefix(group, plural, definition.namespaced),
+                    namespace,
+                    name,
+                ))
             }
             Located::Internal | Located::Unknown => None,
         }
@@ -161,7 +165,7 @@ impl Decoder {
                 let key = own_key(resource, namespace, name);
                 let tree = self.builtin_tree(resource, &key, entry, form)?;
                 check_name(&tree, namespace, name)?;
-                let value = object::to_stored(resource, tree).map_err(|e| Refusal::Decode(e.to_string()))?;
+                let value = encode_object(resource, tree).map_err(|e| Refusal::Decode(e.to_string()))?;
                 (label(&resource.row.kind, resource.group()), key, value)
             }
             Located::Custom { group, plural, rest } => self.custom(group, plural, rest, entry, form)?,
@@ -210,7 +214,7 @@ impl Decoder {
             tree = match served.filter(has_same_objects) {
                 Some(served) => {
                     served.strategy.default(&mut tree);
-                    plinth_registry::conversion::to_storage(tree, served, form)
+                    plinth_registry::convert_to_storage(tree, served, form)
                         .map_err(|error| Refusal::Decode(error.to_string()))?
                 }
                 None => earlier::convert(tree, gvk.api_version().as_ref(), resource, form)?,
@@ -231,7 +235,11 @@ impl Decoder {
         let undefined = || Refusal::Undefined(format!("{plural}.{group}"));
         let definition = self.definition(group, plural).ok_or_else(undefined)?;
         let (namespace, name) = split(definition, rest).ok_or(Refusal::UnknownKey)?;
-        let key = key::object(&key::custom_prefix(group, plural, definition.namespaced), namespace, name);
+        let key = object_key(
+            &plinth_registry::custom_prefix(group, plural, definition.namespaced),
+            namespace,
+            name,
+        );
         let object = self.read(&key, entry, form)?;
         let gvk = object.gvk.ok_or_else(|| Refusal::Decode("it names no apiVersion and kind".to_owned()))?;
         if gvk.group != definition.group || gvk.kind != definition.names.kind {
@@ -281,7 +289,7 @@ enum Form {
 
 fn own_key(resource: &ResourceType, namespace: &str, name: &str) -> Vec<u8> {
     let prefix = resource.storage.as_ref().map_or("", |form| form.prefix.as_str());
-    key::object(prefix, namespace, name)
+    object_key(prefix, namespace, name)
 }
 
 fn split<'k>(definition: &Definition, rest: &'k str) -> Option<(&'k str, &'k str)> {

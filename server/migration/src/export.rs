@@ -14,11 +14,10 @@ use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::{json, protobuf};
 use plinth_engine::{At, Engine, KeyRange, Progress, Revision, Snapshot as EngineSnapshot};
 use plinth_etcd_wire::kv::KeyValue;
-use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
-use plinth_registry::key;
-use plinth_storage::encryption::EncryptionError;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_registry::{
+    is_custom_key, key_without_start, prefix_range, resource_prefix, DEFINITION_RESOURCE as DEFINITIONS,
+};
+use plinth_storage::{decode_served_object, EncryptionError, Stored};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
@@ -134,14 +133,13 @@ fn define(snapshot: &EngineSnapshot, decoder: &mut Decoder) -> Result<(), Export
     let Some(resource) = decoder.registry().get(DEFINITIONS.0, DEFINITIONS.1, DEFINITIONS.2).cloned() else {
         return Ok(());
     };
-    let mut entries =
-        snapshot.range(&key::range(key::resource_prefix(DEFINITIONS.0, DEFINITIONS.2).as_bytes()));
+    let mut entries = snapshot.range(&prefix_range(resource_prefix(DEFINITIONS.0, DEFINITIONS.2).as_bytes()));
     while let Some(entry) = entries.next()? {
         let value = decoder.encryption().open(entry.key, entry.value)?;
         let refused =
             |reason: String| ExportError::Object { key: entry.key.escape_ascii().to_string(), reason };
         let stored = Stored::parse(&value).map_err(|error| refused(error.to_string()))?;
-        let tree = object::served_tree(&resource, &stored, entry.mod_revision);
+        let tree = decode_served_object(&resource, &stored, entry.mod_revision);
         decoder.define_tree(tree.map_err(|error| refused(error.to_string()))?);
     }
     Ok(())
@@ -234,8 +232,8 @@ impl Export<'_> {
     /// The kind of an object in its stored version, and the type of a built-in kind.
     fn kind(&self, own: &[u8], stored: &Stored<'_>) -> Result<(GVK, Option<TypeId>), String> {
         let registry = self.decoder.registry();
-        let Some(resource) = registry.of_key(own).filter(|_| !key::is_custom(own)) else {
-            let mut parts = std::str::from_utf8(key::without_start(own)).unwrap_or_default().splitn(3, '/');
+        let Some(resource) = registry.of_key(own).filter(|_| !is_custom_key(own)) else {
+            let mut parts = std::str::from_utf8(key_without_start(own)).unwrap_or_default().splitn(3, '/');
             let (group, plural) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let definition = self.decoder.definition(group, plural).ok_or("its definition is gone")?;
             let kind = definition.names.kind.clone();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plinth_engine::{Engine, Progress};
 use plinth_etcd_wire::kv::Event;
-use plinth_registry::key;
+use plinth_registry::is_custom_key;
 
 use crate::decode::{Decoded, Decoder};
 use crate::import::{self, ImportError, Writer};
@@ -198,7 +198,7 @@ impl<'f> Follower<'f> {
         let expected = import::tally(spool, self.decoder, &mut |_, object| {
             // What was stored under an earlier schema of its definition is brought to the last one.
             let is_redefined =
-                key::is_custom(&object.key) && redefined.iter().any(|prefix| object.key.starts_with(prefix));
+                is_custom_key(&object.key) && redefined.iter().any(|prefix| object.key.starts_with(prefix));
             match is_redefined {
                 true => writer.put(object),
                 false => Ok(()),

@@ -10,12 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_engine::{At, Engine, KeyRange, Progress, Proposal, Revision, Transaction};
-use plinth_registry::key;
-use plinth_storage::encryption::{Encryption, EncryptionError};
-use plinth_storage::layout;
-use plinth_storage::stored::{Damaged, Stored};
+use plinth_registry::{is_custom_key, key_without_start};
+use plinth_storage::{migrate_layout, DamagedValue, Encryption, EncryptionError, Stored};
 
 use crate::decode::{label, Decoded, Decoder, Object};
 use crate::keys;
@@ -152,7 +150,7 @@ pub(crate) fn write(
     writer: &mut Writer<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Tally, ImportError> {
-    layout::migrate(writer.engine, decoder.registry())?;
+    migrate_layout(writer.engine, decoder.registry())?;
     let mut tally = Tally::default();
     let mut steps = Steps { progress, done: 0, total: source.len() };
     source.visit::<ImportError>(decoder.prefix().as_bytes(), &mut |entry| {
@@ -213,17 +211,17 @@ fn stored(engine: &Engine, decoder: &Decoder, expected: &Tally) -> Result<Report
     Ok(tally.finish(snapshot.revision().get()))
 }
 
-fn damaged(path: &str, error: Damaged) -> ImportError {
+fn damaged(path: &str, error: DamagedValue) -> ImportError {
     ImportError::Different(format!("{path}: {error}"))
 }
 
 /// `Kind.group` of an object of the store.
 pub(crate) fn kind_of(decoder: &Decoder, own: &[u8]) -> Option<String> {
-    if !key::is_custom(own) {
+    if !is_custom_key(own) {
         let resource = decoder.registry().of_key(own)?;
         return Some(label(&resource.row.kind, resource.group()));
     }
-    let mut parts = std::str::from_utf8(key::without_start(own)).ok()?.splitn(3, '/');
+    let mut parts = std::str::from_utf8(key_without_start(own)).ok()?.splitn(3, '/');
     let (group, plural) = (parts.next()?, parts.next()?);
     Some(label(&decoder.definition(group, plural)?.names.kind, group))
 }

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plinth_registry::{key, Registry, ResourceType};
+use plinth_registry::{is_custom_key, key_without_start, split_key, Registry, ResourceType};
 
 /// Group and plural name of resources whose path is another one.
 const PATHS: [(&str, &str, &str); 7] = [
@@ -111,12 +111,12 @@ fn path(resource: &ResourceType) -> &str {
 /// Where kube-apiserver keeps an object, below its prefix, from the key here; none for a key that is no
 /// object's.
 pub fn upstream(registry: &Registry, own: &[u8]) -> Option<String> {
-    if key::is_custom(own) {
-        return String::from_utf8(key::without_start(own).to_vec()).ok();
+    if is_custom_key(own) {
+        return String::from_utf8(key_without_start(own).to_vec()).ok();
     }
     let resource = registry.of_key(own)?;
     let form = resource.storage.as_ref()?;
-    let (namespace, name) = key::split(&form.prefix, resource.row.namespaced, own)?;
+    let (namespace, name) = split_key(&form.prefix, resource.row.namespaced, own)?;
     let path = path(resource);
     Some(match namespace.is_empty() {
         true => format!("{path}/{name}"),
@@ -127,6 +127,7 @@ pub fn upstream(registry: &Registry, own: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_registry::object_key;
 
     #[test]
     fn keys_are_those_of_kube_apiserver() {
@@ -153,7 +154,7 @@ mod tests {
                 panic!("{upstream_key} was not found")
             };
             let prefix = &resource.storage.as_ref().unwrap().prefix;
-            assert_eq!(key::object(prefix, namespace, name), own.as_bytes());
+            assert_eq!(object_key(prefix, namespace, name), own.as_bytes());
             assert_eq!(upstream(&registry, own.as_bytes()).as_deref(), Some(upstream_key));
         }
         let custom = b"_custom/namespaced/example.com/cars/ns/a";

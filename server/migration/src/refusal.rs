@@ -1,6 +1,6 @@
 //! [`Refusal`]: why an object cannot be taken over.
 
-use plinth_storage::encryption::EncryptionError;
+use plinth_storage::EncryptionError;
 
 /// Largest stored value that the engine takes, with room for what encryption adds.
 pub(crate) const MAX_VALUE: usize = (8 << 20) - (64 << 10);

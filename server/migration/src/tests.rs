@@ -8,8 +8,7 @@ use std::time::Duration;
 use plinth_codec::convert::{convert, Format};
 use plinth_engine::{At, Engine, KeyRange, Options, Record, Subscribe};
 use plinth_etcd_wire::kv::KeyValue;
-use plinth_storage::encryption::Encryption;
-use plinth_storage::stored::Stored;
+use plinth_storage::{Encryption, Stored};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 

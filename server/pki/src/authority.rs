@@ -135,7 +135,7 @@ impl Authority {
         let (_, cert) = X509Certificate::from_der(der).map_err(|_| bad_certificate())?;
         let path = key;
         let bad_key = || AuthorityError::Key { path: path.to_owned() };
-        let key = pkcs8::from_key(private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
+        let key = pkcs8::pkcs8_from_key(private).and_then(|der| Key::from_pkcs8(&der)).ok_or_else(bad_key)?;
         if key.public().as_deref() != Some(cert.public_key().raw) || algorithm(&key).is_none() {
             return Err(bad_key());
         }
@@ -176,7 +176,7 @@ impl Authority {
                 writer.next().write_bitvec_bytes(&signature, signature.len() * 8);
             });
         });
-        Ok(pem::encode(files::CERTIFICATE, &der))
+        Ok(pem::encode(files::CERTIFICATE_LABEL, &der))
     }
 
     /// TBSCertificate (RFC 5280, 4.1).

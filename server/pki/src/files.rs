@@ -6,7 +6,7 @@ use plinth_codec::pem::{self, Block, PemError};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// PEM label of a certificate.
-pub const CERTIFICATE: &str = "CERTIFICATE";
+pub const CERTIFICATE_LABEL: &str = "CERTIFICATE";
 
 /// A PEM text without usable certificates or key.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +45,8 @@ pub enum FileError {
 ///
 /// # Errors
 /// [`PemError`].
-pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
-    let certificates = pem::parse(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
+pub fn parse_certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let certificates = pem::parse(text)?.into_iter().filter(|block| block.label == CERTIFICATE_LABEL);
     certificates.map(|block| contents(block).map(CertificateDer::from)).collect()
 }
 
@@ -54,7 +54,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 ///
 /// # Errors
 /// [`TextError`]; encrypted keys are not supported.
-pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TextError> {
+pub fn parse_private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TextError> {
     for block in pem::parse(text)? {
         return Ok(match block.label.as_str() {
             "PRIVATE KEY" => PrivateKeyDer::Pkcs8(contents(block)?.into()),
@@ -78,7 +78,7 @@ fn contents(block: Block) -> Result<Vec<u8>, PemError> {
 /// # Errors
 /// [`FileError`].
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    certificates(&read(path)?).map_err(|e| FileError::Text { path: path.to_owned(), source: e.into() })
+    parse_certificates(&read(path)?).map_err(|e| FileError::Text { path: path.to_owned(), source: e.into() })
 }
 
 /// The private key of a file.
@@ -86,7 +86,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Fi
 /// # Errors
 /// [`FileError`].
 pub fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileError> {
-    private_key(&read(path)?).map_err(|source| FileError::Text { path: path.to_owned(), source })
+    parse_private_key(&read(path)?).map_err(|source| FileError::Text { path: path.to_owned(), source })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, FileError> {
@@ -101,17 +101,21 @@ mod tests {
     fn texts_by_table() {
         let block =
             |label: &str, body: &str| format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
-        let two = format!("# a bundle\n{}# more\n{}", block(CERTIFICATE, "YQ=="), block(CERTIFICATE, "Yg=="));
-        assert_eq!(certificates(two.as_bytes()).unwrap().len(), 2);
+        let two = format!(
+            "# a bundle\n{}# more\n{}",
+            block(CERTIFICATE_LABEL, "YQ=="),
+            block(CERTIFICATE_LABEL, "Yg==")
+        );
+        assert_eq!(parse_certificates(two.as_bytes()).unwrap().len(), 2);
         let with_key = format!("{}{two}", block("EC PARAMETERS", "YQ==") + &block("EC PRIVATE KEY", "Yw=="));
-        assert_eq!(certificates(with_key.as_bytes()).unwrap().len(), 2);
-        assert!(matches!(private_key(with_key.as_bytes()), Ok(PrivateKeyDer::Sec1(_))));
-        assert!(matches!(private_key(two.as_bytes()), Err(TextError::NoKey)));
-        let headed = block(CERTIFICATE, "K: v\n\nYQ==");
-        assert_eq!(certificates(headed.as_bytes()), Err(PemError::Headers));
+        assert_eq!(parse_certificates(with_key.as_bytes()).unwrap().len(), 2);
+        assert!(matches!(parse_private_key(with_key.as_bytes()), Ok(PrivateKeyDer::Sec1(_))));
+        assert!(matches!(parse_private_key(two.as_bytes()), Err(TextError::NoKey)));
+        let headed = block(CERTIFICATE_LABEL, "K: v\n\nYQ==");
+        assert_eq!(parse_certificates(headed.as_bytes()), Err(PemError::Headers));
         let encrypted = block("RSA PRIVATE KEY", "Proc-Type: 4,ENCRYPTED\n\nYQ==");
-        assert!(matches!(private_key(encrypted.as_bytes()), Err(TextError::Pem(PemError::Headers))));
-        assert!(certificates(format!(" {two}").replace("# a", "").as_bytes()).is_ok());
-        assert!(certificates(block(CERTIFICATE, "!").as_bytes()).is_err());
+        assert!(matches!(parse_private_key(encrypted.as_bytes()), Err(TextError::Pem(PemError::Headers))));
+        assert!(parse_certificates(format!(" {two}").replace("# a", "").as_bytes()).is_ok());
+        assert!(parse_certificates(block(CERTIFICATE_LABEL, "!").as_bytes()).is_err());
     }
 }

@@ -2,13 +2,13 @@
 
 use plinth_codec::pem;
 
-use super::request::LABEL;
+use super::request::CERTIFICATE_REQUEST_LABEL;
 use super::{AlternativeNames, CertificateRequest, Name};
 
 /// PEM: blocks survive a round trip, and a text accepted as one block contains no other.
 pub fn pem_blocks(input: &[u8]) {
     let Ok(blocks) = pem::parse(input) else {
-        assert!(pem::parse_one(input, LABEL).is_err());
+        assert!(pem::parse_one(input, CERTIFICATE_REQUEST_LABEL).is_err());
         return;
     };
     let written: String = blocks.iter().map(|block| pem::encode(&block.label, &block.contents)).collect();
@@ -17,7 +17,7 @@ pub fn pem_blocks(input: &[u8]) {
     for (block, again) in blocks.iter().zip(&again) {
         assert_eq!((&block.label, &block.contents), (&again.label, &again.contents));
     }
-    if let Ok(contents) = pem::parse_one(input, LABEL) {
+    if let Ok(contents) = pem::parse_one(input, CERTIFICATE_REQUEST_LABEL) {
         assert!(blocks.len() == 1 && blocks.first().is_some_and(|block| block.contents == contents));
     }
 }

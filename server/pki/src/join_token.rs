@@ -14,23 +14,23 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Path of a replica at which a token is used, and the authority is found.
-pub const PATH: &str = "/plinth/join";
+pub const JOIN_PATH: &str = "/plinth/join";
 /// Namespace of the Secrets.
-pub const NAMESPACE: &str = "kube-system";
+pub const JOIN_TOKEN_NAMESPACE: &str = "kube-system";
 /// Type of the Secrets: that of bootstrap tokens, so that whatever removes expired ones removes these, too.
-pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
+pub const JOIN_TOKEN_SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
 /// Prefix of the names of the Secrets; the ID follows.
-pub const SECRET_PREFIX: &str = "bootstrap-token-";
+pub const JOIN_TOKEN_SECRET_PREFIX: &str = "bootstrap-token-";
 /// Key of a Secret that makes it one for joining, with the value `true`.
-pub const USAGE: &str = "usage-plinth-join";
+pub const JOIN_TOKEN_USAGE: &str = "usage-plinth-join";
 /// Key of a Secret with the ID.
-pub const ID: &str = "token-id";
+pub const JOIN_TOKEN_ID: &str = "token-id";
 /// Key of a Secret with [`Credential::hash`].
-pub const HASH: &str = "token-hash";
+pub const JOIN_TOKEN_HASH: &str = "token-hash";
 /// Key of a Secret with the time after which it is void, as in RFC 3339.
-pub const EXPIRATION: &str = "expiration";
+pub const JOIN_TOKEN_EXPIRATION: &str = "expiration";
 /// Key of a Secret with a text for people.
-pub const DESCRIPTION: &str = "description";
+pub const JOIN_TOKEN_DESCRIPTION: &str = "description";
 
 /// First part of a token: secret scanners find it by this.
 const PREFIX: &str = "plinth-join";
@@ -46,7 +46,7 @@ pub type AuthorityHash = [u8; 32];
 
 /// What is sent to a server: an ID, which may be shown, and a secret, which its `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credential {
+pub struct JoinCredential {
     id: String,
     secret: String,
 }
@@ -57,40 +57,40 @@ pub struct JoinToken {
     /// The authority of the server's certificate.
     pub authority: AuthorityHash,
     /// What is sent once the server has shown that certificate.
-    pub credential: Credential,
+    pub credential: JoinCredential,
 }
 
 /// A text is no token. The text is not shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not a whole token: expected plinth-join. and 64 hexadecimal digits, an ID of 6 and a secret of 32 characters, with dots between them")]
-pub struct MalformedToken;
+pub struct MalformedJoinToken;
 
 /// The system has no random numbers.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the system's source of random numbers failed")]
 pub struct NoRandomness;
 
-impl Credential {
+impl JoinCredential {
     /// A new credential.
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn generate() -> Result<Credential, NoRandomness> {
+    pub fn generate() -> Result<JoinCredential, NoRandomness> {
         let random = SystemRandom::new();
-        Ok(Credential { id: digits(&random, ID_LENGTH)?, secret: digits(&random, SECRET_LENGTH)? })
+        Ok(JoinCredential { id: digits(&random, ID_LENGTH)?, secret: digits(&random, SECRET_LENGTH)? })
     }
 
     /// Reads `ID.SECRET`.
     ///
     /// # Errors
-    /// [`MalformedToken`].
-    pub fn parse(text: &str) -> Result<Credential, MalformedToken> {
-        let (id, secret) = text.split_once('.').ok_or(MalformedToken)?;
+    /// [`MalformedJoinToken`].
+    pub fn parse(text: &str) -> Result<JoinCredential, MalformedJoinToken> {
+        let (id, secret) = text.split_once('.').ok_or(MalformedJoinToken)?;
         let fits =
             |part: &str, length: usize| part.len() == length && part.bytes().all(|b| ALPHABET.contains(&b));
         match fits(id, ID_LENGTH) && fits(secret, SECRET_LENGTH) {
-            true => Ok(Credential { id: id.to_owned(), secret: secret.to_owned() }),
-            false => Err(MalformedToken),
+            true => Ok(JoinCredential { id: id.to_owned(), secret: secret.to_owned() }),
+            false => Err(MalformedJoinToken),
         }
     }
 
@@ -121,7 +121,7 @@ impl Credential {
     }
 }
 
-impl fmt::Debug for Credential {
+impl fmt::Debug for JoinCredential {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}.…", self.id)
     }
@@ -131,12 +131,13 @@ impl JoinToken {
     /// Reads a whole token.
     ///
     /// # Errors
-    /// [`MalformedToken`], also without an authority.
-    pub fn parse(text: &str) -> Result<JoinToken, MalformedToken> {
-        let rest = text.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.')).ok_or(MalformedToken)?;
-        let (authority, credential) = rest.split_once('.').ok_or(MalformedToken)?;
-        let authority = from_hex(authority).ok_or(MalformedToken)?;
-        Ok(JoinToken { authority, credential: Credential::parse(credential)? })
+    /// [`MalformedJoinToken`], also without an authority.
+    pub fn parse(text: &str) -> Result<JoinToken, MalformedJoinToken> {
+        let rest =
+            text.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.')).ok_or(MalformedJoinToken)?;
+        let (authority, credential) = rest.split_once('.').ok_or(MalformedJoinToken)?;
+        let authority = from_hex(authority).ok_or(MalformedJoinToken)?;
+        Ok(JoinToken { authority, credential: JoinCredential::parse(credential)? })
     }
 
     /// The token as it is handed over.
@@ -198,13 +199,13 @@ mod tests {
 
     #[test]
     fn a_token_has_one_form() {
-        let credential = Credential::generate().unwrap();
+        let credential = JoinCredential::generate().unwrap();
         let token = JoinToken { authority: [0xa7; 32], credential };
         let text = token.expose();
         assert_eq!(JoinToken::parse(&text).unwrap(), token);
         for cut in 0..text.len() {
-            assert_eq!(JoinToken::parse(&text[..cut]), Err(MalformedToken), "{cut}");
-            assert_eq!(JoinToken::parse(&text[cut + 1..]), Err(MalformedToken), "{cut}");
+            assert_eq!(JoinToken::parse(&text[..cut]), Err(MalformedJoinToken), "{cut}");
+            assert_eq!(JoinToken::parse(&text[cut + 1..]), Err(MalformedJoinToken), "{cut}");
         }
         let (hash, credential) = (hex(&token.authority), token.credential.expose());
         for bad in [
@@ -218,13 +219,13 @@ mod tests {
             text.replace("plinth-join", "plinth_join"),
             text.to_uppercase(),
         ] {
-            assert_eq!(JoinToken::parse(&bad), Err(MalformedToken), "{bad}");
+            assert_eq!(JoinToken::parse(&bad), Err(MalformedJoinToken), "{bad}");
         }
     }
 
     #[test]
     fn a_secret_is_neither_shown_nor_kept() {
-        let credential = Credential::parse("abcdef.0123456789abcdefghijklmnopqrstuv").unwrap();
+        let credential = JoinCredential::parse("abcdef.0123456789abcdefghijklmnopqrstuv").unwrap();
         let token = JoinToken { authority: [0; 32], credential: credential.clone() };
         assert!(!format!("{token:?}").contains("0123456789abcdef"));
         assert!(format!("{token:?}").contains("abcdef"));
@@ -232,7 +233,7 @@ mod tests {
         assert!(credential.matches(&hash) && hash.len() == 64 && !hash.contains("ghij"));
         // Neither that of another secret nor of the same one with another ID.
         for other in ["abcdef.0123456789abcdefghijklmnopqrstuw", "abcdeg.0123456789abcdefghijklmnopqrstuv"] {
-            assert!(!Credential::parse(other).unwrap().matches(&hash), "{other}");
+            assert!(!JoinCredential::parse(other).unwrap().matches(&hash), "{other}");
         }
         assert!(!credential.matches("") && !credential.matches(&hash[1..]));
     }
@@ -240,9 +241,9 @@ mod tests {
     #[test]
     fn credentials_differ() {
         let made: std::collections::HashSet<String> =
-            (0..1000).map(|_| Credential::generate().unwrap().expose()).collect();
+            (0..1000).map(|_| JoinCredential::generate().unwrap().expose()).collect();
         assert_eq!(made.len(), 1000);
-        assert!(made.iter().all(|text| Credential::parse(text).is_ok()));
+        assert!(made.iter().all(|text| JoinCredential::parse(text).is_ok()));
         // Every digit occurs: 32,000 draws of 36.
         assert!(ALPHABET.iter().all(|digit| made.iter().any(|text| text.as_bytes()[7..].contains(digit))));
     }

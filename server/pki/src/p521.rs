@@ -1,8 +1,8 @@
 //! ECDSA on the curve P-521, which ring lacks: keys of tokens (ES512), of certificates and of TLS.
 //!
 //! Upstream supports keys of P-256, P-384 and P-521 alike, because Go does. The arithmetic is the `p521`
-//! crate's; nonces are deterministic (RFC 6979). Everything else is ring's: [`provider`] adds the curve to
-//! ring's provider.
+//! crate's; nonces are deterministic (RFC 6979). Everything else is ring's: [`crypto_provider`] adds the
+//! curve to ring's provider.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -29,14 +29,14 @@ pub(crate) struct PublicKey(VerifyingKey);
 
 impl PublicKey {
     /// Decodes an uncompressed point (SEC 1, 2.3.3), the only form that Go accepts; `None` otherwise.
-    pub fn from_point(point: &[u8]) -> Option<PublicKey> {
+    pub(crate) fn from_point(point: &[u8]) -> Option<PublicKey> {
         let uncompressed = point.len() == 1 + 2 * FIELD && point.first() == Some(&4);
         uncompressed.then(|| VerifyingKey::from_sec1_bytes(point).ok().map(PublicKey)).flatten()
     }
 
     /// Verifies a signature over a message with SHA-512, `r` and `s` concatenated (RFC 7518, 3.4). Takes
     /// about a millisecond.
-    pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         Signature::from_slice(signature)
             .is_ok_and(|signature| self.0.verify_prehash(&Sha512::digest(message), &signature).is_ok())
     }
@@ -58,24 +58,24 @@ impl fmt::Debug for PrivateKey {
 
 impl PrivateKey {
     /// Decodes a PKCS#8 document; `None` for another kind of key.
-    pub fn from_pkcs8(der: &[u8]) -> Option<PrivateKey> {
+    pub(crate) fn from_pkcs8(der: &[u8]) -> Option<PrivateKey> {
         SigningKey::from_pkcs8_der(der).ok().map(PrivateKey)
     }
 
     /// The SubjectPublicKeyInfo of the public key.
-    pub fn public_spki(&self) -> Option<Vec<u8>> {
+    pub(crate) fn public_spki(&self) -> Option<Vec<u8>> {
         PublicKey(*self.0.verifying_key()).to_spki()
     }
 
     /// Signs with SHA-512: `r` and `s` concatenated. `None` if no nonce was usable, which does not happen in
     /// practice.
-    pub fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let signature: Signature = self.0.try_sign(message).ok()?;
         Some(signature.to_bytes().to_vec())
     }
 
     /// As [`PrivateKey::sign`], in the encoding of X.509 and TLS.
-    pub fn sign_der(&self, message: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn sign_der(&self, message: &[u8]) -> Option<Vec<u8>> {
         let signature: Signature = self.0.try_sign(message).ok()?;
         Some(signature.to_der().as_bytes().to_vec())
     }
@@ -141,7 +141,7 @@ pub(crate) fn verifies_x509(point: &[u8], hash: u16, message: &[u8], signature: 
 }
 
 /// The crypto provider of the process: ring, and P-521.
-pub fn provider() -> Arc<CryptoProvider> {
+pub fn crypto_provider() -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     extend(&mut provider);
     Arc::new(provider)
@@ -176,7 +176,7 @@ impl KeyProvider for Keys {
         &self,
         der: PrivateKeyDer<'static>,
     ) -> Result<Arc<dyn rustls::sign::SigningKey>, rustls::Error> {
-        let own = crate::pkcs8::from_key(&der).and_then(|der| PrivateKey::from_pkcs8(&der));
+        let own = crate::pkcs8::pkcs8_from_key(&der).and_then(|der| PrivateKey::from_pkcs8(&der));
         match own {
             Some(key) => {
                 let public = key.public_spki();

@@ -3,7 +3,7 @@
 use rustls::pki_types::PrivateKeyDer;
 
 /// Converts a private key to PKCS#8; `None` for an unknown format.
-pub fn from_key(key: &PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+pub fn pkcs8_from_key(key: &PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     let label = match key {
         PrivateKeyDer::Pkcs8(_) => "PRIVATE KEY",
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",

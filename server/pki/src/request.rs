@@ -15,7 +15,7 @@ use super::name::{Name, NameError};
 use super::signature::{self, SignatureError};
 
 /// PEM label of a request.
-pub const LABEL: &str = "CERTIFICATE REQUEST";
+pub const CERTIFICATE_REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
 /// `[0] IMPLICIT SET OF Attribute`.
 const ATTRIBUTES: u8 = 0xa0;
 /// `1.2.840.113549.1.9.14`, the attribute `extensionRequest`.
@@ -85,7 +85,7 @@ impl CertificateRequest {
     /// # Errors
     /// [`RequestError`] but for [`RequestError::Signature`].
     pub fn parse(text: &[u8]) -> Result<CertificateRequest, RequestError> {
-        CertificateRequest::from_der(&pem::parse_one(text, LABEL)?)
+        CertificateRequest::from_der(&pem::parse_one(text, CERTIFICATE_REQUEST_LABEL)?)
     }
 
     /// Decodes a request in DER. The signature is not verified.
@@ -144,7 +144,7 @@ impl CertificateRequest {
         if !rest.is_empty() || !other_rest.is_empty() {
             return Err(RequestError::Malformed);
         }
-        Ok(signature::check(&key, &algorithm, &self.signed.message, &self.signed.signature)?)
+        Ok(signature::check_signature(&key, &algorithm, &self.signed.message, &self.signed.signature)?)
     }
 }
 

@@ -70,7 +70,7 @@ fn scheme(algorithm: &str) -> Option<Scheme> {
 ///
 /// # Errors
 /// [`SignatureError`].
-pub fn check(
+pub fn check_signature(
     key: &SubjectPublicKeyInfo<'_>,
     algorithm: &AlgorithmIdentifier<'_>,
     message: &[u8],

@@ -3,16 +3,16 @@
 
 use super::authority::Uses;
 use super::CertificateRequest;
-use plinth_api::user;
+use plinth_api::{NODES_GROUP, NODE_USER_PREFIX};
 
 /// Client certificates for the API server.
-pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Client certificates of kubelets.
-pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub const KUBELET_CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// Serving certificates of kubelets.
-pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub const KUBELET_SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 /// Certificates of the API version that had no signer names.
-pub const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
+pub const LEGACY_UNKNOWN_SIGNER: &str = "kubernetes.io/legacy-unknown";
 
 /// A signer and its validation.
 pub struct Signer {
@@ -24,10 +24,10 @@ pub struct Signer {
 
 /// All built-in signers.
 pub static SIGNERS: &[Signer] = &[
-    Signer { name: CLIENT, error: |_, usages| client_error(usages) },
-    Signer { name: KUBELET_CLIENT, error: kubelet_client_error },
-    Signer { name: KUBELET_SERVING, error: kubelet_serving_error },
-    Signer { name: LEGACY_UNKNOWN, error: |_, _| None },
+    Signer { name: CLIENT_SIGNER, error: |_, usages| client_error(usages) },
+    Signer { name: KUBELET_CLIENT_SIGNER, error: kubelet_client_error },
+    Signer { name: KUBELET_SERVING_SIGNER, error: kubelet_serving_error },
+    Signer { name: LEGACY_UNKNOWN_SIGNER, error: |_, _| None },
 ];
 
 fn client_error(usages: &[&str]) -> Option<String> {
@@ -43,7 +43,7 @@ fn client_error(usages: &[&str]) -> Option<String> {
 
 /// Validates a kubelet's request for a client certificate.
 pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.subject.organizations() != [user::NODES] {
+    if request.subject.organizations() != [NODES_GROUP] {
         return Some("subject organization is not system:nodes".into());
     }
     let names = [
@@ -55,14 +55,14 @@ pub fn kubelet_client_error(request: &CertificateRequest, usages: &[&str]) -> Op
     if let Some((_, kind)) = names.iter().find(|(none, _)| !none) {
         return Some(format!("{kind} subjectAltNames are not allowed"));
     }
-    if !request.subject.common_name().starts_with(user::NODE_PREFIX) {
+    if !request.subject.common_name().starts_with(NODE_USER_PREFIX) {
         return Some("subject common name does not begin with system:node:".into());
     }
     usage_error(usages, "client auth")
 }
 
 fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Option<String> {
-    if request.subject.organizations() != [user::NODES] {
+    if request.subject.organizations() != [NODES_GROUP] {
         return Some("subject organization is not system:nodes".into());
     }
     if request.names.dns.is_empty() && request.names.ips.is_empty() {
@@ -76,7 +76,7 @@ fn kubelet_serving_error(request: &CertificateRequest, usages: &[&str]) -> Optio
     if let Some(error) = usage_error(usages, "server auth") {
         return Some(error);
     }
-    match request.subject.common_name().starts_with(user::NODE_PREFIX) {
+    match request.subject.common_name().starts_with(NODE_USER_PREFIX) {
         true => None,
         false => Some("subject common name does not begin with system:node:".into()),
     }
@@ -145,7 +145,7 @@ pub fn allowed_usages() -> impl Iterator<Item = &'static str> {
 }
 
 /// Converts usages to X.509; `None` when one is unknown.
-pub fn uses(usages: &[&str]) -> Option<Uses> {
+pub fn certificate_uses(usages: &[&str]) -> Option<Uses> {
     let mut uses = Uses::default();
     for usage in usages {
         match &USAGES.iter().find(|(name, _)| name == usage)?.1 {

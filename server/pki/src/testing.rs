@@ -6,7 +6,7 @@ use yasna::models::ObjectIdentifier;
 use yasna::{Tag, TagClass};
 
 use crate::files;
-use crate::request::LABEL;
+use crate::request::CERTIFICATE_REQUEST_LABEL;
 use crate::AlternativeNames;
 
 /// An attribute's type, the tag of its value, and the value.
@@ -103,11 +103,11 @@ pub fn encode(subject: &[u8], names: Option<&[u8]>) -> Vec<u8> {
 
 /// A request in PEM.
 pub fn pem(der: &[u8]) -> String {
-    plinth_codec::pem::encode(LABEL, der)
+    plinth_codec::pem::encode(CERTIFICATE_REQUEST_LABEL, der)
 }
 
 /// The key of every request in the data file.
 pub fn key() -> KeyPair {
-    let der = files::private_key(include_bytes!("testdata/judged-key.pem")).unwrap();
+    let der = files::parse_private_key(include_bytes!("testdata/judged-key.pem")).unwrap();
     KeyPair::try_from(&der).unwrap()
 }

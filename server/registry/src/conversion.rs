@@ -3,7 +3,7 @@
 use plinth_codec::Value;
 
 use super::{ResourceType, StorageForm};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds::Conversion;
 
 fn of(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Conversion> {
@@ -14,7 +14,11 @@ fn of(resource: &ResourceType, stored: (&str, &str)) -> Option<&'static Conversi
 ///
 /// # Errors
 /// 500 when there is no conversion between the two.
-pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -> Result<Value, ApiError> {
+pub fn convert_stored(
+    mut tree: Value,
+    stored: (&str, &str),
+    resource: &ResourceType,
+) -> Result<Value, ApiError> {
     let Some(conversion) = of(resource, stored) else {
         let (group, version) = stored;
         let name = &resource.row.plural;
@@ -28,7 +32,11 @@ pub fn convert(mut tree: Value, stored: (&str, &str), resource: &ResourceType) -
 ///
 /// # Errors
 /// 500 when there is no conversion between the two.
-pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) -> Result<Value, ApiError> {
+pub fn convert_to_storage(
+    mut tree: Value,
+    resource: &ResourceType,
+    form: &StorageForm,
+) -> Result<Value, ApiError> {
     let Some(conversion) = of(resource, (&form.group, &form.version)) else {
         return Err(ApiError::internal(format!("{} has no conversion to storage", resource.row.plural)));
     };
@@ -40,13 +48,13 @@ pub fn to_storage(mut tree: Value, resource: &ResourceType, form: &StorageForm) 
 ///
 /// # Errors
 /// 500 when there is no conversion between the two.
-pub fn between(tree: Value, from: &ResourceType, to: &ResourceType) -> Result<Value, ApiError> {
+pub fn convert_between(tree: Value, from: &ResourceType, to: &ResourceType) -> Result<Value, ApiError> {
     let mut tree = match (&from.storage, from.is_storage_version()) {
-        (Some(form), false) => to_storage(tree, from, form)?,
+        (Some(form), false) => convert_to_storage(tree, from, form)?,
         _ => tree,
     };
     if let (Some(form), false) = (&to.storage, to.is_storage_version()) {
-        tree = convert(tree, (&form.group, &form.version), to)?;
+        tree = convert_stored(tree, (&form.group, &form.version), to)?;
     }
     if let Some(object) = tree.as_object_mut() {
         object.insert("apiVersion", to.api_version.as_str());

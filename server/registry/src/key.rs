@@ -53,7 +53,7 @@ fn segment(text: &str) -> Cow<'_, str> {
 }
 
 /// The key of an object; `namespace` is empty for cluster-scoped resources.
-pub fn object(prefix: &str, namespace: &str, name: &str) -> Vec<u8> {
+pub fn object_key(prefix: &str, namespace: &str, name: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(prefix.len() + namespace.len() + name.len() + 1);
     key.extend_from_slice(prefix.as_bytes());
     if !namespace.is_empty() {
@@ -65,7 +65,7 @@ pub fn object(prefix: &str, namespace: &str, name: &str) -> Vec<u8> {
 }
 
 /// The prefix of a collection: one namespace's objects, or all of the resource when it is empty.
-pub fn collection(prefix: &str, namespace: &str) -> Vec<u8> {
+pub fn collection_prefix(prefix: &str, namespace: &str) -> Vec<u8> {
     match namespace.is_empty() {
         true => prefix.as_bytes().to_vec(),
         false => format!("{prefix}{}/", segment(namespace)).into_bytes(),
@@ -73,12 +73,12 @@ pub fn collection(prefix: &str, namespace: &str) -> Vec<u8> {
 }
 
 /// The range of the keys that start with `prefix`.
-pub fn range(prefix: &[u8]) -> KeyRange {
+pub fn prefix_range(prefix: &[u8]) -> KeyRange {
     KeyRange::prefix(prefix.to_vec())
 }
 
 /// Splits a key of the resource into namespace and name. The namespace is empty for cluster-scoped ones.
-pub fn split<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
+pub fn split_key<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a str, &'a str)> {
     let rest = std::str::from_utf8(key.strip_prefix(prefix.as_bytes())?).ok()?;
     match namespaced {
         true => rest.split_once('/'),
@@ -87,21 +87,21 @@ pub fn split<'a>(prefix: &str, namespaced: bool, key: &'a [u8]) -> Option<(&'a s
 }
 
 /// The prefix of the resource that a key belongs to, including the slash.
-pub fn prefix_of(key: &[u8]) -> Option<&[u8]> {
-    let start = key.len() - without_start(key).len();
+pub fn key_prefix(key: &[u8]) -> Option<&[u8]> {
+    let start = key.len() - key_without_start(key).len();
     let mut slashes = key.iter().enumerate().skip(start).filter(|(_, byte)| **byte == b'/');
     let (end, _) = slashes.nth(1)?;
     key.get(..=end)
 }
 
 /// Whether a key belongs to a custom resource.
-pub fn is_custom(key: &[u8]) -> bool {
-    without_start(key).len() < key.len()
+pub fn is_custom_key(key: &[u8]) -> bool {
+    key_without_start(key).len() < key.len()
 }
 
 /// `GROUP/RESOURCE/...` of any key. Encryption binds values to this (and to whether they are custom, by their
 /// header), and messages show it.
-pub fn without_start(key: &[u8]) -> &[u8] {
+pub fn key_without_start(key: &[u8]) -> &[u8] {
     let starts = [CUSTOM_NAMESPACED, CUSTOM_CLUSTER];
     starts.iter().find_map(|start| key.strip_prefix(start.as_bytes())).unwrap_or(key)
 }

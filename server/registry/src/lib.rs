@@ -4,29 +4,31 @@
 //! behavior of individual kinds is in [`plinth_kinds`].
 //!
 //! A [`Registry`] is immutable and has a generation. A change of the CustomResourceDefinitions, or of the
-//! versions that other API servers serve ([`remote`]), creates a new one, which is published through
+//! versions that other API servers serve (`remote`), creates a new one, which is published through
 //! [`Current`]; unchanged rows are the same `Arc`s in both, so that a watch can tell whether its resource has
 //! changed. Documents derived from a registry (discovery, OpenAPI) are
 //! cached by generation: that of the registry, or that in which a group version last changed
 //! ([`Registry::version_generation`]).
 //!
 //! ```
-//! use plinth_registry::{key, Registry};
+//! use plinth_registry::{object_key, Registry};
 //!
 //! let registry = Registry::builtin();
 //! let deployments = registry.get("apps", "v1", "deployments").expect("a built-in resource");
 //! assert_eq!(deployments.api_version, "apps/v1");
 //! let form = deployments.storage.as_ref().expect("it is stored");
-//! assert_eq!(&*key::object(&form.prefix, "default", "web"), b"apps/deployments/default/web");
+//! assert_eq!(&*object_key(&form.prefix, "default", "web"), b"apps/deployments/default/web");
 //! ```
 
-pub mod conversion;
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
+mod conversion;
 mod current;
-pub mod custom;
-pub mod discovery;
-pub mod key;
-pub mod object_meta;
-pub mod remote;
+mod custom;
+mod discovery;
+mod key;
+mod object_meta;
+mod remote;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,11 +40,35 @@ use plinth_codec::selector::SelectableField;
 use plinth_codec::{table, Value};
 use plinth_engine::Extension;
 
-use self::custom::CustomVersion;
-use self::remote::{RemoteVersion, RemoteVersions};
 use plinth_kinds::{self, Strategy};
 
+pub use conversion::{convert_between, convert_stored, convert_to_storage};
 pub use current::Current;
+pub use custom::approval::{definition_approval, is_protected_group, Approval};
+pub use custom::definition::{
+    definition_fingerprint, definition_spec_digest, take_schemas, Conversion, ConversionWebhook, Definition,
+    DefinitionNames, DefinitionVersion, JsonPath, ScalePaths, DEFINITION_RESOURCE,
+};
+pub use custom::naming::{accept_names, NameConflict, TakenNames};
+pub use custom::rows::{custom_rows, selected_fields, CustomVersion};
+pub use custom::schema::{Compiled, SchemaText, VersionSchema};
+pub use custom::validate::{definition_errors, definition_stays, finalizer_warnings};
+pub use discovery::aggregated::{aggregated_core, aggregated_groups};
+pub use discovery::etag::{etag_matches, etag_of};
+pub use discovery::lists::{
+    api_group_document, api_group_list_document, api_resource_list_document, api_versions_document,
+};
+pub use discovery::root::{root_paths_document, version_document, VersionInfo, VERSION_INFO};
+pub use discovery::{compare_versions, Catalog, DiscoveryDocument};
+pub use key::{
+    collection_prefix, custom_prefix, is_custom_key, key_prefix, key_without_start, object_key, prefix_range,
+    resource_prefix, split_key,
+};
+pub use object_meta::{count_generation, match_namespace, prepare_metadata_create, validate_metadata};
+pub use remote::documents::{
+    parse_aggregated_discovery, parse_resource_list, remote_openapi_v2, remote_openapi_v3,
+};
+pub use remote::{RemoteDocuments, RemoteResource, RemoteVersion, RemoteVersions, ServicePort};
 
 /// Where a resource's objects are stored and in which version.
 #[derive(Clone, Debug)]
@@ -51,7 +77,7 @@ pub struct StorageForm {
     pub group: String,
     /// The storage version.
     pub version: String,
-    /// Prefix of the keys, see [`key::resource_prefix`] and [`key::custom_prefix`].
+    /// Prefix of the keys, see [`resource_prefix`] and [`custom_prefix`].
     pub prefix: String,
     /// The type of the storage version.
     pub root: TypeId,
@@ -321,7 +347,7 @@ impl Registry {
 
     /// The resource, in its storage version, of a key.
     pub fn of_key(&self, object_key: &[u8]) -> Option<&Arc<ResourceType>> {
-        let place = self.by_prefix.get(key::prefix_of(object_key)?)?;
+        let place = self.by_prefix.get(key::key_prefix(object_key)?)?;
         self.stored.get(*place)
     }
 
@@ -340,7 +366,7 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::custom::definition::{take_schemas, Definition, Names};
+    use crate::custom::definition::{take_schemas, Definition, DefinitionNames};
     use crate::custom::rows;
 
     fn custom(group: &str, plural: &str) -> CustomRows {
@@ -350,9 +376,9 @@ mod tests {
             "storage":true,"schema":{{"openAPIV3Schema":{{"type":"object"}}}}}}]}}}}"#
         );
         let mut tree = plinth_codec::json::parse(definition.as_bytes()).unwrap();
-        let names = Names::of(tree.at(&["spec", "names"]));
+        let names = DefinitionNames::of(tree.at(&["spec", "names"]));
         let schemas = take_schemas(&mut tree);
-        rows::of(&Arc::new(Definition::new(&tree, &schemas, names)), "v1").unwrap()
+        rows::custom_rows(&Arc::new(Definition::new(&tree, &schemas, names)), "v1").unwrap()
     }
 
     #[test]

@@ -3,13 +3,10 @@
 //! Upstream: k8s.io/apiserver `pkg/registry/rest` (`BeforeCreate`, `BeforeUpdate`) and k8s.io/apimachinery
 //! `pkg/api/validation/objectmeta.go`.
 
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::metadata::{
-    annotation_errors, finalizer_errors, finalizers, label_errors, of, owner_errors, suffix, Moment,
-    GENERATED_PREFIX_MAX,
+use plinth_api::{
+    annotation_errors, finalizer_errors, finalizers, generated_suffix, label_errors, metadata_mut,
+    owner_errors, ApiError, Cause, Moment, RequestInfo, GENERATED_PREFIX_MAX,
 };
-use plinth_api::request_info::RequestInfo;
 use plinth_codec::{apply, names, Map, Value};
 
 use super::ResourceType;
@@ -25,7 +22,7 @@ pub fn match_namespace(
     info: &RequestInfo,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let metadata = of(object)?;
+    let metadata = metadata_mut(object)?;
     let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     let expected = if resource.row.namespaced { info.namespace.as_str() } else { "" };
     if given.is_empty() {
@@ -51,8 +48,12 @@ pub fn match_namespace(
 ///
 /// # Errors
 /// When metadata is no object.
-pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Moment) -> Result<(), ApiError> {
-    let metadata = of(object)?;
+pub fn prepare_metadata_create(
+    resource: &ResourceType,
+    object: &mut Value,
+    moment: &Moment,
+) -> Result<(), ApiError> {
+    let metadata = metadata_mut(object)?;
     let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() && !prefix.is_empty() {
@@ -60,7 +61,7 @@ pub fn prepare_create(resource: &ResourceType, object: &mut Value, moment: &Mome
             .char_indices()
             .map(|(i, c)| i + c.len_utf8())
             .take_while(|end| *end <= GENERATED_PREFIX_MAX);
-        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], suffix());
+        let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], generated_suffix());
         metadata.insert("name", name);
     }
     metadata.insert("uid", moment.uid.as_str());
@@ -97,7 +98,7 @@ pub fn count_generation(resource: &ResourceType, subresource: &str, object: &mut
 
 /// Validates an object's metadata at create and update. At create the name is validated by the resource's
 /// rule, and as a path segment always, as upstream does.
-pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
+pub fn validate_metadata(resource: &ResourceType, object: &Value, creating: bool) -> Vec<Cause> {
     let empty = Map::new();
     let metadata = object.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -107,21 +108,21 @@ pub fn validate(resource: &ResourceType, object: &Value, creating: bool) -> Vec<
         // The dash before the generated suffix is valid (upstream's maskTrailingDash).
         let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
         let messages = name_errors(resource.strategy.name, &masked);
-        errors.extend(messages.iter().map(|m| field::invalid("metadata.generateName", prefix, m)));
+        errors.extend(messages.iter().map(|m| Cause::invalid("metadata.generateName", prefix, m)));
     }
     let name = text("name");
     if name.is_empty() {
-        errors.push(field::required("metadata.name", "name or generateName is required"));
+        errors.push(Cause::required("metadata.name", "name or generateName is required"));
     } else {
         let messages = match creating {
             true => name_errors(resource.strategy.name, name),
             false => names::path_segment_errors(name),
         };
-        errors.extend(messages.iter().map(|m| field::invalid("metadata.name", name, m)));
+        errors.extend(messages.iter().map(|m| Cause::invalid("metadata.name", name, m)));
     }
     if resource.row.namespaced {
         let messages = names::dns1123_label_errors(text("namespace"));
-        errors.extend(messages.iter().map(|m| field::invalid("metadata.namespace", text("namespace"), m)));
+        errors.extend(messages.iter().map(|m| Cause::invalid("metadata.namespace", text("namespace"), m)));
     }
     errors.extend(label_errors(metadata.get("labels"), format_args!("metadata.labels")));
     errors.extend(annotation_errors(metadata.get("annotations"), format_args!("metadata.annotations")));

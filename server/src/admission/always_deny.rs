@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// User name of the server's own requests.
 const OWN: &str = "system:apiserver";

@@ -8,8 +8,7 @@ use std::collections::HashSet;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::field;
+use plinth_api::{ApiError, Cause};
 
 const ALWAYS: &str = "Always";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
@@ -57,7 +56,7 @@ pub(super) fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
     match containers.chain(images).find(|(_, policy)| *policy != Some(ALWAYS)) {
         None => Ok(()),
         Some((path, policy)) => {
-            let error = field::not_supported(path, policy.unwrap_or_default(), &[ALWAYS]);
+            let error = Cause::not_supported(path, policy.unwrap_or_default(), &[ALWAYS]);
             Err(call.forbidden(pod, &format!("{}: {}", error.field, error.message)))
         }
     }

@@ -6,8 +6,7 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 
 const NODE: &str = "kubernetes.io/hostname";
 const REQUIRED: [&str; 4] =
@@ -25,7 +24,7 @@ pub(super) fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
                 "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {NODE} is allowed"
             );
             let resource = &call.cx.resource;
-            Err(ApiError::forbidden(resource.group(), resource.plural(), metadata::text(pod, "name"), &why))
+            Err(ApiError::forbidden(resource.group(), resource.plural(), metadata_text(pod, "name"), &why))
         }
     }
 }

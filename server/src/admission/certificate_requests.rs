@@ -1,8 +1,9 @@
 //! All readers of a certificate request see the same value.
 
-use plinth_pki::name::{COMMON_NAME, ORGANIZATION, UID};
-use plinth_pki::testing::{encode_name, key, pem, sign, Raw};
-use plinth_pki::CertificateRequest;
+use plinth_pki::{
+    testing::encode_name, testing::key, testing::pem, testing::sign, testing::Raw, CertificateRequest,
+    COMMON_NAME, ORGANIZATION, UID,
+};
 use proptest::prelude::*;
 use rcgen::KeyPair;
 use x509_parser::prelude::FromDer as _;
@@ -92,17 +93,17 @@ fn authority() -> (plinth_pki::Authority, CertificateAuthenticator) {
 fn authenticated(
     request: &CertificateRequest,
     (authority, authenticator): &(plinth_pki::Authority, CertificateAuthenticator),
-) -> Option<std::sync::Arc<plinth_api::user::User>> {
+) -> Option<std::sync::Arc<plinth_api::User>> {
     let now = time::OffsetDateTime::now_utc();
     let text = authority.sign(&plinth_pki::Template {
         subject: &request.subject.issued(),
         public_key: &request.public_key,
         names: &request.names,
-        uses: plinth_pki::signers::uses(&["client auth"]).unwrap(),
+        uses: plinth_pki::certificate_uses(&["client auth"]).unwrap(),
         not_before: now - time::Duration::minutes(5),
         not_after: now + time::Duration::hours(1),
     });
-    let chain = plinth_pki::files::certificates(text.unwrap().as_bytes()).unwrap();
+    let chain = plinth_pki::parse_certificates(text.unwrap().as_bytes()).unwrap();
     // Another parser of certificates finds the same names.
     let parsed = x509_parser::prelude::X509Certificate::from_der(&chain[0]).unwrap().1;
     let subject = parsed.subject();
@@ -140,7 +141,7 @@ proptest! {
             sign(&key(), &encode_name(&sets), &[])
         };
         let text = layout(&pem(&der(&first)), &pem(&der(&second)), &how);
-        for signer in [plinth_pki::signers::CLIENT, plinth_pki::signers::KUBELET_CLIENT] {
+        for signer in [plinth_pki::CLIENT_SIGNER, plinth_pki::KUBELET_CLIENT_SIGNER] {
             let object = plinth_codec::tree!({
                 "apiVersion": "certificates.k8s.io/v1",
                 "kind": "CertificateSigningRequest",
@@ -170,8 +171,8 @@ proptest! {
             prop_assert_eq!(is_valid, seen.is_ok());
             let Ok(request) = seen else {
                 // Nothing is admitted that cannot be signed.
-                prop_assert!(restricted || signer != plinth_pki::signers::CLIENT);
-                prop_assert!(!is_n1 || signer == plinth_pki::signers::CLIENT);
+                prop_assert!(restricted || signer != plinth_pki::CLIENT_SIGNER);
+                prop_assert!(!is_n1 || signer == plinth_pki::CLIENT_SIGNER);
                 continue;
             };
             let user = AUTHORITY.with(|authority| authenticated(&request, authority));
@@ -181,7 +182,7 @@ proptest! {
             let groups = [request.subject.organizations(), vec!["system:authenticated"]].concat();
             prop_assert_eq!(&user.groups, &groups);
             prop_assert_eq!(&user.uid, "");
-            if signer == plinth_pki::signers::CLIENT {
+            if signer == plinth_pki::CLIENT_SIGNER {
                 prop_assert_eq!(restricted, groups.contains(&"system:masters"));
             } else {
                 prop_assert_eq!(is_n1, user.name == "system:node:n1");

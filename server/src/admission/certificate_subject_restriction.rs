@@ -5,9 +5,9 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds::certificate_signing_request as csr;
-use plinth_pki::signers;
+use plinth_pki::CLIENT_SIGNER;
 
 const GROUP: &str = "system:masters";
 
@@ -23,13 +23,13 @@ pub(super) fn validate(call: &Call<'_>, request: &Value) -> Result<(), ApiError>
 }
 
 pub(crate) fn error(request: &Value) -> Option<String> {
-    if request.str_at(&["spec", "signerName"]) != Some(signers::CLIENT) {
+    if request.str_at(&["spec", "signerName"]) != Some(CLIENT_SIGNER) {
         return None;
     }
     match csr::parse(request) {
         Err(error) => Some(format!("failed to parse CSR: {error}")),
         Ok(parsed) if parsed.subject.organizations().contains(&GROUP) => {
-            Some(format!("use of {} signer with {GROUP} group is not allowed", signers::CLIENT))
+            Some(format!("use of {} signer with {GROUP} group is not allowed", CLIENT_SIGNER))
         }
         Ok(_) => None,
     }
@@ -39,8 +39,7 @@ pub(crate) fn error(request: &Value) -> Option<String> {
 mod tests {
     use super::*;
     use plinth_codec::tree;
-    use plinth_pki::testing::{encode, pem};
-    use plinth_pki::Name;
+    use plinth_pki::{testing::encode, testing::pem, Name, CLIENT_SIGNER, KUBELET_CLIENT_SIGNER};
 
     #[test]
     fn the_subject_is_read() {
@@ -49,12 +48,12 @@ mod tests {
             let text = plinth_codec::base64_text::encode(&pem);
             tree!({ "spec": tree!({ "request": text, "signerName": signer }) })
         };
-        assert_eq!(error(&request(&["dev"], signers::CLIENT)), None);
-        assert_eq!(error(&request(&[GROUP], signers::KUBELET_CLIENT)), None);
+        assert_eq!(error(&request(&["dev"], CLIENT_SIGNER)), None);
+        assert_eq!(error(&request(&[GROUP], KUBELET_CLIENT_SIGNER)), None);
         let why =
             "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-        assert_eq!(error(&request(&["dev", GROUP], signers::CLIENT)).as_deref(), Some(why));
-        let bad = tree!({ "spec": tree!({ "request": "bm8=", "signerName": signers::CLIENT }) });
+        assert_eq!(error(&request(&["dev", GROUP], CLIENT_SIGNER)).as_deref(), Some(why));
+        let bad = tree!({ "spec": tree!({ "request": "bm8=", "signerName": CLIENT_SIGNER }) });
         let why = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
         assert_eq!(error(&bad).as_deref(), Some(why));
     }

@@ -1,9 +1,9 @@
 //! The collections that plugins read on every write, from caches that are as fresh as a read, and the
 //! namespace of a request.
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_codec::Value;
-use plinth_storage::object_cache::{DerivedCache, ObjectCache};
+use plinth_storage::{DerivedCache, ObjectCache};
 
 use super::{policy, webhook, Call};
 
@@ -67,7 +67,7 @@ pub(super) async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiEr
     let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &namespaces.storage else { return Ok(None) };
     match call.cx.stored(form, "", call.namespace).await? {
-        Some(record) => Ok(Some(plinth_storage::object::to_tree(namespaces, &record)?)),
+        Some(record) => Ok(Some(plinth_storage::decode_object(namespaces, &record)?)),
         None => Ok(None),
     }
 }

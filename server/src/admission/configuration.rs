@@ -16,7 +16,9 @@ use super::image_policy::ImagePolicy;
 use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
 use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
-use plinth_api::config_file::{self, ConfigFileError, ConfigKind, DecodeError, Strictness};
+use plinth_api::{
+    decode_config_tree, parse_config, ConfigDecodeError, ConfigFileError, ConfigKind, Strictness,
+};
 
 /// The plugins' configuration.
 #[derive(Debug, Default)]
@@ -131,7 +133,7 @@ struct PluginEntry {
 fn document(path: &Path) -> Result<Value, ConfigurationError> {
     let text =
         std::fs::read(path).map_err(|source| ConfigurationError::File { path: path.to_owned(), source })?;
-    Ok(config_file::parse(&text, Strictness::Strict).map_err(|source| source.of_file(path))?)
+    Ok(parse_config(&text, Strictness::Strict).map_err(|source| source.of_file(path))?)
 }
 
 /// The sections of a file by plugin name.
@@ -141,12 +143,14 @@ fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> 
         let old = WITHOUT_KIND.into_iter().filter(|(member, _)| tree.get(member).is_some());
         let parts: Vec<(String, Value)> = old.map(|(_, plugin)| (plugin.to_owned(), tree.clone())).collect();
         return match parts.is_empty() {
-            true => Err(DecodeError::Invalid("Object 'Kind' is missing".to_owned()).of_file(path).into()),
+            true => {
+                Err(ConfigDecodeError::Invalid("Object 'Kind' is missing".to_owned()).of_file(path).into())
+            }
             false => Ok(parts),
         };
     }
     let config: AdmissionConfiguration =
-        config_file::decode_tree(&tree, KIND, Strictness::Strict).map_err(|source| source.of_file(path))?;
+        decode_config_tree(&tree, KIND, Strictness::Strict).map_err(|source| source.of_file(path))?;
     let given = tree.list_at(&["plugins"]);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut parts = Vec::new();

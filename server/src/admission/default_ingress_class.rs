@@ -6,8 +6,7 @@ use plinth_codec::Value;
 
 use super::storage::newest_default;
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 
 const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The deprecated annotation for the class.
@@ -28,7 +27,7 @@ pub(super) async fn admit(call: &Call<'_>, ingress: &mut Value) -> Result<(), Ap
     if let (Some(class), Some(spec)) =
         (newest_default(&classes, &[DEFAULT]), ingress.object_at_mut(&["spec"]))
     {
-        spec.insert("ingressClassName", metadata::text(&class, "name"));
+        spec.insert("ingressClassName", metadata_text(&class, "name"));
     }
     Ok(())
 }

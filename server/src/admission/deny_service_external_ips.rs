@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// Denies addresses that are new.
 ///

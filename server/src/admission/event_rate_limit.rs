@@ -12,9 +12,7 @@ use serde::Deserialize;
 
 use super::section::decode_section;
 use super::Call;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::config_file::ConfigKind;
-use plinth_api::field;
+use plinth_api::{ApiError, Cause, ConfigKind, Reason};
 
 pub(super) const NAME: &str = "EventRateLimit";
 /// Default number of buckets of a limit.
@@ -179,7 +177,7 @@ fn limit_of(entry: &LimitEntry, i: usize) -> Result<Limit, String> {
     let given = entry.r#type.as_str();
     let Some((_, kind)) = KINDS.into_iter().find(|(name, _)| *name == given) else {
         let names = ["Namespace", "Server", "SourceAndObject", "User"];
-        let error = field::not_supported(format!("{at}.type"), given, &names);
+        let error = Cause::not_supported(format!("{at}.type"), given, &names);
         return Err(format!("{}: {}", error.field, error.message));
     };
     for (key, given) in [("burst", entry.burst), ("qps", entry.qps)] {

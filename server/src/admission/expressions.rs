@@ -14,8 +14,7 @@ use plinth_codec::selector::{FieldSelector, LabelSelector};
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::user::User;
-use plinth_api::user::{service_account_groups, service_account_name};
+use plinth_api::{service_account_groups, service_account_name, User};
 use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use plinth_apiserver::context::Context;
 use plinth_apiserver::large_requests::INLINE_COST;

@@ -12,8 +12,7 @@ use plinth_codec::{json, tree, Value};
 use serde::Deserialize;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::config_file::{self, Strictness};
+use plinth_api::{decode_config_part, ApiError, Strictness};
 use plinth_apiserver::egress::Service;
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
@@ -90,7 +89,7 @@ impl ImagePolicy {
     pub(super) fn read(part: &Value) -> Result<ImagePolicy, String> {
         const HALF_AN_HOUR: Duration = Duration::from_secs(30 * 60);
         let config = part.get("imagePolicy").unwrap_or(&Value::Null);
-        let config: ImagePolicyEntry = config_file::decode_part(config, Strictness::Strict)
+        let config: ImagePolicyEntry = decode_config_part(config, Strictness::Strict)
             .map_err(|error| format!("imagePolicy: {error}"))?;
         let second = Duration::from_secs(1);
         let seconds = |given: i64, default: u64| {

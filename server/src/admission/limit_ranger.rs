@@ -11,14 +11,13 @@ use plinth_codec::{Map, Value};
 
 use super::resource_list::{self, ResourceList};
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{is_deleting, ApiError};
 
 /// Annotation that lists the defaults that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
-    let going = call.old.is_some_and(metadata::is_deleting);
+    let going = call.old.is_some_and(is_deleting);
     if going {
         return Ok(Vec::new());
     }

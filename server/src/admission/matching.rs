@@ -11,11 +11,9 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::stored::Header;
+use plinth_api::ApiError;
+use plinth_registry::{convert_between, ResourceType};
+use plinth_storage::{Header, Namespaces};
 
 /// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
 /// can be repaired.
@@ -161,7 +159,7 @@ pub(super) fn converted<'v>(
 ) -> Result<Cow<'v, Value>, ApiError> {
     match matched.api_version == call.cx.resource.api_version || object.is_null() {
         true => Ok(Cow::Borrowed(object)),
-        false => conversion::between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
+        false => convert_between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
     }
 }
 

@@ -89,10 +89,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
 use plinth_apiserver::metrics::{AdmissionSeries, Stage};
-use plinth_registry::object_meta;
+use plinth_registry::match_namespace;
 
 use collections::{namespace_of, Collections};
 
@@ -194,7 +194,7 @@ impl Admission for Plugins {
                 second?;
                 // Plugins may have changed the namespace.
                 if object.get("metadata").is_some() {
-                    object_meta::match_namespace(&request.cx.resource, &request.cx.info, object)?;
+                    match_namespace(&request.cx.resource, &request.cx.info, object)?;
                 }
             }
             Ok(ran)

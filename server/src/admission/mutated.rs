@@ -5,7 +5,7 @@ use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::custom_resources::object;
 use plinth_apiserver::handlers::write::clear_status;
 use plinth_registry::ResourceType;

@@ -5,8 +5,7 @@
 use plinth_codec::{tree, Value};
 
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::handlers::internal;
 
 /// Creates the namespace, except for dry runs.
@@ -26,6 +25,6 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
     let made = internal::ensure(&cx.server, ("", "v1", "namespaces"), "", namespace).await;
     made.map_err(|why| {
         let resource = &cx.resource;
-        ApiError::forbidden(resource.group(), resource.plural(), metadata::text(object, "name"), &why.message)
+        ApiError::forbidden(resource.group(), resource.plural(), metadata_text(object, "name"), &why.message)
     })
 }

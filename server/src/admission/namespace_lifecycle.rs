@@ -6,8 +6,8 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_storage::stored::Header;
+use plinth_api::{ApiError, Cause};
+use plinth_storage::Header;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];

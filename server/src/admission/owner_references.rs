@@ -7,7 +7,7 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::authz::{Attributes, Decision, ResourceTarget};
 
 /// Checks new and changed owner references.

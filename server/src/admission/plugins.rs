@@ -14,7 +14,7 @@ use super::{
     policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::Operation::{self, Connect, Create, Delete, Update};
 
 /// The result of a plugin's function.

@@ -9,9 +9,7 @@ use plinth_codec::{names, Value};
 use serde::Deserialize;
 
 use super::{namespace_of, Call};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::config_file::{self, Strictness};
-use plinth_api::metadata;
+use plinth_api::{decode_config_part, metadata_text, ApiError, Reason, Strictness};
 
 pub(super) const NAME: &str = "PodNodeSelector";
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -38,7 +36,7 @@ impl Selectors {
     /// Entries that are not strings.
     pub(super) fn read(part: &Value) -> Result<Selectors, String> {
         // Other members are ignored, as upstream does.
-        let config = config_file::decode_part(part, Strictness::Lenient);
+        let config = decode_config_part(part, Strictness::Lenient);
         config.map(|PluginConfig { selectors }| Selectors(selectors)).map_err(|error| error.to_string())
     }
 
@@ -137,7 +135,7 @@ fn check(
         None => Ok(()),
         Some(why) => {
             let resource = &call.cx.resource;
-            Err(ApiError::forbidden(resource.group(), resource.plural(), metadata::text(pod, "name"), why))
+            Err(ApiError::forbidden(resource.group(), resource.plural(), metadata_text(pod, "name"), why))
         }
     }
 }

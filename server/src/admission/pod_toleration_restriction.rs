@@ -9,8 +9,7 @@ use serde::Deserialize;
 
 use super::section::decode_section;
 use super::{namespace_of, Call, Operation};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::config_file::ConfigKind;
+use plinth_api::{ApiError, ConfigKind, Reason};
 use plinth_kinds::quality_of_service;
 use plinth_kinds::validate_tolerations;
 

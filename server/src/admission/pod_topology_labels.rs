@@ -5,8 +5,8 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_storage::object;
+use plinth_api::ApiError;
+use plinth_storage::decode_object;
 
 const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
 
@@ -26,7 +26,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &mut Value) -> Result<(), Api
     let Some(form) = &nodes.storage else { return Ok(()) };
     // An invalid name has no node.
     let Some(record) = call.cx.stored(form, "", node).await? else { return Ok(()) };
-    let node = object::to_tree(nodes, &record)?;
+    let node = decode_object(nodes, &record)?;
     for key in LABELS {
         let Some(value) = node.str_at(&["metadata", "labels", key]) else { continue };
         if let Some(labels) = object.object_at_mut(&["metadata", "labels"]) {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 
 /// Sets priority and preemption policy of a new pod, and keeps them on an update that omits them.
 ///
@@ -67,7 +66,7 @@ fn apply_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
     };
     let Some(spec) = pod.object_at_mut(&["spec"]) else { return Ok(()) };
     if let Some(class) = class {
-        spec.insert("priorityClassName", metadata::text(class, "name"));
+        spec.insert("priorityClassName", metadata_text(class, "name"));
     }
     if let Some(given) = spec.get("priority").and_then(Value::as_int).filter(|given| *given != priority) {
         return Err(format!("the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"));
@@ -94,8 +93,8 @@ pub(super) async fn validate_class(call: &Call<'_>, class: &Value) -> Result<(),
     let present =
         default_class(&call.admission.collections.priority_classes.objects(&server.store, "").await?);
     let Some(present) = present else { return Ok(()) };
-    let name = metadata::text(&present, "name");
-    if call.operation == Operation::Update && name == metadata::text(class, "name") {
+    let name = metadata_text(&present, "name");
+    if call.operation == Operation::Update && name == metadata_text(class, "name") {
         return Ok(());
     }
     let why = format!("PriorityClass {name} is already marked as default. Only one default can exist");

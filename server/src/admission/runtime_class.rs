@@ -9,7 +9,7 @@ use plinth_codec::{json, Map, Value};
 
 use super::resource_list::ResourceList;
 use super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// The RuntimeClass of the pod.
 async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {

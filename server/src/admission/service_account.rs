@@ -7,12 +7,10 @@ use std::time::Duration;
 use plinth_codec::{tree, Value};
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{generated_suffix, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::Context;
 use plinth_kinds::MIRROR_ANNOTATION;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// The service account of pods that specify none.
 const DEFAULT: &str = "default";
@@ -73,7 +71,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
     }
     let name = account_name(pod);
     if name.is_empty() {
-        let pod_name = metadata::text(pod, "name");
+        let pod_name = metadata_text(pod, "name");
         let why = format!("no service account specified for pod {}/{pod_name}", call.namespace);
         return Err(call.forbidden(pod, &why));
     }
@@ -114,7 +112,7 @@ async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
             tokio::time::sleep(WAIT.1).await;
         }
         if let Some(record) = call.cx.stored(form, call.namespace, name).await? {
-            return object::to_tree(&cx.resource, &record);
+            return decode_object(&cx.resource, &record);
         }
     }
     let why = format!(
@@ -137,7 +135,7 @@ fn mount_token(pod: &mut Value) {
         names(pod.at(&["spec", "volumes"])).find(|name| name.starts_with(VOLUME)).map(str::to_owned);
     let taken: Vec<&str> = volumes.iter().filter_map(|volume| volume.str_at(&["name"])).collect();
     let fresh = || loop {
-        let name = format!("{VOLUME}{}", metadata::suffix());
+        let name = format!("{VOLUME}{}", generated_suffix());
         if !taken.contains(&name.as_str()) {
             return name;
         }
@@ -269,7 +267,7 @@ fn is_true(text: &str) -> bool {
 }
 
 fn secret_error(pod: &Value, account: &Value) -> Option<String> {
-    let account_name = metadata::text(account, "name");
+    let account_name = metadata_text(account, "name");
     let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     let refused = format!("is not allowed because service account {account_name} does not reference that");
     let volume =
@@ -288,7 +286,7 @@ fn secret_error(pod: &Value, account: &Value) -> Option<String> {
 }
 
 fn environment_error(pod: &Value, account: &Value, kinds: &[(&str, &str)]) -> Option<String> {
-    let account_name = metadata::text(account, "name");
+    let account_name = metadata_text(account, "name");
     let secrets: HashSet<&str> = names(account.get("secrets")).collect();
     for (kind, word) in kinds {
         for container in containers(pod, kind) {

@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::authz::rbac::escalation;
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 

@@ -9,8 +9,7 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{finalizers, metadata_text, ApiError};
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -26,7 +25,7 @@ pub(super) fn newest_default(classes: &[Arc<Value>], marks: &[&str]) -> Option<A
     let marked = classes.iter().filter(|c| marks.iter().any(|mark| annotation(c, mark) == Some("true")));
     // RFC 3339 in UTC sorts as text; classes are sorted by name, and the first of equals is kept.
     let newer = |a: &Arc<Value>, b: &Arc<Value>| {
-        metadata::text(a, "creationTimestamp") >= metadata::text(b, "creationTimestamp")
+        metadata_text(a, "creationTimestamp") >= metadata_text(b, "creationTimestamp")
     };
     marked.fold(None, |best, class| match best {
         Some(best) if newer(&best, class) => Some(best),
@@ -49,7 +48,7 @@ pub(super) async fn default_class(call: &Call<'_>, claim: &mut Value) -> Result<
     if let (Some(class), Some(spec)) =
         (newest_default(&classes, &DEFAULT_CLASS), claim.object_at_mut(&["spec"]))
     {
-        spec.insert("storageClassName", metadata::text(&class, "name"));
+        spec.insert("storageClassName", metadata_text(&class, "name"));
     }
     Ok(())
 }
@@ -100,7 +99,7 @@ pub(crate) const PROTECTION: &[(&str, &str)] = &[
 pub(super) fn protect(call: &Call<'_>, object: &mut Value) {
     let plural = call.cx.resource.plural();
     let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) else { return };
-    let mut all: Vec<Value> = metadata::finalizers(object).into_iter().map(Value::from).collect();
+    let mut all: Vec<Value> = finalizers(object).into_iter().map(Value::from).collect();
     if all.iter().any(|present| present.as_str() == Some(finalizer)) {
         return;
     }
@@ -113,6 +112,7 @@ pub(super) fn protect(call: &Call<'_>, object: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_api::metadata_text;
     use plinth_codec::json;
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             class("d", "2026-01-03T00:00:00Z", "other"),
         ];
         let found = newest_default(&classes, &DEFAULT_CLASS);
-        assert_eq!(found.as_ref().map(|c| metadata::text(c, "name")), Some("b"));
+        assert_eq!(found.as_ref().map(|c| metadata_text(c, "name")), Some("b"));
         assert_eq!(newest_default(&classes[3..], &DEFAULT_CLASS), None);
     }
 }

@@ -28,11 +28,11 @@ pub use acceptance::RejectedCertificate;
 
 use super::files::{create_durably, exists, sync_parent};
 use super::Stage;
-use plinth_pki::authority::AuthorityError;
-use plinth_pki::files::{self, FileError};
-use plinth_pki::jwt::keys::{self, SigningKey};
-use plinth_pki::signature::{self, SignatureError};
-use plinth_pki::{pkcs8, signers, AlternativeNames, Authority, Name, Template};
+use plinth_pki::{
+    certificate_uses, check_signature, pkcs8_from_key, public_key_of, public_key_of_certificate,
+    read_certificates, read_key, AlternativeNames, Authority, AuthorityError, FileError, Name,
+    SignatureError, SigningKey, Template,
+};
 
 /// The common name of the server's own authority.
 const AUTHORITY_NAME: &str = "kubernetes";
@@ -181,8 +181,8 @@ impl Pki {
             }
         }
         if found[0] && found[1] {
-            let certificates = files::read_certificates(&ca_cert).map_err(damaged)?;
-            let key = files::read_key(&ca_key).map_err(damaged)?;
+            let certificates = read_certificates(&ca_cert).map_err(damaged)?;
+            let key = read_key(&ca_key).map_err(damaged)?;
             Authority::new((&ca_cert, &certificates), (&ca_key, &key)).map_err(|error| match error {
                 AuthorityError::Certificate { path } => {
                     PkiError::Damaged { path, reason: "no certificate that can be read".into() }
@@ -199,8 +199,8 @@ impl Pki {
             self.authority_key()?;
         }
         if found[2] {
-            let key = files::read_key(&sa_key).map_err(damaged)?;
-            if pkcs8::from_key(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
+            let key = read_key(&sa_key).map_err(damaged)?;
+            if pkcs8_from_key(&key).is_none_or(|der| SigningKey::from_pkcs8(&der).is_err()) {
                 return Err(PkiError::Damaged {
                     path: sa_key,
                     reason: "it holds no key that can sign".into(),
@@ -235,7 +235,7 @@ impl Pki {
     /// Certificates that do not prevent a start but that clients reject. Unreadable files are skipped.
     pub fn rejected(&self) -> Vec<RejectedCertificate> {
         let now = OffsetDateTime::now_utc();
-        let read = |path: &Path| files::read_certificates(path).unwrap_or_default();
+        let read = |path: &Path| read_certificates(path).unwrap_or_default();
         let authorities = read(&self.ca_cert());
         let Some(first) = authorities.first() else { return Vec::new() };
         if let Some(found) = acceptance::of_authority(self.ca_cert(), first, now) {
@@ -252,7 +252,7 @@ impl Pki {
     /// Verifies all certificates in the authority's file and returns the first.
     fn verify_authority(&self) -> Result<CertificateDer<'static>, PkiError> {
         let path = self.ca_cert();
-        let certificates = files::read_certificates(&path).map_err(damaged)?;
+        let certificates = read_certificates(&path).map_err(damaged)?;
         let unreadable = integrity::CertificateDamage::Unreadable;
         let first = certificates.first().ok_or(unreadable);
         first
@@ -341,7 +341,7 @@ impl Pki {
             subject: &Name::of_user(user, groups, uid),
             public_key: &rcgen::PublicKeyData::subject_public_key_info(&key),
             names: &AlternativeNames::default(),
-            uses: signers::uses(&["digital signature", "key encipherment", "client auth"])
+            uses: certificate_uses(&["digital signature", "key encipherment", "client auth"])
                 .unwrap_or_default(),
             not_before: now - BACKDATE,
             not_after: now + valid,
@@ -351,8 +351,8 @@ impl Pki {
 
     /// Whether a certificate exists, is valid, does not expire soon and covers those addresses.
     fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
-        let Ok(certificates) = files::read_certificates(cert) else { return false };
-        let Ok(authorities) = files::read_certificates(&self.ca_cert()) else { return false };
+        let Ok(certificates) = read_certificates(cert) else { return false };
+        let Ok(authorities) = read_certificates(&self.ca_cert()) else { return false };
         let (Some(certificate), Some(authority)) = (certificates.first(), authorities.first()) else {
             return false;
         };
@@ -365,7 +365,7 @@ impl Pki {
     /// The authority's key, in any supported format.
     fn authority_key(&self) -> Result<KeyPair, PkiError> {
         let path = self.ca_key();
-        let pkcs8 = pkcs8::from_key(&files::read_key(&path)?);
+        let pkcs8 = pkcs8_from_key(&read_key(&path)?);
         pkcs8
             .and_then(|der| KeyPair::try_from(&PrivatePkcs8KeyDer::from(der)).ok())
             .ok_or(PkiError::UnsupportedKey { path })
@@ -373,7 +373,7 @@ impl Pki {
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
         let key = self.authority_key()?;
-        let certificates = files::read_certificates(&self.ca_cert())?;
+        let certificates = read_certificates(&self.ca_cert())?;
         let certificate = certificates.first().ok_or(rcgen::Error::CouldNotParseCertificate)?;
         Ok(Issuer::from_ca_cert_der(certificate, key)?)
     }
@@ -463,7 +463,7 @@ fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -
     }
     let (tbs, algorithm) = (&certificate.tbs_certificate, &certificate.signature_algorithm);
     let checked =
-        signature::check(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
+        check_signature(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
     *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
 }
 
@@ -493,15 +493,15 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     let there = |path: &Path| exists(path).unwrap_or(true);
     let mut public = None;
     if there(cert) {
-        let certificates = files::read_certificates(cert).map_err(damaged)?;
+        let certificates = read_certificates(cert).map_err(damaged)?;
         integrity::check_certificates(&certificates, authority)
             .map_err(|reason| damage(cert, &reason.to_string()))?;
-        public = certificates.first().and_then(|first| keys::public_of_certificate(first));
+        public = certificates.first().and_then(|first| public_key_of_certificate(first));
     }
     if there(key) {
-        let der = files::read_key(key).map_err(damaged)?;
+        let der = read_key(key).map_err(damaged)?;
         let public_half =
-            keys::public_of_key(&der).ok_or_else(|| damage(key, "it holds no key that can be used"))?;
+            public_key_of(&der).ok_or_else(|| damage(key, "it holds no key that can be used"))?;
         if public.is_some_and(|public| public != public_half) {
             return Err(damage(key, "it is not the key of its certificate"));
         }
@@ -514,7 +514,7 @@ fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> b
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
     // An unusable key, or that of another certificate, is recreated with its certificate.
-    let is_its_key = files::read_key(key)
+    let is_its_key = read_key(key)
         .ok()
         .and_then(|der| KeyPair::try_from(&der).ok())
         .is_some_and(|key| rcgen::PublicKeyData::subject_public_key_info(&key) == parsed.public_key().raw);

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use plinth_engine::{Continuation, Engine, Options};
 use plinth_migration::decode::Decoder;
 use plinth_migration::export::{self, ExportError};
-use plinth_storage::encryption::ConfigError;
+use plinth_storage::EncryptionConfigError;
 
 use super::serve::{self, ServeError};
 use super::store::{existing, remedy, Bar, StoreError};
@@ -70,7 +70,7 @@ pub enum ExportCommandError {
     #[error("{0}{remedy}", remedy = remedy(.0))]
     Engine(#[from] plinth_engine::Error),
     #[error(transparent)]
-    Encryption(#[from] ConfigError),
+    Encryption(#[from] EncryptionConfigError),
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]

@@ -12,7 +12,7 @@ use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
 use crate::members;
 use crate::replica::journal::{Connect, JournalOptions, JournalOptionsError};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_storage::Store;
 
 /// Longest time until everything that is in the journal is applied.

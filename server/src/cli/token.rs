@@ -9,7 +9,11 @@ use plinth_apiserver::egress::tls::ServerTrust;
 use plinth_apiserver::flags::duration;
 use plinth_codec::base64_text;
 use plinth_codec::time::Timestamp;
-use plinth_pki::join_token::{self, authority_hash, Credential, JoinToken, NoRandomness};
+use plinth_pki::{
+    authority_hash, AuthorityHash, JoinCredential, JoinToken, NoRandomness, JOIN_TOKEN_DESCRIPTION,
+    JOIN_TOKEN_EXPIRATION, JOIN_TOKEN_HASH, JOIN_TOKEN_ID, JOIN_TOKEN_SECRET_PREFIX, JOIN_TOKEN_SECRET_TYPE,
+    JOIN_TOKEN_USAGE,
+};
 use rustls::RootCertStore;
 use serde_json::{json, Value};
 
@@ -139,7 +143,7 @@ pub fn create(options: &CreateOptions) -> Result<String, TokenCommandError> {
     let mut end = Timestamp::now();
     end.seconds += i64::try_from(options.ttl.as_secs()).map_err(|_| TokenCommandError::Ttl)?;
     let credential = loop {
-        let credential = Credential::generate()?;
+        let credential = JoinCredential::generate()?;
         let secret = secret_of(&credential, end, &options.description).to_string();
         match server.call(Method::POST, SECRETS, &secret, &mut std::io::sink()) {
             Ok(_) => break credential,
@@ -160,7 +164,7 @@ pub fn create(options: &CreateOptions) -> Result<String, TokenCommandError> {
 ///
 /// # Errors
 /// When the server does not name it, or has another certificate.
-fn authority(server: &ServerClient) -> Result<join_token::AuthorityHash, TokenCommandError> {
+fn authority(server: &ServerClient) -> Result<AuthorityHash, TokenCommandError> {
     let shown = || server.url().to_owned();
     let certificates = authority_of(server).map_err(JoinError::from)?;
     let [certificate] = certificates.as_slice() else {
@@ -178,20 +182,20 @@ fn authority(server: &ServerClient) -> Result<join_token::AuthorityHash, TokenCo
 }
 
 /// The Secret of a token. The secret itself is not in it.
-fn secret_of(credential: &Credential, end: Timestamp, description: &str) -> Value {
+fn secret_of(credential: &JoinCredential, end: Timestamp, description: &str) -> Value {
     let encoded = |text: &str| Value::from(base64_text::encode(text));
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": { "name": format!("{}{}", join_token::SECRET_PREFIX, credential.id()) },
-        "type": join_token::SECRET_TYPE,
+        "metadata": { "name": format!("{}{}", JOIN_TOKEN_SECRET_PREFIX, credential.id()) },
+        "type": JOIN_TOKEN_SECRET_TYPE,
         "immutable": true,
         "data": {
-            join_token::ID: encoded(credential.id()),
-            join_token::HASH: encoded(&credential.hash()),
-            join_token::USAGE: encoded("true"),
-            join_token::EXPIRATION: encoded(&end.to_rfc3339()),
-            join_token::DESCRIPTION: encoded(description),
+            JOIN_TOKEN_ID: encoded(credential.id()),
+            JOIN_TOKEN_HASH: encoded(&credential.hash()),
+            JOIN_TOKEN_USAGE: encoded("true"),
+            JOIN_TOKEN_EXPIRATION: encoded(&end.to_rfc3339()),
+            JOIN_TOKEN_DESCRIPTION: encoded(description),
         },
     })
 }
@@ -204,7 +208,7 @@ fn text(secret: &Value, key: &str) -> String {
 }
 
 fn is_for_joining(secret: &Value) -> bool {
-    secret["type"] == join_token::SECRET_TYPE && text(secret, join_token::USAGE) == "true"
+    secret["type"] == JOIN_TOKEN_SECRET_TYPE && text(secret, JOIN_TOKEN_USAGE) == "true"
 }
 
 fn list(kubeconfig: &Path) -> Result<(), TokenCommandError> {
@@ -219,9 +223,9 @@ fn list(kubeconfig: &Path) -> Result<(), TokenCommandError> {
     let now = Timestamp::now().to_rfc3339();
     // Of a list the items name no type of object; their field `type` is there.
     for secret in secrets.iter().filter(|secret| is_for_joining(secret)) {
-        let end = text(secret, join_token::EXPIRATION);
+        let end = text(secret, JOIN_TOKEN_EXPIRATION);
         let shown = if end.as_str() <= now.as_str() { "expired".to_owned() } else { end };
-        println!("{:<8}{shown:<22}{}", text(secret, join_token::ID), text(secret, join_token::DESCRIPTION));
+        println!("{:<8}{shown:<22}{}", text(secret, JOIN_TOKEN_ID), text(secret, JOIN_TOKEN_DESCRIPTION));
     }
     Ok(())
 }
@@ -232,7 +236,7 @@ fn delete(kubeconfig: &Path, id: &str) -> Result<(), TokenCommandError> {
         return Err(no_token());
     }
     let server = ServerClient::of_kubeconfig(kubeconfig)?;
-    let path = format!("{SECRETS}/{}{id}", join_token::SECRET_PREFIX);
+    let path = format!("{SECRETS}/{}{id}", JOIN_TOKEN_SECRET_PREFIX);
     let mut body = Vec::new();
     match server.get(&path, &mut body) {
         Err(ClientError::Refused(StatusCode::NOT_FOUND, _)) => return Err(no_token()),
@@ -252,15 +256,16 @@ fn delete(kubeconfig: &Path, id: &str) -> Result<(), TokenCommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_pki::{JOIN_TOKEN_DESCRIPTION, JOIN_TOKEN_EXPIRATION};
 
     #[test]
     fn a_secret_holds_no_secret() {
-        let credential = Credential::generate().unwrap();
+        let credential = JoinCredential::generate().unwrap();
         let end = Timestamp { seconds: 1_800_000_000, nanos: 0 };
         let secret = secret_of(&credential, end, "rack \u{1b}[2J4");
         assert!(is_for_joining(&secret));
-        assert_eq!(text(&secret, join_token::EXPIRATION), "2027-01-15T08:00:00Z");
-        assert_eq!(text(&secret, join_token::DESCRIPTION), "rack [2J4");
+        assert_eq!(text(&secret, JOIN_TOKEN_EXPIRATION), "2027-01-15T08:00:00Z");
+        assert_eq!(text(&secret, JOIN_TOKEN_DESCRIPTION), "rack [2J4");
         let whole = secret["data"].as_object().unwrap();
         let (_, hidden) =
             credential.expose().split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();

@@ -13,14 +13,13 @@ use plinth_engine::{Entry, Event, EventKind};
 use smol_str::SmolStr;
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::Verb;
+use plinth_api::{ApiError, Verb};
 use plinth_apiserver::authz::rbac::rules::PolicyRule;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_storage::stored::Stored;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
+use plinth_storage::Stored;
 
 /// The controller's name, and the field manager of aggregated rules.
 pub(super) const NAME: &str = "clusterrole-aggregation-controller";
@@ -48,7 +47,7 @@ pub(super) struct Aggregation {
 
 impl Aggregation {
     pub(super) fn new(server: &Arc<Server>) -> Aggregation {
-        let prefix = key::resource_prefix(GROUP, "clusterroles");
+        let prefix = resource_prefix(GROUP, "clusterroles");
         Aggregation { server: server.clone(), prefix, roles: Mutex::default() }
     }
 }
@@ -63,10 +62,10 @@ impl Reconciler for Aggregation {
     async fn start(&self) -> Result<Start<SmolStr>, ApiError> {
         let prefix = self.prefix.clone();
         let pick = move |entry: &Entry<'_>| {
-            let (_, name) = key::split(&prefix, false, entry.key)?;
+            let (_, name) = split_key(&prefix, false, entry.key)?;
             Some((SmolStr::new(name), entry.to_record()))
         };
-        let (values, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let (values, revision) = self.server.store.scan(prefix_range(self.prefix.as_bytes()), pick).await?;
         let role = |(name, record)| Ok((name, role(&self.server.store.fetched(record)?.value)?));
         let roles = values.into_iter().map(role).collect::<Result<Roles, ApiError>>()?;
         let outdated = outdated(&roles);
@@ -77,7 +76,7 @@ impl Reconciler for Aggregation {
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<SmolStr>, ApiError> {
         let mut roles = self.roles.lock();
         for event in events {
-            let Some((_, name)) = key::split(&self.prefix, false, &event.key) else { continue };
+            let Some((_, name)) = split_key(&self.prefix, false, &event.key) else { continue };
             match &event.kind {
                 EventKind::Put { value, .. } => {
                     let value = self.server.store.open(&event.key, value)?;

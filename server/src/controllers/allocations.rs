@@ -14,11 +14,10 @@ use parking_lot::Mutex;
 use plinth_engine::{Event, Revision, Subscribe};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::Verb;
+use plinth_api::{ApiError, Verb};
 use plinth_apiserver::context::{return_if_stopping, Context, Server};
 use plinth_apiserver::kind_handlers::service;
-use plinth_registry::key;
+use plinth_registry::{object_key, prefix_range, resource_prefix};
 
 const NAME: &str = "service-ip-repair-controllers";
 /// First and longest delay before the allocations of a Service are retried.
@@ -30,7 +29,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// When the Services or the allocations cannot be read. Errors of a single Service are logged.
 pub async fn restore(server: &Arc<Server>) -> Result<(), ApiError> {
     let cx = services(server)?;
-    let range = key::range(key::resource_prefix("", "services").as_bytes());
+    let range = prefix_range(resource_prefix("", "services").as_bytes());
     let (records, _) = server.store.records(range).await?;
     let allocated = service::allocated_keys(&cx).await?;
     for record in records {
@@ -71,7 +70,7 @@ impl Reconciler for Allocations {
         if restored.is_none() {
             restore(&self.server).await?;
         }
-        let addresses = key::range(key::resource_prefix("networking.k8s.io", "ipaddresses").as_bytes());
+        let addresses = prefix_range(resource_prefix("networking.k8s.io", "ipaddresses").as_bytes());
         Start::new([]).subscribe(&self.server, Subscribe::new(addresses).after(revision).previous(true))
     }
 
@@ -84,7 +83,7 @@ impl Reconciler for Allocations {
 
     async fn reconcile(&self, (namespace, name): Self::Key) -> Result<Action, ApiError> {
         let cx = services(&self.server)?;
-        let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
+        let service = object_key(&resource_prefix("", "services"), &namespace, &name);
         // Usually the Service was deleted in the same transaction.
         if let Some(service) = self.server.store.newest(service).await? {
             let allocated = service::allocated_keys(&cx).await?;

@@ -15,10 +15,7 @@ use plinth_codec::{tree, Map, Value};
 use tokio::sync::{watch, Mutex};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::documents::local_catalog;
 use plinth_apiserver::handlers::delete;
@@ -91,7 +88,7 @@ async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Re
         .objects(resource, "")
         .await?
         .into_iter()
-        .map(|object| (metadata::text(&object, "name").to_owned(), object))
+        .map(|object| (metadata_text(&object, "name").to_owned(), object))
         .collect();
     let mut objects = Vec::new();
     for (name, object) in wanted.iter().filter(|(_, object)| first || label(object) == FOLLOWS) {
@@ -107,7 +104,7 @@ async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Re
     let gone = |name: &str, object: &Value| label(object) == FOLLOWS && !wanted.contains_key(name);
     for (name, object) in live.iter().filter(|(name, object)| gone(name, object)) {
         let cx = Context::internal(server, RESOURCE, "", name, Verb::Delete)?;
-        match delete::delete_one(&cx, "Background", metadata::text(object, "uid"), None).await {
+        match delete::delete_one(&cx, "Background", metadata_text(object, "uid"), None).await {
             Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
             _ => {}
         }
@@ -155,7 +152,7 @@ fn wanted(registry: &Registry) -> BTreeMap<String, Value> {
 /// The object with the status of a local API.
 fn available(object: &Value) -> Value {
     let mut new = object.clone();
-    conditions::set(&mut new, "Available", "True", "Local", "Local APIServices are always available");
+    set_condition(&mut new, "Available", "True", "Local", "Local APIServices are always available");
     new
 }
 

@@ -12,15 +12,13 @@ use plinth_codec::{Map, Value};
 use plinth_engine::Event;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
+use plinth_api::{find_condition, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
 use plinth_apiserver::flow_control::config::{Levels, Reference};
 use plinth_apiserver::handlers::{delete, internal};
-use plinth_registry::key;
-use plinth_storage::object;
+use plinth_registry::prefix_range;
+use plinth_storage::decode_object;
 
 /// Interval at which borrowed seats are recomputed.
 const BORROWING_PERIOD: Duration = Duration::from_secs(10);
@@ -113,9 +111,9 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
     let registry = server.registry();
     let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
-    let range = key::range(form.prefix.as_bytes());
+    let range = prefix_range(form.prefix.as_bytes());
     let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;
-    let tree = |record| object::to_tree(&resource, &server.store.fetched(record)?);
+    let tree = |record| decode_object(&resource, &server.store.fetched(record)?);
     // An unreadable object must not disable flow control.
     Ok(records.into_iter().filter_map(|record| tree(record).ok()).collect())
 }
@@ -130,7 +128,7 @@ async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Referenc
         "This FlowSchema references the PriorityLevelConfiguration object named {:?} {what}",
         reference.level
     );
-    let is_set = conditions::find(schema, "Dangling").is_some_and(|condition| {
+    let is_set = find_condition(schema, "Dangling").is_some_and(|condition| {
         [("status", status), ("reason", reason), ("message", &message)]
             .iter()
             .all(|(key, text)| condition.str_at(&[key]) == Some(*text))
@@ -138,7 +136,7 @@ async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Referenc
     if is_set {
         return Ok(());
     }
-    let change = |live: &mut Value| conditions::set(live, "Dangling", status, reason, &message);
+    let change = |live: &mut Value| set_condition(live, "Dangling", status, reason, &message);
     let cx = Context::internal(server, (GROUP, "v1", "flowschemas"), "", &reference.schema, Verb::Update)?;
     update(&cx.at_subresource("status"), &change).await
 }

@@ -14,9 +14,7 @@ use plinth_journal::record::ReplicaId;
 use sha2::{Digest, Sha256};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 
@@ -162,7 +160,7 @@ async fn collect(server: &Arc<Server>) -> Result<(), ApiError> {
     for lease in server.store.objects(resource, NAMESPACE).await? {
         let is_identity = lease.str_at(&["metadata", "labels", IDENTITY.0]) == Some(IDENTITY.1);
         if is_identity && is_expired(&lease, now) {
-            let name = metadata::text(&lease, "name").to_owned();
+            let name = metadata_text(&lease, "name").to_owned();
             remove(server, &name, |lease| is_expired(lease, now)).await?;
         }
     }
@@ -174,11 +172,11 @@ async fn remove(server: &Arc<Server>, name: &str, applies: impl Fn(&Value) -> bo
     let cx = Context::internal(server, LEASES, NAMESPACE, name, Verb::Delete)?;
     let Some(form) = &cx.resource.storage else { return Ok(()) };
     let Some(record) = cx.stored(form, NAMESPACE, name).await? else { return Ok(()) };
-    let lease = plinth_storage::object::to_tree(&cx.resource, &record)?;
+    let lease = plinth_storage::decode_object(&cx.resource, &record)?;
     if !applies(&lease) {
         return Ok(());
     }
-    let uid = metadata::text(&lease, "uid");
+    let uid = metadata_text(&lease, "uid");
     match delete::delete_one(&cx, "Background", uid, Some(record.mod_revision)).await {
         // Somebody else has deleted it, or its server is back.
         Err(error) if matches!(error.code, 404 | 409) => Ok(()),

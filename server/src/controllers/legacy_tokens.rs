@@ -15,9 +15,7 @@ use time::{Date, OffsetDateTime};
 
 use super::tokens;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_USED};
 use plinth_apiserver::authn::service_account::INVALID_SINCE;
 use plinth_apiserver::authz::node::references::{of_pod, ReferenceKind};
@@ -78,10 +76,9 @@ struct Limit {
 impl Limit {
     fn decide(&self, secret: &Value) -> Verdict {
         let label = |key: &str| secret.str_at(&["metadata", "labels", key]);
-        let made = Timestamp::parse(metadata::text(secret, "creationTimestamp"));
+        let made = Timestamp::parse(metadata_text(secret, "creationTimestamp"));
         let is_old = |day: Date| day < self.since.date();
-        if metadata::is_deleting(secret) || !made.is_ok_and(|made| made.seconds < self.since.unix_timestamp())
-        {
+        if is_deleting(secret) || !made.is_ok_and(|made| made.seconds < self.since.unix_timestamp()) {
             return Verdict::Stays;
         }
         // An invalid date is ignored; without a date the Secret was not used since tracking began.
@@ -98,9 +95,9 @@ impl Limit {
 
 /// Whether an account lists a Secret.
 fn lists(account: &Value, secret: &Value) -> bool {
-    let (name, wanted) = (metadata::text(secret, "name"), annotation(secret, tokens::ACCOUNT_UID));
+    let (name, wanted) = (metadata_text(secret, "name"), annotation(secret, tokens::ACCOUNT_UID));
     let listed = account.list_at(&["secrets"]);
-    (wanted.is_empty() || wanted == metadata::text(account, "uid"))
+    (wanted.is_empty() || wanted == metadata_text(account, "uid"))
         && listed.iter().any(|secret| secret.str_at(&["name"]) == Some(name))
 }
 
@@ -156,12 +153,12 @@ async fn mark(
     secret: &Value,
     now: OffsetDateTime,
 ) -> Result<(), ApiError> {
-    let (name, uid) = (metadata::text(secret, "name"), metadata::text(secret, "uid"));
+    let (name, uid) = (metadata_text(secret, "name"), metadata_text(secret, "uid"));
     let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
     let today = day(now.date());
     let marked = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        if metadata::text(&new, "uid") == uid {
+        if metadata_text(&new, "uid") == uid {
             if let Some(labels) = new.object_at_mut(&["metadata", "labels"]) {
                 labels.insert(INVALID_SINCE, today.as_str());
             }
@@ -172,8 +169,8 @@ async fn mark(
 }
 
 async fn remove(server: &Arc<Server>, namespace: &str, secret: &Value) -> Result<(), ApiError> {
-    let cx = Context::internal(server, SECRETS, namespace, metadata::text(secret, "name"), Verb::Delete)?;
-    delete::delete_one(&cx, "Background", metadata::text(secret, "uid"), None).await
+    let cx = Context::internal(server, SECRETS, namespace, metadata_text(secret, "name"), Verb::Delete)?;
+    delete::delete_one(&cx, "Background", metadata_text(secret, "uid"), None).await
 }
 
 #[cfg(test)]

@@ -12,16 +12,12 @@ use plinth_engine::{Entry, Event, EventKind};
 
 use super::remote_apis::contents;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
+use plinth_api::{set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete::{self, Remaining};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::terminating::TerminatingObject;
+use plinth_registry::{prefix_range, resource_prefix, split_key, ResourceType};
+use plinth_storage::{Header, TerminatingObject};
 
 /// The controller's name.
 pub(super) const NAME: &str = "namespace-controller";
@@ -40,7 +36,7 @@ pub(super) struct Namespaces {
 
 impl Namespaces {
     pub(super) fn new(server: &Arc<Server>) -> Namespaces {
-        Namespaces { server: server.clone(), prefix: key::resource_prefix("", "namespaces") }
+        Namespaces { server: server.clone(), prefix: resource_prefix("", "namespaces") }
     }
 }
 
@@ -54,7 +50,7 @@ impl Reconciler for Namespaces {
     async fn start(&self) -> Result<Start<String>, ApiError> {
         let prefix = self.prefix.clone();
         let pick = move |entry: &Entry<'_>| terminating_name(&prefix, entry.key, entry.value);
-        let (names, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let (names, revision) = self.server.store.scan(prefix_range(self.prefix.as_bytes()), pick).await?;
         Start::new(names).watch(&self.server, &self.prefix, revision)
     }
 
@@ -76,7 +72,7 @@ impl Reconciler for Namespaces {
 }
 
 fn terminating_name(prefix: &str, object_key: &[u8], value: &[u8]) -> Option<String> {
-    let (_, name) = key::split(prefix, false, object_key)?;
+    let (_, name) = split_key(prefix, false, object_key)?;
     Header::parse(value).ok()?.deleting().then(|| name.to_owned())
 }
 
@@ -256,7 +252,7 @@ async fn report(
         let is_reported = namespace.at(&["status", "conditions"]).is_some();
         if !contents.is_empty() || has_own || is_reported {
             for (kind, status, reason, message) in contents.conditions() {
-                conditions::set(&mut namespace, kind, status, reason, &message);
+                set_condition(&mut namespace, kind, status, reason, &message);
             }
         }
         Ok(namespace)

@@ -11,14 +11,11 @@ use plinth_codec::{tree, Map, Value};
 use plinth_engine::{Entry, Event};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
+use plinth_storage::{decode_object, Header};
 
 /// The controllers' names.
 pub(super) const SERVICE_ACCOUNT: &str = "serviceaccount-controller";
@@ -81,8 +78,8 @@ fn root_ca_object(pem: &str) -> NamespaceDefault {
 
 impl Publisher {
     fn new(name: &'static str, server: &Arc<Server>, default: NamespaceDefault) -> Publisher {
-        let namespaces_prefix = key::resource_prefix("", "namespaces");
-        let objects_prefix = key::resource_prefix("", default.plural);
+        let namespaces_prefix = resource_prefix("", "namespaces");
+        let objects_prefix = resource_prefix("", default.plural);
         Publisher { name, server: server.clone(), default, namespaces_prefix, objects_prefix }
     }
 }
@@ -98,10 +95,10 @@ impl Reconciler for Publisher {
         let prefix = self.namespaces_prefix.clone();
         let pick = move |entry: &Entry<'_>| {
             let is_active = Header::parse(entry.value).is_ok_and(|stored| !stored.deleting());
-            let (_, name) = key::split(&prefix, false, entry.key).filter(|_| is_active)?;
+            let (_, name) = split_key(&prefix, false, entry.key).filter(|_| is_active)?;
             Some(name.to_owned())
         };
-        let range = key::range(self.namespaces_prefix.as_bytes());
+        let range = prefix_range(self.namespaces_prefix.as_bytes());
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names).watch(&self.server, &self.namespaces_prefix, revision)?.watch(
             &self.server,
@@ -112,10 +109,10 @@ impl Reconciler for Publisher {
 
     /// Namespaces that changed or whose object changed. Absent and terminating ones are skipped later.
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
-        let namespace = |event: &Arc<Event>| match key::split(&self.namespaces_prefix, false, &event.key) {
+        let namespace = |event: &Arc<Event>| match split_key(&self.namespaces_prefix, false, &event.key) {
             Some((_, namespace)) => Some(namespace.to_owned()),
             None => {
-                let (namespace, name) = key::split(&self.objects_prefix, true, &event.key)?;
+                let (namespace, name) = split_key(&self.objects_prefix, true, &event.key)?;
                 (name == self.default.name).then(|| namespace.to_owned())
             }
         };
@@ -143,8 +140,8 @@ async fn publish(server: &Arc<Server>, default: &NamespaceDefault, namespace: &s
             outcome => outcome,
         };
     };
-    let live = object::to_tree(&cx.resource, &live)?;
-    if metadata::is_deleting(&live) || default.is_applied_to(&live) {
+    let live = decode_object(&cx.resource, &live)?;
+    if is_deleting(&live) || default.is_applied_to(&live) {
         return Ok(());
     }
     let outcome = internal::update(&cx, &|live| Ok(default.apply_to(live.unwrap_or(&Value::Null)))).await;

@@ -13,14 +13,11 @@ use plinth_engine::{Entry, Event, EventKind};
 
 use crate::admission::storage::PROTECTION;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{finalizers, metadata_mut, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
+use plinth_storage::{decode_object, Header};
 
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 4;
@@ -77,7 +74,7 @@ fn names(object: &Value, path: &[&str], name: &str) -> bool {
 fn pod_uses_claim(pod: &Value, name: &str) -> bool {
     let bound = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());
     let over = matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"));
-    let own_name = metadata::text(pod, "name");
+    let own_name = metadata_text(pod, "name");
     let volumes = pod.list_at(&["spec", "volumes"]);
     bound
         && !over
@@ -99,7 +96,7 @@ impl Protected {
     /// The controller of the kind.
     pub(super) fn reconciler(self, server: &Arc<Server>) -> Protection {
         let (group, _, plural) = self.resource;
-        Protection { server: server.clone(), prefix: key::resource_prefix(group, plural), protected: self }
+        Protection { server: server.clone(), prefix: resource_prefix(group, plural), protected: self }
     }
 }
 
@@ -123,7 +120,7 @@ impl Reconciler for Protection {
 
     async fn start(&self) -> Result<Start<Bytes>, ApiError> {
         let pick = |entry: &Entry<'_>| is_deleting(entry.value).then(|| Bytes::copy_from_slice(entry.key));
-        let (keys, revision) = self.server.store.scan(key::range(self.prefix.as_bytes()), pick).await?;
+        let (keys, revision) = self.server.store.scan(prefix_range(self.prefix.as_bytes()), pick).await?;
         Start::new(keys).watch(&self.server, &self.prefix, revision)
     }
 
@@ -152,14 +149,14 @@ async fn reconcile(
     };
     let registry = server.registry();
     let namespaced = registry.of_key(object_key).is_some_and(|r| r.row.namespaced);
-    let Some((namespace, name)) = key::split(prefix, namespaced, object_key) else { return Ok(()) };
+    let Some((namespace, name)) = split_key(prefix, namespaced, object_key) else { return Ok(()) };
     let cx = Context::internal(server, protected.resource, namespace, name, Verb::Update)?;
     let Some(record) = server.store.newest(object_key.to_vec()).await? else { return Ok(()) };
-    let live = object::to_tree(&cx.resource, &record)?;
-    if !metadata::is_deleting(&live) || !metadata::finalizers(&live).contains(finalizer) {
+    let live = decode_object(&cx.resource, &record)?;
+    if !plinth_api::is_deleting(&live) || !finalizers(&live).contains(finalizer) {
         return Ok(());
     }
-    let uid = metadata::text(&live, "uid").to_owned();
+    let uid = metadata_text(&live, "uid").to_owned();
     let mut used = (protected.in_use)(&live);
     for ((group, version, plural), uses) in protected.users {
         let users = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
@@ -172,12 +169,12 @@ async fn reconcile(
     let without = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
         // A later object of the same name is not changed.
-        if metadata::text(&new, "uid") != uid {
+        if metadata_text(&new, "uid") != uid {
             return Err(ApiError::not_found(group, plural, name));
         }
-        let kept = metadata::finalizers(&new).into_iter().filter(|f| f != finalizer);
+        let kept = finalizers(&new).into_iter().filter(|f| f != finalizer);
         let kept: Vec<Value> = kept.map(Value::from).collect();
-        metadata::of(&mut new)?.insert("finalizers", kept);
+        metadata_mut(&mut new)?.insert("finalizers", kept);
         Ok(new)
     };
     match internal::update(&cx, &without).await {

@@ -13,12 +13,10 @@ use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Tr
 use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
 use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
-use plinth_registry::key;
-use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Stored;
-use plinth_storage::{object, unchanged, Fetched, Store};
+use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key, Registry, ResourceType};
+use plinth_storage::{decode_object, decode_served_object, encode_object, unchanged, Fetched, Store, Stored};
 
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 2;
@@ -50,9 +48,9 @@ impl Reconciler for Quotas {
     }
 
     async fn start(&self) -> Result<Start<String>, ApiError> {
-        let prefix = key::resource_prefix("", "resourcequotas");
-        let range = key::range(prefix.as_bytes());
-        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, true, entry.key)?.0.to_owned());
+        let prefix = resource_prefix("", "resourcequotas");
+        let range = prefix_range(prefix.as_bytes());
+        let pick = move |entry: &Entry<'_>| Some(split_key(&prefix, true, entry.key)?.0.to_owned());
         let (namespaces, revision) = self.server.store.scan(range, pick).await?;
         let subscribe = Subscribe::new(KeyRange::all()).after(revision).previous(true);
         Start::new(namespaces).subscribe(&self.server, subscribe)
@@ -89,7 +87,7 @@ fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceT
         EventKind::Put { .. } => resource.group().is_empty() && CHANGING.contains(&resource.plural()),
     };
     let prefix = resource.storage.as_ref()?.prefix.as_str();
-    key::split(prefix, true, &event.key)
+    split_key(prefix, true, &event.key)
         .filter(|_| concerns)
         .map(|(namespace, _)| (resource.clone(), namespace))
 }
@@ -100,7 +98,7 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
     let tree = |value: &[u8]| {
         let value = store.open(&event.key, value).ok()?;
         let stored = Stored::parse(&value).ok()?;
-        object::served_tree(resource, &stored, event.revision).ok()
+        decode_served_object(resource, &stored, event.revision).ok()
     };
     let (new, old) = (tree(value), event.previous.as_ref().and_then(|previous| tree(&previous.value)));
     match (resource.plural(), new, old) {
@@ -149,7 +147,7 @@ fn recount(
     let snapshot = engine.snapshot(At::Latest)?;
     let range = |resource: &ResourceType| {
         let form = resource.storage.as_ref();
-        form.map(|form| key::range(&key::collection(&form.prefix, namespace)))
+        form.map(|form| prefix_range(&collection_prefix(&form.prefix, namespace)))
     };
     let quotas = registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(own) = range(quotas) else { return Ok(Vec::new()) };
@@ -157,7 +155,7 @@ fn recount(
     let mut entries = snapshot.range(&own);
     while let Some(entry) = entries.next()? {
         let record = store.fetched(entry.to_record())?;
-        let tree = object::to_tree(quotas, &record)?;
+        let tree = decode_object(quotas, &record)?;
         counts.push((record, Count::new(tree)));
     }
     for resource in registry.stored().filter(|r| r.row.namespaced) {
@@ -168,7 +166,7 @@ fn recount(
         let Some(range) = range(resource) else { continue };
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
-            let tree = object::to_tree(resource, &store.fetched(entry.to_record())?)?;
+            let tree = decode_object(resource, &store.fetched(entry.to_record())?)?;
             for (_, count) in counts.iter_mut().filter(|(_, count)| count.is_about(counted)) {
                 count.add(counted, &tree);
             }
@@ -176,7 +174,7 @@ fn recount(
     }
     let mut changed = Vec::new();
     for (record, count) in counts {
-        let value = object::to_stored(quotas, count.finish())?;
+        let value = encode_object(quotas, count.finish())?;
         if value != record.value {
             changed.push((record, value));
         }

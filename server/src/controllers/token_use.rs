@@ -7,9 +7,7 @@ use plinth_codec::Value;
 use time::OffsetDateTime;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::last_used::{day, is_due, LAST_USED};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
@@ -52,7 +50,7 @@ async fn label(server: &Arc<Server>, namespace: &str, name: &str, uid: &str) -> 
     let today = OffsetDateTime::now_utc().date();
     let labelled = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let same = metadata::text(&new, "uid") == uid;
+        let same = metadata_text(&new, "uid") == uid;
         let known = new.str_at(&["metadata", "labels", LAST_USED]).map(str::to_owned);
         if same && is_due(known.as_deref(), today) {
             if let Some(labels) = new.object_at_mut(&["metadata", "labels"]) {

@@ -13,15 +13,12 @@ use plinth_codec::{base64_text, Value};
 use plinth_engine::{Entry, Event, EventKind, Revision};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::claims::Reference;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
-use plinth_registry::key;
-use plinth_storage::object;
-use plinth_storage::stored::Header;
+use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key};
+use plinth_storage::{decode_object, Header};
 
 /// The controller's name.
 pub(super) const NAME: &str = "serviceaccount-token-controller";
@@ -52,8 +49,8 @@ impl TokenSecrets {
         TokenSecrets {
             server: server.clone(),
             root_ca: root_ca.to_owned(),
-            secrets_prefix: key::resource_prefix("", SECRETS.2),
-            accounts_prefix: key::resource_prefix("", ACCOUNTS.2),
+            secrets_prefix: resource_prefix("", SECRETS.2),
+            accounts_prefix: resource_prefix("", ACCOUNTS.2),
         }
     }
 }
@@ -80,12 +77,12 @@ impl Reconciler for TokenSecrets {
         for event in events {
             match &event.kind {
                 EventKind::Put { value, .. } if holds_token(value) => {
-                    let split = key::split(&self.secrets_prefix, true, &event.key);
+                    let split = split_key(&self.secrets_prefix, true, &event.key);
                     keys.extend(split.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
                 }
                 EventKind::Put { .. } => {}
                 EventKind::Delete => {
-                    let Some((namespace, _)) = key::split(&self.accounts_prefix, true, &event.key) else {
+                    let Some((namespace, _)) = split_key(&self.accounts_prefix, true, &event.key) else {
                         continue;
                     };
                     keys.extend(of_namespace(&self.server, namespace).await?.0);
@@ -109,10 +106,10 @@ fn holds_token(value: &[u8]) -> bool {
 
 /// The token Secrets of a namespace, or of all if it is empty, and the revision.
 pub(super) async fn of_namespace(server: &Server, namespace: &str) -> Result<(Vec<Key>, Revision), ApiError> {
-    let prefix = key::resource_prefix("", SECRETS.2);
-    let range = key::range(&key::collection(&prefix, namespace));
+    let prefix = resource_prefix("", SECRETS.2);
+    let range = prefix_range(&collection_prefix(&prefix, namespace));
     let pick = move |entry: &Entry<'_>| {
-        let (namespace, name) = key::split(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
+        let (namespace, name) = split_key(&prefix, true, entry.key).filter(|_| holds_token(entry.value))?;
         Some((namespace.to_owned(), name.to_owned()))
     };
     server.store.scan(range, pick).await
@@ -127,38 +124,38 @@ pub(super) async fn read(
     let cx = Context::internal(server, resource, key.0, key.1, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(None) };
     let record = server.store.get(form, key.0, key.1).await?;
-    record.map(|record| object::to_tree(&cx.resource, &record)).transpose()
+    record.map(|record| decode_object(&cx.resource, &record)).transpose()
 }
 
 /// Fills a Secret, or deletes it.
 async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(), ApiError> {
     let (namespace, name) = (key.0.as_str(), key.1.as_str());
     let Some(secret) = read(server, SECRETS, (namespace, name)).await? else { return Ok(()) };
-    if secret.str_at(&["type"]) != Some(TYPE) || metadata::is_deleting(&secret) {
+    if secret.str_at(&["type"]) != Some(TYPE) || is_deleting(&secret) {
         return Ok(());
     }
     let annotation = |key: &str| secret.str_at(&["metadata", "annotations", key]).unwrap_or_default();
     let account = read(server, ACCOUNTS, (namespace, annotation(ACCOUNT_NAME))).await?;
     let account = account.filter(|account| {
         let wanted = annotation(ACCOUNT_UID);
-        wanted.is_empty() || wanted == metadata::text(account, "uid")
+        wanted.is_empty() || wanted == metadata_text(account, "uid")
     });
     let outcome = match account {
         None => {
             let cx = Context::internal(server, SECRETS, namespace, name, Verb::Delete)?;
-            delete::delete_one(&cx, "Background", metadata::text(&secret, "uid"), None).await
+            delete::delete_one(&cx, "Background", metadata_text(&secret, "uid"), None).await
         }
         Some(account) => {
-            let account = Reference::new(metadata::text(&account, "name"), metadata::text(&account, "uid"));
+            let account = Reference::new(metadata_text(&account, "name"), metadata_text(&account, "uid"));
             if is_full(&secret, &account, root_ca) {
                 return Ok(());
             }
             let token = server.authenticator.service_accounts().issue_legacy(namespace, &account, name)?;
             let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
-            let uid = metadata::text(&secret, "uid");
+            let uid = metadata_text(&secret, "uid");
             internal::update(&cx, &|live| {
                 let live = live.cloned().unwrap_or_default();
-                match metadata::text(&live, "uid") == uid {
+                match metadata_text(&live, "uid") == uid {
                     true => Ok(fill(live, &account, &token, root_ca)),
                     // Another object of that name: the feed delivers its own change.
                     false => Ok(live),
@@ -188,7 +185,7 @@ fn is_full(secret: &Value, account: &Reference, root_ca: &str) -> bool {
 }
 
 fn fill(mut secret: Value, account: &Reference, token: &str, root_ca: &str) -> Value {
-    let namespace = metadata::text(&secret, "namespace").to_owned();
+    let namespace = metadata_text(&secret, "namespace").to_owned();
     let lacks = |key: &str| decoded(&secret, key).is_empty();
     let (needs_namespace, needs_token) = (lacks("namespace"), lacks("token"));
     if let Some(annotations) = secret.object_at_mut(&["metadata", "annotations"]) {

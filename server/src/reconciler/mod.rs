@@ -20,10 +20,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::workers::Workers;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::{return_if_stopping, Server};
 use plinth_apiserver::metrics::QueueMetrics;
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 
 /// First and longest delay before a controller is restarted from the current state after its feed failed.
 const RESTART: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -88,7 +88,7 @@ impl<K> Start<K> {
 
     /// Watches the keys with a prefix, after the revision of the state that was read.
     pub(crate) fn watch(self, server: &Server, prefix: &str, after: Revision) -> Result<Start<K>, ApiError> {
-        self.subscribe(server, Subscribe::new(key::range(prefix.as_bytes())).after(after))
+        self.subscribe(server, Subscribe::new(prefix_range(prefix.as_bytes())).after(after))
     }
 
     /// Watches what `subscribe` says.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::queue::Queue;
 use super::{Action, Settings};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::return_if_stopping;
 use plinth_apiserver::metrics::QueueMetrics;
 

@@ -16,7 +16,7 @@ use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::ReplicaInfo;
 use plinth_apiserver::private_files;
 use plinth_journal::record::ReplicaId;

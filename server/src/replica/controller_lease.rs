@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_engine::{Condition, Transaction};
 use plinth_journal::record::ReplicaId;

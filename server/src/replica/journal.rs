@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use plinth_api::config_file::{self, DecodeError, Strictness};
+use plinth_api::{decode_config_part, parse_config, ConfigDecodeError, Strictness};
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Journal, Tls};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
@@ -57,7 +57,7 @@ pub enum JournalOptionsError {
     Decode {
         path: PathBuf,
         /// The error, with its field.
-        source: DecodeError,
+        source: ConfigDecodeError,
     },
     /// Settings contradict each other.
     #[error("--journal-config: {path}: {problem}")]
@@ -174,8 +174,8 @@ fn configure_kafka(
 /// Reads the file of settings, which is the same for every kind of journal.
 fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
     let decode = |source| JournalOptionsError::Decode { path: path.to_owned(), source };
-    let tree = config_file::parse(&read(path)?, Strictness::Strict).map_err(decode)?;
-    let config: JournalConfig = config_file::decode_part(&tree, Strictness::Strict).map_err(decode)?;
+    let tree = parse_config(&read(path)?, Strictness::Strict).map_err(decode)?;
+    let config: JournalConfig = decode_config_part(&tree, Strictness::Strict).map_err(decode)?;
     let beside = |file: PathBuf| read(&path.parent().unwrap_or(Path::new(".")).join(file));
     let identity = match (config.client_certificate_file, config.client_key_file) {
         (Some(certificate), Some(key)) => Some((beside(certificate)?, beside(key)?)),

@@ -14,7 +14,7 @@ use hyper::Method;
 use plinth_apiserver::egress::client::Origin;
 use plinth_apiserver::egress::tls::{self, ServerTrust};
 use plinth_journal::Position;
-use plinth_pki::files;
+use plinth_pki::{parse_certificates, parse_private_key};
 
 use super::checkpoint::{self, UnverifiedError};
 use super::checkpoint_dir;
@@ -147,9 +147,9 @@ fn client(dir: &Path, peer: SocketAddr, identity: Identity) -> Result<ServerClie
         std::fs::read(&authority).map_err(|source| RejoinError::Read { path: authority, source })?;
     let roots = tls::authorities(&authority).map_err(|error| invalid(&error))?;
     let user = format!("{USER_PREFIX}{}", identity.id.0);
-    let (certificate, key) = pki.issue_client(&user, &[plinth_api::user::MASTERS], "", VALID_FOR)?;
-    let chain = files::certificates(certificate.as_bytes()).map_err(|error| invalid(&error))?;
-    let key = files::private_key(key.as_bytes()).map_err(|error| invalid(&error))?;
+    let (certificate, key) = pki.issue_client(&user, &[plinth_api::MASTERS_GROUP], "", VALID_FOR)?;
+    let chain = parse_certificates(certificate.as_bytes()).map_err(|error| invalid(&error))?;
+    let key = parse_private_key(key.as_bytes()).map_err(|error| invalid(&error))?;
     let config =
         tls::config(ServerTrust::Authorities(roots), Some((chain, key))).map_err(|error| invalid(&error))?;
     let origin = Origin {

@@ -19,7 +19,7 @@ pub struct ContinueTokens {
 
 /// The position in a list that a token stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct ContinuePosition {
     /// The revision of all pages; `None` for the latest.
     pub revision: Option<u64>,
     /// First key of the next page, without the resource's prefix.
@@ -30,7 +30,7 @@ pub struct Position {
 
 /// A token that this server's key did not sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
+pub enum ContinueTokenError {
     /// Not a token.
     #[error("continue key is not valid")]
     Malformed,
@@ -65,7 +65,7 @@ impl ContinueTokens {
     }
 
     /// The token for a position.
-    pub fn encode(&self, position: &Position) -> String {
+    pub fn encode(&self, position: &ContinuePosition) -> String {
         let rv = position.revision.and_then(|r| i64::try_from(r).ok()).unwrap_or(-1);
         let sig =
             URL_SAFE_NO_PAD.encode(self.sign(rv, position.returned, &position.start).finalize().into_bytes());
@@ -78,21 +78,25 @@ impl ContinueTokens {
     /// Verifies and decodes a token.
     ///
     /// # Errors
-    /// [`TokenError`] for everything that [`ContinueTokens::encode`] did not produce.
-    pub fn decode(&self, token: &str) -> Result<Position, TokenError> {
+    /// [`ContinueTokenError`] for everything that [`ContinueTokens::encode`] did not produce.
+    pub fn decode(&self, token: &str) -> Result<ContinuePosition, ContinueTokenError> {
         if token.len() > LONGEST {
-            return Err(TokenError::Malformed);
+            return Err(ContinueTokenError::Malformed);
         }
-        let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| TokenError::Malformed)?;
-        let wire: Wire = serde_json::from_slice(&json).map_err(|_| TokenError::Malformed)?;
-        let signature = URL_SAFE_NO_PAD.decode(&wire.sig).map_err(|_| TokenError::Malformed)?;
+        let json = URL_SAFE_NO_PAD.decode(token).map_err(|_| ContinueTokenError::Malformed)?;
+        let wire: Wire = serde_json::from_slice(&json).map_err(|_| ContinueTokenError::Malformed)?;
+        let signature = URL_SAFE_NO_PAD.decode(&wire.sig).map_err(|_| ContinueTokenError::Malformed)?;
         if wire.v != VERSION || signature.len() != SIGNATURE_BYTES {
-            return Err(TokenError::Malformed);
+            return Err(ContinueTokenError::Malformed);
         }
         self.sign(wire.rv, wire.returned, &wire.start)
             .verify_slice(&signature)
-            .map_err(|_| TokenError::OtherKey)?;
-        Ok(Position { revision: u64::try_from(wire.rv).ok(), start: wire.start, returned: wire.returned })
+            .map_err(|_| ContinueTokenError::OtherKey)?;
+        Ok(ContinuePosition {
+            revision: u64::try_from(wire.rv).ok(),
+            start: wire.start,
+            returned: wire.returned,
+        })
     }
 
     fn sign(&self, rv: i64, returned: u64, start: &str) -> Hmac<Sha256> {
@@ -111,25 +115,25 @@ mod tests {
     #[test]
     fn tokens_come_back_and_tampering_shows() {
         let tokens = ContinueTokens::new(&[7; 32]);
-        let position = Position { revision: Some(41), start: "default/web\0".into(), returned: 500 };
+        let position = ContinuePosition { revision: Some(41), start: "default/web\0".into(), returned: 500 };
         let token = tokens.encode(&position);
         assert_eq!(tokens.decode(&token), Ok(position));
-        let latest = Position { revision: None, start: "a".into(), returned: 0 };
+        let latest = ContinuePosition { revision: None, start: "a".into(), returned: 0 };
         assert_eq!(tokens.decode(&tokens.encode(&latest)), Ok(latest));
-        assert_eq!(ContinueTokens::new(&[8; 32]).decode(&token), Err(TokenError::OtherKey));
+        assert_eq!(ContinueTokens::new(&[8; 32]).decode(&token), Err(ContinueTokenError::OtherKey));
         let json = String::from_utf8(URL_SAFE_NO_PAD.decode(&token).unwrap()).unwrap();
         for (from, to) in [("41", "40"), ("500", "501"), ("web", "wed")] {
             assert!(json.contains(from));
             let forged = URL_SAFE_NO_PAD.encode(json.replacen(from, to, 1));
-            assert_eq!(tokens.decode(&forged), Err(TokenError::OtherKey), "{to}");
+            assert_eq!(tokens.decode(&forged), Err(ContinueTokenError::OtherKey), "{to}");
         }
         for (from, to) in [("meta", "neta"), ("\"sig\":\"", "\"sig\":\"AAAA"), ("start", "stare")] {
             assert!(json.contains(from));
             let changed = URL_SAFE_NO_PAD.encode(json.replacen(from, to, 1));
-            assert_eq!(tokens.decode(&changed), Err(TokenError::Malformed), "{to}");
+            assert_eq!(tokens.decode(&changed), Err(ContinueTokenError::Malformed), "{to}");
         }
         for junk in ["", "x", "e30", &"A".repeat(10_000)] {
-            assert_eq!(tokens.decode(junk), Err(TokenError::Malformed));
+            assert_eq!(tokens.decode(junk), Err(ContinueTokenError::Malformed));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use plinth_engine::{Error, Revision, Snapshot};
 
-use plinth_registry::key;
+use plinth_registry::prefix_range;
 
 /// How long a count is used for other revisions than its own.
 const ESTIMATE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ impl Counts {
         if let Some(count) = kept.filter(usable) {
             return Ok(count.total);
         }
-        let total = snapshot.count(&key::range(collection))?;
+        let total = snapshot.count(&prefix_range(collection))?;
         let count = Count { revision: snapshot.revision(), total, made: Instant::now() };
         let mut kept = self.kept.lock();
         if kept.len() >= MOST && !kept.contains_key(collection) {

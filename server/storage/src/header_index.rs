@@ -20,8 +20,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
 
-use super::stored::{self, Damaged, Header};
-use plinth_registry::key;
+use super::stored::{self, DamagedValue, Header};
+use plinth_registry::prefix_range;
 
 /// Maximum size of all headers in bytes, including the overhead of maps and allocations.
 const BUDGET: usize = 16 << 20;
@@ -106,7 +106,7 @@ impl HeaderIndex {
     /// Begins to index a collection, for a scan of all of it in that snapshot. `None` when the engine is
     /// closing.
     pub fn build(&self, engine: &Engine, collection: &[u8], snapshot: &Snapshot) -> Option<IndexBuilder> {
-        let subscribe = Subscribe::new(key::range(collection)).after(snapshot.revision());
+        let subscribe = Subscribe::new(prefix_range(collection)).after(snapshot.revision());
         let feed = engine.subscribe(subscribe).ok()?;
         let state = State { feed, headers: BTreeMap::new(), bytes: 0 };
         Some(IndexBuilder { collection: collection.to_vec(), state: Some(state), scanned: 0 })
@@ -147,8 +147,8 @@ impl IndexBuilder {
     /// Adds the header of a value.
     ///
     /// # Errors
-    /// [`Damaged`] when the value is not a stored object.
-    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), Damaged> {
+    /// [`DamagedValue`] when the value is not a stored object.
+    pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
         self.scanned += value.len();
         if let Some(state) = &mut self.state {
             state.put(key, value)?;
@@ -188,8 +188,8 @@ impl State {
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Damaged> {
-        let header = stored::header_bytes(value)?;
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
+        let header = stored::stored_header_bytes(value)?;
         self.bytes += key.len() + header.len() + ENTRY_OVERHEAD;
         if let Some(old) = self.headers.insert(key.into(), header.into()) {
             self.bytes -= key.len() + old.len() + ENTRY_OVERHEAD;
@@ -209,6 +209,7 @@ mod tests {
     use super::*;
     use crate::stored::HeaderFields;
     use plinth_engine::{At, Options, Transaction};
+    use plinth_registry::prefix_range;
 
     /// An object with a label and a body of so many bytes.
     fn object(label: &str, body: usize) -> Bytes {
@@ -227,7 +228,7 @@ mod tests {
     fn build(headers: &HeaderIndex, engine: &Engine, collection: &[u8]) {
         let snapshot = engine.snapshot(At::Latest).unwrap();
         let mut builder = headers.build(engine, collection, &snapshot).unwrap();
-        let mut range = snapshot.range(&key::range(collection));
+        let mut range = snapshot.range(&prefix_range(collection));
         while let Some(entry) = range.next().unwrap() {
             builder.add(entry.key, entry.value).unwrap();
         }
@@ -236,7 +237,7 @@ mod tests {
 
     fn find(headers: &HeaderIndex, engine: &Engine, collection: &str, label: &str) -> Option<Vec<String>> {
         let collection = collection.as_bytes();
-        let found = headers.find(engine, collection, &key::range(collection), |_, header| {
+        let found = headers.find(engine, collection, &prefix_range(collection), |_, header| {
             header.label("app") == Some(label)
         })?;
         assert_eq!(found.revision, engine.current_revision());
@@ -320,7 +321,7 @@ mod tests {
         large("b/", BUDGET / 4000);
         large("b/", BUDGET / 4000);
         assert_eq!(kept(), ["a/", "b/"]);
-        assert!(headers.find(&engine, b"a/", &key::range(b"a/"), |_, _| false).is_some());
+        assert!(headers.find(&engine, b"a/", &prefix_range(b"a/"), |_, _| false).is_some());
         large("c/", BUDGET / 2000);
         assert_eq!(kept(), ["a/", "c/"], "the one used longest ago has gone");
     }

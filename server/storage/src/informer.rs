@@ -15,15 +15,15 @@ use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::stored::Stored;
 use super::Store;
-use plinth_api::api_error::ApiError;
-use plinth_registry::key;
+use plinth_api::ApiError;
+use plinth_registry::prefix_range;
 
 /// Retry interval for objects that cannot be decrypted: their key may have become available.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of one key.
 #[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
+pub struct InformerChange<'a> {
     /// The changed key.
     pub key: &'a Bytes,
     /// The revision of the change.
@@ -32,7 +32,7 @@ pub struct Change<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-impl Change<'_> {
+impl InformerChange<'_> {
     /// The new object.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Change<'_> {
 }
 
 /// State derived from stored objects.
-pub trait View: Send + Sync + 'static {
+pub trait InformerView: Send + Sync + 'static {
     /// Whether values are decrypted. Not needed for state that is derived from headers alone, which then
     /// includes objects whose bodies cannot be decrypted.
     const DECRYPTED: bool = true;
@@ -65,10 +65,10 @@ pub trait View: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the value cannot be decoded; the state is then reloaded, and reads fail until that succeeds.
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError>;
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError>;
 }
 
-/// A [`View`] and its position in the change feed.
+/// A [`InformerView`] and its position in the change feed.
 ///
 /// Reads share the view's lock. The feed's lock is held to apply changes, never across an await; a read
 /// without new changes costs one atomic load.
@@ -84,7 +84,7 @@ pub struct Informer<V> {
     retried: Mutex<Option<Instant>>,
 }
 
-impl<V: View> Informer<V> {
+impl<V: InformerView> Informer<V> {
     /// Loaded by the first read.
     pub fn new(store: Store, empty: V) -> Informer<V> {
         Informer {
@@ -176,7 +176,7 @@ impl<V: View> Informer<V> {
                     EventKind::Delete => None,
                 };
                 let (key, revision) = (&event.key, event.revision);
-                view.change(Change { key, revision, value: value.as_deref() })?;
+                view.change(InformerChange { key, revision, value: value.as_deref() })?;
             }
         }
         Ok(feed.position())
@@ -205,7 +205,7 @@ impl<V: View> Informer<V> {
 }
 
 /// The value as the view wants it; `None` if it is skipped.
-fn decrypt<'v, V: View>(
+fn decrypt<'v, V: InformerView>(
     store: &Store,
     key: &[u8],
     value: &'v [u8],
@@ -231,13 +231,13 @@ struct Loaded<V> {
     is_partial: bool,
 }
 
-fn load<V: View>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiError> {
+fn load<V: InformerView>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiError> {
     let mut is_partial = false;
     let engine = store.engine();
     let snapshot = engine.snapshot(At::Latest)?;
     let mut feeds = Vec::new();
     for prefix in view.prefixes() {
-        let range = key::range(prefix.as_bytes());
+        let range = prefix_range(prefix.as_bytes());
         let mut entries = snapshot.range(&range);
         while let Some(entry) = entries.next()? {
             let Some(value) = decrypt::<V>(store, entry.key, entry.value)? else {
@@ -245,7 +245,7 @@ fn load<V: View>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiError> {
                 continue;
             };
             let (key, revision) = (&Bytes::copy_from_slice(entry.key), entry.mod_revision);
-            view.change(Change { key, revision, value: Some(&value) })?;
+            view.change(InformerChange { key, revision, value: Some(&value) })?;
         }
         feeds.push(engine.subscribe(Subscribe::new(range).after(snapshot.revision()))?);
     }

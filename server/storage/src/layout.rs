@@ -2,7 +2,8 @@
 //!
 //! Until layout 2 custom resources had keys like those of built-in kinds, `GROUP/RESOURCE/...`. So a
 //! definition for `clusterrolebindings` in `rbac.authorization.k8s.io` wrote into the prefix that RBAC reads.
-//! [`migrate`] moves every custom resource to its [`key::custom_prefix`], before anything is served or read.
+//! [`migrate_layout`] moves every custom resource to its [`custom_prefix`], before anything is served or
+//! read.
 //!
 //! - *What is moved*: every value with a schema stamp, which only custom resources have, whatever its key. So
 //!   objects stored among those of a built-in kind are found as well, and orphans whose definition was
@@ -20,8 +21,7 @@
 use plinth_engine::{At, Condition, Engine, Error, KeyRange, Record, Revision, Transaction};
 
 use super::stored::Header;
-use plinth_registry::key;
-use plinth_registry::Registry;
+use plinth_registry::{custom_prefix, key_prefix, split_key, Registry};
 
 /// The key of the layout version. Keys of objects differ: they contain a slash.
 const LAYOUT: &[u8] = b"_layout";
@@ -34,9 +34,9 @@ const BATCH: (usize, usize) = (500, 1 << 20);
 /// Maximum number of objects found among those of built-in kinds that are logged by name.
 const MOST_NAMED: usize = 100;
 
-/// Result of [`migrate`].
+/// Result of [`migrate_layout`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MigratedLayout {
     /// Number of moved objects.
     pub objects: u64,
     /// Number of those that were stored among the objects of a built-in kind.
@@ -48,7 +48,7 @@ pub struct Moved {
 ///
 /// # Errors
 /// Errors of the engine. Objects moved so far stay moved; another call continues.
-pub fn migrate(engine: &Engine, builtin: &Registry) -> Result<Moved, Error> {
+pub fn migrate_layout(engine: &Engine, builtin: &Registry) -> Result<MigratedLayout, Error> {
     Migration { engine, builtin, batch: BATCH }.run()
 }
 
@@ -59,12 +59,12 @@ struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    fn run(&self) -> Result<Moved, Error> {
+    fn run(&self) -> Result<MigratedLayout, Error> {
         let noted = self.engine.get(LAYOUT, At::Latest)?.map(|record| record.value);
         if noted.as_deref() == Some(CURRENT) && !self.has_old_keys()? {
-            return Ok(Moved::default());
+            return Ok(MigratedLayout::default());
         }
-        let mut moved = Moved::default();
+        let mut moved = MigratedLayout::default();
         // There are no other writers, but the engine deletes expired keys: then a batch is rejected and
         // collected again.
         while !self.pass(&mut moved)? {}
@@ -85,7 +85,7 @@ impl Migration<'_> {
             let Some(entry) = entries.next()? else { return Ok(false) };
             let resource = match entry.key.starts_with(b"_") {
                 true => b"_".as_slice(),
-                false => key::prefix_of(entry.key).unwrap_or(entry.key),
+                false => key_prefix(entry.key).unwrap_or(entry.key),
             };
             if destination(entry.key, entry.value).is_some() && self.builtin.of_key(entry.key).is_none() {
                 return Ok(true);
@@ -98,7 +98,7 @@ impl Migration<'_> {
     }
 
     /// Moves all objects found; false when a concurrent change rejected a batch.
-    fn pass(&self, moved: &mut Moved) -> Result<bool, Error> {
+    fn pass(&self, moved: &mut MigratedLayout) -> Result<bool, Error> {
         let snapshot = self.engine.snapshot(At::Latest)?;
         let mut entries = snapshot.range(&KeyRange::all());
         let mut batch = Vec::new();
@@ -116,7 +116,7 @@ impl Migration<'_> {
         Ok(self.commit(batch, moved)? && is_whole)
     }
 
-    fn commit(&self, batch: Vec<(Record, Vec<u8>)>, moved: &mut Moved) -> Result<bool, Error> {
+    fn commit(&self, batch: Vec<(Record, Vec<u8>)>, moved: &mut MigratedLayout) -> Result<bool, Error> {
         if batch.is_empty() {
             return Ok(true);
         }
@@ -142,8 +142,7 @@ impl Migration<'_> {
                 moved.among_builtin += 1;
                 if moved.among_builtin <= MOST_NAMED as u64 {
                     let form = resource.storage.as_ref();
-                    let names =
-                        form.and_then(|f| key::split(&f.prefix, resource.row.namespaced, &record.key));
+                    let names = form.and_then(|f| split_key(&f.prefix, resource.row.namespaced, &record.key));
                     let (namespace, name) = names.unwrap_or_default();
                     tracing::warn!(
                         group = resource.group(),
@@ -172,7 +171,7 @@ fn destination(old: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let (group, rest) = std::str::from_utf8(old).ok()?.split_once('/')?;
     let (resource, rest) = rest.split_once('/')?;
     // Segments were not escaped, and those of stored objects need no escaping.
-    let prefix = key::custom_prefix(group, resource, rest.contains('/'));
+    let prefix = custom_prefix(group, resource, rest.contains('/'));
     Some([prefix.as_bytes(), rest.as_bytes()].concat())
 }
 
@@ -257,8 +256,8 @@ mod tests {
         let engine = open(dir.path());
         let before = fill(&engine);
         let builtin = Registry::builtin();
-        let moved = migrate(&engine, &builtin).unwrap();
-        assert_eq!(moved, Moved { objects: 23, among_builtin: 1 });
+        let moved = migrate_layout(&engine, &builtin).unwrap();
+        assert_eq!(moved, MigratedLayout { objects: 23, among_builtin: 1 });
         assert_eq!(contents(&engine), expected());
         // Who was here before begins again: a feed would not know of deletions under the old keys.
         let late = engine.subscribe(Subscribe::new(KeyRange::all()).after(before));
@@ -268,7 +267,7 @@ mod tests {
         engine.close().unwrap();
         drop(engine);
         let engine = open(dir.path());
-        assert_eq!(migrate(&engine, &builtin).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap(), MigratedLayout::default());
         assert_eq!((engine.current_revision(), engine.compacted_revision()), (header, floor));
     }
 
@@ -290,7 +289,7 @@ mod tests {
                 found.extend(destination(entry.key, entry.value).map(|to| (entry.to_record(), to)));
             }
             for batch in found.chunks(2).take(cut) {
-                assert!(migration.commit(batch.to_vec(), &mut Moved::default()).unwrap());
+                assert!(migration.commit(batch.to_vec(), &mut MigratedLayout::default()).unwrap());
             }
             if cut == 12 {
                 assert_eq!(contents(&engine), expected(), "all is moved, the floor is not raised");
@@ -300,7 +299,7 @@ mod tests {
             drop(engine);
 
             let engine = open(dir.path());
-            migrate(&engine, &builtin).unwrap();
+            migrate_layout(&engine, &builtin).unwrap();
             assert_eq!(contents(&engine), expected(), "after {cut} transactions");
             assert!(engine.compacted_revision() > before, "after {cut} transactions");
             assert_eq!(engine.get(LAYOUT, At::Latest).unwrap().unwrap().value, CURRENT);
@@ -311,7 +310,7 @@ mod tests {
     fn an_empty_store_has_the_layout_and_keeps_its_history() {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
-        assert_eq!(migrate(&engine, &Registry::builtin()).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &Registry::builtin()).unwrap(), MigratedLayout::default());
         assert_eq!(engine.compacted_revision(), Revision::ZERO);
     }
 
@@ -321,15 +320,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let engine = open(dir.path());
         let builtin = Registry::builtin();
-        migrate(&engine, &builtin).unwrap();
+        migrate_layout(&engine, &builtin).unwrap();
         let put = |key: &str, value: Bytes| {
             engine.transact(Transaction::new().put(key.to_owned(), value)).wait().unwrap();
         };
         put("core/pods/n/web", value("web", ""));
         put("_custom/namespaced/example.com/cars/n/a", custom("older"));
-        assert_eq!(migrate(&engine, &builtin).unwrap(), Moved::default());
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap(), MigratedLayout::default());
         put("example.com/cars/n/a", custom("newer"));
-        assert_eq!(migrate(&engine, &builtin).unwrap().objects, 1);
+        assert_eq!(migrate_layout(&engine, &builtin).unwrap().objects, 1);
         let found = engine.get(b"_custom/namespaced/example.com/cars/n/a", At::Latest).unwrap().unwrap();
         assert_eq!(found.value, custom("newer"));
         assert_eq!(engine.get(b"example.com/cars/n/a", At::Latest).unwrap(), None);

@@ -19,37 +19,54 @@
 //! # }
 //! ```
 
-pub mod continue_token;
-pub mod counts;
-pub mod encryption;
-pub mod header_index;
-pub mod informer;
-pub mod layout;
-pub mod lengths;
-pub mod namespaces;
-pub mod object;
-pub mod object_cache;
-pub mod stored;
-pub mod terminating;
+#![cfg_attr(not(test), warn(unreachable_pub))]
+
+mod continue_token;
+mod counts;
+mod encryption;
+mod header_index;
+mod informer;
+mod layout;
+mod lengths;
+mod namespaces;
+mod object;
+mod object_cache;
+mod stored;
+mod terminating;
+
+pub use continue_token::{ContinuePosition, ContinueTokenError, ContinueTokens};
+pub use counts::Counts;
+pub use encryption::{
+    parse_encryption_config, Encryption, EncryptionConfigError, EncryptionError, EncryptionOptions,
+    SealedValue,
+};
+pub use header_index::{HeaderIndex, IndexBuilder, Matches};
+pub use informer::{Informer, InformerChange, InformerView};
+pub use layout::{migrate_layout, MigratedLayout};
+pub use lengths::{Lengths, Owner};
+pub use namespaces::Namespaces;
+pub use object::{decode_object, decode_served_object, encode_object};
+pub use object_cache::{DerivedCache, Entries, ObjectCache};
+pub use stored::{stored_header_bytes, DamagedValue, Header, HeaderFields, Stored, BODY_START};
+pub use terminating::TerminatingObject;
 
 use plinth_codec::Value;
 use plinth_engine::{
     At, Committed, Condition, Engine, Entry, InMemory, KeyRange, Record, Revision, Transaction,
 };
 
-use plinth_api::latency::{timed, Layer};
-use plinth_http::detach;
-use plinth_registry::custom::definition::RESOURCE as DEFINITIONS;
-use plinth_registry::{key, Current, Registry, ResourceType, StorageForm};
+use plinth_api::{timed, ApiError, Layer};
+use plinth_http::mark_must_complete;
+use plinth_registry::{
+    collection_prefix, object_key, prefix_range, resource_prefix, Current, Registry, ResourceType,
+    StorageForm, DEFINITION_RESOURCE as DEFINITIONS,
+};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-
-use crate::encryption::{Encryption, EncryptionError};
-use plinth_api::api_error::ApiError;
 
 /// The engine and the registry, as handlers use them. Cheap to clone; owns no lock of its own.
 #[derive(Clone)]
@@ -181,8 +198,8 @@ impl Store {
         deadline: Option<Instant>,
     ) -> Result<(), ApiError> {
         self.reach_most_recent(deadline).await?;
-        let prefix = key::resource_prefix(DEFINITIONS.0, DEFINITIONS.2);
-        let stored = self.newest(key::object(&prefix, "", &format!("{plural}.{group}"))).await?;
+        let prefix = resource_prefix(DEFINITIONS.0, DEFINITIONS.2);
+        let stored = self.newest(object_key(&prefix, "", &format!("{plural}.{group}"))).await?;
         if let (Some(definition), Some(deadline)) = (stored, deadline) {
             // One that is not served yet is not waited for longer.
             let reached = self.registry.reach(definition.mod_revision);
@@ -226,7 +243,7 @@ impl Store {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Fetched>, ApiError> {
-        self.newest(key::object(&form.prefix, namespace, name)).await
+        self.newest(object_key(&form.prefix, namespace, name)).await
     }
 
     /// Collects what `pick` returns for the entries of a key range, and the revision. Values are as stored:
@@ -258,9 +275,9 @@ impl Store {
     /// Every object of a small collection; all namespaces if `namespace` is empty.
     pub async fn objects(&self, resource: &ResourceType, namespace: &str) -> Result<Vec<Value>, ApiError> {
         let Some(form) = &resource.storage else { return Ok(Vec::new()) };
-        let range = key::range(&key::collection(&form.prefix, namespace));
+        let range = prefix_range(&collection_prefix(&form.prefix, namespace));
         let (records, _) = self.records(range).await?;
-        records.iter().map(|record| object::to_tree(resource, record)).collect()
+        records.iter().map(|record| object::decode_object(resource, record)).collect()
     }
 
     /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the
@@ -274,7 +291,7 @@ impl Store {
         transaction: Transaction,
         deadline: Option<Instant>,
     ) -> Result<Option<Committed>, ApiError> {
-        detach::mark_must_complete();
+        mark_must_complete();
         let mut proposal = self.engine.transact(transaction);
         let committed = match deadline.filter(|_| self.engine.is_replica()) {
             None => timed(Layer::Storage, proposal).await,

@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::informer::{Change, Informer, View};
-use super::stored::{header_bytes, Header};
+use super::informer::{Informer, InformerChange, InformerView};
+use super::stored::{stored_header_bytes, Header};
 use super::{unchanged, Store};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_engine::Condition;
-use plinth_registry::key;
+use plinth_registry::{object_key, resource_prefix};
 
 /// Plural name of the resource.
 const RESOURCE: &str = "namespaces";
@@ -40,7 +40,7 @@ impl Namespaces {
         read: impl FnOnce(Header<'_>) -> T,
     ) -> Result<Option<T>, ApiError> {
         let informer = self.0.get_or_init(|| {
-            let headers = Headers { prefix: key::resource_prefix("", RESOURCE), by_name: HashMap::new() };
+            let headers = Headers { prefix: resource_prefix("", RESOURCE), by_name: HashMap::new() };
             Informer::new(store.clone(), headers)
         });
         let outcome = informer.read(|headers| {
@@ -60,14 +60,14 @@ impl Namespaces {
     /// # Errors
     /// When it cannot be read.
     pub async fn unchanged(store: &Store, name: &str) -> Result<Option<Condition>, ApiError> {
-        let key = key::object(&key::resource_prefix("", RESOURCE), "", name);
+        let key = object_key(&resource_prefix("", RESOURCE), "", name);
         let Some(record) = store.newest(key).await? else { return Ok(None) };
         let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         Ok((!header.deleting()).then(|| unchanged(&record)))
     }
 }
 
-impl View for Headers {
+impl InformerView for Headers {
     /// Headers are never encrypted.
     const DECRYPTED: bool = false;
 
@@ -79,13 +79,13 @@ impl View for Headers {
         vec![self.prefix.clone()]
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         let Some(name) = change.key.strip_prefix(self.prefix.as_bytes()) else { return Ok(()) };
         let Some(value) = change.value else {
             self.by_name.remove(name);
             return Ok(());
         };
-        let header = Bytes::copy_from_slice(header_bytes(value).map_err(ApiError::internal)?);
+        let header = Bytes::copy_from_slice(stored_header_bytes(value).map_err(ApiError::internal)?);
         self.by_name.insert(Bytes::copy_from_slice(name), header);
         Ok(())
     }

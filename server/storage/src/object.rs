@@ -5,24 +5,23 @@ use plinth_engine::Revision;
 
 use super::stored::{HeaderFields, Stored, BODY_START};
 use super::Fetched;
-use plinth_api::api_error::ApiError;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_api::ApiError;
+use plinth_registry::{convert_stored, convert_to_storage, ResourceType};
 
 /// The tree of a stored object in the resource's own version, with type metadata and resourceVersion.
 ///
 /// # Errors
 /// 500 like `StoreReadError` when the value cannot be decoded.
-pub fn to_tree(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
+pub fn decode_object(resource: &ResourceType, record: &Fetched) -> Result<Value, ApiError> {
     let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
-    served_tree(resource, &stored, record.mod_revision)
+    decode_served_object(resource, &stored, record.mod_revision)
 }
 
 /// The tree of a stored object in the version that is served, with type metadata and resourceVersion.
 ///
 /// # Errors
 /// 500 when the body cannot be decoded or converted.
-pub fn served_tree(
+pub fn decode_served_object(
     resource: &ResourceType,
     stored: &Stored<'_>,
     revision: Revision,
@@ -33,7 +32,7 @@ pub fn served_tree(
     if let Some(form) = resource.storage.as_ref().filter(|_| !resource.is_custom()) {
         let is_same = form.group == resource.row.group && stored.version() == resource.row.version;
         if !is_same {
-            tree = conversion::convert(tree, (&form.group, stored.version()), resource)?;
+            tree = convert_stored(tree, (&form.group, stored.version()), resource)?;
         }
     }
     if let Some(object) = tree.as_object_mut() {
@@ -51,12 +50,12 @@ pub fn served_tree(
 ///
 /// # Errors
 /// 500 when the object has no metadata (the write path adds it before) or cannot be converted.
-pub fn to_stored(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
+pub fn encode_object(resource: &ResourceType, mut tree: Value) -> Result<bytes::Bytes, ApiError> {
     let Some(form) = &resource.storage else {
         return Err(ApiError::internal(format!("{} is not stored", resource.row.plural)));
     };
     if !resource.is_storage_version() {
-        tree = conversion::to_storage(tree, resource, form)?;
+        tree = convert_to_storage(tree, resource, form)?;
     }
     if let Some(object) = tree.as_object_mut() {
         object.remove("apiVersion");

@@ -7,13 +7,12 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
-use super::informer::{Change, Informer, View};
+use super::informer::{Informer, InformerChange, InformerView};
 use super::object;
 use super::stored::Stored;
 use super::Store;
-use plinth_api::api_error::ApiError;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_api::ApiError;
+use plinth_registry::{collection_prefix, object_key, ResourceType};
 
 /// A cached collection, loaded by the first read (see [`Informer`]).
 pub struct ObjectCache {
@@ -43,7 +42,7 @@ impl ObjectCache {
         let informer = self.informer(store)?;
         informer
             .read(|objects| {
-                let start = key::collection(&objects.prefix, namespace);
+                let start = collection_prefix(&objects.prefix, namespace);
                 let from = objects.by_key.range(Bytes::copy_from_slice(&start)..);
                 let inside = from.take_while(|(key, _)| key.starts_with(&start));
                 inside.map(|(_, object)| object.clone()).collect()
@@ -57,7 +56,7 @@ impl ObjectCache {
     /// When the collection cannot be loaded.
     pub async fn object(&self, store: &Store, name: &str) -> Result<Option<Arc<Value>>, ApiError> {
         let informer = self.informer(store)?;
-        informer.read(|objects| objects.by_key.get(&*key::object(&objects.prefix, "", name)).cloned()).await
+        informer.read(|objects| objects.by_key.get(&*object_key(&objects.prefix, "", name)).cloned()).await
     }
 
     fn informer(&self, store: &Store) -> Result<&Informer<Objects>, ApiError> {
@@ -120,7 +119,7 @@ impl<T> DerivedCache<T> {
     }
 }
 
-impl View for Objects {
+impl InformerView for Objects {
     fn empty(&self) -> Objects {
         let (resource, prefix) = (self.resource.clone(), self.prefix.clone());
         Objects { resource, prefix, by_key: BTreeMap::new() }
@@ -130,13 +129,13 @@ impl View for Objects {
         vec![self.prefix.clone()]
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         let Some(value) = change.value else {
             self.by_key.remove(change.key);
             return Ok(());
         };
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
-        let tree = object::served_tree(&self.resource, &stored, change.revision)?;
+        let tree = object::decode_served_object(&self.resource, &stored, change.revision)?;
         self.by_key.insert(change.key.clone(), Arc::new(tree));
         Ok(())
     }

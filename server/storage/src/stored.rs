@@ -42,12 +42,12 @@ pub const BODY_START: &[u8] = b"{\"metadata\":{";
 /// A stored value that is not what [`HeaderFields::encode`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stored object is damaged: {0}")]
-pub struct Damaged(&'static str);
+pub struct DamagedValue(&'static str);
 
-impl Damaged {
+impl DamagedValue {
     /// A damaged value with a description.
-    pub const fn new(what: &'static str) -> Damaged {
-        Damaged(what)
+    pub const fn new(what: &'static str) -> DamagedValue {
+        DamagedValue(what)
     }
 }
 
@@ -163,33 +163,34 @@ pub(crate) fn is_sealed(value: &[u8]) -> bool {
 /// Splits a stored value without parsing its header.
 ///
 /// # Errors
-/// [`Damaged`] when the bytes are not a stored object.
-pub fn split(value: &[u8]) -> Result<SplitValue<'_>, Damaged> {
-    let [format, rest @ ..] = value else { return Err(Damaged("too short")) };
+/// [`DamagedValue`] when the bytes are not a stored object.
+pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue> {
+    let [format, rest @ ..] = value else { return Err(DamagedValue("too short")) };
     let sealed = match *format {
         FORMAT => false,
         FORMAT_SEALED => true,
-        _ => return Err(Damaged("unknown format")),
+        _ => return Err(DamagedValue("unknown format")),
     };
-    let [_flags, after @ ..] = rest else { return Err(Damaged("too short")) };
+    let [_flags, after @ ..] = rest else { return Err(DamagedValue("too short")) };
     let mut at = Reader { rest: after };
     let header_len = at.varint()?;
     let header_part_len = rest.len() - at.rest.len() + header_len;
-    let (header, body) = rest.split_at_checked(header_part_len).ok_or(Damaged("header longer than value"))?;
+    let (header, body) =
+        rest.split_at_checked(header_part_len).ok_or(DamagedValue("header longer than value"))?;
     Ok(SplitValue { sealed, header, body })
 }
 
 /// The part of a stored value that [`Header::parse`] reads: all bytes before the body.
 ///
 /// # Errors
-/// [`Damaged`] when the bytes are not a stored object.
-pub fn header_bytes(value: &[u8]) -> Result<&[u8], Damaged> {
-    let len = 1 + split(value)?.header.len();
-    value.get(..len).ok_or(Damaged("too short"))
+/// [`DamagedValue`] when the bytes are not a stored object.
+pub fn stored_header_bytes(value: &[u8]) -> Result<&[u8], DamagedValue> {
+    let len = 1 + split_stored(value)?.header.len();
+    value.get(..len).ok_or(DamagedValue("too short"))
 }
 
 /// Joins the parts of a split value, possibly with another body.
-pub fn join(sealed: bool, header: &[u8], body: &[u8]) -> Vec<u8> {
+pub(crate) fn join_stored(sealed: bool, header: &[u8], body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + header.len() + body.len());
     out.push(if sealed { FORMAT_SEALED } else { FORMAT });
     out.extend_from_slice(header);
@@ -201,18 +202,18 @@ impl<'a> Stored<'a> {
     /// Parses a stored object. Costs a pass over the header, a few dozen nanoseconds.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not a stored object in plain text.
-    pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, Damaged> {
-        let split = split(value)?;
+    /// [`DamagedValue`] when the bytes are not a stored object in plain text.
+    pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, DamagedValue> {
+        let split = split_stored(value)?;
         if split.sealed {
-            return Err(Damaged("body is encrypted"));
+            return Err(DamagedValue("body is encrypted"));
         }
         let (header, body) = (Header::find(&split)?, split.body);
         if !body.starts_with(BODY_START)
             || header.metadata_len < 2
             || BODY_START.len() - 1 + header.metadata_len > body.len()
         {
-            return Err(Damaged("body does not start with metadata"));
+            return Err(DamagedValue("body does not start with metadata"));
         }
         Ok(Stored { header, body })
     }
@@ -251,17 +252,17 @@ impl<'a> Header<'a> {
     /// Parses the header of a stored value.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes are not a stored object.
-    pub fn parse(value: &'a [u8]) -> Result<Header<'a>, Damaged> {
-        Header::find(&split(value)?)
+    /// [`DamagedValue`] when the bytes are not a stored object.
+    pub fn parse(value: &'a [u8]) -> Result<Header<'a>, DamagedValue> {
+        Header::find(&split_stored(value)?)
     }
 
     /// Parses the header of a split value.
     ///
     /// # Errors
-    /// [`Damaged`] when the header is not what [`HeaderFields::encode`] wrote.
-    pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, Damaged> {
-        let [flags, rest @ ..] = split.header else { return Err(Damaged("too short")) };
+    /// [`DamagedValue`] when the header is not what [`HeaderFields::encode`] wrote.
+    pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, DamagedValue> {
+        let [flags, rest @ ..] = split.header else { return Err(DamagedValue("too short")) };
         let mut at = Reader { rest };
         at.varint()?;
         let metadata_len = at.varint()?;
@@ -339,29 +340,29 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn varint(&mut self) -> Result<usize, Damaged> {
+    fn varint(&mut self) -> Result<usize, DamagedValue> {
         let mut n = 0usize;
         for shift in (0..35).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(Damaged("header ends early"))?;
+            let (&byte, rest) = self.rest.split_first().ok_or(DamagedValue("header ends early"))?;
             self.rest = rest;
             n |= usize::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(n);
             }
         }
-        Err(Damaged("number too long"))
+        Err(DamagedValue("number too long"))
     }
 
-    fn text(&mut self) -> Result<&'a str, Damaged> {
+    fn text(&mut self) -> Result<&'a str, DamagedValue> {
         let len = self.varint()?;
-        let (text, rest) = self.rest.split_at_checked(len).ok_or(Damaged("text ends early"))?;
+        let (text, rest) = self.rest.split_at_checked(len).ok_or(DamagedValue("text ends early"))?;
         self.rest = rest;
-        std::str::from_utf8(text).map_err(|_| Damaged("text is not UTF-8"))
+        std::str::from_utf8(text).map_err(|_| DamagedValue("text is not UTF-8"))
     }
 
     /// `count` groups of `each` strings, validated once so that iteration cannot fail.
-    fn texts(&mut self, each: usize) -> Result<Texts<'a>, Damaged> {
-        let count = self.varint()?.checked_mul(each).ok_or(Damaged("number too large"))?;
+    fn texts(&mut self, each: usize) -> Result<Texts<'a>, DamagedValue> {
+        let count = self.varint()?.checked_mul(each).ok_or(DamagedValue("number too large"))?;
         let start = self.rest;
         for _ in 0..count {
             self.text()?;

@@ -8,9 +8,8 @@ use plinth_codec::Value;
 
 use super::stored::Header;
 use super::Store;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_registry::key;
+use plinth_api::{is_deleting, metadata_text, ApiError};
+use plinth_registry::resource_prefix;
 
 /// A cluster-scoped object that is being deleted.
 #[derive(Clone, Debug)]
@@ -32,7 +31,7 @@ impl TerminatingObject {
         plural: &'static str,
         name: &str,
     ) -> Result<Option<TerminatingObject>, ApiError> {
-        let object_key = key::object(&key::resource_prefix(group, plural), "", name);
+        let object_key = plinth_registry::object_key(&resource_prefix(group, plural), "", name);
         let Some(record) = store.newest(object_key).await? else { return Ok(None) };
         let header = Header::parse(&record.value).map_err(ApiError::internal)?;
         let terminating =
@@ -61,7 +60,7 @@ impl TerminatingObject {
     /// # Errors
     /// 404 when it is another object.
     pub fn check_live(&self, live: &Value) -> Result<(), ApiError> {
-        match metadata::text(live, "uid") == self.uid && metadata::is_deleting(live) {
+        match metadata_text(live, "uid") == self.uid && is_deleting(live) {
             true => Ok(()),
             false => Err(self.not_found()),
         }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, JSON};
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::SimulatedJournal;
-use plinth_pki::join_token::{Credential, JoinToken};
+use plinth_pki::{JoinCredential, JoinToken};
 use plinth_server::cli::{
     create_token, replicate, restore, runtime, start, CreateTokenOptions, JoinError, JoinOptions,
     ReplicateOptions, RestoreOptions, Running,
@@ -44,7 +44,7 @@ async fn join_with(url: String, token: &str, data_dir: PathBuf) -> Result<(), Jo
     try_join(JoinOptions { server: Some(url), token, data_dir, ..JoinOptions::default() }).await
 }
 
-fn credential_of(token: &str) -> Credential {
+fn credential_of(token: &str) -> JoinCredential {
     JoinToken::parse(token).unwrap().credential
 }
 
@@ -196,7 +196,7 @@ fn of_several_uses_at_once_one_gets_the_keys() {
     });
 }
 
-fn secret(credential: &Credential, more: &[(&str, &str)]) -> String {
+fn secret(credential: &JoinCredential, more: &[(&str, &str)]) -> String {
     let name = format!("bootstrap-token-{}", credential.id());
     let hash = credential.hash();
     let mut data = vec![("token-id", credential.id()), ("token-hash", &hash), ("usage-plinth-join", "true")];
@@ -229,7 +229,7 @@ fn what_is_no_valid_token_gets_nothing() {
         assert_eq!(redeem(&server, kubelet).await.status, 401);
 
         // Tokens that are wrong in one thing each, those of an administrator among them.
-        let right = Credential::generate().unwrap();
+        let right = JoinCredential::generate().unwrap();
         for more in [
             [("expiration", "2020-01-01T00:00:00Z")],
             [("expiration", "")],
@@ -315,7 +315,7 @@ fn rights_on_secrets_are_no_right_to_join() {
         let server = serve(&dir.path().join("1"), &journal, 1).await;
         let mut admin = connect(&server).await;
         let mut robot = with_all_rights_on_secrets(&mut admin, &server).await;
-        let own = Credential::generate().unwrap();
+        let own = JoinCredential::generate().unwrap();
         let path = format!("{SECRETS}/bootstrap-token-{}", own.id());
         // Not by creating one, nor by making one of another Secret, nor by trying what would become of it.
         let denied = |reply: Reply| {
@@ -356,7 +356,7 @@ fn rights_on_secrets_are_no_right_to_join() {
         assert!(listed.contains(&format!("bootstrap-token-{id}")) && !listed.contains(&hidden));
 
         // Outside of kube-system it is a Secret as any other, and grants nothing.
-        let misplaced = Credential::generate().unwrap();
+        let misplaced = JoinCredential::generate().unwrap();
         robot.must(&post("/api/v1/namespaces/default/secrets", secret(&misplaced, &[]))).await.unwrap();
         assert_eq!(redeem(&server, &misplaced.expose()).await.status, 401);
         server.stop().await.unwrap();
@@ -371,7 +371,7 @@ fn policies_make_no_token_of_what_masters_write() {
         let journal = SimulatedJournal::new(29);
         let server = serve(&dir.path().join("1"), &journal, 1).await;
         let mut admin = connect(&server).await;
-        let own = Credential::generate().unwrap();
+        let own = JoinCredential::generate().unwrap();
         let forged: serde_json::Value = serde_json::from_str(&secret(&own, &[])).unwrap();
         let (name, data) = (&forged["metadata"]["name"], &forged["stringData"]);
         let expression = format!(
@@ -398,7 +398,7 @@ fn policies_make_no_token_of_what_masters_write() {
         let bindings = format!("{group}/mutatingadmissionpolicybindings");
         admin.must(&post(bindings.clone(), binding.to_string())).await.unwrap();
         let harmless = json!({ "metadata": { "name": "harmless" }, "stringData": { "a": "b" } }).to_string();
-        let token = secret(&Credential::generate().unwrap(), &[]);
+        let token = secret(&JoinCredential::generate().unwrap(), &[]);
         for body in [harmless.clone(), token] {
             let refused = admin.call(&post(SECRETS.to_owned(), body)).await.unwrap();
             assert_eq!(refused.status, 403, "{}", refused.text());

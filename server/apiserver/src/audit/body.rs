@@ -7,8 +7,8 @@ use bytes::Bytes;
 use hyper::header::HeaderMap;
 
 use super::{answered_object, Recording, MAX_OBJECT_BYTES, TRUNCATED};
-use plinth_api::latency::Layer;
-use plinth_http::body::BodyObserver;
+use plinth_api::Layer;
+use plinth_http::BodyObserver;
 
 /// Follows a response body; the request's last event is written when it ends or its client disconnects.
 pub(super) struct BodyRecorder {

@@ -12,7 +12,7 @@ use time::macros::format_description;
 use time::OffsetDateTime;
 
 use super::policy::{AuditLevel, AuditStage, RequestAuditConfig};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Largest recorded object, in bytes; larger ones are omitted (upstream's
 /// `--audit-log-truncate-max-event-size`).
@@ -372,7 +372,7 @@ mod tests {
             level.as_str()
         );
         let policy = super::super::policy::Policy::parse(policy.as_bytes()).unwrap();
-        let route = plinth_api::request_info::Route::NonResource("/".into());
+        let route = plinth_api::Route::NonResource("/".into());
         let attributes = super::super::policy::PolicyAttributes { user: None, route: &route, verb: "get" };
         Event {
             config: policy.config(&attributes),

@@ -40,11 +40,8 @@ use counters::{Counters, EventLost};
 use event::{Event, EventFormat, ObjectRef, MAX_OBJECT_BYTES, TRUNCATED};
 use log::Log;
 use options::LogFormat;
-use plinth_api::api_error::ApiError;
-use plinth_api::latency::{self, Latencies, Layer};
-use plinth_api::request_info::Route;
-use plinth_api::user::User;
-use plinth_http::body::Body;
+use plinth_api::{record_latencies, ApiError, Latencies, Layer, Route, User};
+use plinth_http::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
 use sinks::Sinks;
 use webhook::AuditWebhook;
@@ -359,7 +356,7 @@ impl Recorder {
     /// Runs steps of the request and records their latencies.
     pub async fn measure<F: Future>(&self, steps: F) -> F::Output {
         match &self.0 {
-            Some(recording) => latency::noting(recording.latencies.clone(), steps).await,
+            Some(recording) => record_latencies(recording.latencies.clone(), steps).await,
             None => steps.await,
         }
     }
@@ -465,11 +462,8 @@ impl Recorder {
     /// Records a panic.
     pub async fn panicked(&self, what: &str) {
         let Some(recording) = &self.0 else { return };
-        let error = ApiError::new(
-            500,
-            plinth_api::api_error::Reason::InternalError,
-            format!("APIServer panic'd: {what}"),
-        );
+        let error =
+            ApiError::new(500, plinth_api::Reason::InternalError, format!("APIServer panic'd: {what}"));
         recording.event.lock().response = Some((500, Some(error.to_status())));
         let _ = recording.write(AuditStage::Panic).await;
     }

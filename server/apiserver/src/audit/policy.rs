@@ -8,9 +8,10 @@ use std::path::Path;
 use serde::de::IgnoredAny;
 use serde::Deserialize;
 
-use plinth_api::config_file::{self, ConfigKind, DecodeError, Strictness};
-use plinth_api::request_info::{RequestInfo, Route};
-use plinth_api::user::User;
+use plinth_api::{
+    decode_config, decode_config_tree, parse_config, ConfigDecodeError, ConfigKind, RequestInfo, Route,
+    Strictness, User,
+};
 
 /// The audit level; each one includes the previous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,17 +203,17 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`].
     pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
-        let file = match config_file::decode(text, KIND) {
-            Err(error @ DecodeError::Strict(_)) => {
+        let file = match decode_config(text, KIND) {
+            Err(error @ ConfigDecodeError::Strict(_)) => {
                 tracing::warn!(%error, "audit policy contains errors, falling back to lenient decoding");
-                config_file::parse(text, Strictness::Lenient)
-                    .and_then(|tree| config_file::decode_tree(&tree, KIND, Strictness::Lenient))
+                parse_config(text, Strictness::Lenient)
+                    .and_then(|tree| decode_config_tree(&tree, KIND, Strictness::Lenient))
             }
             decoded => decoded,
         };
         let file: PolicyFile = file.map_err(|error| {
             PolicyError::Invalid(match error {
-                DecodeError::Kind { kind, version, .. } => {
+                ConfigDecodeError::Kind { kind, version, .. } => {
                     format!("unknown group version field {version}, Kind={kind} in policy")
                 }
                 error => error.to_string(),
@@ -383,7 +384,7 @@ impl GroupResources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_api::request_info::route;
+    use plinth_api::parse_route;
 
     fn policy(rules: &str) -> Policy {
         Policy::parse(format!("kind: Policy\napiVersion: audit.k8s.io/v1\n{rules}").as_bytes()).unwrap()
@@ -391,7 +392,7 @@ mod tests {
 
     fn config(policy: &Policy, user: &User, method: &str, uri: &str) -> RequestAuditConfig {
         let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-        let route = route(&method.parse().unwrap(), path, query).unwrap();
+        let route = parse_route(&method.parse().unwrap(), path, query).unwrap();
         let lower = method.to_ascii_lowercase();
         let verb = match &route {
             Route::Resource(info) => info.verb.as_str(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use hyper::Method;
-use plinth_api::request_info::route;
+use plinth_api::parse_route;
 
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     let policy = dir.join("policy.yaml");
@@ -29,7 +29,7 @@ async fn events(dir: &std::path::Path, count: usize) -> Vec<Value> {
 fn begin(audit: &Audit, method: &str, uri: &str, headers: &HeaderMap) -> Recorder {
     let uri: Uri = uri.parse().unwrap();
     let method: Method = method.parse().unwrap();
-    let route = route(&method, uri.path(), uri.query()).unwrap();
+    let route = parse_route(&method, uri.path(), uri.query()).unwrap();
     let jane = User { name: "jane".into(), ..User::default() };
     let id = id(headers);
     let verb = match &route {
@@ -123,7 +123,7 @@ async fn a_watch_is_recorded_when_it_starts_and_when_it_ends() {
     let audit = audit(dir.path(), "rules: [{level: RequestResponse}]");
     let recorder = begin(&audit, "GET", "/api/v1/pods?watch=1", &HeaderMap::new());
     recorder.received(&mut HeaderMap::new()).await.unwrap();
-    let (_, rest) = plinth_http::chunks::channel(1, std::time::Duration::from_secs(60), &Default::default());
+    let (_, rest) = plinth_http::chunk_channel(1, std::time::Duration::from_secs(60), &Default::default());
     let body = Body::Channel { first: Some("{}".into()), rest };
     let response = recorder.answered(Response::new(body), None).await;
     assert_eq!(events(dir.path(), 2).await.len(), 2);
@@ -139,8 +139,7 @@ async fn a_list_in_chunks_is_recorded_whole() {
     let dir = tempfile::tempdir().unwrap();
     let audit = audit(dir.path(), "rules: [{level: RequestResponse}]");
     let recorder = begin(&audit, "GET", "/api/v1/pods", &HeaderMap::new());
-    let (send, rest) =
-        plinth_http::chunks::channel(4, std::time::Duration::from_secs(60), &Default::default());
+    let (send, rest) = plinth_http::chunk_channel(4, std::time::Duration::from_secs(60), &Default::default());
     send.send(Ok(r#""items":[{"metadata":{"name":"x"}}]}"#.into()));
     drop(send);
     let body = Body::Channel { first: Some(r#"{"kind":"PodList","#.into()), rest };

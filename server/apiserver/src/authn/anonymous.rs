@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Whether, and on which paths, anonymous requests are served. Immutable.
 #[derive(Clone, Debug)]

@@ -7,12 +7,10 @@ use plinth_codec::json;
 use plinth_codec::time::Timestamp;
 
 use super::service_account::bindings::secret_text;
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
-use plinth_pki::join_token::constant_time_eq;
-use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_api::{ApiError, User};
+use plinth_pki::constant_time_eq;
+use plinth_registry::{object_key, resource_prefix};
+use plinth_storage::{Store, Stored};
 
 /// The namespace of the Secrets.
 const NAMESPACE: &str = "kube-system";
@@ -41,8 +39,7 @@ impl BootstrapTokens {
     /// When the Secret cannot be read.
     pub async fn authenticate(&self, token: &str) -> Result<Option<Arc<User>>, ApiError> {
         let Some((id, secret)) = split(token) else { return Ok(None) };
-        let key =
-            key::object(&key::resource_prefix("", "secrets"), NAMESPACE, &format!("bootstrap-token-{id}"));
+        let key = object_key(&resource_prefix("", "secrets"), NAMESPACE, &format!("bootstrap-token-{id}"));
         let Some(record) = self.store.newest(key).await? else { return Ok(None) };
         let stored = Stored::parse(&record.value).map_err(ApiError::internal)?;
         if stored.deleting() {

@@ -17,8 +17,10 @@ use plinth_codec::names;
 
 use super::request_header::extra_key;
 use crate::authz::{denied, Attributes, Authorizer, Reason, ResourceTarget, Target};
-use plinth_api::api_error::ApiError;
-use plinth_api::user::{self, User};
+use plinth_api::{
+    service_account_groups, split_service_account, ApiError, User, ANONYMOUS_USER, AUTHENTICATED_GROUP,
+    MASTERS_GROUP, NODES_GROUP, NODE_USER_PREFIX, UNAUTHENTICATED_GROUP,
+};
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
@@ -154,13 +156,11 @@ const MODES: &[Mode] = &[
     },
     Mode {
         name: "serviceaccount",
-        applies: |wanted, _| is_name_alone(wanted) && user::split_service_account(&wanted.name).is_some(),
+        applies: |wanted, _| is_name_alone(wanted) && split_service_account(&wanted.name).is_some(),
     },
     Mode {
         name: "user-info",
-        applies: |wanted, _| {
-            node(&wanted.name).is_none() && user::split_service_account(&wanted.name).is_none()
-        },
+        applies: |wanted, _| node(&wanted.name).is_none() && split_service_account(&wanted.name).is_none(),
     },
     Mode { name: "", applies: |_, _| true },
 ];
@@ -171,7 +171,7 @@ fn is_name_alone(wanted: &User) -> bool {
 
 /// The node name in a user name.
 fn node(name: &str) -> Option<&str> {
-    let node = name.strip_prefix(user::NODE_PREFIX)?;
+    let node = name.strip_prefix(NODE_USER_PREFIX)?;
     names::dns1123_subdomain_errors(node).is_empty().then_some(node)
 }
 
@@ -179,7 +179,7 @@ fn node(name: &str) -> Option<&str> {
 fn runs_on_node(sender: &User, wanted: &User) -> bool {
     let runs_on = sender.extra_value("authentication.kubernetes.io/node-name");
     let wanted = node(&wanted.name);
-    wanted.is_some() && user::split_service_account(&sender.name).is_some() && runs_on == wanted
+    wanted.is_some() && split_service_account(&sender.name).is_some() && runs_on == wanted
 }
 
 impl Mode {
@@ -226,10 +226,10 @@ impl Mode {
         }
         checks.groups(&wanted.groups).await?;
         checks.extra(&wanted.extra).await?;
-        if user.name == user::ANONYMOUS {
-            user.join(user::UNAUTHENTICATED);
-        } else if !user.is_in(user::UNAUTHENTICATED) {
-            user.join(user::AUTHENTICATED);
+        if user.name == ANONYMOUS_USER {
+            user.join(UNAUTHENTICATED_GROUP);
+        } else if !user.is_in(UNAUTHENTICATED_GROUP) {
+            user.join(AUTHENTICATED_GROUP);
         }
         Ok(user)
     }
@@ -267,12 +267,12 @@ impl<J: AccessChecker> AccessChecks<'_, J> {
             if self.mode.name == "associated-node" {
                 target.name = "*";
             }
-            user.groups = vec![user::NODES.to_owned()];
+            user.groups = vec![NODES_GROUP.to_owned()];
         }
-        if let Some((namespace, name)) = user::split_service_account(&wanted.name) {
+        if let Some((namespace, name)) = split_service_account(&wanted.name) {
             target = ResourceTarget { resource: "serviceaccounts", namespace, name, ..target };
             if wanted.groups.is_empty() {
-                user.groups = user::service_account_groups(namespace);
+                user.groups = service_account_groups(namespace);
             }
         }
         self.resource(target).await
@@ -284,8 +284,8 @@ impl<J: AccessChecker> AccessChecks<'_, J> {
             if groups.iter().any(String::is_empty) {
                 return Err(self.refuse(target, "impersonating the empty string group is not allowed".into()));
             }
-            if groups.iter().any(|group| group == user::MASTERS) {
-                let target = ResourceTarget { name: user::MASTERS, ..target };
+            if groups.iter().any(|group| group == MASTERS_GROUP) {
+                let target = ResourceTarget { name: MASTERS_GROUP, ..target };
                 let why = "impersonating the system:masters group is not allowed";
                 return Err(self.refuse(target, why.into()));
             }

@@ -36,12 +36,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, HeaderName, AUTHORIZATION};
-use plinth_api::user::User;
+use plinth_api::User;
 
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
-use plinth_http::tls::TlsError;
-use plinth_pki::join_token;
+use plinth_http::TlsError;
+use plinth_pki::JOIN_PATH;
 use plinth_storage::Store;
 
 pub use anonymous::Anonymous;
@@ -150,7 +150,7 @@ pub enum AuthenticationSetupError {
     },
     /// A key file is invalid.
     #[error(transparent)]
-    Key(#[from] plinth_pki::jwt::KeyError),
+    Key(#[from] plinth_pki::KeyError),
     /// The token file is invalid.
     #[error(transparent)]
     TokenFile(#[from] token_file::TokenFileError),
@@ -260,7 +260,7 @@ impl Authenticator {
     ) -> Result<Arc<User>, AuthnError> {
         // A new replica presents its join token there. What comes with such a request is no user's
         // credential, and it gets nothing but what the token grants (`endpoints/join.rs`).
-        if path == join_token::PATH {
+        if path == JOIN_PATH {
             return Ok(Arc::new(User::anonymous()));
         }
         let mut errors = Vec::new();

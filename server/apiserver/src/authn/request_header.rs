@@ -10,7 +10,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::x509::Authorities;
 use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Authenticates requests of a front proxy.
 pub struct RequestHeaders {
@@ -73,7 +73,7 @@ impl RequestHeaders {
     ///
     /// # Errors
     /// When the file cannot be used; the previous ones stay in use.
-    pub fn reload(&self, file: &std::path::Path) -> Result<(), plinth_http::tls::TlsError> {
+    pub fn reload(&self, file: &std::path::Path) -> Result<(), plinth_http::TlsError> {
         self.authorities.reload(file)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ring::digest::{digest, SHA256};
 
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use super::token_file::TokenFile;
 use super::webhook::TokenWebhook;
 use super::Notice;
 use super::{Authenticated, AuthnError};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Authenticators of bearer tokens.
 pub(crate) struct Tokens {

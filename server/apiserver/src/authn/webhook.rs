@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::Authenticated;
 use crate::egress::{KubeconfigError, Service};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);

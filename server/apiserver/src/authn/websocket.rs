@@ -6,7 +6,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use hyper::header::{HeaderMap, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 
-use plinth_http::upgrade::wants_websocket;
+use plinth_http::wants_websocket;
 
 /// Prefix of the token, which follows in base64url without padding.
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";

@@ -15,11 +15,9 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::AuthnError;
-use plinth_api::user::{self, User};
-use plinth_http::tls::TlsError;
-use plinth_pki::files;
-use plinth_pki::name::{self, Name};
-use plinth_pki::p521;
+use plinth_api::{User, CREDENTIAL_ID_KEY};
+use plinth_http::TlsError;
+use plinth_pki::{crypto_provider, read_certificates, Name, UID};
 
 /// Intermediate certificates that a client may present, and how many of them may have the same subject: path
 /// building is by trial, and its cost grows with the sixth power of those that share a subject.
@@ -141,10 +139,10 @@ fn check_intermediates(presented: &[CertificateDer<'_>]) -> Result<(), &'static 
 
 fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for cert in files::read_certificates(file)? {
+    for cert in read_certificates(file)? {
         roots.add(cert)?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), p521::provider())
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
         .build()
         .map(|verifier| verifier as Arc<dyn ClientCertVerifier>)
         .map_err(|source| TlsError::Authorities { path: file.to_owned(), source })
@@ -220,13 +218,13 @@ fn user_of(cert: &X509Certificate<'_>, der: &[u8]) -> Result<Option<Arc<User>>, 
         ..User::default()
     };
     let id = format!("X509SHA256={}", hex::lower(&Sha256::digest(der)));
-    user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![id]);
+    user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![id]);
     Ok(Some(Arc::new(user.authenticated())))
 }
 
 fn uid_of(subject: &Name) -> Result<String, AuthnError> {
     let refuse = |why: &str| Err(AuthnError::Certificate(why.to_owned()));
-    let uids: Vec<&str> = subject.values(name::UID).collect();
+    let uids: Vec<&str> = subject.values(UID).collect();
     match uids.as_slice() {
         [] => Ok(String::new()),
         [""] => refuse("UID cannot be an empty string"),

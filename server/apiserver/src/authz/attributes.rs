@@ -7,9 +7,7 @@ use plinth_codec::error::quoted;
 use plinth_codec::names;
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Requirement};
 
-use plinth_api::query::parameter;
-use plinth_api::request_info::{RequestInfo, Verb};
-use plinth_api::user::User;
+use plinth_api::{query_parameter, RequestInfo, User, Verb};
 
 /// `authorizer.Attributes` of k8s.io/apiserver: user, verb and target. Borrows the request; cheap to copy.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +75,10 @@ impl<'a> ResourceTarget<'a> {
 impl Selectors {
     /// The selectors of a raw query; `None` without valid ones.
     pub fn of_query(query: &str) -> Option<Selectors> {
-        let fields = parameter(query, "fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
-        let labels = parameter(query, "labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
+        let fields =
+            query_parameter(query, "fieldSelector").and_then(|text| FieldSelector::parse(&text).ok());
+        let labels =
+            query_parameter(query, "labelSelector").and_then(|text| LabelSelector::parse(&text).ok());
         let selectors = Selectors {
             fields: fields.map(|s| s.requirements().to_vec()).unwrap_or_default(),
             labels: labels.map(|s| s.requirements().to_vec()).unwrap_or_default(),

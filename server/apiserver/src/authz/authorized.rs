@@ -8,11 +8,8 @@
 use std::ops::Deref;
 
 use super::{require_allowed, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{RequestInfo, Verb};
-use plinth_api::user::User;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_api::{ApiError, RequestInfo, User, Verb};
+use plinth_registry::{collection_prefix, ResourceType};
 
 /// An allowed request for a resource. Dereferences to its [`RequestInfo`]; cannot be changed.
 #[derive(Clone, Debug)]
@@ -78,7 +75,7 @@ impl Authorized {
         if self.info.name.is_empty() {
             return Err(ApiError::internal("a request for a collection has no object"));
         }
-        Ok(key::object(self.prefix(resource)?, self.key_namespace(resource), &self.info.name))
+        Ok(plinth_registry::object_key(self.prefix(resource)?, self.key_namespace(resource), &self.info.name))
     }
 
     /// The key prefix of the requested collection.
@@ -86,7 +83,7 @@ impl Authorized {
     /// # Errors
     /// 405 for a resource that is not stored, 500 for one that was not authorized.
     pub(crate) fn collection_key(&self, resource: &ResourceType) -> Result<Vec<u8>, ApiError> {
-        Ok(key::collection(self.prefix(resource)?, self.key_namespace(resource)))
+        Ok(collection_prefix(self.prefix(resource)?, self.key_namespace(resource)))
     }
 
     /// The right to create objects, if the request was authorized for it.
@@ -125,7 +122,11 @@ impl CreateGrant<'_> {
         if !info.name.is_empty() && info.name != name {
             return Err(other_name(name, &info.name));
         }
-        Ok(key::object(self.authorized.prefix(resource)?, self.authorized.key_namespace(resource), name))
+        Ok(plinth_registry::object_key(
+            self.authorized.prefix(resource)?,
+            self.authorized.key_namespace(resource),
+            name,
+        ))
     }
 }
 

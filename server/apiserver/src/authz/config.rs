@@ -13,7 +13,7 @@ use super::webhook::conditions::Conditions;
 use super::webhook::{AccessReviewVersion, WebhookSettings};
 use super::Verdict;
 use crate::egress::KubeconfigError;
-use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
+use plinth_api::{read_config, ConfigFileError, ConfigKind};
 
 /// Default times to live of a webhook's cached decisions.
 const DEFAULT_AUTHORIZED_TTL: Duration = Duration::from_secs(300);
@@ -135,7 +135,7 @@ struct ConditionEntry {
 /// Loads a configuration file.
 pub fn read(path: &Path) -> Result<Vec<AuthorizerConfig>, AuthorizationSetupError> {
     let error = |what: String| AuthorizationSetupError::Config { path: path.to_owned(), what };
-    validate(&config_file::read(path, KIND)?).map_err(error)
+    validate(&read_config(path, KIND)?).map_err(error)
 }
 
 fn validate(config: &AuthorizationConfiguration) -> Result<Vec<AuthorizerConfig>, String> {
@@ -250,10 +250,11 @@ fn validate_webhook(webhook: &WebhookEntry, at: &str) -> Result<AuthorizerKind, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_api::decode_config;
 
     fn parsed(authorizers: &str) -> Result<Vec<AuthorizerConfig>, String> {
         let text = format!("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: {authorizers}\n");
-        validate(&config_file::decode(text.as_bytes(), KIND).map_err(|error| error.to_string())?)
+        validate(&decode_config(text.as_bytes(), KIND).map_err(|error| error.to_string())?)
     }
 
     fn webhook(members: &str) -> String {

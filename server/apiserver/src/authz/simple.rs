@@ -2,7 +2,7 @@
 
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, Target};
-use plinth_pki::join_token;
+use plinth_pki::JOIN_PATH;
 
 /// The group that is allowed everything in every mode (`user.SystemPrivilegedGroup`).
 pub const MASTERS: &str = "system:masters";
@@ -42,7 +42,7 @@ pub fn reserved(attributes: &Attributes<'_>) -> Decision {
 /// knows no users.
 pub fn joining(attributes: &Attributes<'_>) -> Decision {
     match attributes.target {
-        Target::Path(join_token::PATH) if matches!(attributes.verb, "get" | "post") => Decision::ALLOW,
+        Target::Path(JOIN_PATH) if matches!(attributes.verb, "get" | "post") => Decision::ALLOW,
         _ => Decision::NO_OPINION,
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// An authorizer over a store of its own; owns the store's directory.
 pub(super) struct Chain {
@@ -32,12 +32,12 @@ impl Chain {
         let resource =
             registry.resources.iter().find(|r| r.row.group == group && r.row.plural == plural).unwrap();
         let text = |key: &str| object.str_at(&["metadata", key]).unwrap_or_default();
-        let key = plinth_registry::key::object(
+        let key = plinth_registry::object_key(
             &resource.storage.as_ref().unwrap().prefix,
             text("namespace"),
             text("name"),
         );
-        let value = plinth_storage::object::to_stored(resource, object.clone()).unwrap();
+        let value = plinth_storage::encode_object(resource, object.clone()).unwrap();
         let put = plinth_engine::Transaction::new().put(key, value);
         self.store.engine().transact(put).wait().unwrap();
     }
@@ -237,7 +237,7 @@ proptest::proptest! {
     /// The selectors that are authorized are those that a list or watch uses.
     #[test]
     fn authorization_and_handlers_see_the_same_selectors(raw in query()) {
-        use plinth_api::query::{OptionsOf, Query};
+        use plinth_api::{OptionsOf, Query};
         use plinth_codec::selector::{FieldSelector, LabelSelector};
         let served = Query::parse(Some(&raw), OptionsOf::Other).unwrap();
         let fields = served.field_selector.as_deref().and_then(|text| FieldSelector::parse(text).ok());

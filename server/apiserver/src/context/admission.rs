@@ -9,8 +9,7 @@ use plinth_codec::Value;
 use plinth_engine::Condition;
 
 use super::{key_namespace, Context, TransactionParts};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 
 /// What a request does to the object, in the words of `AdmissionReview`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +83,7 @@ impl<'a> AdmissionRequest<'a> {
 
     /// The name as webhooks and policies see it: empty when the server has not generated it yet.
     pub fn object_name<'v>(&'v self, object: &'v Value) -> &'v str {
-        match metadata::text(object, "name") {
+        match metadata_text(object, "name") {
             "" => self.name,
             name => name,
         }
@@ -117,8 +116,8 @@ impl<'a> AdmissionRequest<'a> {
 
     /// 403 in upstream's words: `pods "x" is forbidden: why`.
     pub fn forbidden(&self, object: &Value, why: &str) -> ApiError {
-        let given = metadata::text(object, "name");
-        let prefix = metadata::text(object, "generateName");
+        let given = metadata_text(object, "name");
+        let prefix = metadata_text(object, "generateName");
         // The path has it before the body: an eviction may name another pod.
         let name = match (self.name, given, prefix) {
             ("", "", prefix) => prefix,

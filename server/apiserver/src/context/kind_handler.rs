@@ -8,10 +8,8 @@ use hyper::Response;
 use plinth_codec::Value;
 
 use super::{Context, Outcome, TransactionParts};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_api::{metadata_text, ApiError, Cause};
+use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
 
 /// Answers a request.
@@ -95,7 +93,7 @@ impl KindHandler {
             return Ok(());
         }
         let why = "an admission webhook or policy has changed what only the sender of the request may grant";
-        let name = metadata::text(new, "name");
+        let name = metadata_text(new, "name");
         Err(ApiError::forbidden(cx.resource.group(), cx.resource.plural(), name, why))
     }
 

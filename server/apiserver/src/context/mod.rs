@@ -21,12 +21,9 @@ use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::Representation;
 use crate::stored_objects::read;
-use plinth_api::api_error::ApiError;
-use plinth_api::query::Query;
-use plinth_api::request_info::Verb;
-use plinth_api::user::User;
-use plinth_http::upgrade::Upgrade;
-use plinth_registry::{key, Registry, ResourceType, StorageForm};
+use plinth_api::{ApiError, Query, User, Verb};
+use plinth_http::Upgrade;
+use plinth_registry::{object_key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
 
 pub use self::server::{return_if_stopping, Limits, Server};
@@ -271,7 +268,7 @@ impl Context {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Fetched>, ApiError> {
-        self.newest(key::object(&form.prefix, namespace, name)).await
+        self.newest(object_key(&form.prefix, namespace, name)).await
     }
 
     /// A record as the resource serves it: a custom resource may be stored in another version.

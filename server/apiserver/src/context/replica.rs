@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::pin::Pin;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// A replica, as its endpoints ask it.
 pub trait ReplicaInfo: Send + Sync {

@@ -22,15 +22,10 @@ use crate::large_requests::Limiter;
 use crate::metrics::Metrics;
 use crate::representation::list_size_cache::ListSizeCache;
 use crate::stored_objects::ObjectReader;
-use plinth_http::chunks::BlockedThreads;
-use plinth_http::paced_response::ProducerPool;
+use plinth_http::{BlockedThreads, ProducerPool};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_registry::Registry;
-use plinth_storage::continue_token::ContinueTokens;
-use plinth_storage::counts::Counts;
-use plinth_storage::lengths::Lengths;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::Store;
+use plinth_storage::{ContinueTokens, Counts, Lengths, Namespaces, Store};
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
 pub struct Server {

@@ -6,7 +6,7 @@
 //! | [`webhook`] | conversion webhooks |
 //!
 //! A request for a custom resource takes the same path as any other; where built-in kinds have a typed
-//! schema, the row has a [`CustomVersion`](plinth_registry::custom::CustomVersion) that handlers use instead.
+//! schema, the row has a [`CustomVersion`](plinth_registry::CustomVersion) that handlers use instead.
 
 pub mod object;
 pub mod webhook;
@@ -14,7 +14,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crate::egress::Webhooks;
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 use plinth_storage::Store;
 
 /// Converts objects between versions. Cheap to clone.

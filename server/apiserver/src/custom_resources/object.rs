@@ -12,11 +12,9 @@ use plinth_codec::{json, Map, Value};
 use plinth_structural::{Conform, ConformError};
 
 use super::{webhook, Converter};
-use plinth_api::api_error::ApiError;
-use plinth_registry::custom::definition::{Conversion, Definition, Version};
-use plinth_registry::custom::CustomVersion;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::{Header, HeaderFields, Stored, BODY_START};
+use plinth_api::ApiError;
+use plinth_registry::{Conversion, CustomVersion, Definition, DefinitionVersion, ResourceType};
+use plinth_storage::{Header, HeaderFields, Stored, BODY_START};
 
 /// Conforms a decoded object to the schema of its version and applies defaults; returns unknown fields.
 ///
@@ -104,7 +102,11 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
 ///
 /// # Errors
 /// 500 when it cannot be conformed.
-pub fn take_over(definition: &Definition, version: &Version, mut tree: Value) -> Result<Bytes, ApiError> {
+pub fn take_over(
+    definition: &Definition,
+    version: &DefinitionVersion,
+    mut tree: Value,
+) -> Result<Bytes, ApiError> {
     complete_stored(definition, version, &mut tree)?;
     encode(version, tree)
 }
@@ -127,7 +129,7 @@ pub async fn to_stored(
     resource: &ResourceType,
     tree: Value,
 ) -> Result<Bytes, ApiError> {
-    let Some(custom) = &resource.custom else { return plinth_storage::object::to_stored(resource, tree) };
+    let Some(custom) = &resource.custom else { return plinth_storage::encode_object(resource, tree) };
     let (own, target) = (custom.version(), custom.stored());
     if own.name == target.name {
         return encode(target, tree);
@@ -145,7 +147,7 @@ pub async fn to_stored(
 pub async fn convert(
     converter: &Converter,
     custom: &CustomVersion,
-    to: &Version,
+    to: &DefinitionVersion,
     mut trees: Vec<Value>,
 ) -> Result<Vec<Value>, ApiError> {
     match &custom.definition.conversion {
@@ -168,7 +170,7 @@ pub async fn convert(
 pub(crate) fn convert_now(
     converter: &Converter,
     custom: &CustomVersion,
-    to: &Version,
+    to: &DefinitionVersion,
     mut tree: Value,
 ) -> Option<Value> {
     match custom.converts_by_name() {
@@ -185,7 +187,7 @@ pub(crate) fn convert_now(
     Some(tree)
 }
 
-fn set_type(definition: &Definition, tree: &mut Value, version: &Version) {
+fn set_type(definition: &Definition, tree: &mut Value, version: &DefinitionVersion) {
     if let Some(object) = tree.as_object_mut() {
         object.insert("apiVersion", format!("{}/{}", definition.group, version.name));
         object.insert("kind", definition.names.kind.clone());
@@ -193,7 +195,11 @@ fn set_type(definition: &Definition, tree: &mut Value, version: &Version) {
 }
 
 /// Brings a stored tree to what its own version's schema says.
-fn complete_stored(definition: &Definition, version: &Version, tree: &mut Value) -> Result<(), ApiError> {
+fn complete_stored(
+    definition: &Definition,
+    version: &DefinitionVersion,
+    tree: &mut Value,
+) -> Result<(), ApiError> {
     set_type(definition, tree, version);
     normalize(definition, version, tree, true)?;
     if let Some(compiled) = version.schema.compiled()? {
@@ -205,7 +211,7 @@ fn complete_stored(definition: &Definition, version: &Version, tree: &mut Value)
 /// Conforms a tree to the schema of its version.
 fn normalize(
     definition: &Definition,
-    version: &Version,
+    version: &DefinitionVersion,
     tree: &mut Value,
     lenient: bool,
 ) -> Result<(), ApiError> {
@@ -225,7 +231,7 @@ const LACKS_DEFAULTS: &str = "-";
 
 /// Header and body of a tree that is in that version and conforms to its schema. Where reading still
 /// has to apply defaults, those of a status that a create has cleared, the stamp is [`LACKS_DEFAULTS`].
-fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
+fn encode(version: &DefinitionVersion, tree: Value) -> Result<Bytes, ApiError> {
     let lacks_defaults = match version.schema.compiled()? {
         Some(compiled) if compiled.structural.has_defaults() => {
             compiled.structural.default(&mut tree.clone())
@@ -255,7 +261,7 @@ fn encode(version: &Version, tree: Value) -> Result<Bytes, ApiError> {
         json::write_untyped(value, &mut body);
     }
     body.push(b'}');
-    let fields = plinth_registry::custom::rows::selected(version, &object);
+    let fields = plinth_registry::selected_fields(version, &object);
     let header = HeaderFields {
         version: &version.name,
         schema: stamp,

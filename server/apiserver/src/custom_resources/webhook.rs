@@ -8,8 +8,8 @@ use plinth_codec::{tree, Map, Value};
 
 use super::Converter;
 use crate::egress::client::Bounds;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_registry::custom::definition::ConversionWebhook;
+use plinth_api::{ApiError, Reason};
+use plinth_registry::ConversionWebhook;
 
 /// Limits of a call: upstream's timeout, and the largest list of objects.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: 64 << 20 };
@@ -174,9 +174,9 @@ pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Va
             return Err(InvalidConversion::Metadata(why));
         }
         let errors = match field {
-            "labels" => plinth_api::metadata::label_errors(Some(&value), format_args!("metadata.labels")),
+            "labels" => plinth_api::label_errors(Some(&value), format_args!("metadata.labels")),
             // Upstream's name of the field here.
-            _ => plinth_api::metadata::annotation_errors(Some(&value), format_args!("metadata.annotation")),
+            _ => plinth_api::annotation_errors(Some(&value), format_args!("metadata.annotation")),
         };
         let errors: Vec<String> =
             errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();

@@ -12,10 +12,13 @@ use plinth_codec::{resources, schema};
 
 use super::{not_found_text, text};
 use crate::representation;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
-use plinth_registry::discovery::{aggregated, etag, lists, Catalog, Document};
-use plinth_registry::Registry;
+use plinth_api::{ApiError, Reason};
+use plinth_http::Body;
+use plinth_registry::{
+    aggregated_core, aggregated_groups, api_group_document, api_group_list_document,
+    api_resource_list_document, api_versions_document, etag_matches, etag_of, Catalog, DiscoveryDocument,
+    Registry,
+};
 
 /// The documents of one generation of the registry. The lock is held to look up and to insert; a document is
 /// generated outside of it. Bounded by the number of paths times the number of encodings.
@@ -62,7 +65,7 @@ impl DiscoveryDocuments {
         let document = match segments {
             // Contains the request's own address, and is small: not cached.
             ["api"] if !is_aggregated => {
-                let document = lists::api_versions(&catalog(registry), &server_address(request));
+                let document = api_versions_document(&catalog(registry), &server_address(request));
                 Some(Arc::new(Encoded::new(&document, &accepted)?))
             }
             _ => self.get(registry, segments, &accepted).await?,
@@ -127,14 +130,14 @@ fn generate(
     Ok(Some(encoded))
 }
 
-fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<Document> {
+fn make(catalog: &Catalog, segments: &[&str], transform: Transform) -> Option<DiscoveryDocument> {
     match (segments, transform) {
-        (["api"], _) => Some(aggregated::core(catalog)),
-        (["apis"], Transform::AggregatedDiscovery) => Some(aggregated::groups(catalog)),
-        (["apis"], _) => Some(lists::groups(catalog)),
-        (["apis", group], _) => lists::group(catalog, group),
-        (["api", version], _) => lists::resources(catalog, "", version),
-        (["apis", group, version], _) => lists::resources(catalog, group, version),
+        (["api"], _) => Some(aggregated_core(catalog)),
+        (["apis"], Transform::AggregatedDiscovery) => Some(aggregated_groups(catalog)),
+        (["apis"], _) => Some(api_group_list_document(catalog)),
+        (["apis", group], _) => api_group_document(catalog, group),
+        (["api", version], _) => api_resource_list_document(catalog, "", version),
+        (["apis", group, version], _) => api_resource_list_document(catalog, group, version),
         _ => None,
     }
 }
@@ -173,10 +176,10 @@ pub fn local_catalog(registry: &Registry) -> Catalog<'_> {
 }
 
 impl Encoded {
-    fn new(document: &Document, accepted: &Accepted) -> Result<Encoded, ApiError> {
+    fn new(document: &DiscoveryDocument, accepted: &Accepted) -> Result<Encoded, ApiError> {
         let mut body = Vec::with_capacity(4096);
         representation::write_document(document, schema::builtin(), accepted, &mut body)?;
-        Ok(Encoded { etag: etag::of(&body), body: Bytes::from(body) })
+        Ok(Encoded { etag: etag_of(&body), body: Bytes::from(body) })
     }
 }
 
@@ -188,7 +191,7 @@ fn tag<B>(response: &mut Response<Body>, request: &Request<B>, etag: &str) {
         headers.insert(ETAG, value);
     }
     let etags = request.headers().get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
-    if etags.is_some_and(|etags| etag::matches(etags, etag)) {
+    if etags.is_some_and(|etags| etag_matches(etags, etag)) {
         headers.remove(CONTENT_TYPE);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();

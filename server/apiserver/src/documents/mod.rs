@@ -6,7 +6,7 @@ mod openapi;
 use hyper::header::{HeaderName, HeaderValue, CONTENT_TYPE};
 use hyper::{Response, StatusCode};
 
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 pub use discovery::{catalog, exists, local_catalog, DiscoveryDocuments};
 pub use openapi::{OpenApiDocuments, KEEP};

@@ -21,11 +21,9 @@ use plinth_codec::openapi::{
 use plinth_codec::{resources, schema, Value};
 
 use super::{not_found_text, text};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::query::parameter;
-use plinth_http::body::Body;
-use plinth_registry::discovery::etag;
-use plinth_registry::{Registry, ResourceType};
+use plinth_api::{query_parameter, ApiError, Reason};
+use plinth_http::Body;
+use plinth_registry::{etag_matches, etag_of, Registry, ResourceType};
 
 /// Cache-Control of a document requested by its hash: a year, which means forever.
 pub const KEEP: &str = "public, immutable, max-age=31536000";
@@ -153,7 +151,7 @@ impl OpenApiDocuments {
             }
             headers.insert(CACHE_CONTROL, HeaderValue::from_static(KEEP));
         }
-        if header(IF_NONE_MATCH).is_some_and(|known| etag::matches(known, &document.etag)) {
+        if header(IF_NONE_MATCH).is_some_and(|known| etag_matches(known, &document.etag)) {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             return Ok(response);
         }
@@ -190,7 +188,7 @@ impl OpenApiDocuments {
                 let (path, registry) = (path.to_owned(), registry.clone());
                 blocking(move || {
                     let json = make(&registry, &path, &*descriptions::bundled());
-                    json.map(|json| CachedDocument::new(&json, etag::of(&json))).transpose()
+                    json.map(|json| CachedDocument::new(&json, etag_of(&json))).transpose()
                 })
                 .await?
             }
@@ -234,7 +232,7 @@ impl OpenApiDocuments {
             Some((remote.path().trim_start_matches('/').to_owned(), remote.documents.openapi_v3.clone()?))
         });
         let json = v3::index(local.chain(remote));
-        CachedDocument::new(&json, etag::of(&json))
+        CachedDocument::new(&json, etag_of(&json))
     }
 }
 
@@ -247,7 +245,7 @@ async fn blocking<T: Send + 'static>(
 
 /// The `hash` parameter of a query, if it is not empty.
 fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
-    parameter(query?, "hash").filter(|hash| !hash.is_empty())
+    query_parameter(query?, "hash").filter(|hash| !hash.is_empty())
 }
 
 fn index_paths(registry: &Registry) -> Vec<String> {

@@ -13,8 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Sleep;
 
-use plinth_http::body::{Body, BodyError, ChunkStream};
-use plinth_http::upgrade::Upgrade;
+use plinth_http::{Body, BodyError, ChunkStream, Upgrade};
 
 /// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] =

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::client::Origin;
 use super::tls::{self, ServerTrust};
-use plinth_api::config_file::{self, Strictness};
-use plinth_pki::files;
+use plinth_api::{decode_config_part, parse_config, Strictness};
+use plinth_pki::{parse_certificates, parse_private_key};
 
 /// Why a kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -105,8 +105,8 @@ impl Kubeconfig {
 
 fn read(path: &Path) -> Result<Kubeconfig, String> {
     let text = std::fs::read(path).map_err(|e| e.to_string())?;
-    let config = config_file::parse(&text, Strictness::Lenient)
-        .and_then(|tree| config_file::decode_part(&tree, Strictness::Lenient));
+    let config = parse_config(&text, Strictness::Lenient)
+        .and_then(|tree| decode_config_part(&tree, Strictness::Lenient));
     let config: Config = config.map_err(|e| e.to_string())?;
     if !matches!(config.kind.as_str(), "" | "Config") {
         return Err(format!("is a {:?}, not a kubeconfig of kind \"Config\"", config.kind));
@@ -149,8 +149,8 @@ fn client_tls(
     let key = pem("client-key", &user.client_key_data, &user.client_key, dir)?;
     let identity = match (chain, key) {
         (Some(chain), Some(key)) => {
-            let chain = files::certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
-            Some((chain, files::private_key(&key).map_err(|e| format!("client-key: {e}"))?))
+            let chain = parse_certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
+            Some((chain, parse_private_key(&key).map_err(|e| format!("client-key: {e}"))?))
         }
         _ => None,
     };

@@ -8,8 +8,8 @@ use rustls::server::VerifierBuilderError;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::tls::{self, Identity, ServerTrust};
-use plinth_http::tls::TlsError;
-use plinth_pki::files::{read_certificates, read_key};
+use plinth_http::TlsError;
+use plinth_pki::{read_certificates, read_key};
 
 /// Flags of the connections to kubelets.
 #[derive(Clone, Debug, Args)]

@@ -28,11 +28,10 @@ use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 pub use super::slots::Slot;
 use super::slots::Slots;
 use super::tls::{self, AuthoritiesError, Identity, ServerTrust};
-use plinth_api::user::User;
-use plinth_http::request_body::RequestBody;
-use plinth_http::tls::TlsError;
-use plinth_pki::files::{read_certificates, read_key};
-use plinth_registry::remote::{RemoteVersion, ServicePort};
+use plinth_api::User;
+use plinth_http::{RequestBody, TlsError};
+use plinth_pki::{read_certificates, read_key};
+use plinth_registry::{RemoteVersion, ServicePort};
 use plinth_storage::Store;
 
 /// Longest time to establish a connection, TLS included.

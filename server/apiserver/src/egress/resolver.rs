@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 
 use plinth_codec::Value;
 
-use plinth_api::api_error::ApiError;
-use plinth_registry::remote::ServicePort;
-use plinth_storage::{object, Store};
+use plinth_api::ApiError;
+use plinth_registry::ServicePort;
+use plinth_storage::{decode_object, Store};
 
 /// The Service of the API server itself.
 const OWN_SERVICE: (&str, &str, u16) = ("default", "kubernetes", 443);
@@ -105,7 +105,7 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
     let Some(services) = registry.get("", "v1", "services") else { return Ok(None) };
     let Some(form) = &services.storage else { return Ok(None) };
     let record = store.get(form, &target.namespace, &target.name).await?;
-    record.map(|record| object::to_tree(services, &record)).transpose()
+    record.map(|record| decode_object(services, &record)).transpose()
 }
 
 /// The EndpointSlices of a Service.

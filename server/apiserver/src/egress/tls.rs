@@ -11,8 +11,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use plinth_pki::files::{certificates, read_certificates};
-use plinth_pki::p521::provider;
+use plinth_pki::{crypto_provider, parse_certificates, read_certificates};
 
 /// Trust stores of common systems.
 const SYSTEM_BUNDLES: [&str; 3] =
@@ -45,7 +44,7 @@ pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 /// # Errors
 /// When certificate and key do not match, or the key's type is not supported.
 pub fn config(trust: ServerTrust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, rustls::Error> {
-    let provider = provider();
+    let provider = crypto_provider();
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match trust {
@@ -71,7 +70,7 @@ pub fn config(trust: ServerTrust, identity: Option<Identity>) -> Result<Arc<Clie
 /// [`AuthoritiesError`]: all certificates must be valid, and there must be at least one.
 pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
     let mut roots = RootCertStore::empty();
-    let certificates = certificates(pem).map_err(|_| AuthoritiesError::Pem)?;
+    let certificates = parse_certificates(pem).map_err(|_| AuthoritiesError::Pem)?;
     if certificates.is_empty() {
         return Err(AuthoritiesError::Pem);
     }
@@ -230,7 +229,7 @@ mod tests {
         let (hook, other, old) = (made("hook", None), made("other", None), made("old", Some((2001, 1, 1))));
         let trusted = format!("{}{}", hook.pem(), old.pem());
         let roots = authorities(trusted.as_bytes()).unwrap();
-        let provider = provider();
+        let provider = crypto_provider();
         let authorities = Some(AuthorityVerifier::new(roots, &provider).unwrap());
         let verifier = Verifier { provider, authorities };
         // certificate, server name, whether it is accepted

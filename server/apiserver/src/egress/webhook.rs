@@ -12,7 +12,7 @@ use plinth_codec::{base64_text, json, Value};
 use super::client::{Bounds, CallError, Client, Origin};
 use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::tls::{self, AuthoritiesError, ServerTrust};
-use plinth_registry::remote::ServicePort;
+use plinth_registry::ServicePort;
 use plinth_storage::Store;
 
 /// Webhooks whose TLS settings and connections are cached.

@@ -4,7 +4,7 @@ use hyper::Response;
 
 use super::stream;
 use crate::context::Server;
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 /// Streams an archive that is consistent at one revision. When it fails the body ends with an error and the
 /// archive lacks its checksum.

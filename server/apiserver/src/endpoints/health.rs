@@ -11,7 +11,7 @@ use plinth_codec::error::quoted;
 
 use super::text;
 use crate::context::Server;
-use plinth_http::body::Body;
+use plinth_http::Body;
 
 /// The endpoint of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,7 +206,7 @@ pub(super) fn serve(server: &Server, segments: &[&str], query: Option<&str>) -> 
     }
     let mut excluded = Vec::new();
     let mut verbose = false;
-    for (key, value) in plinth_api::query::parameters(query.unwrap_or_default()) {
+    for (key, value) in plinth_api::query_parameters(query.unwrap_or_default()) {
         match &*key {
             "verbose" => verbose = true,
             "exclude" => excluded.push(value.into_owned()),

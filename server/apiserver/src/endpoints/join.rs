@@ -16,7 +16,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{json, Value};
 use plinth_engine::Revision;
-use plinth_pki::join_token::{self, Credential};
+use plinth_pki::{
+    JoinCredential, JOIN_TOKEN_EXPIRATION, JOIN_TOKEN_HASH, JOIN_TOKEN_ID, JOIN_TOKEN_NAMESPACE,
+    JOIN_TOKEN_SECRET_PREFIX, JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_USAGE,
+};
 
 use super::replicas::no_replica;
 use super::{stream, text};
@@ -24,13 +27,10 @@ use crate::audit::Recorder;
 use crate::authn::service_account::bindings::secret_text;
 use crate::context::{Context, Server};
 use crate::handlers::delete;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Fetched;
+use plinth_api::{metadata_text, ApiError, Reason, Verb};
+use plinth_http::Body;
+use plinth_registry::{object_key, resource_prefix};
+use plinth_storage::{Fetched, Stored};
 
 /// How long a token that is not known here is waited for: it may have just been created on another replica.
 const LAG: Duration = Duration::from_secs(2);
@@ -80,10 +80,10 @@ fn refused() -> ApiError {
 }
 
 /// The credential of `Authorization: Bearer ID.SECRET`.
-fn credential(headers: &HeaderMap) -> Option<Credential> {
+fn credential(headers: &HeaderMap) -> Option<JoinCredential> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next().filter(|_| values.next().is_none())?.to_str().ok()?;
-    Credential::parse(value.strip_prefix("Bearer ")?).ok()
+    JoinCredential::parse(value.strip_prefix("Bearer ")?).ok()
 }
 
 /// A Secret that grants joining, as it was when that was checked.
@@ -97,9 +97,9 @@ struct JoinSecret {
 ///
 /// # Errors
 /// 401 where it does not grant joining.
-async fn find(server: &Arc<Server>, credential: &Credential) -> Result<JoinSecret, ApiError> {
-    let name = format!("{}{}", join_token::SECRET_PREFIX, credential.id());
-    let key = key::object(&key::resource_prefix("", "secrets"), join_token::NAMESPACE, &name);
+async fn find(server: &Arc<Server>, credential: &JoinCredential) -> Result<JoinSecret, ApiError> {
+    let name = format!("{}{}", JOIN_TOKEN_SECRET_PREFIX, credential.id());
+    let key = object_key(&resource_prefix("", "secrets"), JOIN_TOKEN_NAMESPACE, &name);
     let record = match server.store.newest(key.clone()).await? {
         Some(record) => record,
         None => {
@@ -124,9 +124,13 @@ async fn find(server: &Arc<Server>, credential: &Credential) -> Result<JoinSecre
 ///
 /// # Errors
 /// 401 where somebody else has used it, or changed its Secret, meanwhile.
-async fn redeem(server: &Arc<Server>, credential: &Credential, secret: JoinSecret) -> Result<(), ApiError> {
+async fn redeem(
+    server: &Arc<Server>,
+    credential: &JoinCredential,
+    secret: JoinSecret,
+) -> Result<(), ApiError> {
     let secrets = ("", "v1", "secrets");
-    let cx = Context::internal(server, secrets, join_token::NAMESPACE, &secret.name, Verb::Delete)?;
+    let cx = Context::internal(server, secrets, JOIN_TOKEN_NAMESPACE, &secret.name, Verb::Delete)?;
     match delete::delete_one(&cx, "Background", &secret.uid, Some(secret.revision)).await {
         Err(error) if matches!(error.code, 404 | 409) => {
             tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
@@ -137,7 +141,7 @@ async fn redeem(server: &Arc<Server>, credential: &Credential, secret: JoinSecre
 }
 
 /// The UID of a Secret that grants joining to a credential.
-fn check(record: &Fetched, credential: &Credential, now: Timestamp) -> Result<String, &'static str> {
+fn check(record: &Fetched, credential: &JoinCredential, now: Timestamp) -> Result<String, &'static str> {
     const UNREADABLE: &str = "the Secret cannot be read";
     let stored = Stored::parse(&record.value).map_err(|_| UNREADABLE)?;
     if stored.deleting() {
@@ -145,32 +149,32 @@ fn check(record: &Fetched, credential: &Credential, now: Timestamp) -> Result<St
     }
     let object = json::parse(stored.body()).map_err(|_| UNREADABLE)?;
     grants(&object, credential, now)?;
-    Ok(metadata::text(&object, "uid").to_owned())
+    Ok(metadata_text(&object, "uid").to_owned())
 }
 
 /// Whether a Secret grants joining, and only that.
-fn grants(object: &Value, credential: &Credential, now: Timestamp) -> Result<(), &'static str> {
+fn grants(object: &Value, credential: &JoinCredential, now: Timestamp) -> Result<(), &'static str> {
     let text = |key: &str| {
         secret_text(object, key).and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     };
-    if !credential.matches(&text(join_token::HASH)) {
+    if !credential.matches(&text(JOIN_TOKEN_HASH)) {
         return Err("invalid secret");
     }
-    if object.str_at(&["type"]) != Some(join_token::SECRET_TYPE) {
+    if object.str_at(&["type"]) != Some(JOIN_TOKEN_SECRET_TYPE) {
         return Err("invalid type");
     }
-    if text(join_token::ID) != credential.id() {
+    if text(JOIN_TOKEN_ID) != credential.id() {
         return Err("invalid token-id");
     }
-    if text(join_token::USAGE) != "true" {
+    if text(JOIN_TOKEN_USAGE) != "true" {
         return Err("not marked as one for joining");
     }
     let data = object.at(&["data"]).and_then(Value::as_object).ok_or("no data")?;
-    let is_foreign = |key: &str| key.starts_with("usage-") && key != join_token::USAGE;
+    let is_foreign = |key: &str| key.starts_with("usage-") && key != JOIN_TOKEN_USAGE;
     if data.iter().any(|(key, _)| is_foreign(key) || &**key == "token-secret") {
         return Err("it has other usages, or a secret in plain text");
     }
-    match Timestamp::parse(&text(join_token::EXPIRATION)) {
+    match Timestamp::parse(&text(JOIN_TOKEN_EXPIRATION)) {
         Ok(end) if now < end => Ok(()),
         Ok(_) => Err("expired"),
         Err(_) => Err("no expiration"),
@@ -181,6 +185,10 @@ fn grants(object: &Value, credential: &Credential, now: Timestamp) -> Result<(),
 mod tests {
     use super::*;
     use plinth_codec::{base64_text, tree, Map};
+    use plinth_pki::{
+        JOIN_TOKEN_DESCRIPTION, JOIN_TOKEN_EXPIRATION, JOIN_TOKEN_HASH, JOIN_TOKEN_ID,
+        JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_USAGE,
+    };
 
     const TEXT: &str = "abcdef.0123456789abcdefghijklmnopqrstuv";
 
@@ -194,14 +202,14 @@ mod tests {
 
     #[test]
     fn secrets_by_table() {
-        let credential = Credential::parse(TEXT).unwrap();
+        let credential = JoinCredential::parse(TEXT).unwrap();
         let hash = credential.hash();
         let good = [
-            (join_token::ID, "abcdef"),
-            (join_token::HASH, hash.as_str()),
-            (join_token::USAGE, "true"),
-            (join_token::EXPIRATION, "2030-01-01T00:00:00Z"),
-            (join_token::DESCRIPTION, "rack 4"),
+            (JOIN_TOKEN_ID, "abcdef"),
+            (JOIN_TOKEN_HASH, hash.as_str()),
+            (JOIN_TOKEN_USAGE, "true"),
+            (JOIN_TOKEN_EXPIRATION, "2030-01-01T00:00:00Z"),
+            (JOIN_TOKEN_DESCRIPTION, "rack 4"),
         ];
         let now = Timestamp { seconds: 1_800_000_000, nanos: 0 };
         let with = |kind: &str, change: (&str, &str)| {
@@ -209,25 +217,25 @@ mod tests {
             data.push(change);
             grants(&secret(kind, &data), &credential, now)
         };
-        assert_eq!(with(join_token::SECRET_TYPE, (join_token::DESCRIPTION, "")), Ok(()));
-        let other = Credential::parse("abcdef.0123456789abcdefghijklmnopqrstuw").unwrap().hash();
+        assert_eq!(with(JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_DESCRIPTION, "")), Ok(()));
+        let other = JoinCredential::parse("abcdef.0123456789abcdefghijklmnopqrstuw").unwrap().hash();
         for (kind, change, why) in [
             ("Opaque", ("", ""), "invalid type"),
-            (join_token::SECRET_TYPE, (join_token::HASH, other.as_str()), "invalid secret"),
-            (join_token::SECRET_TYPE, (join_token::HASH, "ABSENT"), "invalid secret"),
-            (join_token::SECRET_TYPE, (join_token::ID, "abcdeg"), "invalid token-id"),
-            (join_token::SECRET_TYPE, (join_token::USAGE, "ABSENT"), "not marked as one for joining"),
-            (join_token::SECRET_TYPE, (join_token::USAGE, "yes"), "not marked as one for joining"),
-            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "2020-01-01T00:00:00Z"), "expired"),
-            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "ABSENT"), "no expiration"),
-            (join_token::SECRET_TYPE, (join_token::EXPIRATION, "never"), "no expiration"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_HASH, other.as_str()), "invalid secret"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_HASH, "ABSENT"), "invalid secret"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_ID, "abcdeg"), "invalid token-id"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_USAGE, "ABSENT"), "not marked as one for joining"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_USAGE, "yes"), "not marked as one for joining"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_EXPIRATION, "2020-01-01T00:00:00Z"), "expired"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_EXPIRATION, "ABSENT"), "no expiration"),
+            (JOIN_TOKEN_SECRET_TYPE, (JOIN_TOKEN_EXPIRATION, "never"), "no expiration"),
             (
-                join_token::SECRET_TYPE,
+                JOIN_TOKEN_SECRET_TYPE,
                 ("usage-bootstrap-authentication", "false"),
                 "it has other usages, or a secret in plain text",
             ),
             (
-                join_token::SECRET_TYPE,
+                JOIN_TOKEN_SECRET_TYPE,
                 ("token-secret", "0123456789abcdef"),
                 "it has other usages, or a secret in plain text",
             ),

@@ -18,11 +18,10 @@ use crate::authn::service_account::discovery as openid_discovery;
 use crate::authz::AuthorizedPath;
 use crate::context::Server;
 use crate::documents::{self, not_found_text, text};
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::PathError;
-use plinth_http::body::Body;
-use plinth_pki::join_token;
-use plinth_registry::discovery::root;
+use plinth_api::{ApiError, PathError};
+use plinth_http::Body;
+use plinth_pki::JOIN_PATH;
+use plinth_registry::{root_paths_document, version_document, VERSION_INFO};
 
 /// Paths that `/` lists in addition to the API.
 const ENDPOINTS: &[&str] =
@@ -46,17 +45,17 @@ pub async fn serve<B>(
         [] | ["index.html"] => {
             let endpoints = endpoints(server);
             let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
-            Ok(json_text(root::paths(&documents::catalog(&server.registry()), &endpoints)))
+            Ok(json_text(root_paths_document(&documents::catalog(&server.registry()), &endpoints)))
         }
         ["statusz"] => zpages::statusz(request.headers(), &endpoints(server)),
         ["flagz"] => zpages::flagz(request.headers(), &server.flags),
         ["debug", "api_priority_and_fairness", dump] => {
             let query = request.uri().query().unwrap_or_default();
-            let details = plinth_api::query::parameter(query, "includeRequestDetails");
+            let details = plinth_api::query_parameter(query, "includeRequestDetails");
             let details = details.is_some_and(|details| !details.is_empty());
             Ok(server.flow_control.dump(dump, details).map_or_else(not_found_text, plain))
         }
-        ["version"] => Ok(json_text(root::version(&root::THIS))),
+        ["version"] => Ok(json_text(version_document(&VERSION_INFO))),
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(metrics(server.metrics.render(&server.store).await)),
         ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),
@@ -65,7 +64,7 @@ pub async fn serve<B>(
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
         ["plinth", "checkpoint"] => replicas::checkpoint(server).await,
         // Not with another path that means the same: nobody is authenticated at this one.
-        ["plinth", "join"] if path.as_str() == join_token::PATH => join::serve(server, request, audit).await,
+        ["plinth", "join"] if path.as_str() == JOIN_PATH => join::serve(server, request, audit).await,
         [".well-known", "openid-configuration"] => {
             Ok(openid(server, "application/json", |d| &d.configuration))
         }

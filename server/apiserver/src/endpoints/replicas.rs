@@ -6,8 +6,8 @@ use plinth_codec::error::quoted;
 
 use super::{stream, text};
 use crate::context::Server;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
+use plinth_api::{ApiError, Reason};
+use plinth_http::Body;
 
 /// The replicas of the cluster, JSON.
 ///

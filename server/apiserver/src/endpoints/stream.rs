@@ -8,8 +8,7 @@ use hyper::{Response, StatusCode};
 
 use super::text;
 use crate::context::Server;
-use plinth_http::body::{Body, BodyError};
-use plinth_http::chunks;
+use plinth_http::{chunk_channel, Body, BodyError, ChunkSender};
 
 /// Bytes per chunk.
 const CHUNK: usize = 256 << 10;
@@ -24,7 +23,7 @@ pub(super) fn respond<E: std::fmt::Display>(
     server: &Server,
     write: impl FnOnce(&mut Chunks) -> Result<(), E> + Send + 'static,
 ) -> Response<Body> {
-    let (send, rest) = chunks::channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
+    let (send, rest) = chunk_channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
     tokio::task::spawn_blocking(move || {
         let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
         let outcome = write(&mut out);
@@ -39,7 +38,7 @@ pub(super) fn respond<E: std::fmt::Display>(
 
 /// A writer into the body's channel.
 pub(super) struct Chunks {
-    send: chunks::Sender<Bytes, BodyError>,
+    send: ChunkSender<Bytes, BodyError>,
     buffer: Vec<u8>,
 }
 

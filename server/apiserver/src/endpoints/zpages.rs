@@ -13,9 +13,9 @@ use plinth_codec::{tree, Map, Value};
 
 use super::text;
 use crate::metrics::process;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
-use plinth_registry::discovery::root;
+use plinth_api::{ApiError, Reason};
+use plinth_http::Body;
+use plinth_registry::VERSION_INFO;
 
 /// What clients take the server for.
 const COMPONENT: &str = "kube-apiserver";
@@ -42,7 +42,7 @@ struct Page {
 pub(super) fn statusz(headers: &HeaderMap, paths: &[String]) -> Result<Response<Body>, ApiError> {
     let started = UNIX_EPOCH + Duration::from_secs_f64(process::start_seconds().unwrap_or_default());
     let up = SystemTime::now().duration_since(started).unwrap_or_default().as_secs();
-    let this = &root::THIS;
+    let this = &VERSION_INFO;
     let emulated = format!("{}.{}", this.emulation_major, this.emulation_minor);
     let binary = this.git_version.trim_start_matches('v');
     let mut folders: Vec<String> = paths

@@ -4,8 +4,7 @@
 
 use plinth_codec::Value;
 
-use plinth_api::request_info::{RequestInfo, Route, Verb};
-use plinth_api::user::User;
+use plinth_api::{RequestInfo, Route, User, Verb};
 
 /// The attributes of a request that classification uses.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,7 @@
 use plinth_codec::tree;
 
 use super::*;
-use plinth_api::request_info::route;
-use plinth_api::user::User;
+use plinth_api::{parse_route, User};
 
 fn levels(seats: u32) -> Levels {
     Levels::new(seats, FlowMetrics::new(&prometheus::Registry::new()).unwrap())
@@ -22,7 +21,7 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn classify(config: &Config, user: &User, method: &str, uri: &str) -> (String, String, String) {
     let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-    let route = route(&method.parse().unwrap(), path, query).unwrap();
+    let route = parse_route(&method.parse().unwrap(), path, query).unwrap();
     let verb = method.to_ascii_lowercase();
     let digest = RequestDigest::new(user, &route, &verb);
     let schema = config.classify(&digest).unwrap();
@@ -175,7 +174,7 @@ fn a_level_without_an_object_stays_until_it_is_idle() {
     let mut levels = levels(100);
     let (config, _) = levels.apply_objects(&of("prioritylevelconfigurations"), &of("flowschemas"));
     let jane = user("jane", &["system:authenticated"]);
-    let route = route(&hyper::Method::GET, "/api/v1/pods", None).unwrap();
+    let route = parse_route(&hyper::Method::GET, "/api/v1/pods", None).unwrap();
     let schema = config.classify(&RequestDigest::new(&jane, &route, "get")).unwrap().clone();
     let Ok(super::super::level::Arrived::Served(seat)) =
         schema.level.arrive(1, 1, super::super::waiting::RequestDump::example)

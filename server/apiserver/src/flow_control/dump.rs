@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use plinth_api::request_info::Route;
+use plinth_api::Route;
 use plinth_codec::time::Timestamp;
 
 use super::config::{Config, FlowSchema};

@@ -33,9 +33,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTE
 use hyper::{Response, StatusCode};
 use parking_lot::RwLock;
 
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{Route, Verb};
-use plinth_http::body::Body;
+use plinth_api::{ApiError, Route, Verb};
+use plinth_http::Body;
 
 pub use classify::RequestDigest;
 pub use config::{FlowSchema, Levels};
@@ -124,7 +123,7 @@ impl FlowControl {
     /// `pkg/endpoints/filters/request_deadline.go`).
     pub fn limit(&self, query: Option<&str>) -> Result<Duration, ApiError> {
         let Some(query) = query.filter(|q| q.contains("timeout=")) else { return Ok(self.request_timeout) };
-        let given = plinth_api::query::parameter(query, "timeout");
+        let given = plinth_api::query_parameter(query, "timeout");
         let Some(text) = given.filter(|text| !text.is_empty()) else {
             return Ok(self.request_timeout);
         };

@@ -1,8 +1,7 @@
 //! Admission as a whole: seats are released, floods are refused, other flows are served.
 
 use super::*;
-use plinth_api::request_info::route;
-use plinth_api::user::User;
+use plinth_api::{parse_route, User};
 
 fn options(most: u32, fair: bool) -> FlowControlOptions {
     FlowControlOptions {
@@ -15,7 +14,7 @@ fn options(most: u32, fair: bool) -> FlowControlOptions {
 }
 
 async fn ask(control: &FlowControl, user: &User, uri: &str) -> Result<Seat, Refused> {
-    let route = route(&hyper::Method::GET, uri, None).unwrap();
+    let route = parse_route(&hyper::Method::GET, uri, None).unwrap();
     let digest = RequestDigest::new(user, &route, "get");
     let mut class = None;
     control.admit(&digest, &route, None, false, &mut class).await

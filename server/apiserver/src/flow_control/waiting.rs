@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use plinth_api::request_info::Route;
+use plinth_api::Route;
 
 /// A waiting request.
 #[derive(Clone, Debug)]

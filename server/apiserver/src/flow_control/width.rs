@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use plinth_api::request_info::{RequestInfo, Verb};
+use plinth_api::{RequestInfo, Verb};
 
 /// Objects per seat.
 const OBJECTS_PER_SEAT: u64 = 100;
@@ -76,7 +76,7 @@ struct ListParameters {
 impl ListParameters {
     fn read(query: &str) -> ListParameters {
         let (mut limit, mut has_selector, mut initial, mut version) = (0, false, None, true);
-        for (key, value) in plinth_api::query::parameters(query) {
+        for (key, value) in plinth_api::query_parameters(query) {
             match &*key {
                 "limit" => limit = value.parse().unwrap_or(0),
                 "labelSelector" | "fieldSelector" => has_selector |= !value.is_empty(),
@@ -92,7 +92,7 @@ impl ListParameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_api::request_info::{route, Route};
+    use plinth_api::{parse_route, Route};
 
     #[test]
     fn lists_take_a_seat_for_each_hundred_objects() {
@@ -114,7 +114,7 @@ mod tests {
             ("POST", "/api/v1/namespaces/x/pods", 1),
         ] {
             let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
-            let Ok(Route::Resource(info)) = route(&method.parse().unwrap(), path, query) else {
+            let Ok(Route::Resource(info)) = parse_route(&method.parse().unwrap(), path, query) else {
                 panic!("{uri}")
             };
             assert_eq!(sizes.seats(&info, query, 10), seats, "{uri}");

@@ -17,9 +17,9 @@ use plinth_codec::{cbor, json, protobuf, Value};
 
 use super::Context;
 use crate::custom_resources::object;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::request_body::RequestBody;
-use plinth_registry::custom::CustomVersion;
+use plinth_api::{ApiError, Reason};
+use plinth_http::RequestBody;
+use plinth_registry::CustomVersion;
 
 /// Time after which a body counts as late.
 const LATE_AFTER: Duration = Duration::from_millis(500);

@@ -21,16 +21,11 @@ use crate::context::{AdmissionRequest, Operation, TransactionParts};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::read;
-use plinth_api::api_error::ApiError;
-use plinth_api::field;
-use plinth_api::metadata::{self, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_api::{metadata_text, ApiError, Cause, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
-use plinth_registry::key;
-use plinth_storage::stored::{Header, Stored};
-use plinth_storage::terminating::TerminatingObject;
-use plinth_storage::{object, Fetched};
+use plinth_registry::{prefix_range, split_key};
+use plinth_storage::{decode_object, Fetched, Header, Stored, TerminatingObject};
 
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
@@ -147,12 +142,12 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
     }
     let readable = match cx.newest(object_key.clone()).await {
         Ok(None) => return Err(ApiError::not_found(group, plural, name)),
-        Ok(Some(record)) => object::to_tree(&cx.resource, &record).is_ok(),
+        Ok(Some(record)) => decode_object(&cx.resource, &record).is_ok(),
         Err(_) => false,
     };
     if readable {
         let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
-        let cause = field::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
+        let cause = Cause::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
     match cx.server.store.commit_by(Transaction::new().delete(object_key), cx.deadline).await? {
@@ -168,8 +163,8 @@ async fn delete_once(
     options: &DeleteOptions,
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
-    let namespace = metadata::text(&old, "namespace").to_owned();
+    let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
+    let namespace = metadata_text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
     cx.server.admission.mutate(&call, &mut Value::Null).await?;
@@ -212,7 +207,7 @@ pub(crate) fn check_preconditions(
     old: &Value,
 ) -> Result<(), ApiError> {
     let (group, kind) = (cx.resource.group(), cx.resource.row.kind.as_str());
-    let (uid, version) = (metadata::text(old, "uid"), metadata::text(old, "resourceVersion"));
+    let (uid, version) = (metadata_text(old, "uid"), metadata_text(old, "resourceVersion"));
     if let Some(given) = options.uid.as_deref().filter(|given| *given != uid) {
         let why = format!(
             "the UID in the precondition ({given}) does not match the UID in record ({uid}). \
@@ -238,7 +233,7 @@ fn mark_deleted(cx: &Context, options: &DeleteOptions, new: &mut Value) -> bool 
     if !(deletion.keeps_finalizers)(new, &request) {
         set_gc_finalizers(cx, options, new);
     }
-    (deletion.mark)(new, &request) || !metadata::finalizers(new).is_empty()
+    (deletion.mark)(new, &request) || !plinth_api::finalizers(new).is_empty()
 }
 
 /// Sets the finalizers for the garbage collector (`deletionFinalizersForGarbageCollection`).
@@ -247,7 +242,7 @@ fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) 
     if !strategy.garbage_collected {
         return;
     }
-    let present = metadata::finalizers(object);
+    let present = plinth_api::finalizers(object);
     let (has_orphan, has_foreground) =
         (present.contains(&FINALIZER_ORPHAN), present.contains(&FINALIZER_FOREGROUND));
     let policy = options.propagation_policy.as_deref();
@@ -315,7 +310,7 @@ pub(super) async fn delete_collection(
         }
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, _)| async {
-                match key::split(&form.prefix, cx.resource.row.namespaced, object_key) {
+                match split_key(&form.prefix, cx.resource.row.namespaced, object_key) {
                     Some((_, name)) => delete_object(&cx, object_key.to_vec(), name, &options).await,
                     None => Ok(Deleted::Unreadable),
                 }
@@ -386,7 +381,7 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
     let form = super::storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
-    let mut range = key::range(&cx.info.collection_key(&cx.resource)?);
+    let mut range = prefix_range(&cx.info.collection_key(&cx.resource)?);
     let mut remaining = Remaining::default();
     loop {
         let snapshot = cx.server.store.engine().snapshot(At::Latest)?;
@@ -395,7 +390,7 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, record)| async {
-                let Some((_, name)) = key::split(&form.prefix, cx.resource.row.namespaced, object_key) else {
+                let Some((_, name)) = split_key(&form.prefix, cx.resource.row.namespaced, object_key) else {
                     return Ok(Deleted::Unreadable);
                 };
                 let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();

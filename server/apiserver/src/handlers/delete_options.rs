@@ -7,9 +7,8 @@ use plinth_codec::schema::{self, GVK};
 use plinth_codec::Value;
 
 use super::{body, Context};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_http::request_body::RequestBody;
+use plinth_api::{ApiError, Cause};
+use plinth_http::RequestBody;
 
 /// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,13 +109,13 @@ impl DeleteOptions {
         let mut errors = Vec::new();
         if let (Some(policy), true) = (&self.propagation_policy, self.orphan_dependents.is_some()) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(field::invalid("propagationPolicy", policy.clone(), why));
+            errors.push(Cause::invalid("propagationPolicy", policy.clone(), why));
         }
         if let Some(policy) = self.propagation_policy.as_deref().filter(|p| !POLICIES[..3].contains(p)) {
-            errors.push(field::not_supported("propagationPolicy", policy, &POLICIES));
+            errors.push(Cause::not_supported("propagationPolicy", policy, &POLICIES));
         }
         let bad = self.dry_run.iter().find(|v| *v != "All");
-        errors.extend(bad.map(|v| field::not_supported("dryRun", v.as_str(), &["All"])));
+        errors.extend(bad.map(|v| Cause::not_supported("dryRun", v.as_str(), &["All"])));
         if self.ignore_store_read_error {
             const PATH: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
             let others = [
@@ -128,7 +127,7 @@ impl DeleteOptions {
             ];
             for (_, other) in others.into_iter().filter(|(given, _)| *given) {
                 let why = format!("cannot be set together with .{other}");
-                errors.push(field::invalid(PATH, true, &why));
+                errors.push(Cause::invalid(PATH, true, &why));
             }
         }
         errors

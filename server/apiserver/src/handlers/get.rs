@@ -9,8 +9,8 @@ use super::respond::respond;
 use super::Context;
 use crate::representation::Item;
 use crate::stored_objects::read;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
+use plinth_api::{ApiError, Reason};
+use plinth_http::Body;
 use plinth_storage::parse_resource_version;
 
 pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {

@@ -8,11 +8,9 @@ use plinth_engine::{Condition, Transaction};
 use super::write::{self, Attempts, Commit, Committed, ManagedFields, Update, Written};
 use crate::context::{Context, Server, TransactionParts};
 use crate::managed_fields;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata::{self, Moment};
-use plinth_api::request_info::Verb;
-use plinth_registry::{object_meta, ResourceType};
-use plinth_storage::object;
+use plinth_api::{metadata_text, ApiError, Moment, Reason, Verb};
+use plinth_registry::{prepare_metadata_create, ResourceType};
+use plinth_storage::{decode_object, encode_object};
 
 /// Updates the object that `cx` names.
 ///
@@ -46,9 +44,9 @@ pub(crate) async fn update_unchecked(
     let mut attempts = Attempts::new(cx, key.clone(), &cx.info.name);
     loop {
         let live = attempts.next().await?.ok_or_else(|| cx.not_found())?;
-        let mut tree = object::to_tree(&cx.resource, &live)?;
+        let mut tree = decode_object(&cx.resource, &live)?;
         change(&mut tree)?;
-        let value = object::to_stored(&cx.resource, tree)?;
+        let value = encode_object(&cx.resource, tree)?;
         let (key, parts) = (key.clone(), TransactionParts::default());
         let commit = Commit { live: Some(live), key, value, delete: false, parts, dry_run };
         if let Committed::Done(done) = commit.run(cx).await? {
@@ -67,7 +65,7 @@ pub async fn ensure(
     namespace: &str,
     tree: Value,
 ) -> Result<(), ApiError> {
-    let name = metadata::text(&tree, "name").to_owned();
+    let name = metadata_text(&tree, "name").to_owned();
     let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
     if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());
@@ -103,12 +101,12 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         let resource = &cx.resource;
         let mut tree = conform(resource, tree)?;
         let moment = Moment::present();
-        object_meta::prepare_create(resource, &mut tree, &moment)?;
+        prepare_metadata_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
         managed_fields::track(&cx, None, &mut tree, &moment.now);
         (resource.strategy.prepare_for_create)(&mut tree);
         let key = cx.info.object_key(resource)?;
-        let value = object::to_stored(resource, tree)?;
+        let value = encode_object(resource, tree)?;
         transaction =
             write::put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
     }

@@ -25,11 +25,8 @@ use plinth_codec::resources::Resource;
 
 use crate::audit;
 use crate::context::Context;
-use plinth_api::api_error::ApiError;
-use plinth_api::request_info::{RequestInfo, Verb};
-use plinth_http::body::Body;
-use plinth_http::compression;
-use plinth_http::request_body::RequestBody;
+use plinth_api::{ApiError, RequestInfo, Verb};
+use plinth_http::{compress_response, Body, RequestBody};
 
 /// Answers a request for a resource.
 ///
@@ -94,7 +91,7 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
         Verb::Get => {
             let gzip = cx.accepts_gzip();
             let response = Box::pin(get::get(cx)).await?;
-            Ok(if gzip { compression::compress(response).await } else { response })
+            Ok(if gzip { compress_response(response).await } else { response })
         }
         Verb::List => Box::pin(list::list(cx)).await,
         Verb::Watch => Box::pin(watch::watch(cx)).await,
@@ -166,7 +163,7 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
 /// 501: a part of the API that this version does not implement.
 fn not_served(what: &str) -> ApiError {
     let message = format!("{what:?} is not served by this version of plinth");
-    ApiError::new(501, plinth_api::api_error::Reason::Unknown, message)
+    ApiError::new(501, plinth_api::Reason::Unknown, message)
 }
 
 /// Refuses names that no object can have.

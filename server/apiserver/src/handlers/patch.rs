@@ -1,6 +1,7 @@
 //! patch: JSON Patch, merge patch, strategic merge patch; retried inside the server on a concurrent change.
 
 use hyper::{Response, StatusCode};
+use plinth_codec::field::MAX_SHOWN;
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::negotiate::{Accepts, ContentType, Shape};
 use plinth_codec::patch::{self, goprint};
@@ -11,12 +12,9 @@ use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, respond, Context};
 use crate::custom_resources::object;
 use crate::managed_fields;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_registry::custom::CustomVersion;
+use plinth_api::{metadata_mut, metadata_text, timestamp_now, ApiError, Cause, Reason};
+use plinth_http::{Body, RequestBody};
+use plinth_registry::CustomVersion;
 
 /// A patch as it was sent.
 pub(super) struct Patch {
@@ -99,15 +97,15 @@ fn apply_configuration(
     live: Option<&Value>,
     target: &Target<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
-    let (given, name) = (metadata::text(&patch.document, "name"), cx.info.name.as_str());
-    let uid = metadata::text(&patch.document, "uid");
+    let (given, name) = (metadata_text(&patch.document, "name"), cx.info.name.as_str());
+    let uid = metadata_text(&patch.document, "uid");
     if live.is_none() && !uid.is_empty() {
         let why = format!(
             "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
         );
         return Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), name, &why));
     }
-    let now = metadata::now();
+    let now = timestamp_now();
     let force = cx.query.force == Some(true);
     let applied = managed_fields::apply(cx, live, &patch.document, force, &now)?;
     let warnings = validate_duplicates(cx, patch)?;
@@ -116,7 +114,7 @@ fn apply_configuration(
     };
     // The live object lends its name to a configuration without one; an absent object has none to lend.
     if given.is_empty() && live.is_some() {
-        metadata::of(&mut object)?.insert("name", name);
+        metadata_mut(&mut object)?.insert("name", name);
     }
     if let Some(custom) = custom(cx, target) {
         object::complete(custom, &mut object)?;
@@ -153,11 +151,11 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
     let kind = body::content_type(cx, accepts)?;
     cx.query.check_write_options("PatchOptions")?;
     if cx.query.force.is_some() && !matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) {
-        let cause = field::forbidden("force", "may not be specified for non-apply patch");
+        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     if matches!(kind, ContentType::ApplyYaml | ContentType::ApplyCbor) && cx.query.field_manager.is_none() {
-        let cause = field::required("fieldManager", "is required for apply patch");
+        let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     let text = body::read(cx, incoming).await?;
@@ -217,7 +215,7 @@ pub(super) fn apply(
     let invalid = |what: String| match patch.merged(live, target) {
         // Of a strategic merge patch upstream shows the patch.
         Ok(_) if is_strategic => {
-            invalid_patch(goprint::value_within(&patch.document, field::MAX_SHOWN).as_bytes(), &what)
+            invalid_patch(goprint::value_within(&patch.document, MAX_SHOWN).as_bytes(), &what)
         }
         Ok(patched) => {
             let mut text = Vec::new();
@@ -313,6 +311,6 @@ fn refusal(error: &patch::PatchError) -> ApiError {
 
 /// 422 with the patched object as the bad value; upstream names neither kind nor object here.
 fn invalid_patch(bad: &[u8], what: &str) -> ApiError {
-    let cause = field::invalid("patch", String::from_utf8_lossy(bad).into_owned(), what);
+    let cause = Cause::invalid("patch", String::from_utf8_lossy(bad).into_owned(), what);
     ApiError::invalid("", "", "", vec![cause])
 }

@@ -9,8 +9,8 @@ use plinth_engine::Revision;
 use super::write::Written;
 use crate::context::Warnings;
 use crate::representation::{Item, Representation};
-use plinth_api::api_error::ApiError;
-use plinth_http::body::Body;
+use plinth_api::ApiError;
+use plinth_http::Body;
 
 /// Answers with an object that was written.
 ///

@@ -13,14 +13,10 @@ use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, patch, Context};
 use crate::managed_fields::ScaleOwners;
 use crate::representation::{Item, Representation};
-use plinth_api::api_error::ApiError;
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_api::{metadata_mut, metadata_text, timestamp_now, ApiError, Cause, Verb};
+use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
@@ -28,7 +24,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         Verb::Get => {
             let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
             let record = cx.convert_record(record.ok_or_else(|| cx.not_found())?).await?;
-            let object = object::to_tree(&cx.resource, &record)?;
+            let object = decode_object(&cx.resource, &record)?;
             let scale = to_scale(&cx.resource, &object);
             if !paths(&cx.resource).is_set(&object) {
                 let path = &paths(&cx.resource).spec;
@@ -71,7 +67,7 @@ impl ScaleChange<'_> {
     /// The Scale after the change, with its owners; `None` when nothing changes.
     fn make(self, cx: &Context, owners: &ScaleOwners<'_>, before: &Value) -> Result<Option<Value>, ApiError> {
         let (gvk, root) = kind()?;
-        let (kind, now) = ((&gvk, root), metadata::now());
+        let (kind, now) = ((&gvk, root), timestamp_now());
         let mut after = match self {
             ScaleChange::Replace(scale) => {
                 write::check_name(scale, &cx.info.name)?;
@@ -221,7 +217,7 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
     // For custom resources their own validation reports it, with their path.
     if replicas < 0 && !cx.resource.is_custom() {
         let why = "must be greater than or equal to 0";
-        let cause = field::invalid("spec.replicas", replicas, why);
+        let cause = Cause::invalid("spec.replicas", replicas, why);
         return Err(ApiError::invalid("autoscaling", "Scale", &cx.info.name, vec![cause]));
     }
     let mut new = live.clone();
@@ -232,12 +228,12 @@ fn replace_replicas(cx: &Context, live: &Value, scale: &Value) -> Result<Value, 
         }
     }
     let given = [
-        ("name", metadata::text(scale, "name")),
-        ("namespace", metadata::text(scale, "namespace")),
-        ("resourceVersion", metadata::text(scale, "resourceVersion")),
-        ("uid", metadata::text(scale, "uid")),
+        ("name", metadata_text(scale, "name")),
+        ("namespace", metadata_text(scale, "namespace")),
+        ("resourceVersion", metadata_text(scale, "resourceVersion")),
+        ("uid", metadata_text(scale, "uid")),
     ];
-    let target = metadata::of(&mut new)?;
+    let target = metadata_mut(&mut new)?;
     for (key, value) in given.into_iter().filter(|(_, value)| !value.is_empty()) {
         target.insert(key, value);
     }

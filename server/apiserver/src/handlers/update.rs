@@ -6,9 +6,8 @@ use plinth_codec::negotiate::Shape;
 use super::body::ObjectBody;
 use super::write::{self, ManagedFields, Update, Updated};
 use super::{respond, Context};
-use plinth_api::api_error::ApiError;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
+use plinth_api::ApiError;
+use plinth_http::{Body, RequestBody};
 
 pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;

@@ -10,9 +10,7 @@ use plinth_codec::{names, tree, Map, Value};
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Verdict};
 use crate::context::Context;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::user::User;
+use plinth_api::{ApiError, Cause, User};
 
 const GROUP: &str = "authorization.k8s.io";
 
@@ -106,11 +104,11 @@ fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
     let (resource, path) = (at("resourceAttributes"), at("nonResourceAttributes"));
     if resource.is_some() && path.is_some() {
         let why = "cannot be specified in combination with resourceAttributes";
-        errors.push(field::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
+        errors.push(Cause::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
     }
     if resource.is_none() && path.is_none() {
         let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-        errors.push(field::invalid("spec.resourceAttributes", Value::Null, why));
+        errors.push(Cause::invalid("spec.resourceAttributes", Value::Null, why));
     }
     let is_empty = |key: &str| match at(key) {
         Some(Value::Array(list)) => list.is_empty(),
@@ -118,7 +116,7 @@ fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
         _ => true,
     };
     if !is_self && is_empty("user") && is_empty("groups") {
-        errors.push(field::invalid("spec.user", "", "at least one of user or group must be specified"));
+        errors.push(Cause::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
     for member in ["fieldSelector", "labelSelector"] {
         let selector = resource.and_then(|r| r.get(member)).filter(|selector| !selector.is_null());
@@ -132,14 +130,14 @@ fn errors(review: &Value, is_self: bool, is_local: bool) -> Vec<Cause> {
     }
     if let Some(resource) = resource {
         let namespace = resource.str_at(&["namespace"]).unwrap_or_default();
-        if namespace != plinth_api::metadata::text(review, "namespace") {
+        if namespace != plinth_api::metadata_text(review, "namespace") {
             let field = "spec.resourceAttributes.namespace";
-            errors.push(field::invalid(field, namespace, "must match metadata.namespace"));
+            errors.push(Cause::invalid(field, namespace, "must match metadata.namespace"));
         }
     }
     if path.is_some() {
         let why = "disallowed on this kind of request";
-        errors.push(field::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
+        errors.push(Cause::invalid("spec.nonResourceAttributes", nonresource_value(path), why));
     }
     errors
 }
@@ -159,7 +157,7 @@ fn metadata_errors(review: &Value, is_local: bool, errors: &mut Vec<Cause>) {
         return;
     }
     let why = if is_local { "must be empty except for namespace" } else { "must be empty" };
-    errors.push(field::invalid("metadata", metadata.clone(), why));
+    errors.push(Cause::invalid("metadata", metadata.clone(), why));
 }
 
 fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
@@ -167,11 +165,11 @@ fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
     let requirements = selector.list_at(&["requirements"]);
     if !raw.is_empty() && !requirements.is_empty() {
         let why = "may not specified at the same time as requirements";
-        errors.push(field::invalid(format!("{path}.rawSelector"), raw, why));
+        errors.push(Cause::invalid(format!("{path}.rawSelector"), raw, why));
     }
     if raw.is_empty() && requirements.is_empty() {
         let why = format!("when {path} is specified, requirements or rawSelector is required");
-        errors.push(field::required(format!("{path}.requirements"), &why));
+        errors.push(Cause::required(format!("{path}.requirements"), &why));
     }
     let of_labels = path.ends_with("labelSelector");
     for (i, requirement) in requirements.iter().enumerate() {
@@ -179,27 +177,27 @@ fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
         let key = requirement.str_at(&["key"]).unwrap_or_default();
         let values = texts(requirement.get("values"));
         if !of_labels && key.is_empty() {
-            errors.push(field::required(format!("{path}.key"), "must be specified"));
+            errors.push(Cause::required(format!("{path}.key"), "must be specified"));
         }
         // An unknown operator may be a newer client's: it restricts nothing.
         match requirement.str_at(&["operator"]).unwrap_or_default() {
             "In" | "NotIn" if values.is_empty() => {
                 let why = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.push(field::required(format!("{path}.values"), why));
+                errors.push(Cause::required(format!("{path}.values"), why));
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
                 let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(field::forbidden(format!("{path}.values"), why));
+                errors.push(Cause::forbidden(format!("{path}.values"), why));
             }
             _ => {}
         }
         if of_labels {
             let bad = names::qualified_name_errors(key);
-            errors.extend(bad.iter().map(|why| field::invalid(format!("{path}.key"), key, why)));
+            errors.extend(bad.iter().map(|why| Cause::invalid(format!("{path}.key"), key, why)));
             for (j, value) in values.iter().enumerate() {
                 let bad = names::label_value_errors(value);
                 let path = format!("{path}.values[{j}]");
-                errors.extend(bad.iter().map(|why| field::invalid(path.as_str(), value.as_str(), why)));
+                errors.extend(bad.iter().map(|why| Cause::invalid(path.as_str(), value.as_str(), why)));
             }
         }
     }

@@ -12,11 +12,9 @@ use super::authorize;
 use crate::authz::simple::MASTERS;
 use crate::authz::{Decision, ResourceTarget};
 use crate::context::{Outcome, Write};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::user::User;
+use plinth_api::{ApiError, Cause, User};
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// A `paramKind` as authorizers are asked about it: `*` for what it does not say or what is not served.
 struct Parameters<'a> {
@@ -168,15 +166,15 @@ async fn read_policy(write: Write<'_>, name: &str) -> Result<Value, ApiError> {
         write.cx.registry.get(&binding.group, &binding.version, plural).ok_or_else(absent)?;
     let form = resource.storage.as_ref().ok_or_else(absent)?;
     let record = write.cx.stored(form, "", name).await?.ok_or_else(absent)?;
-    object::to_tree(resource, &record)
+    decode_object(resource, &record)
 }
 
 /// The error for a decision that does not allow.
 fn refusal(decision: Decision, field: &str, failed: &str, why: impl Fn() -> String) -> Option<Cause> {
     match (decision.allowed(), decision.error) {
         (true, _) => None,
-        (false, Some(error)) => Some(field::forbidden(field, &format!("{failed}{error}"))),
-        (false, None) => Some(field::forbidden(field, &why())),
+        (false, Some(error)) => Some(Cause::forbidden(field, &format!("{failed}{error}"))),
+        (false, None) => Some(Cause::forbidden(field, &why())),
     }
 }
 

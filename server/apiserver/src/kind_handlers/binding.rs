@@ -9,23 +9,19 @@ use plinth_codec::{tree, Map, Value};
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::respond::respond_status;
 use crate::handlers::{body, internal};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_registry::object_meta;
+use plinth_api::{is_deleting, metadata_text, ApiError, Cause, Reason, Verb};
+use plinth_http::{Body, RequestBody};
+use plinth_registry::match_namespace;
 
 pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind("", "v1", "Binding")?;
     let mut binding = body::read_as(&cx, incoming, (&gvk, root)).await?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut binding)?;
+    match_namespace(&cx.resource, &cx.info, &mut binding)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut binding).await?;
-    let name = metadata::text(&binding, "name").to_owned();
+    let name = metadata_text(&binding, "name").to_owned();
     if cx.info.resource == "pods" && name != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
@@ -51,10 +47,10 @@ fn check(binding: &Value) -> Result<(), ApiError> {
     let text = |key: &str| binding.str_at(&["target", key]).unwrap_or_default();
     let mut errors = Vec::new();
     if !matches!(text("kind"), "" | "Node") {
-        errors.push(field::not_supported("target.kind", text("kind"), &["Node", "<empty>"]));
+        errors.push(Cause::not_supported("target.kind", text("kind"), &["Node", "<empty>"]));
     }
     if text("name").is_empty() {
-        errors.push(field::required("target.name", ""));
+        errors.push(Cause::required("target.name", ""));
     }
     let errors: Vec<String> = errors.iter().map(|f| format!("{}: {}", f.field, f.message)).collect();
     let message = match errors.as_slice() {
@@ -67,10 +63,10 @@ fn check(binding: &Value) -> Result<(), ApiError> {
 
 /// Sets the node of a pod that has none.
 fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
-    let name = metadata::text(pod, "name").to_owned();
+    let name = metadata_text(pod, "name").to_owned();
     let conflict = |why: &str| Err(ApiError::conflict("", "pods/binding", &name, why));
     check_preconditions(pod, binding, &name)?;
-    if metadata::is_deleting(pod) {
+    if is_deleting(pod) {
         return conflict(&format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     if let Some(node) = pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
@@ -102,9 +98,9 @@ fn assign(pod: &mut Value, binding: &Value) -> Result<(), ApiError> {
 
 /// UID and resourceVersion of a binding are preconditions on the pod.
 fn check_preconditions(pod: &Value, binding: &Value, name: &str) -> Result<(), ApiError> {
-    let namespace = metadata::text(pod, "namespace");
+    let namespace = metadata_text(pod, "namespace");
     for (key, label) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-        let (given, current) = (metadata::text(binding, key), metadata::text(pod, key));
+        let (given, current) = (metadata_text(binding, key), metadata_text(pod, key));
         if !given.is_empty() && given != current {
             let why = format!(
                 "StorageError: invalid object, Code: 4, Key: \

@@ -11,9 +11,7 @@ use plinth_codec::Value;
 use super::authorize;
 use crate::authz::{denied, Attributes, Reason, ResourceTarget};
 use crate::context::{Outcome, Write};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::user::User;
+use plinth_api::{ApiError, Cause, User};
 
 /// The label of namespaces whose claims may ask for administrators' access.
 const ADMIN_LABEL: &str = "resource.kubernetes.io/admin-access";
@@ -71,12 +69,12 @@ async fn admin_request(write: Write<'_>, requests: &[&str], errors: &mut Vec<Cau
 
 async fn namespace_forbids(write: Write<'_>, place: &str) -> Result<Option<Cause>, ApiError> {
     let server = &write.cx.server;
-    let labelled = |header: plinth_storage::stored::Header<'_>| header.label(ADMIN_LABEL) == Some("true");
+    let labelled = |header: plinth_storage::Header<'_>| header.label(ADMIN_LABEL) == Some("true");
     let allowed = server.namespaces.read(&server.store, &write.cx.info.namespace, labelled).await?;
     let why = format!(
         "admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
     );
-    Ok((allowed != Some(true)).then(|| field::forbidden(place, &why)))
+    Ok((allowed != Some(true)).then(|| Cause::forbidden(place, &why)))
 }
 
 /// A member of the status that is set.
@@ -138,7 +136,7 @@ async fn binding_forbids(write: Write<'_>) -> Option<Cause> {
     }
     let verb = write.cx.info.verb.as_str();
     let why = refused(write, verb, target(&write, "binding", "", "")).await?;
-    Some(field::forbidden(
+    Some(Cause::forbidden(
         "status.allocation",
         &format!("changing status.allocation or status.reservedFor requires resource=\"resourceclaims/binding\", verb=\"{verb}\" permission: {why}"),
     ))
@@ -166,7 +164,7 @@ async fn drivers_forbid(write: Write<'_>) -> Vec<Cause> {
         }
         errors.extend(first.map(|why| {
             let verbs = verbs.join(" ");
-            field::forbidden(
+            Cause::forbidden(
                 "status.devices",
                 &format!("changing status.devices requires resource=\"resourceclaims/driver\", verb=\"[{verbs}]\" permission: {why}"),
             )

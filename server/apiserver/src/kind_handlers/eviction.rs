@@ -14,15 +14,13 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::delete_options::DeleteOptions;
 use crate::handlers::respond::respond_status;
 use crate::handlers::{body, delete, internal};
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::conditions;
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_registry::object_meta;
-use plinth_storage::object;
+use plinth_api::{
+    find_condition, is_condition_true, is_deleting, metadata_text, set_observed_condition,
+    wipe_system_fields, ApiError, Cause, Reason, Verb,
+};
+use plinth_http::{Body, RequestBody};
+use plinth_registry::match_namespace;
+use plinth_storage::decode_object;
 
 /// Attempts of an eviction when pod or budget change concurrently.
 const ATTEMPTS: usize = 20;
@@ -34,8 +32,8 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind("policy", "v1", "Eviction")?;
     let mut eviction = body::read_as(&cx, incoming, (&gvk, root)).await?;
-    metadata::wipe_system_fields(&mut eviction)?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut eviction)?;
+    wipe_system_fields(&mut eviction)?;
+    match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut eviction).await?;
     let options = options(&cx, &eviction)?;
@@ -69,14 +67,14 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
 
 /// The options of the deletion: those of the eviction, with the request's dry run.
 fn options(cx: &Context, eviction: &Value) -> Result<DeleteOptions, ApiError> {
-    if metadata::text(eviction, "name") != cx.info.name {
+    if metadata_text(eviction, "name") != cx.info.name {
         return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
     }
     let mut options = eviction.get("deleteOptions").map(DeleteOptions::of_tree).unwrap_or_default();
     if options.ignore_store_read_error {
         let path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
         let why = "can not be set for pod eviction, try after removing the option";
-        let cause = field::invalid(path, true, why);
+        let cause = Cause::invalid(path, true, why);
         return Err(ApiError::invalid("policy", "Eviction", &cx.info.name, vec![cause]));
     }
     let requested = &cx.query.dry_run;
@@ -111,7 +109,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
         let retry = options.resource_version.is_none();
         if retry && !is_over(&pod) {
             // A pod that has become ready is subject to its budget.
-            options.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
+            options.resource_version = Some(metadata_text(&pod, "resourceVersion").to_owned());
         }
         attempts += 1;
         match mark_and_delete(pods, options).await {
@@ -128,10 +126,10 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
     let Some(budget) = budget else {
         return mark_and_delete(pods, options.clone()).await.map(|()| Evicted::Deleted);
     };
-    let name = metadata::text(budget, "name");
+    let name = metadata_text(budget, "name");
     if !is_ready(&pod) && allows_unhealthy(budget) {
         let mut own = options.clone();
-        own.resource_version = Some(metadata::text(&pod, "resourceVersion").to_owned());
+        own.resource_version = Some(metadata_text(&pod, "resourceVersion").to_owned());
         return match mark_and_delete(pods, own).await {
             // It may have become healthy: the client must retry.
             Err(error) if error.code == 409 && options.resource_version.is_none() => {
@@ -146,7 +144,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
 
 async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
     let record = pods.newest(pods.info.object_key(&pods.resource)?).await?;
-    object::to_tree(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
+    decode_object(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
 }
 
 fn phase(pod: &Value) -> &str {
@@ -155,7 +153,7 @@ fn phase(pod: &Value) -> &str {
 
 /// Whether a pod has terminated or is being deleted.
 fn is_over(pod: &Value) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed") || metadata::is_deleting(pod)
+    matches!(phase(pod), "Succeeded" | "Failed") || is_deleting(pod)
 }
 
 /// Whether a pod is not running yet or no longer, so that its eviction disrupts nothing.
@@ -164,7 +162,7 @@ fn ignores_budgets(pod: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    conditions::is_true(pod, "Ready")
+    is_condition_true(pod, "Ready")
 }
 
 fn count(budget: &Value, key: &str) -> i64 {
@@ -220,7 +218,7 @@ async fn decrement_budget(pods: &Context, name: &str, dry_run: bool) -> Result<(
 }
 
 fn decrement(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
-    let name = metadata::text(budget, "name").to_owned();
+    let name = metadata_text(budget, "name").to_owned();
     let generation = budget.at(&["metadata", "generation"]).and_then(Value::as_int).unwrap_or(0);
     let observed = count(budget, "observedGeneration");
     if observed < generation {
@@ -242,7 +240,7 @@ fn decrement(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
         status.insert("disruptionsAllowed", allowed - 1);
     }
     if allowed == 1 {
-        conditions::set_observed(budget, "DisruptionAllowed", "False", "InsufficientPods", observed);
+        set_observed_condition(budget, "DisruptionAllowed", "False", "InsufficientPods", observed);
     }
     if let Some(pods) = budget.object_at_mut(&["status", "disruptedPods"]) {
         pods.insert(pod, Timestamp::now().to_rfc3339());
@@ -253,7 +251,7 @@ fn decrement(budget: &mut Value, pod: &str) -> Result<(), ApiError> {
 /// Why a budget currently allows no disruption.
 fn why_none(budget: &Value, name: &str) -> String {
     let (current, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
-    let condition = conditions::find(budget, "DisruptionAllowed");
+    let condition = find_condition(budget, "DisruptionAllowed");
     let text = |key: &str| condition.and_then(|c| c.str_at(&[key])).unwrap_or_default();
     let explained = text("status") == "False" && !text("message").is_empty();
     match explained {
@@ -286,6 +284,7 @@ fn too_many(retry_after: u32, why: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_api::find_condition;
     use plinth_codec::json;
 
     fn parse(text: &str) -> Value {
@@ -333,7 +332,7 @@ mod tests {
         decrement(&mut budget, "p").unwrap();
         assert_eq!(count(&budget, "disruptionsAllowed"), 0);
         assert!(budget.at(&["status", "disruptedPods", "p"]).is_some());
-        let condition = conditions::find(&budget, "DisruptionAllowed").unwrap();
+        let condition = find_condition(&budget, "DisruptionAllowed").unwrap();
         assert_eq!(condition.str_at(&["reason"]), Some("InsufficientPods"));
     }
 

@@ -3,37 +3,34 @@
 //! makes one of what they write, or changes it. Whoever may read them finds a hash.
 
 use plinth_codec::{tree, Value};
-use plinth_pki::join_token::{NAMESPACE, SECRET_TYPE, USAGE};
+use plinth_pki::{JOIN_TOKEN_NAMESPACE, JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_USAGE};
 
 use crate::context::{Outcome, Write};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::user::MASTERS;
+use plinth_api::{metadata_text, ApiError, MASTERS_GROUP};
 
 /// Refuses what would create such a Secret, make one of another, or change what one grants.
 pub(super) fn check(write: Write<'_>) -> Outcome<'_, ()> {
     Box::pin(async move {
         let Write { cx, new, old } = write;
-        if cx.user.is_in(MASTERS) || !grants_joining(new) || old.is_some_and(|old| is_same(old, new)) {
+        if cx.user.is_in(MASTERS_GROUP) || !grants_joining(new) || old.is_some_and(|old| is_same(old, new)) {
             return Ok(());
         }
         let why = "only members of the group \"system:masters\" may write tokens for joining replicas";
-        Err(ApiError::forbidden("", "secrets", metadata::text(new, "name"), why))
+        Err(ApiError::forbidden("", "secrets", metadata_text(new, "name"), why))
     })
 }
 
 /// What a Secret that grants joining says about that.
 pub(super) fn grant(secret: &Value) -> Option<Value> {
     let part = |name: &str| secret.at(&[name]).cloned().unwrap_or_default();
-    grants_joining(secret).then(
-        || tree!({ "name": metadata::text(secret, "name"), "type": part("type"), "data": part("data") }),
-    )
+    grants_joining(secret)
+        .then(|| tree!({ "name": metadata_text(secret, "name"), "type": part("type"), "data": part("data") }))
 }
 
 fn grants_joining(secret: &Value) -> bool {
-    secret.str_at(&["type"]) == Some(SECRET_TYPE)
-        && metadata::text(secret, "namespace") == NAMESPACE
-        && secret.at(&["data", USAGE]).is_some()
+    secret.str_at(&["type"]) == Some(JOIN_TOKEN_SECRET_TYPE)
+        && metadata_text(secret, "namespace") == JOIN_TOKEN_NAMESPACE
+        && secret.at(&["data", JOIN_TOKEN_USAGE]).is_some()
 }
 
 /// Labels, finalizers and the like may change.
@@ -55,16 +52,19 @@ mod tests {
             tree!({ "type": kind, "metadata": tree!({ "name": "x", "namespace": namespace }), "data": data })
         };
         for (kind, namespace, key, grants) in [
-            (SECRET_TYPE, NAMESPACE, "dHJ1ZQ==", true),
+            (JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_NAMESPACE, "dHJ1ZQ==", true),
             // Whatever its value: it may be changed later.
-            (SECRET_TYPE, NAMESPACE, "eA==", true),
-            (SECRET_TYPE, NAMESPACE, "", false),
-            (SECRET_TYPE, "default", "dHJ1ZQ==", false),
-            ("Opaque", NAMESPACE, "dHJ1ZQ==", false),
+            (JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_NAMESPACE, "eA==", true),
+            (JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_NAMESPACE, "", false),
+            (JOIN_TOKEN_SECRET_TYPE, "default", "dHJ1ZQ==", false),
+            ("Opaque", JOIN_TOKEN_NAMESPACE, "dHJ1ZQ==", false),
         ] {
             assert_eq!(grants_joining(&secret(kind, namespace, key)), grants, "{kind} {namespace} {key}");
         }
-        let (one, other) = (secret(SECRET_TYPE, NAMESPACE, "eA=="), secret(SECRET_TYPE, NAMESPACE, "eQ=="));
+        let (one, other) = (
+            secret(JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_NAMESPACE, "eA=="),
+            secret(JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_NAMESPACE, "eQ=="),
+        );
         assert!(is_same(&one, &one) && !is_same(&one, &other));
     }
 }

@@ -13,14 +13,10 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body;
 use crate::handlers::respond::respond;
 use crate::managed_fields;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_registry::object_meta;
-use plinth_storage::object;
+use plinth_api::{metadata_mut, metadata_text, timestamp_now, ApiError, Cause, Verb};
+use plinth_http::{Body, RequestBody};
+use plinth_registry::match_namespace;
+use plinth_storage::decode_object;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -35,12 +31,12 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind(GROUP, "v1", KIND)?;
     let mut request = body::read_as(&cx, incoming, (&gvk, root)).await?;
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut request)?;
+    match_namespace(&cx.resource, &cx.info, &mut request)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut request).await?;
     let account = read_account(&cx, &mut request).await?;
     default(&cx, &mut request);
-    managed_fields::track_as(&cx, (&gvk, root), &mut request, &metadata::now());
+    managed_fields::track_as(&cx, (&gvk, root), &mut request, &timestamp_now());
     if let Some(cause) = expiration_error(&request) {
         return Err(ApiError::invalid(GROUP, KIND, "", vec![cause]));
     }
@@ -71,24 +67,24 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
 /// The account that the path names; completes the request's metadata from it.
 async fn read_account(cx: &Context, request: &mut Value) -> Result<Reference, ApiError> {
     let (name, namespace) = (cx.info.name.as_str(), cx.info.namespace.as_str());
-    let given = metadata::text(request, "name");
+    let given = metadata_text(request, "name");
     if !given.is_empty() && given != name {
         let why = "must match the service account name if specified";
-        return Err(ApiError::invalid(GROUP, KIND, name, vec![field::invalid("metadata.name", given, why)]));
+        return Err(ApiError::invalid(GROUP, KIND, name, vec![Cause::invalid("metadata.name", given, why)]));
     }
     let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
     let record = record.ok_or_else(|| cx.not_found())?;
-    let account = object::to_tree(&cx.resource, &record)?;
-    let uid = metadata::text(&account, "uid");
-    let given = metadata::text(request, "uid").to_owned();
+    let account = decode_object(&cx.resource, &record)?;
+    let uid = metadata_text(&account, "uid");
+    let given = metadata_text(request, "uid").to_owned();
     if !given.is_empty() && given != uid {
         let why = format!(
             "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
         );
         return Err(ApiError::conflict(GROUP, KIND, name, &why));
     }
-    let now = metadata::now();
-    let metadata = metadata::of(request)?;
+    let now = timestamp_now();
+    let metadata = metadata_mut(request)?;
     for (key, value) in [("name", name), ("namespace", namespace), ("uid", uid), ("creationTimestamp", &now)]
     {
         metadata.insert(key, value);
@@ -136,7 +132,7 @@ fn expiration_error(request: &Value) -> Option<Cause> {
         MIN_EXPIRATION..=MAX_EXPIRATION => return None,
         _ => "may not specify a duration larger than 2^32 seconds",
     };
-    Some(field::invalid("spec.expirationSeconds", lifetime, why))
+    Some(Cause::invalid("spec.expirationSeconds", lifetime, why))
 }
 
 /// Binds the token to the pod, Secret or node in the request.
@@ -175,11 +171,11 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
         if let Some(node) = found.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
             // A node that does not exist is included, too.
             let live = read(cx, "nodes", node).await?;
-            let uid = live.as_ref().map(|node| metadata::text(node, "uid")).unwrap_or_default();
+            let uid = live.as_ref().map(|node| metadata_text(node, "uid")).unwrap_or_default();
             claims.node = Some(Reference::new(node, uid));
         }
     }
-    let is = metadata::text(&found, "uid");
+    let is = metadata_text(&found, "uid");
     if !uid.is_empty() && uid != is {
         let why = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. \
@@ -199,7 +195,7 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
     let record = cx.newest(read.info.object_key(&read.resource)?).await?;
-    record.map(|record| object::to_tree(&read.resource, &record)).transpose()
+    record.map(|record| decode_object(&read.resource, &record)).transpose()
 }
 
 /// The status of a TokenReview.

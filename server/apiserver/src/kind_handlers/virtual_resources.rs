@@ -12,11 +12,9 @@ use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body::ObjectBody;
 use crate::handlers::respond::respond;
 use crate::managed_fields;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_registry::object_meta;
+use plinth_api::{timestamp_now, ApiError};
+use plinth_http::{Body, RequestBody};
+use plinth_registry::match_namespace;
 
 /// POST of a review.
 pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
@@ -24,11 +22,11 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     cx.query.check_write_options("CreateOptions")?;
     let resource = &cx.resource;
     let mut review = ObjectBody::read(&cx, incoming).await?.take()?;
-    object_meta::match_namespace(resource, &cx.info, &mut review)?;
+    match_namespace(resource, &cx.info, &mut review)?;
     let call = AdmissionRequest::new(&cx, Operation::Create, None);
     cx.server.admission.mutate(&call, &mut review).await?;
     cx.server.admission.validate(&call, &review).await?;
-    let now = metadata::now();
+    let now = timestamp_now();
     if resource.row.kind == "SelfSubjectReview" {
         // The request's metadata is not returned.
         if let Some(object) = review.as_object_mut() {

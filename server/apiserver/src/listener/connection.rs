@@ -21,15 +21,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
-use plinth_http::body::Body;
-use plinth_http::coalesce::{coalesce, drive};
-use plinth_http::connections::ConnectionSlot;
-use plinth_http::detach::DetachOnDrop;
-use plinth_http::fair_queuing::{ScheduledConnection, StreamExecutor};
-use plinth_http::header_limits::LargeHeaderSlots;
-use plinth_http::options::HttpOptions;
-use plinth_http::request_body::{self, RequestBody};
-use plinth_http::upgrade::ShutdownHold;
+use plinth_http::{
+    coalesce_writes, drive_connection, wrap_request_body, Body, ConnectionSlot, DetachOnDrop, HttpOptions,
+    LargeHeaderSlots, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
+};
 
 /// Longest TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -234,12 +229,12 @@ pub async fn serve(
     // ALPN decides; without it the protocol is HTTP/1.1 (RFC 9113, 3.2), as upstream.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let holds_end = ShutdownHold(Arc::new(after_upgrade));
-    let (stream, flusher, incoming) = coalesce(stream, is_http2, header_slots);
+    let (stream, flusher, incoming) = coalesce_writes(stream, is_http2, header_slots);
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
     let (goaway_sender, connection_scheduled) = (goaway.clone(), scheduled.clone());
     let service = service_fn(move |request: Request<Incoming>| {
-        let (mut request, unread) = request_body::wrap(request);
+        let (mut request, unread) = wrap_request_body(request);
         let incoming = incoming.clone();
         incoming.header_complete();
         if request.headers().contains_key(UPGRADE) {
@@ -286,7 +281,7 @@ pub async fn serve(
             () = stopped => finish_gracefully(own, connection).await,
         }
     };
-    if let Err(error) = drive(until_end, flusher, || scheduled.streams()).await {
+    if let Err(error) = drive_connection(until_end, flusher, || scheduled.streams()).await {
         tracing::debug!(%error, "connection ended");
     }
     drop(slot);

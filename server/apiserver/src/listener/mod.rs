@@ -13,11 +13,9 @@ use tokio_rustls::TlsAcceptor;
 
 use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
-use plinth_http::connections::Connections;
-use plinth_http::descriptors;
-use plinth_http::fair_queuing::{FairScheduler, ScheduledTask};
-use plinth_http::header_limits::LargeHeaderSlots;
-use plinth_http::options::HttpOptions;
+use plinth_http::{
+    max_connections, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
+};
 
 /// Length of the accept queue.
 const BACKLOG: u32 = 1024;
@@ -65,7 +63,7 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let most = descriptors::connections(options.max_connections);
+    let most = max_connections(options.max_connections);
     let connections = Connections::new(most, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();

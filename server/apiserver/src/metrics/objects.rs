@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plinth_engine::At;
-use plinth_registry::{key, Registry};
+use plinth_registry::{prefix_range, Registry};
 use plinth_storage::Store;
 use tokio::sync::Mutex;
 
@@ -34,7 +34,7 @@ impl ObjectMetrics {
             let mut counts = Counts::new();
             for resource in registry.resources.iter().filter(|r| r.is_storage_version()) {
                 let Some(form) = &resource.storage else { continue };
-                let count = snapshot.count(&key::range(form.prefix.as_bytes()))?;
+                let count = snapshot.count(&prefix_range(form.prefix.as_bytes()))?;
                 counts.insert((resource.group().to_owned(), resource.plural().to_owned()), count);
             }
             Ok(counts)

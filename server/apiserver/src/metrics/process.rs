@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use plinth_registry::discovery::root;
+use plinth_registry::VERSION_INFO;
 
 /// Values of the process, as far as the system reports them.
 #[derive(Debug, Default, PartialEq)]
@@ -52,7 +52,7 @@ pub(super) fn write(out: &mut Vec<u8>) {
             metric("process_max_fds", "gauge", "Limit of open file descriptors.", max as f64);
         }
     }
-    let this = &root::THIS;
+    let this = &VERSION_INFO;
     let _ = writeln!(
         out,
         "# HELP kubernetes_build_info Build of the server.\n# TYPE kubernetes_build_info gauge\n\

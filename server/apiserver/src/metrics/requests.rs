@@ -13,9 +13,8 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, CONTENT_TYPE};
 use hyper::{Method, Response};
 use parking_lot::RwLock;
-use plinth_api::query::parameters;
-use plinth_api::request_info::{RequestInfo, Route, Verb};
-use plinth_http::body::{Body, BodyObserver};
+use plinth_api::{query_parameters, RequestInfo, Route, Verb};
+use plinth_http::{Body, BodyObserver};
 use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
@@ -171,7 +170,7 @@ impl DryRun {
     fn of(query: Option<&str>) -> DryRun {
         // Avoids parsing most queries.
         let Some(query) = query.filter(|query| query.contains("dryRun")) else { return DryRun::No };
-        let mut values = parameters(query).filter(|(key, _)| key == "dryRun").peekable();
+        let mut values = query_parameters(query).filter(|(key, _)| key == "dryRun").peekable();
         match values.peek().is_none() {
             true => DryRun::No,
             false if values.all(|(_, value)| value == "All") => DryRun::All,

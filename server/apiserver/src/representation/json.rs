@@ -5,7 +5,7 @@ use plinth_codec::negotiate::Transform;
 use plinth_codec::Value;
 
 use super::{EventType, Item, ListMeta, Representation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// One object with its type metadata.
 pub(super) fn object(r: &Representation, item: &Item<'_>, out: &mut Vec<u8>) {

@@ -19,8 +19,8 @@ use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, json as text, protobuf, tree as tree_of, yaml, Map, Value};
 
 use super::{json, table, tree, Item, ListMeta, Representation};
-use plinth_api::api_error::ApiError;
-use plinth_storage::lengths::Lengths;
+use plinth_api::ApiError;
+use plinth_storage::Lengths;
 
 /// Writes one list: [`start`](ListWriter::start), [`item`](ListWriter::item) for each,
 /// [`end`](ListWriter::end), all into a buffer that the caller may flush at any time. `R` is a reference or a

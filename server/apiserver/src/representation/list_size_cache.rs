@@ -13,9 +13,8 @@ use parking_lot::Mutex;
 use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
 
 use super::{Item, ListWriter, Representation, RepresentationKey, Totals};
-use plinth_api::api_error::ApiError;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
+use plinth_api::ApiError;
+use plinth_registry::{prefix_range, ResourceType};
 use plinth_storage::Store;
 
 /// Cached collections. Each holds a subscription of the engine and a few words.
@@ -79,7 +78,7 @@ impl ListSizeCache {
         revision: Revision,
         totals: Totals,
     ) {
-        let subscribe = Subscribe::new(key::range(collection)).after(revision).previous(true);
+        let subscribe = Subscribe::new(prefix_range(collection)).after(revision).previous(true);
         // A closing engine has no feeds.
         let (Some(form), Ok(feed)) = (representation.key(), store.engine().subscribe(subscribe)) else {
             return;

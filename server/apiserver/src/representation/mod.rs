@@ -20,12 +20,9 @@ use plinth_codec::table::IncludeObject;
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::query::parameter;
+use plinth_api::{query_parameter, ApiError, Reason};
 use plinth_registry::ResourceType;
-use plinth_storage::lengths::Lengths;
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_storage::{decode_served_object, Lengths, Stored};
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +62,7 @@ pub struct ListMeta {
 /// Whether the answer is indented, according to query and User-Agent.
 pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMap) -> bool {
     // Avoids parsing most queries.
-    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| parameter(q, "pretty"));
+    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| query_parameter(q, "pretty"));
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
 }
@@ -348,7 +345,7 @@ impl Representation {
 
     /// The tree of an item in the requested version, with type metadata and resourceVersion.
     pub fn tree(&self, item: &Item<'_>) -> Result<Value, ApiError> {
-        object::served_tree(&self.resource, &item.stored, item.revision)
+        decode_served_object(&self.resource, &item.stored, item.revision)
     }
 
     /// The tree after `as=PartialObjectMetadata`.

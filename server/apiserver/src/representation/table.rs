@@ -6,7 +6,7 @@ use plinth_codec::yaml;
 use plinth_codec::{json, Value};
 
 use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds::scale;
 
 fn writer(r: &Representation, version: MetaVersion) -> Writer<'_> {

@@ -8,7 +8,7 @@ use plinth_codec::{cbor, json, tree, Map, Value};
 use plinth_engine::Revision;
 
 use super::{EventType, ListMeta, Representation};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// Writes a tree with type metadata.
 ///
@@ -57,7 +57,7 @@ pub fn write(
 /// # Errors
 /// 500 when the encoding has no form for it.
 pub fn write_document(
-    document: &plinth_registry::discovery::Document,
+    document: &plinth_registry::DiscoveryDocument,
     schema: &Schema,
     accepted: &plinth_codec::negotiate::Accepted,
     out: &mut Vec<u8>,

@@ -7,11 +7,9 @@ use plinth_engine::{Event, EventKind};
 
 use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
-use plinth_api::api_error::ApiError;
-use plinth_registry::custom::CustomVersion;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::{Fetched, Store};
+use plinth_api::ApiError;
+use plinth_registry::{CustomVersion, ResourceType};
+use plinth_storage::{Fetched, Header, Store};
 
 /// Whether the stored value is what the resource serves.
 pub fn is_current(resource: &ResourceType, header: &Header<'_>) -> bool {

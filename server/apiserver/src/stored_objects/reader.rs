@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
 use crate::custom_resources::Converter;
-use plinth_storage::header_index::HeaderIndex;
-use plinth_storage::Store;
+use plinth_storage::{HeaderIndex, Store};
 
 /// Reads objects in the version that a request asks for.
 pub struct ObjectReader {

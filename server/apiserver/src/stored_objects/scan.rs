@@ -10,13 +10,10 @@ use plinth_engine::{At, Entry, KeyRange, Range, Record, Revision, Snapshot};
 use super::read::values;
 use super::ObjectReader;
 use crate::custom_resources::object::{self, ReadOutcome};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::paced_response::TooManyRemoteWaits;
-use plinth_registry::custom::CustomVersion;
-use plinth_registry::ResourceType;
-use plinth_storage::header_index::IndexBuilder;
-use plinth_storage::stored::Header;
-use plinth_storage::Fetched;
+use plinth_api::{ApiError, Reason};
+use plinth_http::TooManyRemoteWaits;
+use plinth_registry::{CustomVersion, ResourceType};
+use plinth_storage::{Fetched, Header, IndexBuilder};
 
 /// Objects per call of a conversion webhook.
 const BATCH: usize = 500;

@@ -17,28 +17,28 @@ struct Seen {
 }
 
 #[derive(Debug, PartialEq)]
-struct Failed(Cut);
+struct Failed(AbortedResponse);
 
-impl From<Cut> for Failed {
-    fn from(cut: Cut) -> Failed {
+impl From<AbortedResponse> for Failed {
+    fn from(cut: AbortedResponse) -> Failed {
         Failed(cut)
     }
 }
 
-impl Producer for Numbers {
+impl PieceProducer for Numbers {
     type Piece = usize;
     type Error = Failed;
 
-    fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
+    fn next(&mut self, _: ClientPresence<'_>) -> Result<NextPiece<usize>, Failed> {
         self.seen.running.fetch_add(1, Ordering::SeqCst);
         self.at += 1;
         assert_ne!(self.at, 1_000_000, "unlucky");
         self.seen.made.fetch_add(1, Ordering::SeqCst);
         self.seen.running.fetch_sub(1, Ordering::SeqCst);
         Ok(match self.at {
-            at if at < self.end => Next::Piece(at),
-            at if at == self.end => Next::Last(at),
-            _ => Next::End,
+            at if at < self.end => NextPiece::Piece(at),
+            at if at == self.end => NextPiece::Last(at),
+            _ => NextPiece::End,
         })
     }
 
@@ -53,9 +53,9 @@ impl Drop for Numbers {
     }
 }
 
-fn numbers(end: usize) -> (Reader<Numbers>, Arc<Seen>) {
+fn numbers(end: usize) -> (PacedReader<Numbers>, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
-    (Reader::start(Arc::default(), Numbers { at: 0, end, seen: seen.clone() }), seen)
+    (PacedReader::start(Arc::default(), Numbers { at: 0, end, seen: seen.clone() }), seen)
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -119,20 +119,20 @@ async fn who_takes_too_long_is_cut_off() {
     assert_eq!(reader.next().await, Some(Ok(1)));
     reader.watch(Some(Duration::from_millis(20)));
     until(|| seen.dropped.load(Ordering::SeqCst) == 1).await;
-    assert_eq!(reader.next().await, Some(Err(Failed(Cut::TooSlow))));
+    assert_eq!(reader.next().await, Some(Err(Failed(AbortedResponse::TooSlow))));
     assert_eq!(reader.next().await, None);
 }
 
 /// Waits for a service that responds on demand.
 struct Waits(Arc<std::sync::Barrier>, RemoteWaits);
 
-impl Producer for Waits {
+impl PieceProducer for Waits {
     type Piece = usize;
     type Error = Failed;
 
-    fn next(&mut self, _: Presence<'_>) -> Result<Next<usize>, Failed> {
-        self.1.block_on(|| self.0.wait()).map_err(|TooManyRemoteWaits| Failed(Cut::Failed))?;
-        Ok(Next::Last(1))
+    fn next(&mut self, _: ClientPresence<'_>) -> Result<NextPiece<usize>, Failed> {
+        self.1.block_on(|| self.0.wait()).map_err(|TooManyRemoteWaits| Failed(AbortedResponse::Failed))?;
+        Ok(NextPiece::Last(1))
     }
 
     fn release(&mut self) {}
@@ -145,10 +145,10 @@ async fn a_producer_that_waits_for_a_service_holds_no_permit() {
     let answers = Arc::new(std::sync::Barrier::new(many + 1));
     let (pool, waits) = (Arc::<ProducerPool>::default(), RemoteWaits::default());
     let readers: Vec<_> =
-        (0..many).map(|_| Reader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
+        (0..many).map(|_| PacedReader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
     // Meanwhile others produce their responses.
     let seen = Arc::new(Seen::default());
-    let mut other = Reader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
+    let mut other = PacedReader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
     for piece in 1..=100 {
         assert_eq!(other.next().await, Some(Ok(piece)));
     }
@@ -161,8 +161,8 @@ async fn a_producer_that_waits_for_a_service_holds_no_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_an_error_and_no_clean_end() {
     let seen = Arc::new(Seen::default());
-    let mut reader = Reader::start(Arc::default(), Numbers { at: 999_998, end: usize::MAX, seen });
+    let mut reader = PacedReader::start(Arc::default(), Numbers { at: 999_998, end: usize::MAX, seen });
     assert_eq!(reader.next().await, Some(Ok(999_999)));
-    assert_eq!(reader.next().await, Some(Err(Failed(Cut::Failed))));
+    assert_eq!(reader.next().await, Some(Err(Failed(AbortedResponse::Failed))));
     assert_eq!(reader.next().await, None);
 }

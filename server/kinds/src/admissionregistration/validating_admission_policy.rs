@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use plinth_api::metadata;
+use plinth_api::metadata_text;
 use plinth_cel::{Environment, Output};
 use plinth_codec::names;
 use plinth_codec::table::Column;
@@ -56,7 +56,7 @@ fn validate_expressions(policy: &Part<'_>, conditions: bool) {
     }
     let mut seen = HashSet::new();
     for annotation in spec.each("auditAnnotations") {
-        validate_annotation(&annotation, metadata::text(policy.value(), "name"), &environment);
+        validate_annotation(&annotation, metadata_text(policy.value(), "name"), &environment);
         annotation.unique("key", annotation.text("key"), &mut seen);
     }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 use plinth_codec::table::Column;
 use plinth_codec::{names, Value};
 
@@ -132,7 +131,7 @@ fn client(webhook: &Part<'_>) {
 fn webhook_url(url: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let mut refuse =
-        |shown: &str, why: &str| errors.push(field::invalid(path, shown, &format!("{why}{FORM}")));
+        |shown: &str, why: &str| errors.push(Cause::invalid(path, shown, &format!("{why}{FORM}")));
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
         None => ("", ""),

@@ -1,6 +1,6 @@
 //! CustomResourceDefinition (`apiextensions.k8s.io`).
 
-use plinth_api::{conditions, metadata};
+use plinth_api::{is_deleting, set_condition};
 use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 use plinth_structural::definition;
@@ -28,9 +28,9 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 
 /// A definition is deleted when the objects that it defines are: the first request only starts that.
 const DELETION: Deletion = Deletion {
-    keeps_finalizers: |definition, _| !metadata::is_deleting(definition),
+    keeps_finalizers: |definition, _| !is_deleting(definition),
     mark: |definition, _| {
-        if !metadata::is_deleting(definition) {
+        if !is_deleting(definition) {
             mark_deleted(definition);
         }
         false
@@ -88,8 +88,9 @@ fn prepare_for_update(new: &mut Value, _: &Value) {
 /// Adds the finalizer that holds the definition, and the condition that says so.
 fn mark_deleted(definition: &mut Value) {
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    conditions::set(definition, "Terminating", "True", "InstanceDeletionPending", message);
-    let mut finalizers: Vec<Value> = metadata::finalizers(definition).into_iter().map(Value::from).collect();
+    set_condition(definition, "Terminating", "True", "InstanceDeletionPending", message);
+    let mut finalizers: Vec<Value> =
+        plinth_api::finalizers(definition).into_iter().map(Value::from).collect();
     if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
         finalizers.push(FINALIZER.into());
     }

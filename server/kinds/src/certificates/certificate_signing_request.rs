@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::metadata;
-use plinth_api::user::User;
+use plinth_api::{timestamp_now, User};
 use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::{condition, Cell, Column, Now};
 use plinth_codec::{base64_text, names, pem, time, Value};
-use plinth_pki::request::RequestError;
-use plinth_pki::{files, signers, CertificateRequest};
+use plinth_pki::{
+    allowed_usages, CertificateRequest, RequestError, CERTIFICATE_LABEL, LEGACY_UNKNOWN_SIGNER,
+};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::checks::Check::{By, EachUnique, Required, RequiredOneOf, Within};
@@ -83,7 +83,7 @@ fn prepare_for_update(new: &mut Value, old: &Value) {
     if let (Some(object), Some(spec)) = (new.as_object_mut(), old.get("spec")) {
         object.insert("spec", spec.clone());
     }
-    let now = metadata::now();
+    let now = timestamp_now();
     let before: HashMap<(Option<&str>, Option<&str>), Option<&str>> = conditions(old)
         .iter()
         .rev()
@@ -182,7 +182,7 @@ fn validate(request: &Part<'_>) {
 }
 
 fn usage(usage: &Part<'_>) {
-    let allowed: Vec<&str> = signers::allowed_usages().collect();
+    let allowed: Vec<&str> = allowed_usages().collect();
     usage.one_of("", &allowed);
 }
 
@@ -193,7 +193,7 @@ fn signer_name(signer: &Part<'_>) {
     if name.is_empty() {
         return signer.required("", "");
     }
-    if name == signers::LEGACY_UNKNOWN {
+    if name == LEGACY_UNKNOWN_SIGNER {
         return invalid(name, "the legacy signerName is not allowed via this API version");
     }
     let [domain, path] = name.split('/').collect::<Vec<_>>()[..] else {
@@ -242,7 +242,7 @@ fn certificate_error(request: &Value) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     for block in blocks {
-        if block.label != files::CERTIFICATE {
+        if block.label != CERTIFICATE_LABEL {
             return Some(format!("only CERTIFICATE PEM blocks are allowed, found {}", quoted(&block.label)));
         }
         if block.has_headers {
@@ -333,9 +333,9 @@ fn condition_cell(request: &Value, _: Now) -> Cell<'_> {
 mod tests {
     use super::*;
     use crate::checks::ErrorList;
-    use plinth_api::api_error::Cause;
+    use plinth_api::Cause;
     use plinth_codec::{json, tree};
-    use plinth_pki::request::LABEL;
+    use plinth_pki::CERTIFICATE_REQUEST_LABEL;
 
     fn errors(request: &Value) -> Vec<Cause> {
         ErrorList::of(request, validate)
@@ -438,12 +438,12 @@ mod tests {
     fn a_modified_request_fails_verification() {
         let damaged = request(|r| {
             let text = base64_text::decode(r.str_at(&["spec", "request"]).unwrap()).unwrap();
-            let mut der = pem::parse_one(&text, LABEL).unwrap();
+            let mut der = pem::parse_one(&text, CERTIFICATE_REQUEST_LABEL).unwrap();
             let last = der.len() - 1;
             der[last] ^= 1;
             r.object_at_mut(&["spec"])
                 .unwrap()
-                .insert("request", base64_text::encode(pem::encode(LABEL, &der)));
+                .insert("request", base64_text::encode(pem::encode(CERTIFICATE_REQUEST_LABEL, &der)));
         });
         assert!(
             errors(&damaged)[0].message.contains("x509: ECDSA verification failure"),

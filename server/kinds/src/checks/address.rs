@@ -5,8 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 
 const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
@@ -36,7 +35,7 @@ pub(crate) fn legacy(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
         (Some(_), Ok(address)) if is_mapped(address) => "must not be an IPv4-mapped IPv6 address",
         (Some(_), Ok(_)) => return,
     };
-    errors.push(field::invalid(path, text, why));
+    errors.push(Cause::invalid(path, text, why));
 }
 
 /// As [`legacy`], and the address must be in canonical form.
@@ -46,7 +45,7 @@ pub(crate) fn canonical(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>
     if let (true, Ok(address)) = (errors.len() == before, text.parse::<IpAddr>()) {
         if address.to_string() != text {
             let why = format!("must be in canonical form (\"{address}\")");
-            errors.push(field::invalid(path, text, &why));
+            errors.push(Cause::invalid(path, text, &why));
         }
     }
 }
@@ -85,7 +84,7 @@ pub(crate) fn network(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) 
         }
         _ => return,
     };
-    errors.push(field::invalid(path, text, why));
+    errors.push(Cause::invalid(path, text, why));
 }
 
 /// As [`network`], and the CIDR must be in canonical form.
@@ -95,7 +94,7 @@ pub(crate) fn canonical_network(text: &str, path: FieldPath<'_>, errors: &mut Ve
     if let (true, Some((address, length))) = (errors.len() == before, split(text, |a| a.parse().ok())) {
         let form = format!("{address}/{length}");
         if form != text {
-            errors.push(field::invalid(path, text, &format!("must be in canonical form (\"{form}\")")));
+            errors.push(Cause::invalid(path, text, &format!("must be in canonical form (\"{form}\")")));
         }
     }
 }
@@ -124,7 +123,7 @@ pub(crate) fn endpoint(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>)
 /// Errors of an address of an endpoint that is unspecified, loopback, link-local or link-local multicast.
 pub(crate) fn endpoint_range(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     let Some(address) = sloppy(text) else {
-        errors.push(field::invalid(path, text, "must be a valid IP address"));
+        errors.push(Cause::invalid(path, text, "must be a valid IP address"));
         return;
     };
     let link_local = match address {
@@ -141,7 +140,7 @@ pub(crate) fn endpoint_range(text: &str, path: FieldPath<'_>, errors: &mut Vec<C
         (link_local, "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned()),
         (link_multicast, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned()),
     ];
-    errors.extend(rows.iter().filter(|(wrong, _)| *wrong).map(|(_, why)| field::invalid(path, text, why)));
+    errors.extend(rows.iter().filter(|(wrong, _)| *wrong).map(|(_, why)| Cause::invalid(path, text, why)));
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub mod quantities;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use plinth_api::field;
+use plinth_api::MOST_ERRORS;
 use plinth_codec::names;
 use plinth_codec::quantity::Quantity;
 
@@ -126,7 +126,7 @@ impl PartError {
 /// Runs checks on a part.
 fn run(checks: &[Check], part: &Part<'_>) {
     for check in checks {
-        if part.errors() >= field::MOST_ERRORS {
+        if part.errors() >= MOST_ERRORS {
             return;
         }
         run_one(check, part);
@@ -196,7 +196,7 @@ fn run_one(check: &Check, part: &Part<'_>) {
         Check::EachUniqueElement(list, key, checks) => each_unique(part, list, key, "", checks),
         Check::EachUnlessDuplicate(list, key, checks) => each_unless_duplicate(part, list, key, checks),
         Check::Labels(key) => part.append(key, |path, errors| {
-            errors.extend(plinth_api::metadata::label_errors(part.at(key), path));
+            errors.extend(plinth_api::label_errors(part.at(key), path));
         }),
         Check::Selector(key) => part.get(key).iter().for_each(selector_errors),
         Check::In(key, checks) => {

@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 use plinth_codec::{Map, Value};
 
 use crate::checks::Check;
@@ -246,7 +245,7 @@ impl<'a> Part<'a> {
 
     /// The field must be set.
     pub fn required(&self, key: impl Display, why: &str) {
-        self.push(field::required(self.path(key), why));
+        self.push(Cause::required(self.path(key), why));
     }
 
     /// As [`Part::required`], if the condition holds.
@@ -265,22 +264,22 @@ impl<'a> Part<'a> {
 
     /// The value is not valid.
     pub fn invalid(&self, key: impl Display, value: impl Into<Value>, why: &str) {
-        self.push(field::invalid(self.path(key), value, why));
+        self.push(Cause::invalid(self.path(key), value, why));
     }
 
     /// The field must not be set.
     pub fn forbidden(&self, key: impl Display, why: &str) {
-        self.push(field::forbidden(self.path(key), why));
+        self.push(Cause::forbidden(self.path(key), why));
     }
 
     /// The value is not one of an enum.
     pub fn not_supported(&self, key: impl Display, value: impl Into<Value>, supported: &[&str]) {
-        self.push(field::not_supported(self.path(key), value, supported));
+        self.push(Cause::not_supported(self.path(key), value, supported));
     }
 
     /// The value is there already.
     pub fn duplicate(&self, key: impl Display, value: impl Into<Value>) {
-        self.push(field::duplicate(self.path(key), value));
+        self.push(Cause::duplicate(self.path(key), value));
     }
 
     /// A text of the elements of a list may occur once; reported at a field of the element.
@@ -292,13 +291,13 @@ impl<'a> Part<'a> {
 
     /// The value names nothing that exists.
     pub fn not_found(&self, key: impl Display, value: impl Into<Value>) {
-        self.push(field::not_found(self.path(key), value));
+        self.push(Cause::not_found(self.path(key), value));
     }
 
     /// A text may have at most that many bytes.
     pub fn at_most_bytes(&self, key: &str, text: &str, most: usize) {
         if text.len() > most {
-            self.push(field::too_long(self.path(key), most));
+            self.push(Cause::too_long(self.path(key), most));
         }
     }
 
@@ -306,7 +305,7 @@ impl<'a> Part<'a> {
     pub fn at_most_items(&self, key: &str, most: usize) -> bool {
         let count = self.list(key).len();
         if count > most {
-            self.push(field::too_many(self.path(key), count, most));
+            self.push(Cause::too_many(self.path(key), count, most));
         }
         count <= most
     }

@@ -1,27 +1,26 @@
 //! Names that several kinds share: names with a domain prefix, names of CSI drivers.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 use plinth_codec::names;
 
 /// Validates a domain-prefixed path, such as `acme.io/foo`.
 pub(crate) fn domain_prefixed_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "must be a domain-prefixed path (such as \"acme.io/foo\")";
     if given.is_empty() {
-        errors.push(field::required(path, ""));
+        errors.push(Cause::required(path, ""));
         return;
     }
     let Some((domain, rest)) = given.split_once('/').filter(|(d, r)| !d.is_empty() && !r.is_empty()) else {
-        errors.push(field::invalid(path, given, FORM));
+        errors.push(Cause::invalid(path, given, FORM));
         return;
     };
     for why in names::dns1123_subdomain_errors(domain) {
-        errors.push(field::invalid(path, domain, &why));
+        errors.push(Cause::invalid(path, domain, &why));
     }
     let good = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !rest.bytes().all(good) {
         let why = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        errors.push(field::invalid(path, rest, why));
+        errors.push(Cause::invalid(path, rest, why));
     }
 }
 
@@ -29,12 +28,12 @@ pub(crate) fn domain_prefixed_path(given: &str, path: FieldPath<'_>, errors: &mu
 pub(crate) fn csi_driver_name(driver: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const MAX: usize = 63;
     if driver.is_empty() {
-        errors.push(field::required(path, ""));
+        errors.push(Cause::required(path, ""));
         return;
     }
     if driver.len() > MAX {
-        errors.push(field::too_long(path, MAX));
+        errors.push(Cause::too_long(path, MAX));
     }
     let why = names::dns1123_subdomain_errors(&driver.to_lowercase());
-    errors.extend(why.iter().map(|why| field::invalid(path, driver, why)));
+    errors.extend(why.iter().map(|why| Cause::invalid(path, driver, why)));
 }

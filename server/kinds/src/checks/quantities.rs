@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::field;
+use plinth_api::{Cause, MOST_ERRORS};
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{names, Value};
 
@@ -218,8 +218,8 @@ fn claim_names(resources: &Part<'_>, known: &BTreeSet<&str>) {
         } else if overlaps || !seen.insert(key.clone()) {
             claim.duplicate("", key);
         }
-        if !known.contains(name) && claim.errors() < field::MOST_ERRORS {
-            let mut error = field::not_found(claim.path(""), name);
+        if !known.contains(name) && claim.errors() < MOST_ERRORS {
+            let mut error = Cause::not_found(claim.path(""), name);
             error.message += ": must be one of the names in pod.spec.resourceClaims";
             match known.is_empty() {
                 true => error.message += " which is empty",

@@ -1,6 +1,6 @@
 //! The data of ConfigMaps and Secrets (kubernetes `pkg/apis/core/validation`).
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::Value;
 
 use crate::checks::immutable::immutable;
@@ -34,7 +34,7 @@ pub(crate) fn validate_data(object: &Part<'_>) {
         }
     }
     if size > MAX_DATA_SIZE {
-        object.push(field::too_long("[]", MAX_DATA_SIZE));
+        object.push(Cause::too_long("[]", MAX_DATA_SIZE));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Namespace (`core`).
 
-use plinth_api::metadata;
+use plinth_api::{is_deleting, is_standard_or_qualified_finalizer};
 use plinth_codec::apply::Reset;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
@@ -39,7 +39,7 @@ const DELETION: Deletion = Deletion {
 };
 
 fn mark(namespace: &mut Value, request: &DeletionRequest) -> bool {
-    if !metadata::is_deleting(namespace) {
+    if !is_deleting(namespace) {
         set_deletion_time(namespace, request.now, None);
         if let Some(status) = namespace.object_at_mut(&["status"]) {
             status.insert("phase", "Terminating");
@@ -99,7 +99,7 @@ const CHECKS: &[Check] = &[By(|namespace| {
     const WHY: &str = "name is neither a standard finalizer name nor is it fully qualified";
     for finalizer in namespace.texts(PATH) {
         namespace.check_text(PATH, finalizer, names::qualified_name_errors);
-        if !metadata::is_standard_or_qualified(finalizer) {
+        if !is_standard_or_qualified_finalizer(finalizer) {
             namespace.invalid(PATH, finalizer, WHY);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::{condition, join, pairs, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
@@ -102,7 +102,7 @@ fn taints(node: &Part<'_>) {
             AnyText("value", names::label_value_errors),
         ]);
         if !seen.insert((taint.text("key"), taint.text("effect"))) {
-            let mut error = field::duplicate(taint.path(""), taint.shown(""));
+            let mut error = Cause::duplicate(taint.path(""), taint.shown(""));
             error.message += ": taints must be unique by key and effect pair";
             taint.push(error);
         }

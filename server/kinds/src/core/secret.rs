@@ -4,8 +4,7 @@ use plinth_codec::pem::{self, Block};
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
 use plinth_codec::{base64_text, Map, Value};
-use plinth_pki::files::CERTIFICATE;
-use plinth_pki::jwt::keys;
+use plinth_pki::{key_kind, public_key_of_private, CERTIFICATE_LABEL};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::checks::Check::{self, By};
@@ -103,7 +102,7 @@ fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
     let (certificates, keys) = (blocks(certificates), blocks(key));
     let labels =
         |blocks: &[Block]| -> Vec<String> { blocks.iter().map(|block| block.label.clone()).collect() };
-    let Some(certificate) = certificates.iter().find(|block| block.label == CERTIFICATE) else {
+    let Some(certificate) = certificates.iter().find(|block| block.label == CERTIFICATE_LABEL) else {
         return Some(match labels(&certificates).as_slice() {
             [] => "tls: failed to find any PEM data in certificate input".to_owned(),
             [label] if label.ends_with("PRIVATE KEY") => "tls: failed to find certificate PEM data in certificate input, but did find a private key; PEM inputs may have been switched".to_owned(),
@@ -113,7 +112,7 @@ fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
     let Some(private) = keys.iter().find(|block| is_key(&block.label)) else {
         return Some(match labels(&keys).as_slice() {
             [] => "tls: failed to find any PEM data in key input".to_owned(),
-            [label] if label == CERTIFICATE => {
+            [label] if label == CERTIFICATE_LABEL => {
                 "tls: found a certificate rather than a key in the PEM for the private key".to_owned()
             }
             labels => format!("tls: failed to find PEM block with type ending in \"PRIVATE KEY\" in key input after skipping PEM blocks of the following types: [{}]", labels.join(" ")),
@@ -123,9 +122,9 @@ fn pair_error(certificates: &[u8], key: &[u8]) -> Option<String> {
         return Some("x509: malformed certificate".to_owned());
     };
     // A key of an unknown type may be valid for other implementations.
-    let public = keys::public_of_private(&private.label, &private.contents)?;
+    let public = public_key_of_private(&private.label, &private.contents)?;
     let own = parsed.public_key();
-    match keys::kind_of(&public) == Some(own.algorithm.algorithm.to_id_string()) {
+    match key_kind(&public) == Some(own.algorithm.algorithm.to_id_string()) {
         false => Some("tls: private key type does not match public key type".to_owned()),
         true if public != own.raw => Some("tls: private key does not match public key".to_owned()),
         true => None,

@@ -1,7 +1,6 @@
 //! Ingress (`networking.k8s.io`).
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 use plinth_codec::table::{count, join, Cell, Column, Now};
 use plinth_codec::{names, Value};
 
@@ -56,12 +55,12 @@ fn host_rule(host: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
     if !host.contains('*') {
         errors
-            .extend(names::dns1123_subdomain_errors(host).iter().map(|why| field::invalid(path, host, why)));
+            .extend(names::dns1123_subdomain_errors(host).iter().map(|why| Cause::invalid(path, host, why)));
         return;
     }
     let name = host.strip_prefix("*.").unwrap_or_default();
     if !names::dns1123_subdomain_errors(name).is_empty() {
-        errors.push(field::invalid(path, host, FORM));
+        errors.push(Cause::invalid(path, host, FORM));
     }
 }
 

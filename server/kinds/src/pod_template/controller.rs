@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Value};
 
@@ -64,7 +64,7 @@ pub(crate) fn selector(object: &Part<'_>, kind: &str) {
         match kind {
             "daemonset" => {}
             "statefulset" => {
-                let mut error = field::invalid("spec.selector", object.shown("spec.selector"), "");
+                let mut error = Cause::invalid("spec.selector", object.shown("spec.selector"), "");
                 error.message.truncate(error.message.trim_end_matches([':', ' ']).len());
                 object.push(error);
             }

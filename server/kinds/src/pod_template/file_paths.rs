@@ -1,7 +1,6 @@
 //! Paths of files in a volume.
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{self, FieldPath};
+use plinth_api::{Cause, FieldPath};
 
 /// Whether a path leads upwards.
 pub(crate) fn has_backsteps(given: &str) -> bool {
@@ -11,14 +10,14 @@ pub(crate) fn has_backsteps(given: &str) -> bool {
 /// Reports a path that contains `..`.
 pub(crate) fn no_backsteps(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if has_backsteps(given) {
-        errors.push(field::invalid(path, given, "must not contain '..'"));
+        errors.push(Cause::invalid(path, given, "must not contain '..'"));
     }
 }
 
 /// Validates a relative path without `..`.
 pub(crate) fn local_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     if given.starts_with('/') {
-        errors.push(field::invalid(path, given, "must be a relative path"));
+        errors.push(Cause::invalid(path, given, "must be a relative path"));
     }
     no_backsteps(given, path, errors);
 }
@@ -27,6 +26,6 @@ pub(crate) fn local_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Caus
 pub(crate) fn file_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     local_path(given, path, errors);
     if given.starts_with("..") && !given.starts_with("../") {
-        errors.push(field::invalid(path, given, "must not start with '..'"));
+        errors.push(Cause::invalid(path, given, "must not start with '..'"));
     }
 }

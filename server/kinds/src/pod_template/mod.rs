@@ -16,7 +16,7 @@ pub(crate) mod warnings;
 
 use std::collections::{BTreeSet, HashMap};
 
-use plinth_api::metadata;
+use plinth_api::{annotation_errors, label_errors};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, AnyText, By, Each, EachUniqueElement, In, Is, OneOf, Range, Text};
@@ -30,10 +30,10 @@ const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Defa
 /// Checks of a pod template. Upstream omits `metadata` in the paths of its labels and annotations.
 pub(crate) const TEMPLATE_CHECKS: &[Check] = &[By(|template| {
     template.append("labels", |path, errors| {
-        errors.extend(metadata::label_errors(template.at("metadata.labels"), path));
+        errors.extend(label_errors(template.at("metadata.labels"), path));
     });
     template.append("annotations", |path, errors| {
-        errors.extend(metadata::annotation_errors(template.at("metadata.annotations"), path));
+        errors.extend(annotation_errors(template.at("metadata.annotations"), path));
     });
     annotations(template, "annotations");
     validate_spec(&template.field("spec"), "");

@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::api_error::Cause;
-use plinth_api::field::{FieldPath, ParentPath};
+use plinth_api::{Cause, FieldPath, ParentPath};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, Always, AnyText, By, Each, Enum, In, MustBe, OneOf, Required, Selector};

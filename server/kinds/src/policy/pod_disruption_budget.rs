@@ -1,6 +1,6 @@
 //! PodDisruptionBudget (`policy`).
 
-use plinth_api::field;
+use plinth_api::{shown_value, Cause};
 use plinth_codec::table::Column;
 
 use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent};
@@ -29,7 +29,7 @@ fn budget(object: &Part<'_>) {
     const KEYS: [&str; 2] = ["spec.minAvailable", "spec.maxUnavailable"];
     if object.count(&KEYS) == 2 {
         // Upstream reports the struct with its Go field names.
-        let member = |key: &str| field::shown(&object.shown(key));
+        let member = |key: &str| shown_value(&object.shown(key));
         let shown = format!(
             "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
             member("spec.minAvailable"),
@@ -38,7 +38,7 @@ fn budget(object: &Part<'_>) {
             member("spec.unhealthyPodEvictionPolicy")
         );
         let why = "minAvailable and maxUnavailable cannot be both set";
-        object.push(field::invalid_shown("spec", &shown, why));
+        object.push(Cause::invalid_shown("spec", &shown, why));
     }
     for key in KEYS {
         int_or_percent(object, key);

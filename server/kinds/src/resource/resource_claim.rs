@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::table::{count, Cell, Column, Now};
 use plinth_codec::{names, Map, Value};
 
@@ -102,10 +102,10 @@ fn validate_status(new: &Part<'_>, old: &Value) {
         let device = device(part.value());
         if !allocated.contains(&device) {
             let why = "must be an allocated device in the claim";
-            part.push(field::invalid_shown(part.path(""), &device, why));
+            part.push(Cause::invalid_shown(part.path(""), &device, why));
         }
         if reported.contains(&device) {
-            part.push(field::duplicate_shown(part.path(""), &device));
+            part.push(Cause::duplicate_shown(part.path(""), &device));
         }
         reported.insert(device);
     }

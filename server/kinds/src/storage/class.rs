@@ -1,6 +1,6 @@
 //! What StorageClass and VolumeAttributesClass share.
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::names;
 
 use crate::checks::Check::Required;
@@ -21,7 +21,7 @@ pub(crate) fn parameters(class: &Part<'_>, may_be_absent: bool) {
         class.check(&[Required(KEY, "must contain at least one key/value pair")]);
     }
     if class.members(KEY).count() > MAX {
-        class.push(field::too_long(KEY, MAX));
+        class.push(Cause::too_long(KEY, MAX));
         return;
     }
     let mut size = 0;
@@ -32,6 +32,6 @@ pub(crate) fn parameters(class: &Part<'_>, may_be_absent: bool) {
         size += name.len() + value.as_str().map_or(0, str::len);
     }
     if size > MAX_SIZE {
-        class.push(field::too_long(KEY, MAX_SIZE));
+        class.push(Cause::too_long(KEY, MAX_SIZE));
     }
 }

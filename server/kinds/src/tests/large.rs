@@ -3,7 +3,7 @@
 
 use plinth_codec::{json, Value};
 
-use plinth_api::api_error::Cause;
+use plinth_api::Cause;
 
 /// Elements of a list; so many short ones fit into a body of 3 MiB.
 const MANY: usize = 50_000;

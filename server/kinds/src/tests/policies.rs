@@ -1,6 +1,6 @@
 //! Admission policies, their bindings, and match conditions of webhooks.
 
-use plinth_api::api_error::Cause;
+use plinth_api::Cause;
 use plinth_codec::{json, Value};
 
 use super::{parse, strategy, Resource};

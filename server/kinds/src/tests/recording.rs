@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use plinth_api::api_error::Cause;
+use plinth_api::Cause;
 use plinth_codec::schema::{self, Scalar, SchemaOr, Type, TypeId};
 use plinth_codec::{json, patch, resources, Map, Value};
 

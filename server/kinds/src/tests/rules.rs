@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use plinth_codec::{json, patch, Value};
 
-use plinth_api::api_error::Cause;
+use plinth_api::Cause;
 
 /// Group, plural, object after defaults, and each error's path and reason, in order.
 type Row = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);

@@ -14,7 +14,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use super::Algorithm;
+use super::JwtAlgorithm;
 use crate::files;
 use crate::p521;
 use crate::pkcs8;
@@ -51,7 +51,7 @@ pub enum KeyError {
 #[derive(Clone, Debug)]
 pub struct VerifyingKey {
     id: String,
-    algorithms: &'static [Algorithm],
+    algorithms: &'static [JwtAlgorithm],
     key: Public,
     /// The public members of the JSON Web Key.
     members: serde_json::Value,
@@ -84,18 +84,18 @@ impl VerifyingKey {
         let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Unsupported)?;
         let id = URL_SAFE_NO_PAD.encode(Sha256::digest(der));
         let base64 = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let (algorithms, key, members): (&[Algorithm], _, _) = match info.parsed() {
+        let (algorithms, key, members): (&[JwtAlgorithm], _, _) = match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => {
                 let (n, e) = (without_leading_zeros(rsa.modulus), without_leading_zeros(rsa.exponent));
                 let members = json!({ "kty": "RSA", "n": base64(n), "e": base64(e) });
-                (&[Algorithm::RS256], Public::Library(DecodingKey::from_rsa_raw_components(n, e)), members)
+                (&[JwtAlgorithm::RS256], Public::Library(DecodingKey::from_rsa_raw_components(n, e)), members)
             }
             Ok(PublicKey::EC(point)) => {
-                let (algorithm, curve, key): (&[Algorithm], _, _) = match point.data().len() {
-                    65 => (&[Algorithm::ES256], "P-256", None),
-                    97 => (&[Algorithm::ES384], "P-384", None),
+                let (algorithm, curve, key): (&[JwtAlgorithm], _, _) = match point.data().len() {
+                    65 => (&[JwtAlgorithm::ES256], "P-256", None),
+                    97 => (&[JwtAlgorithm::ES384], "P-384", None),
                     _ => match p521::PublicKey::from_point(point.data()) {
-                        Some(key) => (&[Algorithm::ES512], "P-521", Some(Public::P521(key))),
+                        Some(key) => (&[JwtAlgorithm::ES512], "P-521", Some(Public::P521(key))),
                         None => return Err(KeyError::Unsupported),
                     },
                 };
@@ -119,15 +119,15 @@ impl VerifyingKey {
             return None;
         }
         let by_library = || DecodingKey::from_jwk(jwk).ok().map(Public::Library);
-        let (algorithms, key): (&[Algorithm], _) = match &jwk.algorithm {
+        let (algorithms, key): (&[JwtAlgorithm], _) = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => (RSA, by_library()?),
             AlgorithmParameters::EllipticCurve(ec) => match ec.curve {
-                EllipticCurve::P256 => (&[Algorithm::ES256], by_library()?),
-                EllipticCurve::P384 => (&[Algorithm::ES384], by_library()?),
+                EllipticCurve::P256 => (&[JwtAlgorithm::ES256], by_library()?),
+                EllipticCurve::P384 => (&[JwtAlgorithm::ES384], by_library()?),
                 EllipticCurve::P521 => {
                     let coordinate = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
                     let point = [vec![4], coordinate(&ec.x)?, coordinate(&ec.y)?].concat();
-                    (&[Algorithm::ES512], Public::P521(p521::PublicKey::from_point(&point)?))
+                    (&[JwtAlgorithm::ES512], Public::P521(p521::PublicKey::from_point(&point)?))
                 }
                 _ => return None,
             },
@@ -143,7 +143,7 @@ impl VerifyingKey {
     }
 
     /// The algorithms of the key.
-    pub fn algorithms(&self) -> &'static [Algorithm] {
+    pub fn algorithms(&self) -> &'static [JwtAlgorithm] {
         self.algorithms
     }
 
@@ -166,8 +166,8 @@ impl VerifyingKey {
 }
 
 /// Every RSA signature algorithm of JOSE.
-const RSA: &[Algorithm] = {
-    use Algorithm::*;
+const RSA: &[JwtAlgorithm] = {
+    use JwtAlgorithm::*;
     &[RS256, RS384, RS512, PS256, PS384, PS512]
 };
 
@@ -180,7 +180,7 @@ fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
 /// A private key that signs tokens.
 pub struct SigningKey {
     key: Private,
-    algorithm: Algorithm,
+    algorithm: JwtAlgorithm,
     public: VerifyingKey,
 }
 
@@ -209,8 +209,8 @@ impl SigningKey {
         let public = VerifyingKey::from_spki(&public_of(der)?)?;
         let [algorithm] = *public.algorithms else { return Err(KeyError::Unsupported) };
         let key = match algorithm {
-            Algorithm::RS256 => Private::Library(EncodingKey::from_rsa_der(der)),
-            Algorithm::ES512 => {
+            JwtAlgorithm::RS256 => Private::Library(EncodingKey::from_rsa_der(der)),
+            JwtAlgorithm::ES512 => {
                 Private::P521(p521::PrivateKey::from_pkcs8(der).ok_or(KeyError::Unsupported)?)
             }
             _ => Private::Library(EncodingKey::from_ec_der(der)),
@@ -223,7 +223,7 @@ impl SigningKey {
         &self.public
     }
 
-    pub(super) fn algorithm(&self) -> Algorithm {
+    pub(super) fn algorithm(&self) -> JwtAlgorithm {
         self.algorithm
     }
 
@@ -236,12 +236,12 @@ impl SigningKey {
 ///
 /// # Errors
 /// [`KeyError`]; also for a file without a key.
-pub fn read_public(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
+pub fn read_public_keys(path: &Path) -> Result<Vec<VerifyingKey>, KeyError> {
     let mut keys = Vec::new();
     for Block { label, contents, .. } in sections(path)? {
         let spki = match label.as_str() {
             "PUBLIC KEY" => contents,
-            files::CERTIFICATE => {
+            files::CERTIFICATE_LABEL => {
                 let parsed = x509_parser::prelude::X509Certificate::from_der(&contents);
                 parsed.map_err(|_| KeyError::Unsupported)?.1.public_key().raw.to_vec()
             }
@@ -274,23 +274,23 @@ fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
 }
 
 /// The SubjectPublicKeyInfo of a private key with the given PEM label; `None` for an unknown kind of key.
-pub fn public_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
+pub fn public_key_of_private(label: &str, der: &[u8]) -> Option<Vec<u8>> {
     public_of(&pkcs8::from_pem(label, der)?).ok()
 }
 
 /// The SubjectPublicKeyInfo of a private key; `None` for an unknown kind of key.
-pub fn public_of_key(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
-    public_of(&pkcs8::from_key(key)?).ok()
+pub fn public_key_of(key: &rustls::pki_types::PrivateKeyDer<'_>) -> Option<Vec<u8>> {
+    public_of(&pkcs8::pkcs8_from_key(key)?).ok()
 }
 
 /// The SubjectPublicKeyInfo of a certificate.
-pub fn public_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
+pub fn public_key_of_certificate(der: &[u8]) -> Option<Vec<u8>> {
     let (_, parsed) = x509_parser::prelude::X509Certificate::from_der(der).ok()?;
     Some(parsed.public_key().raw.to_vec())
 }
 
 /// The algorithm of a SubjectPublicKeyInfo, as a dotted object identifier.
-pub fn kind_of(spki: &[u8]) -> Option<String> {
+pub fn key_kind(spki: &[u8]) -> Option<String> {
     let (_, info) = SubjectPublicKeyInfo::from_der(spki).ok()?;
     Some(info.algorithm.algorithm.to_id_string())
 }

@@ -4,7 +4,7 @@
 //! A token is decoded twice: first unverified, to find its issuer, and then with the keys of that issuer. The
 //! key determines the algorithm, so a token cannot choose `none` or use a public key as a shared secret.
 
-pub mod keys;
+pub(crate) mod keys;
 mod ring;
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,14 +14,14 @@ use jsonwebtoken::Validation;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use keys::{KeyError, SigningKey, VerifyingKey};
+pub(crate) use keys::{SigningKey, VerifyingKey};
 
 use keys::{Private, Public};
 
 /// Maximum length of a token, in bytes; request headers are shorter anyway.
-pub const LONGEST: usize = 64 << 10;
+pub const LONGEST_JWT: usize = 64 << 10;
 /// Maximum clock skew, in seconds (go-jose `jwt.DefaultLeeway`).
-pub const LEEWAY: i64 = 60;
+pub const JWT_LEEWAY: i64 = 60;
 
 /// An invalid token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum JwtError {
 /// Signature algorithms (RFC 7518, 3.1): only asymmetric ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // their names are those of the RFC
-pub enum Algorithm {
+pub enum JwtAlgorithm {
     RS256,
     RS384,
     RS512,
@@ -58,16 +58,16 @@ pub enum Algorithm {
     ES512,
 }
 
-impl Algorithm {
+impl JwtAlgorithm {
     /// All algorithms.
-    pub const ALL: [Algorithm; 9] = {
-        use Algorithm::*;
+    pub const ALL: [JwtAlgorithm; 9] = {
+        use JwtAlgorithm::*;
         [RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384, PS512]
     };
 
     /// Name in tokens.
     pub fn name(self) -> &'static str {
-        use Algorithm::*;
+        use JwtAlgorithm::*;
         match self {
             RS256 => "RS256",
             RS384 => "RS384",
@@ -82,8 +82,8 @@ impl Algorithm {
     }
 
     /// Parses a name.
-    pub fn of(name: &str) -> Option<Algorithm> {
-        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    pub fn of(name: &str) -> Option<JwtAlgorithm> {
+        JwtAlgorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
     /// The same in `jsonwebtoken`, which does not have all.
@@ -94,7 +94,7 @@ impl Algorithm {
 
 /// The header of a token. Other members are ignored.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Header {
+pub struct JwtHeader {
     alg: String,
     /// ID of the key.
     #[serde(default)]
@@ -103,16 +103,16 @@ pub struct Header {
     crit: Option<IgnoredAny>,
 }
 
-impl Header {
+impl JwtHeader {
     /// The algorithm; `None` for an unsupported one, including `none`.
-    pub fn algorithm(&self) -> Option<Algorithm> {
-        Algorithm::of(&self.alg)
+    pub fn algorithm(&self) -> Option<JwtAlgorithm> {
+        JwtAlgorithm::of(&self.alg)
     }
 }
 
 /// The registered claims (RFC 7519).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Registered {
+pub struct RegisteredClaims {
     /// Audiences.
     #[serde(default, deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub aud: Vec<String>,
@@ -136,19 +136,19 @@ pub struct Registered {
     pub sub: String,
 }
 
-impl Registered {
+impl RegisteredClaims {
     /// Checks the validity at `now`, in seconds since 1970.
     ///
     /// # Errors
     /// [`JwtError::Expired`], [`JwtError::NotYet`], [`JwtError::IssuedInFuture`].
     pub fn check_time(&self, now: i64) -> Result<(), JwtError> {
-        if self.nbf.is_some_and(|nbf| now.saturating_add(LEEWAY) < nbf) {
+        if self.nbf.is_some_and(|nbf| now.saturating_add(JWT_LEEWAY) < nbf) {
             return Err(JwtError::NotYet);
         }
-        if self.exp.is_some_and(|exp| now.saturating_sub(LEEWAY) > exp) {
+        if self.exp.is_some_and(|exp| now.saturating_sub(JWT_LEEWAY) > exp) {
             return Err(JwtError::Expired);
         }
-        if self.iat.is_some_and(|iat| now.saturating_add(LEEWAY) < iat) {
+        if self.iat.is_some_and(|iat| now.saturating_add(JWT_LEEWAY) < iat) {
             return Err(JwtError::IssuedInFuture);
         }
         Ok(())
@@ -177,7 +177,7 @@ fn seconds<'de, D: Deserializer<'de>>(input: D) -> Result<Option<i64>, D::Error>
 }
 
 /// Seconds since 1970.
-pub fn now() -> i64 {
+pub fn unix_now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }
 
@@ -185,8 +185,8 @@ pub fn now() -> i64 {
 ///
 /// # Errors
 /// [`JwtError::Malformed`].
-pub fn unverified<T: DeserializeOwned>(token: &str) -> Result<T, JwtError> {
-    if token.len() > LONGEST {
+pub fn unverified_claims<T: DeserializeOwned>(token: &str) -> Result<T, JwtError> {
+    if token.len() > LONGEST_JWT {
         return Err(JwtError::Malformed);
     }
     jsonwebtoken::dangerous::insecure_decode_claims(token).map_err(|_| JwtError::Malformed)
@@ -196,10 +196,10 @@ pub fn unverified<T: DeserializeOwned>(token: &str) -> Result<T, JwtError> {
 ///
 /// # Errors
 /// [`JwtError::Malformed`]; [`JwtError::Critical`] when it has critical extensions.
-pub fn header(token: &str) -> Result<Header, JwtError> {
+pub fn jwt_header(token: &str) -> Result<JwtHeader, JwtError> {
     let parts: Vec<&str> = token.splitn(4, '.').collect();
     let [header, _, _] = parts.as_slice() else { return Err(JwtError::Malformed) };
-    let header: Header = part(header)?;
+    let header: JwtHeader = part(header)?;
     match header.crit {
         None => Ok(header),
         Some(_) => Err(JwtError::Critical),
@@ -217,12 +217,12 @@ fn part<T: DeserializeOwned>(text: &str) -> Result<T, JwtError> {
 ///
 /// # Errors
 /// [`JwtError`].
-pub fn verify<'k, T: DeserializeOwned>(
+pub fn verify_jwt<'k, T: DeserializeOwned>(
     token: &str,
     keys: impl Iterator<Item = &'k VerifyingKey>,
 ) -> Result<T, JwtError> {
     ring::install();
-    let algorithm = header(token)?.algorithm();
+    let algorithm = jwt_header(token)?.algorithm();
     let mut outcome = Err(JwtError::NoKey);
     for key in keys {
         outcome = match algorithm.filter(|algorithm| key.algorithms().contains(algorithm)) {
@@ -239,7 +239,7 @@ pub fn verify<'k, T: DeserializeOwned>(
 fn verify_with<T: DeserializeOwned>(
     token: &str,
     key: &VerifyingKey,
-    algorithm: Algorithm,
+    algorithm: JwtAlgorithm,
 ) -> Result<T, JwtError> {
     match (key.public(), algorithm.of_library()) {
         (Public::Library(key), Some(algorithm)) => {
@@ -270,7 +270,7 @@ fn verify_with<T: DeserializeOwned>(
 ///
 /// # Errors
 /// When the claims cannot be encoded or the key fails; a programming error.
-pub fn sign<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
+pub fn sign_jwt<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
     ring::install();
     let name = key.public().id();
     match (key.private(), key.algorithm().of_library()) {

@@ -17,9 +17,12 @@ fn encode(part: &Value) -> String {
 #[test]
 fn what_was_signed_is_read_back() {
     let key = signing_key();
-    let token = sign(&key, &json!({ "iss": "me", "n": 1 })).unwrap();
-    assert_eq!(unverified::<Value>(&token).unwrap()["iss"], "me");
-    assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap(), json!({ "iss": "me", "n": 1 }));
+    let token = sign_jwt(&key, &json!({ "iss": "me", "n": 1 })).unwrap();
+    assert_eq!(unverified_claims::<Value>(&token).unwrap()["iss"], "me");
+    assert_eq!(
+        verify_jwt::<Value>(&token, [key.public()].into_iter()).unwrap(),
+        json!({ "iss": "me", "n": 1 })
+    );
     let header: Value = part(token.split('.').next().unwrap()).unwrap();
     assert_eq!(header, json!({ "alg": "ES256", "kid": key.public().id() }), "the key and nothing else");
 }
@@ -36,7 +39,7 @@ fn forged(key: &SigningKey, another: &str) {
     let other = signing_key();
     let own = key.public().algorithms()[0].name();
     let claims = json!({ "iss": "me" });
-    let good = sign(key, &claims).unwrap();
+    let good = sign_jwt(key, &claims).unwrap();
     let parts: Vec<&str> = good.split('.').collect();
     let [head, body, signature] = parts.as_slice() else { panic!("three parts") };
     let public = key.public().to_jwk().0;
@@ -53,7 +56,7 @@ fn forged(key: &SigningKey, another: &str) {
     let mut flipped = URL_SAFE_NO_PAD.decode(signature).unwrap();
     flipped[10] ^= 1;
     let rows = [
-        ("another key", sign(&other, &claims).unwrap(), JwtError::Signature),
+        ("another key", sign_jwt(&other, &claims).unwrap(), JwtError::Signature),
         ("no signature", format!("{head}.{body}."), JwtError::Signature),
         (
             "a changed signature",
@@ -89,13 +92,13 @@ fn forged(key: &SigningKey, another: &str) {
         ("nothing", String::new(), JwtError::Malformed),
     ];
     for (what, token, error) in rows {
-        assert_eq!(verify::<Value>(&token, [key.public()].into_iter()).unwrap_err(), error, "{what}");
+        assert_eq!(verify_jwt::<Value>(&token, [key.public()].into_iter()).unwrap_err(), error, "{what}");
     }
     for end in 0..good.len() {
-        assert!(verify::<Value>(&good[..end], [key.public()].into_iter()).is_err(), "cut at {end}");
+        assert!(verify_jwt::<Value>(&good[..end], [key.public()].into_iter()).is_err(), "cut at {end}");
     }
-    assert_eq!(verify::<Value>(&good, std::iter::empty()).unwrap_err(), JwtError::NoKey);
-    assert!(verify::<Value>(&good, [other.public(), key.public()].into_iter()).is_ok());
+    assert_eq!(verify_jwt::<Value>(&good, std::iter::empty()).unwrap_err(), JwtError::NoKey);
+    assert!(verify_jwt::<Value>(&good, [other.public(), key.public()].into_iter()).is_ok());
 }
 
 #[test]
@@ -112,16 +115,16 @@ fn times_by_table() {
         (json!({ "exp": -1, "nbf": i64::MAX }), Err(JwtError::NotYet)),
     ];
     for (claims, outcome) in rows {
-        let registered: Registered = serde_json::from_value(claims.clone()).unwrap();
+        let registered: RegisteredClaims = serde_json::from_value(claims.clone()).unwrap();
         assert_eq!(registered.check_time(1000), outcome, "{claims}");
     }
     for claims in [json!({ "exp": "soon" }), json!({ "aud": 1 }), json!({ "nbf": [] })] {
-        assert!(serde_json::from_value::<Registered>(claims.clone()).is_err(), "{claims}");
+        assert!(serde_json::from_value::<RegisteredClaims>(claims.clone()).is_err(), "{claims}");
     }
     for (claims, audiences) in
         [(json!({ "aud": "a" }), vec!["a"]), (json!({ "aud": ["a", "b"] }), vec!["a", "b"])]
     {
-        assert_eq!(serde_json::from_value::<Registered>(claims).unwrap().aud, audiences);
+        assert_eq!(serde_json::from_value::<RegisteredClaims>(claims).unwrap().aud, audiences);
     }
 }
 
@@ -161,22 +164,22 @@ fn every_form_of_key_signs_and_verifies() {
         (RSA_PKCS8, RSA_PUBLIC, Some(RSA_PUBLIC_ID)),
     ] {
         let key = SigningKey::read(file(private).path()).unwrap();
-        let keys = keys::read_public(file(public).path()).unwrap();
-        let token = sign(&key, &json!({})).unwrap();
-        assert_eq!(verify::<Value>(&token, keys.iter()), Ok(json!({})));
+        let keys = keys::read_public_keys(file(public).path()).unwrap();
+        let token = sign_jwt(&key, &json!({})).unwrap();
+        assert_eq!(verify_jwt::<Value>(&token, keys.iter()), Ok(json!({})));
         assert_eq!(keys[0].id(), key.public().id());
         if let Some(id) = id {
             assert_eq!(keys[0].id(), id);
         }
-        let algorithm = header(&token).unwrap().algorithm().unwrap();
+        let algorithm = jwt_header(&token).unwrap().algorithm().unwrap();
         assert_eq!(key.public().to_jwk().1, algorithm.name());
         // What relying parties read is the same key.
         let jwk = serde_json::from_value(key.public().to_jwk().0).unwrap();
         let again = VerifyingKey::from_jwk(&jwk).unwrap();
-        assert_eq!(verify::<Value>(&token, [&again].into_iter()), Ok(json!({})));
+        assert_eq!(verify_jwt::<Value>(&token, [&again].into_iter()), Ok(json!({})));
     }
     let both = format!("{P256_PUBLIC}{RSA_PUBLIC}");
-    assert_eq!(keys::read_public(file(&both).path()).unwrap().len(), 2);
+    assert_eq!(keys::read_public_keys(file(&both).path()).unwrap().len(), 2);
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn files_without_a_key_are_refused() {
         ["", "no PEM", "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n"]
     {
         assert!(SigningKey::read(file(text).path()).is_err(), "{text}");
-        assert!(keys::read_public(file(text).path()).is_err(), "{text}");
+        assert!(keys::read_public_keys(file(text).path()).is_err(), "{text}");
     }
     assert!(SigningKey::read(file(forms::P256_PUBLIC).path()).is_err());
 }
@@ -234,15 +237,15 @@ proptest::proptest! {
         }
         let key = SigningKey::read(file(forms::P521_SEC1).path()).unwrap();
         let token = sign_text(&key, &text);
-        let verified = |token: &str| verify::<serde_json::Map<String, Value>>(token, [key.public()].into_iter());
+        let verified = |token: &str| verify_jwt::<serde_json::Map<String, Value>>(token, [key.public()].into_iter());
         let all = verified(&token).unwrap();
-        let untrusted = unverified::<serde_json::Map<String, Value>>(&token);
+        let untrusted = unverified_claims::<serde_json::Map<String, Value>>(&token);
         proptest::prop_assert_eq!(untrusted.as_ref(), Ok(&all));
-        if let Ok(Issuer { iss }) = unverified(&token) {
+        if let Ok(Issuer { iss }) = unverified_claims(&token) {
             proptest::prop_assert_eq!(all.get("iss").map_or("", |iss| iss.as_str().unwrap()), iss);
         }
-        if let Ok(registered) = verify::<Registered>(&token, [key.public()].into_iter()) {
-            let of_all: Registered = serde_json::from_value(Value::Object(all)).unwrap();
+        if let Ok(registered) = verify_jwt::<RegisteredClaims>(&token, [key.public()].into_iter()) {
+            let of_all: RegisteredClaims = serde_json::from_value(Value::Object(all)).unwrap();
             proptest::prop_assert_eq!(of_all, registered);
         }
     }
@@ -253,7 +256,7 @@ fn a_claim_that_is_there_twice_is_refused() {
     let key = SigningKey::read(file(forms::P521_SEC1).path()).unwrap();
     for text in [r#"{"iss":"a","iss":"b"}"#, r#"{"iss":"a","\u0069ss":"b"}"#, r#"{"sub":"a","sub":"a"}"#] {
         let token = sign_text(&key, text);
-        let read = verify::<Registered>(&token, [key.public()].into_iter());
+        let read = verify_jwt::<RegisteredClaims>(&token, [key.public()].into_iter());
         assert_eq!(read, Err(JwtError::Malformed), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::*;
 use crate::authority::{Authority, Template, Uses};
-use crate::request::{CertificateRequest, RequestError, LABEL};
+use crate::request::{CertificateRequest, RequestError, CERTIFICATE_REQUEST_LABEL};
 use crate::signature::SignatureError;
 use crate::{files, AlternativeNames, Name};
 
@@ -87,7 +87,8 @@ fn points_by_table() {
 fn verified(chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificates("authority.pem").remove(0)).unwrap();
-    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider());
     let now = rustls::pki_types::UnixTime::now();
     verifier.build().unwrap().verify_client_cert(&chain[0], &[], now).map(|_| ())
 }
@@ -104,10 +105,10 @@ fn certificates_of_each_hash_lead_to_their_authority() {
         let pem = std::fs::read(file(&format!("request-{hash}.pem"))).unwrap();
         let request = CertificateRequest::read(&pem).unwrap_or_else(|error| panic!("{hash}: {error}"));
         assert_eq!((request.subject.common_name(), request.subject.organizations()), ("jane", vec!["dev"]));
-        let mut der = pem::parse_one(&pem, LABEL).unwrap();
+        let mut der = pem::parse_one(&pem, CERTIFICATE_REQUEST_LABEL).unwrap();
         let last = der.len() - 1;
         der[last] ^= 1;
-        let damaged = pem::encode(LABEL, &der);
+        let damaged = pem::encode(CERTIFICATE_REQUEST_LABEL, &der);
         let wrong = SignatureError::Wrong("x509: ECDSA verification failure");
         assert_eq!(
             CertificateRequest::read(damaged.as_bytes()),
@@ -133,7 +134,7 @@ fn an_authority_of_the_curve_signs() {
         not_after: now + time::Duration::hours(1),
     };
     let pem = authority.sign(&template).unwrap();
-    let certificates = files::certificates(pem.as_bytes()).unwrap();
+    let certificates = files::parse_certificates(pem.as_bytes()).unwrap();
     verified(&certificates).unwrap();
 }
 
@@ -144,7 +145,7 @@ fn tls_with_keys_of_the_curve_at_both_ends() {
     roots.add(certificates("authority.pem").remove(0)).unwrap();
     let roots = Arc::new(roots);
     for version in rustls::ALL_VERSIONS {
-        let provider = provider();
+        let provider = crypto_provider();
         let clients =
             rustls::server::WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
         let (chain, key) = certified();

@@ -28,7 +28,7 @@ pub enum Approval {
 }
 
 /// The approval, and the message for the condition.
-pub fn approval(definition: &Value) -> (Approval, String) {
+pub fn definition_approval(definition: &Value) -> (Approval, String) {
     let annotation = definition.str_at(&["metadata", "annotations", APPROVED]).unwrap_or_default();
     let is_url = annotation
         .parse::<hyper::Uri>()
@@ -64,7 +64,7 @@ mod tests {
         for (annotation, expected) in rows {
             let annotations = tree!({ "api-approved.kubernetes.io": annotation });
             let definition = tree!({ "metadata": tree!({ "annotations": annotations }) });
-            assert_eq!(approval(&definition).0, expected, "{annotation}");
+            assert_eq!(definition_approval(&definition).0, expected, "{annotation}");
         }
         assert!(is_protected_group("k8s.io") && is_protected_group("x.kubernetes.io"));
         assert!(!is_protected_group("notk8s.io") && !is_protected_group("k8s.io.example.com"));

@@ -9,10 +9,11 @@ use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
 use super::schema::{SchemaText, VersionSchema};
-use plinth_api::conditions;
+use plinth_api::is_condition_true;
 
 /// Group, version and plural of the definitions themselves.
-pub const RESOURCE: (&str, &str, &str) = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+pub const DEFINITION_RESOURCE: (&str, &str, &str) =
+    ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
 
 /// A definition. Immutable but for one flag; shared by the rows of all its versions.
 #[derive(Debug)]
@@ -22,11 +23,11 @@ pub struct Definition {
     /// The API group.
     pub group: SmolStr,
     /// The accepted names.
-    pub names: Names,
+    pub names: DefinitionNames,
     /// Whether objects are namespaced.
     pub namespaced: bool,
     /// Versions in the order of the definition.
-    pub versions: Vec<Version>,
+    pub versions: Vec<DefinitionVersion>,
     /// How objects are converted between versions.
     pub conversion: Conversion,
     /// Whether unknown fields are preserved (`spec.preserveUnknownFields`, of v1beta1).
@@ -39,7 +40,7 @@ pub struct Definition {
 
 /// `spec.names` and `status.acceptedNames`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct DefinitionNames {
     /// `crontabs`
     pub plural: SmolStr,
     /// `crontab`
@@ -56,7 +57,7 @@ pub struct Names {
 
 /// One of `spec.versions`.
 #[derive(Debug)]
-pub struct Version {
+pub struct DefinitionVersion {
     /// `v1`
     pub name: SmolStr,
     /// Whether the version is served.
@@ -144,12 +145,12 @@ fn texts(value: Option<&Value>) -> Vec<SmolStr> {
     list.iter().filter_map(Value::as_str).map(SmolStr::new).collect()
 }
 
-impl Names {
+impl DefinitionNames {
     /// Reads `spec.names` or `status.acceptedNames`.
-    pub fn of(value: Option<&Value>) -> Names {
+    pub fn of(value: Option<&Value>) -> DefinitionNames {
         let text = |key: &str| SmolStr::from(value.and_then(|v| v.str_at(&[key])).unwrap_or_default());
         let list = |key: &str| texts(value.and_then(|v| v.get(key)));
-        Names {
+        DefinitionNames {
             plural: text("plural"),
             singular: text("singular"),
             kind: text("kind"),
@@ -186,7 +187,7 @@ impl Names {
 impl Definition {
     /// Reads a definition whose schemas have been removed by [`take_schemas`]. `accepted` are its accepted
     /// names.
-    pub fn new(tree: &Value, schemas: &[SchemaText], accepted: Names) -> Definition {
+    pub fn new(tree: &Value, schemas: &[SchemaText], accepted: DefinitionNames) -> Definition {
         let null = Value::Null;
         let spec = tree.get("spec").unwrap_or(&null);
         let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
@@ -202,14 +203,14 @@ impl Definition {
             versions: list
                 .iter()
                 .zip(schemas)
-                .map(|(v, s)| Version::new(v, s, list, &group, &kind))
+                .map(|(v, s)| DefinitionVersion::new(v, s, list, &group, &kind))
                 .collect(),
             namespaced: spec.str_at(&["scope"]) == Some("Namespaced"),
             conversion,
             preserves_unknown,
             names: accepted,
             group,
-            terminating: AtomicBool::new(conditions::is_true(tree, "Terminating")),
+            terminating: AtomicBool::new(is_condition_true(tree, "Terminating")),
         }
     }
 
@@ -250,7 +251,7 @@ fn selectable(version: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Hash of the UID and `spec` of a definition.
-pub fn spec_digest(tree: &Value) -> [u8; 32] {
+pub fn definition_spec_digest(tree: &Value) -> [u8; 32] {
     let mut text = Vec::with_capacity(4096);
     plinth_codec::json::write_untyped(tree.get("spec").unwrap_or(&Value::Null), &mut text);
     text.extend_from_slice(tree.str_at(&["metadata", "uid"]).unwrap_or_default().as_bytes());
@@ -258,14 +259,20 @@ pub fn spec_digest(tree: &Value) -> [u8; 32] {
 }
 
 /// Hash of the UID, `spec` and accepted names of a definition.
-pub fn fingerprint(spec_digest: &[u8; 32], accepted: &Names) -> [u8; 32] {
+pub fn definition_fingerprint(spec_digest: &[u8; 32], accepted: &DefinitionNames) -> [u8; 32] {
     let mut text = spec_digest.to_vec();
     plinth_codec::json::write_untyped(&accepted.to_value(), &mut text);
     Sha256::digest(&text).into()
 }
 
-impl Version {
-    fn new(version: &Value, schema: &SchemaText, all: &[Value], group: &str, kind: &str) -> Version {
+impl DefinitionVersion {
+    fn new(
+        version: &Value,
+        schema: &SchemaText,
+        all: &[Value],
+        group: &str,
+        kind: &str,
+    ) -> DefinitionVersion {
         let flag = |key: &str| version.get(key).and_then(Value::as_bool) == Some(true);
         let name = version.str_at(&["name"]).unwrap_or_default();
         let list = |key: &str| version.list_at(&[key]);
@@ -276,7 +283,7 @@ impl Version {
             Some(warning) => warning.to_owned(),
             None => default_warning(group, kind, name, all),
         });
-        Version {
+        DefinitionVersion {
             name: name.into(),
             served: flag("served"),
             deprecation,
@@ -319,7 +326,7 @@ mod tests {
     fn definition(text: &str) -> Definition {
         let mut tree = json::parse(text.as_bytes()).unwrap();
         let schemas = take_schemas(&mut tree);
-        Definition::new(&tree, &schemas, Names::of(tree.at(&["spec", "names"])))
+        Definition::new(&tree, &schemas, DefinitionNames::of(tree.at(&["spec", "names"])))
     }
 
     const SAMPLE: &str = r#"{"metadata":{"name":"crontabs.example.com","uid":"u"},"spec":{"group":"example.com",
@@ -354,7 +361,10 @@ mod tests {
         let status = SAMPLE.replacen('{', r#"{"status":{"storedVersions":["v2"]},"#, 1);
         let of = |text: &str| {
             let tree = json::parse(text.as_bytes()).unwrap();
-            fingerprint(&spec_digest(&tree), &Names::of(tree.at(&["spec", "names"])))
+            definition_fingerprint(
+                &definition_spec_digest(&tree),
+                &DefinitionNames::of(tree.at(&["spec", "names"])),
+            )
         };
         assert_ne!(of(SAMPLE), of(&other));
         assert_eq!(of(SAMPLE), of(&status));

@@ -8,11 +8,9 @@
 //! | [`schema`] | the schema of a version, compiled when needed |
 //! | [`validate`] | validation of objects |
 
-pub mod approval;
-pub mod definition;
-pub mod naming;
-pub mod rows;
-pub mod schema;
-pub mod validate;
-
-pub use rows::CustomVersion;
+pub(crate) mod approval;
+pub(crate) mod definition;
+pub(crate) mod naming;
+pub(crate) mod rows;
+pub(crate) mod schema;
+pub(crate) mod validate;

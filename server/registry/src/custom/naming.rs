@@ -5,19 +5,19 @@ use std::collections::HashSet;
 
 use smol_str::SmolStr;
 
-use super::definition::Names;
+use super::definition::DefinitionNames;
 
 /// The names that are in use in a group: the accepted names of its definitions.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenNames {
     resources: HashSet<SmolStr>,
     kinds: HashSet<SmolStr>,
 }
 
-impl Taken {
+impl TakenNames {
     /// Adds the names of a definition. The definition in question must not be added: its own names do not
     /// conflict.
-    pub fn add(&mut self, names: &Names) {
+    pub fn add(&mut self, names: &DefinitionNames) {
         let resources = [&names.plural, &names.singular].into_iter().chain(&names.short_names);
         self.resources.extend(resources.filter(|n| !n.is_empty()).cloned());
         let kinds = [&names.kind, &names.list_kind].into_iter();
@@ -36,7 +36,11 @@ pub struct NameConflict {
 
 /// The accepted names of a definition, and the conflict of the others. Of several conflicts the last one is
 /// reported, as upstream does.
-pub fn accept(wanted: &Names, granted: &Names, taken: &Taken) -> (Names, Option<NameConflict>) {
+pub fn accept_names(
+    wanted: &DefinitionNames,
+    granted: &DefinitionNames,
+    taken: &TakenNames,
+) -> (DefinitionNames, Option<NameConflict>) {
     let mut names = granted.clone();
     let mut conflict = None;
     let mut one = |wanted: &SmolStr, granted: &mut SmolStr, taken: &HashSet<SmolStr>, reason| match wanted
@@ -82,8 +86,8 @@ pub fn accept(wanted: &Names, granted: &Names, taken: &Taken) -> (Names, Option<
 mod tests {
     use super::*;
 
-    fn names(plural: &str, singular: &str, kind: &str, short: &[&str]) -> Names {
-        Names {
+    fn names(plural: &str, singular: &str, kind: &str, short: &[&str]) -> DefinitionNames {
+        DefinitionNames {
             plural: plural.into(),
             singular: singular.into(),
             kind: kind.into(),
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn names_by_table() {
-        let mut taken = Taken::default();
+        let mut taken = TakenNames::default();
         taken.add(&names("cars", "car", "Car", &["c"]));
         let rows = [
             (names("boats", "boat", "Boat", &["b"]), None),
@@ -107,7 +111,7 @@ mod tests {
             (names("boats", "boat", "Boat", &["cars"]), Some("ShortNamesConflict")),
         ];
         for (wanted, expected) in rows {
-            let (granted, conflict) = accept(&wanted, &Names::default(), &taken);
+            let (granted, conflict) = accept_names(&wanted, &DefinitionNames::default(), &taken);
             assert_eq!(conflict.as_ref().map(|c| c.reason), expected, "{wanted:?}");
             assert_eq!(granted == wanted, expected.is_none(), "{wanted:?}");
         }
@@ -116,13 +120,13 @@ mod tests {
     #[test]
     fn what_was_granted_stays_when_another_name_is_refused() {
         let own = names("boats", "boat", "Boat", &["b"]);
-        let mut taken = Taken::default();
+        let mut taken = TakenNames::default();
         taken.add(&own);
         taken.add(&names("cars", "car", "Car", &["c"]));
         let wanted = names("boats", "boat", "Boat", &["b", "c"]);
-        let (granted, conflict) = accept(&wanted, &own, &taken);
+        let (granted, conflict) = accept_names(&wanted, &own, &taken);
         assert_eq!(granted, own);
         assert_eq!(conflict.unwrap().message, "\"c\" is already in use");
-        assert_eq!(accept(&own, &own, &taken), (own.clone(), None), "own names do not conflict");
+        assert_eq!(accept_names(&own, &own, &taken), (own.clone(), None), "own names do not conflict");
     }
 }

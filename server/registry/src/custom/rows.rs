@@ -10,11 +10,11 @@ use plinth_codec::{table, Value};
 use plinth_engine::Extension;
 use smol_str::{format_smolstr, SmolStr};
 
-use super::definition::{Conversion, Definition, ScalePaths, Version};
+use super::definition::{Conversion, Definition, DefinitionVersion, ScalePaths};
 use super::schema::Compiled;
 use crate::key;
 use crate::{CustomRows, ResourceType, StorageForm};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_kinds as strategy;
 
 /// The verbs in the order of upstream's discovery.
@@ -42,12 +42,12 @@ impl std::fmt::Debug for CustomVersion {
 
 impl CustomVersion {
     /// The version of the definition.
-    pub fn version(&self) -> &Version {
+    pub fn version(&self) -> &DefinitionVersion {
         &self.definition.versions[self.place]
     }
 
     /// The storage version.
-    pub fn stored(&self) -> &Version {
+    pub fn stored(&self) -> &DefinitionVersion {
         &self.definition.versions[self.stored]
     }
 
@@ -71,7 +71,7 @@ impl CustomVersion {
 }
 
 /// Creates the rows; `None` for a definition without a storage version.
-pub fn of(definition: &Arc<Definition>, storage: &str) -> Option<CustomRows> {
+pub fn custom_rows(definition: &Arc<Definition>, storage: &str) -> Option<CustomRows> {
     let stored = definition.position(storage)?;
     let rows: Vec<(bool, Arc<ResourceType>)> = (0..definition.versions.len())
         .map(|place| (definition.versions[place].served, Arc::new(row(definition, place, stored))))
@@ -150,7 +150,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
 }
 
 /// The values of the selectable fields of a version, in their order.
-pub fn selected<'a>(version: &Version, tree: &'a Value) -> Vec<std::borrow::Cow<'a, str>> {
+pub fn selected_fields<'a>(version: &DefinitionVersion, tree: &'a Value) -> Vec<std::borrow::Cow<'a, str>> {
     let fields = CustomFields::new(false, version.selectable.iter().map(SmolStr::as_str));
     fields.values(tree).map(|(_, value)| value.into_owned().into()).collect()
 }

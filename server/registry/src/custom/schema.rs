@@ -16,7 +16,7 @@ use plinth_structural::StructuralSchema;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// `openAPIV3Schema` of a version as JSON, deflated. Cheap to clone.
 #[derive(Clone, Debug)]

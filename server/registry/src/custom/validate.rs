@@ -6,16 +6,14 @@ use plinth_codec::{names, patch::goprint, Value};
 use super::definition::{JsonPath, ScalePaths};
 use super::rows::CustomVersion;
 use crate::ResourceType;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::metadata;
+use plinth_api::{finalizers, is_standard_or_qualified_finalizer, ApiError, Cause};
 
 /// Validates an object beyond its metadata. `old` is the object that it replaces; `subresource` selects the
 /// validated part. None when the rules of the definition cost more units than `inline_limit`.
 ///
 /// # Errors
 /// 500 when the schema cannot be compiled.
-pub fn errors(
+pub fn definition_errors(
     resource: &ResourceType,
     custom: &CustomVersion,
     new: &Value,
@@ -45,7 +43,7 @@ fn type_errors(resource: &ResourceType, new: &Value) -> Vec<Cause> {
     for (key, wanted) in [("kind", resource.row.kind.as_str()), ("apiVersion", resource.api_version.as_str())]
     {
         if text(key) != wanted {
-            errors.push(field::invalid(key, text(key), &format!("must be {wanted}")));
+            errors.push(Cause::invalid(key, text(key), &format!("must be {wanted}")));
         }
     }
     errors
@@ -60,7 +58,7 @@ fn scale_errors(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Ca
     errors.extend(replicas_error(&scale.status, object));
     if let Some(path) = &scale.selector {
         if let Err(why) = find(path, object, "string", |v| v.as_str().is_some()) {
-            errors.push(field::invalid(path.text.as_str(), "", &why));
+            errors.push(Cause::invalid(path.text.as_str(), "", &why));
         }
     }
     errors
@@ -69,14 +67,14 @@ fn scale_errors(scale: &ScalePaths, object: &Value, status_only: bool) -> Vec<Ca
 fn replicas_error(path: &JsonPath, object: &Value) -> Option<Cause> {
     let value = match find(path, object, "int64", |v| v.as_int().is_some()) {
         Ok(value) => value?.as_int()?,
-        Err(why) => return Some(field::invalid(path.text.as_str(), 0, &why)),
+        Err(why) => return Some(Cause::invalid(path.text.as_str(), 0, &why)),
     };
     let why = match value {
         n if n < 0 => "should be a non-negative integer".to_owned(),
         n if n > i64::from(i32::MAX) => format!("should be less than or equal to {}", i32::MAX),
         _ => return None,
     };
-    Some(field::invalid(path.text.as_str(), value, &why))
+    Some(Cause::invalid(path.text.as_str(), value, &why))
 }
 
 /// The value at a path; `None` if absent. `expected` is upstream's name for the type that `fits` checks.
@@ -133,16 +131,15 @@ pub fn definition_stays(resource: &ResourceType, name: &str) -> Result<(), ApiEr
 /// collide.
 pub fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     const PATH: &str = "metadata.finalizers";
-    let before = old.map(metadata::finalizers).unwrap_or_default();
-    let mut added: Vec<&str> =
-        metadata::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
+    let before = old.map(finalizers).unwrap_or_default();
+    let mut added: Vec<&str> = finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
     added.sort_unstable();
     added.dedup();
     let mut warnings = Vec::new();
     for finalizer in added {
         let errors = names::qualified_name_errors(finalizer);
         warnings.extend(errors.iter().map(|why| format!("{PATH}: {finalizer:?}: {why}")));
-        if !metadata::is_standard_or_qualified(finalizer) {
+        if !is_standard_or_qualified_finalizer(finalizer) {
             let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
             warnings.push(format!(
                 "{PATH}: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"

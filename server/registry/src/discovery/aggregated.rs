@@ -6,23 +6,23 @@ use plinth_codec::schema::GVK;
 use plinth_codec::{tree, Map, Value};
 
 use super::lists::{names_own_version, strings};
-use super::{Catalog, Document, Group, Version};
+use super::{Catalog, DiscoveryDocument, Group, Version};
 
 const API_GROUP: &str = "apidiscovery.k8s.io";
 
 /// `/api`: the core group.
-pub fn core(catalog: &Catalog) -> Document {
+pub fn aggregated_core(catalog: &Catalog) -> DiscoveryDocument {
     document(catalog.group("").into_iter())
 }
 
 /// `/apis`: all other groups.
-pub fn groups(catalog: &Catalog) -> Document {
+pub fn aggregated_groups(catalog: &Catalog) -> DiscoveryDocument {
     document(catalog.named_groups())
 }
 
-fn document<'c, 'a: 'c>(groups: impl Iterator<Item = &'c Group<'a>>) -> Document {
+fn document<'c, 'a: 'c>(groups: impl Iterator<Item = &'c Group<'a>>) -> DiscoveryDocument {
     let items: Vec<Value> = groups.map(group).collect();
-    Document {
+    DiscoveryDocument {
         kind: GVK::new(API_GROUP, "v2", "APIGroupDiscoveryList"),
         tree: tree!({
             "kind": "APIGroupDiscoveryList",

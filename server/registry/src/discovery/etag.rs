@@ -5,7 +5,7 @@ use sha2::{Digest, Sha512};
 
 /// The `ETag` of a document, quotes included: the SHA-512 of its JSON form in hexadecimal, which is also
 /// the tag of its other encodings (`Vary: Accept` keeps them apart).
-pub fn of(json: &[u8]) -> String {
+pub fn etag_of(json: &[u8]) -> String {
     format!("\"{}\"", hex::upper(&Sha512::digest(json)))
 }
 
@@ -17,7 +17,7 @@ pub fn of(json: &[u8]) -> String {
 /// assert!(matches(r#"W/"a", "b""#, r#""b""#));
 /// assert!(!matches(r#""ab""#, r#""b""#));
 /// ```
-pub fn matches(if_none_match: &str, etag: &str) -> bool {
+pub fn etag_matches(if_none_match: &str, etag: &str) -> bool {
     if if_none_match.trim() == "*" {
         return true;
     }

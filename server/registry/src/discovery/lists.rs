@@ -8,11 +8,11 @@ use plinth_codec::{tree, Map, Value};
 use sha2::{Digest, Sha256};
 use smol_str::{format_smolstr, SmolStr};
 
-use super::{Catalog, Document, Group};
+use super::{Catalog, DiscoveryDocument, Group};
 
 /// `/api`: the versions of the core group. `server_address` is the `host:port` at which clients reach the
 /// server.
-pub fn api_versions(catalog: &Catalog, server_address: &str) -> Document {
+pub fn api_versions_document(catalog: &Catalog, server_address: &str) -> DiscoveryDocument {
     let versions: Vec<Value> = match catalog.group("") {
         Some(core) => core.versions.iter().map(|v| v.name.into()).collect(),
         None => Vec::new(),
@@ -29,13 +29,13 @@ pub fn api_versions(catalog: &Catalog, server_address: &str) -> Document {
 }
 
 /// `/apis`: all groups but core.
-pub fn groups(catalog: &Catalog) -> Document {
+pub fn api_group_list_document(catalog: &Catalog) -> DiscoveryDocument {
     let groups: Vec<Value> = catalog.named_groups().map(|g| Value::Object(group_members(g))).collect();
     document("APIGroupList", tree!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
 }
 
 /// `/apis/G`: one group; `None` when it is not served.
-pub fn group(catalog: &Catalog, name: &str) -> Option<Document> {
+pub fn api_group_document(catalog: &Catalog, name: &str) -> Option<DiscoveryDocument> {
     if name.is_empty() {
         return None;
     }
@@ -46,7 +46,11 @@ pub fn group(catalog: &Catalog, name: &str) -> Option<Document> {
 }
 
 /// `/api/V` and `/apis/G/V`: the resources and subresources of a version; `None` when it is not served.
-pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Document> {
+pub fn api_resource_list_document(
+    catalog: &Catalog,
+    group: &str,
+    version: &str,
+) -> Option<DiscoveryDocument> {
     let entry = catalog.version(group, version)?;
     let mut rows: Vec<Value> = Vec::new();
     for resource in &entry.resources {
@@ -65,18 +69,13 @@ pub fn resources(catalog: &Catalog, group: &str, version: &str) -> Option<Docume
 
 /// `storageVersionHash`: clients compare it for equality only, to see whether two resources are stored as the
 /// same version of one kind.
-///
-/// ```
-/// use plinth_registry::discovery::lists::storage_version_hash;
-/// assert_eq!(storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
-/// ```
-pub fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
+pub(crate) fn storage_version_hash(group: &str, version: &str, kind: &str) -> String {
     let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
     BASE64_STANDARD.encode(&hash[..8])
 }
 
-fn document(kind: &str, tree: Value) -> Document {
-    Document { kind: GVK::new("", "v1", kind), tree }
+fn document(kind: &str, tree: Value) -> DiscoveryDocument {
+    DiscoveryDocument { kind: GVK::new("", "v1", kind), tree }
 }
 
 fn group_version(group: &str, version: &str) -> SmolStr {

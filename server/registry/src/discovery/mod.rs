@@ -6,44 +6,45 @@
 //!
 //! | path | document | function |
 //! |---|---|---|
-//! | `/api` | `APIVersions`, or aggregated | [`lists::api_versions`], [`aggregated::core`] |
-//! | `/apis` | `APIGroupList`, or aggregated | [`lists::groups`], [`aggregated::groups`] |
-//! | `/apis/G` | `APIGroup` | [`lists::group`] |
-//! | `/api/V`, `/apis/G/V` | `APIResourceList` | [`lists::resources`] |
-//! | `/` | `RootPaths` | [`root::paths`] |
-//! | `/version` | version `Info` | [`root::version`] |
+//! | `/api` | `APIVersions`, or aggregated | [`lists::api_versions_document`], [`aggregated::aggregated_core`] |
+//! | `/apis` | `APIGroupList`, or aggregated | [`lists::api_group_list_document`], [`aggregated::aggregated_groups`] |
+//! | `/apis/G` | `APIGroup` | [`lists::api_group_document`] |
+//! | `/api/V`, `/apis/G/V` | `APIResourceList` | [`lists::api_resource_list_document`] |
+//! | `/` | `RootPaths` | [`root::root_paths_document`] |
+//! | `/version` | version `Info` | [`root::version_document`] |
 //!
 //! The caller negotiates the form of `/api` and `/apis`: aggregated for `Accept:
 //! application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList`.
 //!
 //! ```
 //! use plinth_codec::resources;
-//! use plinth_registry::discovery::{lists, Catalog};
+//! use plinth_registry::{api_group_document, api_resource_list_document, Catalog};
 //!
 //! let catalog = Catalog::new(resources::builtin(), []);
-//! let document = lists::group(&catalog, "autoscaling").unwrap();
+//! let document = api_group_document(&catalog, "autoscaling").unwrap();
 //! assert_eq!(document.tree.str_at(&["preferredVersion", "groupVersion"]), Some("autoscaling/v2"));
-//! assert!(lists::resources(&catalog, "autoscaling", "v3").is_none());
+//! assert!(api_resource_list_document(&catalog, "autoscaling", "v3").is_none());
 //! ```
 
-pub mod aggregated;
+pub(crate) mod aggregated;
 mod catalog;
-pub mod etag;
-pub mod lists;
+pub(crate) mod etag;
+pub(crate) mod lists;
 mod order;
-pub mod root;
+pub(crate) mod root;
 #[cfg(test)]
 mod tests;
 
 use plinth_codec::schema::GVK;
 use plinth_codec::Value;
 
-pub use catalog::{Catalog, Group, Version};
+pub use catalog::Catalog;
+pub(crate) use catalog::{Group, Version};
 pub use order::compare_versions;
 
 /// A discovery document before it is encoded.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+pub struct DiscoveryDocument {
     /// The kind whose schema encodes the document. The type metadata in the tree may differ: `/api` and the
     /// lists of the core group omit `apiVersion`, as release 1.1 did.
     pub kind: GVK,

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Catalog;
 
 /// `/`: the sorted list of paths. `endpoints` are the paths outside of the API (`/healthz`, `/metrics`).
-pub fn paths(catalog: &Catalog, endpoints: &[&str]) -> Vec<u8> {
+pub fn root_paths_document(catalog: &Catalog, endpoints: &[&str]) -> Vec<u8> {
     let mut paths: Vec<String> = endpoints.iter().map(|p| p.to_string()).collect();
     paths.extend(["/api".into(), "/apis".into(), "/apis/".into()]);
     if let Some(core) = catalog.group("") {
@@ -28,7 +28,7 @@ pub fn paths(catalog: &Catalog, endpoints: &[&str]) -> Vec<u8> {
 /// `/version`: version of the API and of the program.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Version<'a> {
+pub struct VersionInfo<'a> {
     /// Major version of the API, `1`.
     pub major: &'a str,
     /// Minor version of the API.
@@ -59,7 +59,7 @@ pub struct Version<'a> {
 }
 
 /// This program's `/version`.
-pub const THIS: Version<'static> = Version {
+pub const VERSION_INFO: VersionInfo<'static> = VersionInfo {
     major: "1",
     minor: "36",
     emulation_major: "1",
@@ -92,7 +92,7 @@ const PLATFORM: &str = "linux/arm64";
 const PLATFORM: &str = "unknown";
 
 /// The JSON of `/version`.
-pub fn version(version: &Version) -> Vec<u8> {
+pub fn version_document(version: &VersionInfo) -> Vec<u8> {
     indented(version)
 }
 

@@ -34,7 +34,7 @@ fn custom(group: &str, version: &str, plural: &str, kind: &str) -> Resource {
     }
 }
 
-fn names<'a>(document: &'a Document, list: &str, path: &[&str]) -> Vec<&'a str> {
+fn names<'a>(document: &'a DiscoveryDocument, list: &str, path: &[&str]) -> Vec<&'a str> {
     let items = document.tree.get(list).unwrap().as_array().unwrap();
     items.iter().map(|item| item.str_at(path).unwrap_or("")).collect()
 }
@@ -207,4 +207,9 @@ fn as_json(value: &Value) -> serde_json::Value {
         Value::Object(map) => map.iter().map(|(k, v)| (k.to_string(), as_json(v))).collect(),
         Value::Encoded(encoded) => serde_json::from_str(encoded.text()).unwrap(),
     }
+}
+
+#[test]
+fn hashes_of_storage_versions_are_upstreams() {
+    assert_eq!(lists::storage_version_hash("", "v1", "ConfigMap"), "qFsyl6wFWjQ=");
 }

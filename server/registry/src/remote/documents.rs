@@ -9,7 +9,7 @@ use super::RemoteVersion;
 
 /// The resources of one version in an `APIGroupDiscoveryList`; `None` when it lists another group's versions
 /// only.
-pub fn aggregated(document: &Value, group: &str, version: &str) -> Option<Vec<Value>> {
+pub fn parse_aggregated_discovery(document: &Value, group: &str, version: &str) -> Option<Vec<Value>> {
     let groups = document.list_at(&["items"]).iter();
     let mut groups = groups.filter(|item| item.str_at(&["metadata", "name"]) == Some(group));
     let versions = groups.next()?.list_at(&["versions"]);
@@ -19,7 +19,7 @@ pub fn aggregated(document: &Value, group: &str, version: &str) -> Option<Vec<Va
 
 /// The resources of an `APIResourceList`. A subresource whose resource is not listed stands below one without
 /// verbs (k8s.io/apiserver `pkg/endpoints/installer.go`, `ConvertGroupVersionIntoToDiscovery`).
-pub fn plain(document: &Value, group: &str, version: &str) -> Vec<Value> {
+pub fn parse_resource_list(document: &Value, group: &str, version: &str) -> Vec<Value> {
     let mut resources: Vec<Map> = Vec::new();
     let rows = document.list_at(&["resources"]);
     let name = |row: &Value| row.str_at(&["name"]).unwrap_or_default().to_owned();
@@ -124,7 +124,7 @@ fn strings(given: &Value, key: &str) -> Vec<Value> {
 }
 
 /// The `serverRelativeURL` of a version in an index of OpenAPI v3 documents. Others' paths are ignored.
-pub fn openapi_v3(index: &Value, remote: &RemoteVersion) -> Option<String> {
+pub fn remote_openapi_v3(index: &Value, remote: &RemoteVersion) -> Option<String> {
     let path = remote.path();
     let url = index.get("paths")?.get(path.trim_start_matches('/'))?.str_at(&["serverRelativeURL"])?;
     let own = format!("/openapi/v3{path}");
@@ -133,7 +133,7 @@ pub fn openapi_v3(index: &Value, remote: &RemoteVersion) -> Option<String> {
 }
 
 /// What an OpenAPI v2 document says of a version: its paths, and what they refer to.
-pub fn openapi_v2(document: &Value, remote: &RemoteVersion) -> Option<Vec<u8>> {
+pub fn remote_openapi_v2(document: &Value, remote: &RemoteVersion) -> Option<Vec<u8>> {
     let below = format!("{}/", remote.path());
     let paths = document.get("paths")?.as_object()?.iter();
     let mut own = Map::new();
@@ -220,8 +220,10 @@ mod tests {
               {"subresource":"requests","responseKind":{"group":"b.example","version":"v2","kind":"Values"},"verbs":["get"]}]},
             {"resource":"odd","scope":"Elsewhere"}, 7]}]}]}"#,
         );
-        let (plain, aggregated) =
-            (plain(&list, "a.example", "v1"), aggregated(&document, "a.example", "v1").unwrap());
+        let (plain, aggregated) = (
+            parse_resource_list(&list, "a.example", "v1"),
+            parse_aggregated_discovery(&document, "a.example", "v1").unwrap(),
+        );
         assert_eq!(written(&plain.into()), written(&aggregated.into()));
         assert!(super::aggregated(&document, "a.example", "v2").is_none());
         assert!(super::aggregated(&parse("[]"), "a.example", "v1").is_none());
@@ -231,7 +233,7 @@ mod tests {
     fn openapi_documents_are_taken_over_for_the_own_version_only() {
         let index = |url: &str| {
             let text = format!(r#"{{"paths":{{"apis/a.example/v1":{{"serverRelativeURL":"{url}"}}}}}}"#);
-            openapi_v3(&parse(&text), &remote())
+            remote_openapi_v3(&parse(&text), &remote())
         };
         let own = "/openapi/v3/apis/a.example/v1?hash=AB";
         assert_eq!(index(own).as_deref(), Some(own));
@@ -244,7 +246,7 @@ mod tests {
             "/apis/a.example/v10/cars":{},"/version":{}},"parameters":{"p":1,"q":2},
             "definitions":{"Car":{"of":{"$ref":"#/definitions/Wheel"}},"Wheel":{"$ref":"#/definitions/Car"},"Unused":{}}}"##,
         );
-        let part = parse(std::str::from_utf8(&openapi_v2(&document, &remote()).unwrap()).unwrap());
+        let part = parse(std::str::from_utf8(&remote_openapi_v2(&document, &remote()).unwrap()).unwrap());
         let keys = |section: &str| -> Vec<String> {
             part.get(section).unwrap().as_object().unwrap().keys().map(ToString::to_string).collect()
         };
@@ -253,6 +255,6 @@ mod tests {
             (keys("definitions"), keys("parameters")),
             (vec!["Car".into(), "Wheel".into()], vec!["p".into()])
         );
-        assert!(openapi_v2(&parse(r#"{"paths":{"/version":{}}}"#), &remote()).is_none());
+        assert!(remote_openapi_v2(&parse(r#"{"paths":{"/version":{}}}"#), &remote()).is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! They are part of the registry, so that a request, discovery and the controllers see the same ones.
 //! Requests for such a version are proxied, whatever else is served under its name.
 
-pub mod documents;
+pub(crate) mod documents;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

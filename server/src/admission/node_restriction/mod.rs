@@ -9,13 +9,11 @@ mod labels;
 use plinth_codec::{Map, Value};
 
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata::text;
-use plinth_api::user;
+use plinth_api::{metadata_text, ApiError, NODE_USER_PREFIX};
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_kinds::{certificate_signing_request, MIRROR_ANNOTATION};
-use plinth_pki::signers;
+use plinth_pki::{KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER};
 
 /// Namespace of node leases.
 const LEASES: &str = "kube-node-lease";
@@ -65,7 +63,7 @@ fn forbid<T>(why: impl Into<String>) -> Result<T, Refusal> {
 pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let Some(node) = node::identity(&call.cx.user) else { return Ok(()) };
     let info = &call.cx.info;
-    let name = if call.name.is_empty() { text(object, "name") } else { call.name };
+    let name = if call.name.is_empty() { metadata_text(object, "name") } else { call.name };
     let attributes = RequestAttributes {
         group: &info.group,
         resource: &info.resource,
@@ -135,7 +133,7 @@ async fn get_of(
     let Some(resource) = call.cx.registry.get(group, version, plural) else { return Ok(None) };
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = call.cx.stored(form, namespace, name).await?;
-    record.map(|record| plinth_storage::object::to_tree(resource, &record)).transpose()
+    record.map(|record| plinth_storage::decode_object(resource, &record)).transpose()
 }
 
 fn check(node: &str, attributes: &RequestAttributes<'_>, related: &RelatedObjects) -> Result<(), Refusal> {
@@ -240,7 +238,7 @@ fn check_new_pod(node: &str, pod: &Value, related: &RelatedObjects) -> Result<()
         return forbid(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
     }
     let Some(live) = &related.node else { return Err(Refusal::NotFound("nodes", node.to_owned())) };
-    let (uid, live) = (owner_text("uid"), text(live, "uid"));
+    let (uid, live) = (owner_text("uid"), metadata_text(live, "uid"));
     if uid != live {
         return forbid(format!("node {node} UID mismatch: expected {uid} got {live}"));
     }
@@ -359,7 +357,7 @@ fn check_token(node: &str, request: &Value, related: &RelatedObjects) -> Result<
         return forbid("node requested token with a pod binding without a uid");
     }
     let Some(pod) = &related.pod else { return Err(Refusal::NotFound("pods", reference("name").to_owned())) };
-    if uid != text(pod, "uid") {
+    if uid != metadata_text(pod, "uid") {
         return forbid(format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"));
     }
     match node_of(pod) == node {
@@ -421,10 +419,9 @@ async fn driver_asks_for(
 ) -> Result<bool, ApiError> {
     let claim = match volume.str_at(&["persistentVolumeClaim", "claimName"]) {
         Some(claim) => Some(claim.to_owned()),
-        None => volume
-            .get("ephemeral")
-            .filter(|e| !e.is_null())
-            .map(|_| format!("{}-{}", text(pod, "name"), volume.str_at(&["name"]).unwrap_or_default())),
+        None => volume.get("ephemeral").filter(|e| !e.is_null()).map(|_| {
+            format!("{}-{}", metadata_text(pod, "name"), volume.str_at(&["name"]).unwrap_or_default())
+        }),
     };
     let driver = match claim {
         None => volume.str_at(&["csi", "driver"]).unwrap_or_default().to_owned(),
@@ -466,8 +463,8 @@ fn check_certificate_request(
         ));
     };
     let pod_name = format!("{}/{}", attributes.namespace, spec("podName"));
-    if text(live_node, "uid") != node_uid {
-        return later(format!("PodCertificateRequest for pod {pod_name:?} names node UID {node_uid:?}, inconsistent with the running node ({:?})", text(live_node, "uid")));
+    if metadata_text(live_node, "uid") != node_uid {
+        return later(format!("PodCertificateRequest for pod {pod_name:?} names node UID {node_uid:?}, inconsistent with the running node ({:?})", metadata_text(live_node, "uid")));
     }
     let Some(pod) = &related.pod else {
         return later(format!(
@@ -475,8 +472,8 @@ fn check_certificate_request(
             spec("podName")
         ));
     };
-    if text(pod, "uid") != spec("podUID") {
-        return later(format!("PodCertificateRequest for pod {pod_name:?} contains pod UID ({:?}) which differs from running pod {:?}", spec("podUID"), text(pod, "uid")));
+    if metadata_text(pod, "uid") != spec("podUID") {
+        return later(format!("PodCertificateRequest for pod {pod_name:?} contains pod UID ({:?}) which differs from running pod {:?}", spec("podUID"), metadata_text(pod, "uid")));
     }
     if node_of(pod) != node_name {
         return forbid(format!(
@@ -495,23 +492,23 @@ fn check_certificate_request(
     let Some(account) = &related.account else {
         return later(format!("while retrieving service account {account_name:?} named in the PodCertificateRequest: serviceaccounts {account:?} not found"));
     };
-    match text(account, "uid") == spec("serviceAccountUID") {
+    match metadata_text(account, "uid") == spec("serviceAccountUID") {
         true => Ok(()),
-        false => later(format!("PodCertificateRequest for pod {pod_name:?} names service account UID {:?}, which differs from the running service account ({:?})", spec("serviceAccountUID"), text(account, "uid"))),
+        false => later(format!("PodCertificateRequest for pod {pod_name:?} names service account UID {:?}, which differs from the running service account ({:?})", spec("serviceAccountUID"), metadata_text(account, "uid"))),
     }
 }
 
 /// A node may request client certificates only for itself.
 pub(crate) fn check_csr(node: &str, csr: &Value) -> Result<(), Refusal> {
     let signer = csr.str_at(&["spec", "signerName"]).unwrap_or_default();
-    if !matches!(signer, signers::KUBELET_SERVING | signers::KUBELET_CLIENT) {
+    if !matches!(signer, KUBELET_SERVING_SIGNER | KUBELET_CLIENT_SIGNER) {
         return Ok(());
     }
     let request = match certificate_signing_request::parse(csr) {
         Ok(request) => request,
         Err(error) => return forbid(format!("unable to parse csr: {error}")),
     };
-    match request.subject.common_name().strip_prefix(user::NODE_PREFIX) == Some(node) {
+    match request.subject.common_name().strip_prefix(NODE_USER_PREFIX) == Some(node) {
         true => Ok(()),
         false => forbid(format!("can only create a node CSR with CN=system:node:{node}")),
     }

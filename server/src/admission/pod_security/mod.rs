@@ -15,10 +15,9 @@ use self::checks::{detail, violations, Pod};
 use self::policy::{Level, Policy, Standard};
 pub(super) use self::settings::Settings;
 use super::{Call, Operation};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError, Cause};
 use plinth_apiserver::audit;
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// Subresources of pods that do not change their privileges.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
@@ -168,7 +167,7 @@ async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), Ap
     let settings = settings(call);
     let read = |namespace: &Value| policy_of_labels(&settings.default, namespace);
     let (policy, errors) = read(namespace);
-    let name = metadata::text(namespace, "name");
+    let name = metadata_text(namespace, "name");
     let (before, old_errors) = call.old.map_or_else(|| (policy, Vec::new()), read);
     if !errors.is_empty() && errors != old_errors {
         return Err(ApiError::invalid("", "Namespace", name, errors));
@@ -203,7 +202,7 @@ async fn warn_of_existing_pods(call: &Call<'_>, namespace: &str, standard: Stand
         if !violated.is_empty() {
             let reasons: Vec<String> = violated.into_iter().map(|v| v.reason).collect();
             let entry = found.entry(reasons.join(", "));
-            let (_, count) = entry.or_insert_with(|| (metadata::text(pod, "name").to_owned(), 0));
+            let (_, count) = entry.or_insert_with(|| (metadata_text(pod, "name").to_owned(), 0));
             *count += 1;
         }
     }

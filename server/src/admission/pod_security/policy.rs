@@ -4,8 +4,7 @@
 
 use std::fmt;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
+use plinth_api::Cause;
 
 /// Levels of the Pod Security Standards, from permissive to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,7 +71,7 @@ impl Policy {
                 standard.level = level.unwrap_or(Level::Restricted);
                 if level.is_none() {
                     let why = "must be one of privileged, baseline, restricted";
-                    errors.push(field::invalid(format!("metadata.labels[{key}]"), text, why));
+                    errors.push(Cause::invalid(format!("metadata.labels[{key}]"), text, why));
                 }
             }
             let key = format!("{PREFIX}{mode}-version");
@@ -80,7 +79,7 @@ impl Policy {
             if let Some(text) = given {
                 match version(text) {
                     Ok(version) => standard.version = version,
-                    Err(why) => errors.push(field::invalid(format!("metadata.labels[{key}]"), text, why)),
+                    Err(why) => errors.push(Cause::invalid(format!("metadata.labels[{key}]"), text, why)),
                 }
             }
             (standard, is_level, given.is_some())

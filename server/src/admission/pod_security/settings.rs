@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
 use crate::admission::section::decode_section;
-use plinth_api::config_file::ConfigKind;
+use plinth_api::ConfigKind;
 
 #[derive(Debug)]
 pub(in crate::admission) struct Settings {

@@ -5,8 +5,7 @@ use plinth_codec::Value;
 
 use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
 use super::params::ParamKind;
-use plinth_api::api_error::Reason;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, Reason};
 use plinth_kinds::policy_environment as environment;
 
 /// Maximum length of a message from an expression, in bytes.
@@ -98,7 +97,7 @@ impl Policy {
                 .compile(&text(annotation, "valueExpression"), &[Output::Text, Output::Null]),
         };
         Policy {
-            name: metadata::text(policy, "name").to_owned(),
+            name: metadata_text(policy, "name").to_owned(),
             fails: text(spec, "failurePolicy") != "Ignore",
             constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),
             conditions: Conditions::read(spec, &environment),

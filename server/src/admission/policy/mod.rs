@@ -30,10 +30,9 @@ use super::expressions::{CelAuthorizer, Subject};
 use super::matching;
 use super::webhook::review;
 use super::Call;
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError, Cause, Reason};
 use plinth_registry::ResourceType;
-use plinth_storage::namespaces::Namespaces;
+use plinth_storage::Namespaces;
 
 /// Maximum length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
@@ -164,7 +163,7 @@ impl Request<'_> {
     /// Metrics of a result, by what follows from it.
     fn observe(&self, policy: &Policy, binding: &Value, verdict: &Verdict, took: Duration) {
         let metrics = &self.call.cx.server.metrics.admission;
-        let names = (policy.name.as_str(), metadata::text(binding, "name"));
+        let names = (policy.name.as_str(), metadata_text(binding, "name"));
         if verdict.denials.is_empty() && verdict.errors.is_empty() {
             metrics.validating_policy(names, "allow", "no_error", took);
         }
@@ -190,7 +189,7 @@ impl Request<'_> {
         verdict: Verdict,
         annotations: &mut BTreeMap<String, Vec<String>>,
     ) {
-        let name = metadata::text(binding, "name");
+        let name = metadata_text(binding, "name");
         let actions =
             binding.get("spec").map(|spec| spec.list_at(&["validationActions"])).unwrap_or_default();
         for denial in verdict.denials {
@@ -232,7 +231,7 @@ fn denied(policy: &Policy, binding: Option<&Value>, why: &str) -> String {
         Some(binding) => format!(
             "ValidatingAdmissionPolicy '{}' with binding '{}' denied request: {why}",
             policy.name,
-            metadata::text(binding, "name")
+            metadata_text(binding, "name")
         ),
     }
 }

@@ -16,10 +16,8 @@ use super::super::webhook::review;
 use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::metadata;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_api::{metadata_text, ApiError, Cause, Reason};
+use plinth_registry::{convert_between, ResourceType};
 
 /// A matching policy with a binding and one parameter object.
 struct Invocation<'p> {
@@ -33,7 +31,7 @@ struct Invocation<'p> {
 impl Invocation<'_> {
     fn id(&self) -> Id {
         let (namespace, name) =
-            (metadata::text(&self.params, "namespace"), metadata::text(&self.params, "name"));
+            (metadata_text(&self.params, "namespace"), metadata_text(&self.params, "name"));
         (self.policy.name.clone(), self.binding.to_owned(), format!("{namespace}/{name}"))
     }
 }
@@ -101,7 +99,7 @@ pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) ->
             }
         };
         for (binding, params) in found.bindings {
-            let binding = metadata::text(binding, "name");
+            let binding = metadata_text(binding, "name");
             match params {
                 Ok(params) => invocations.extend(params.into_iter().map(|params| Invocation {
                     policy,
@@ -172,7 +170,7 @@ async fn run(
             let own = &call.cx.resource;
             *object = match matched.api_version == own.api_version {
                 true => current,
-                false => conversion::between(current, matched, own)?,
+                false => convert_between(current, matched, own)?,
             };
         }
         let mut reinvocation = call.reinvocation.lock();

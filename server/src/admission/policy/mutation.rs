@@ -9,8 +9,7 @@ use plinth_codec::Value;
 use super::super::expressions::{evaluate, CelAuthorizer, Conditions, Subject};
 use super::super::{mutated, Call};
 use super::params::ParamKind;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 use plinth_kinds::policy_environment as environment;
 use plinth_registry::ResourceType;
 
@@ -63,7 +62,7 @@ impl MutatingPolicy {
             Mutation { patch_type, expression: environment.compile(&source, &[output]) }
         };
         MutatingPolicy {
-            name: metadata::text(policy, "name").to_owned(),
+            name: metadata_text(policy, "name").to_owned(),
             fails: text(spec, &["failurePolicy"]) != "Ignore",
             reinvokes: text(spec, &["reinvocationPolicy"]) == "IfNeeded",
             constraints: spec.get("matchConstraints").cloned().unwrap_or_default(),

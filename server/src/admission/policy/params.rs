@@ -7,12 +7,10 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::super::Call;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::stored_objects::read;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
-use plinth_storage::{object, Fetched};
+use plinth_registry::{collection_prefix, prefix_range, ResourceType};
+use plinth_storage::{decode_object, Fetched, Header};
 
 /// `paramKind`.
 #[derive(Clone, Debug)]
@@ -109,7 +107,7 @@ async fn selected(
 ) -> Result<Vec<Value>, ApiError> {
     let Some(form) = &resource.storage else { return Ok(Vec::new()) };
     let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
-    let range = key::range(&key::collection(&form.prefix, namespace));
+    let range = prefix_range(&collection_prefix(&form.prefix, namespace));
     let (records, _) = call.cx.server.store.records(range).await?;
     let mut chosen = Vec::new();
     for record in records {
@@ -127,5 +125,5 @@ async fn served(
     records: Vec<Fetched>,
 ) -> Result<Vec<Value>, ApiError> {
     let records = read::records(&call.cx.server.reader, resource, records).await?;
-    records.iter().map(|record| object::to_tree(resource, record)).collect()
+    records.iter().map(|record| decode_object(resource, record)).collect()
 }

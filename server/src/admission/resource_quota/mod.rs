@@ -16,11 +16,9 @@ use plinth_engine::{Condition, Revision};
 
 use super::resource_list::ResourceList;
 use super::{Call, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_registry::key;
-use plinth_registry::ResourceType;
-use plinth_storage::object;
+use plinth_api::{metadata_text, ApiError};
+use plinth_registry::{object_key, ResourceType};
+use plinth_storage::encode_object;
 
 pub(crate) use usage::Counted;
 
@@ -80,7 +78,7 @@ fn charge(
     old: Option<&Value>,
     usage: &ResourceList,
 ) -> Result<Option<ResourceList>, String> {
-    let name = metadata::text(quota, "name");
+    let name = metadata_text(quota, "name");
     let hard = ResourceList::of(quota.at(&["status", "hard"]));
     let concerned: Vec<&str> =
         hard.0.keys().map(String::as_str).filter(|name| usage::is_about(counted, name)).collect();
@@ -133,11 +131,11 @@ fn charge(
 fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(), ApiError> {
     let quotas = call.cx.registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &quotas.storage else { return Ok(()) };
-    let revision = metadata::text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
-    let key = Bytes::from(key::object(&form.prefix, call.namespace, metadata::text(quota, "name")));
+    let revision = metadata_text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
+    let key = Bytes::from(object_key(&form.prefix, call.namespace, metadata_text(quota, "name")));
     let mut changed = Value::clone(quota);
     set_used(&mut changed, used);
-    let value = call.cx.server.store.seal(&key, object::to_stored(quotas, changed)?)?;
+    let value = call.cx.server.store.seal(&key, encode_object(quotas, changed)?)?;
     call.write(Condition::ModRevision { key: key.clone(), revision: Revision::new(revision) }, key, value);
     Ok(())
 }

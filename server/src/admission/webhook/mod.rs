@@ -26,16 +26,13 @@ use self::review::Answer;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{matching, mutated, Call};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::latency::{timed, took, Layer};
-use plinth_api::metadata;
+use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
 use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
-use plinth_registry::conversion;
-use plinth_registry::ResourceType;
+use plinth_registry::{convert_between, ResourceType};
 
 /// Name of the plugin for mutating webhooks.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -231,7 +228,7 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
     }
     while let Some(ended) = running.join_next().await {
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
-        took(Layer::ValidatingWebhooks, time);
+        record_step(Layer::ValidatingWebhooks, time);
         slowest = slowest.max(time);
         let answer = answer.and_then(|review| review::answer(&review, &uid, false));
         let answer = apply_failure_policy(call, &invocation, answer);
@@ -309,7 +306,7 @@ async fn match_webhook(
 ) -> Result<Option<Invocation>, ApiError> {
     let Some(matched) = matching::by_webhook(call, hook.hook, object).await? else { return Ok(None) };
     let invocation = Invocation {
-        configuration: metadata::text(hook.configuration, "name").to_owned(),
+        configuration: metadata_text(hook.configuration, "name").to_owned(),
         hook: hook.hook.clone(),
         resource: matched,
     };
@@ -464,13 +461,13 @@ fn apply(
     let (own, matched) = (&call.cx.resource, &invocation.resource);
     let foreign = matched.api_version != own.api_version;
     let current = match foreign {
-        true => conversion::between(object.clone(), own, matched)?,
+        true => convert_between(object.clone(), own, matched)?,
         false => object.clone(),
     };
     let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
     let mut new = mutated::decode(call, matched, patched, false)?;
     if foreign {
-        new = conversion::between(new, matched, own)?;
+        new = convert_between(new, matched, own)?;
     }
     if let Some(patch) = shown {
         call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {

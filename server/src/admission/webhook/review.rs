@@ -69,7 +69,7 @@ pub(in crate::admission) fn attributes(call: &Call<'_>, matched: &ResourceType, 
 fn options(call: &Call<'_>) -> Value {
     let kind = match call.operation {
         Operation::Create => "CreateOptions",
-        Operation::Update if call.cx.info.verb == plinth_api::request_info::Verb::Patch => "PatchOptions",
+        Operation::Update if call.cx.info.verb == plinth_api::Verb::Patch => "PatchOptions",
         Operation::Update => "UpdateOptions",
         Operation::Delete => "DeleteOptions",
         Operation::Connect => return Value::Null,

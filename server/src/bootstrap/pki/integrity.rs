@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::SubjectPublicKeyInfo;
 use yasna::ASN1Result;
 
-use plinth_pki::signature::{self, SignatureError};
+use plinth_pki::{check_signature, SignatureError};
 
 /// Damage of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,7 +176,7 @@ fn is_signed(
     parts: &Parts,
 ) -> Option<bool> {
     let algorithm = &certificate.signature_algorithm;
-    match signature::check(key, algorithm, &parts.to_signed_der(), &parts.signature.0) {
+    match check_signature(key, algorithm, &parts.to_signed_der(), &parts.signature.0) {
         Ok(()) => Some(true),
         Err(SignatureError::Unimplemented | SignatureError::Insecure(_) | SignatureError::ShortKey(_)) => {
             None

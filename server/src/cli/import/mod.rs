@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use plinth_engine::{Engine, Options};
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 use plinth_migration::decode::Decoder;
 use plinth_migration::follow::{Follower, SwitchOver};
 use plinth_migration::import::{self, ImportError};
@@ -17,7 +17,7 @@ use plinth_migration::refusal::Refusal;
 use plinth_migration::report::Report;
 use plinth_migration::snapshot::Snapshot;
 use plinth_migration::source::{Source, SourceError};
-use plinth_storage::encryption::{ConfigError, Encryption, EncryptionOptions};
+use plinth_storage::{Encryption, EncryptionConfigError, EncryptionOptions};
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{signal, SignalKind};
 
@@ -125,7 +125,7 @@ pub enum ImportCommandError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]
-    Encryption(#[from] ConfigError),
+    Encryption(#[from] EncryptionConfigError),
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
@@ -269,7 +269,10 @@ fn decoder(options: &TargetOptions, runtime: &Runtime) -> Result<Decoder, Import
 }
 
 /// Encryption by a configuration, if there is one.
-pub(super) fn encryption(path: Option<&Path>, runtime: &Runtime) -> Result<Arc<Encryption>, ConfigError> {
+pub(super) fn encryption(
+    path: Option<&Path>,
+    runtime: &Runtime,
+) -> Result<Arc<Encryption>, EncryptionConfigError> {
     let options = EncryptionOptions {
         encryption_provider_config: path.map(Path::to_owned),
         encryption_provider_config_automatic_reload: false,

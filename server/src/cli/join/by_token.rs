@@ -8,8 +8,9 @@ use hyper::header::HeaderValue;
 use hyper::Uri;
 use plinth_apiserver::egress::client::Origin;
 use plinth_apiserver::egress::tls::{self, ServerTrust};
-use plinth_pki::files;
-use plinth_pki::join_token::{authority_hash, AuthorityHash, JoinToken, MalformedToken};
+use plinth_pki::{
+    authority_hash, parse_certificates, read_certificates, AuthorityHash, JoinToken, MalformedJoinToken,
+};
 use rustls::pki_types::CertificateDer;
 use rustls::RootCertStore;
 
@@ -18,7 +19,7 @@ use crate::bootstrap::pki::Pki;
 use crate::client::{ClientError, ServerClient};
 
 /// Path of a replica at which tokens are used.
-pub(in crate::cli) const JOIN_PATH: &str = plinth_pki::join_token::PATH;
+pub(in crate::cli) const JOIN_PATH: &str = plinth_pki::JOIN_PATH;
 /// Bytes of a file with a token.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
@@ -29,7 +30,7 @@ pub enum TokenError {
     #[error("--token or --token-file is required with --server")]
     Missing,
     #[error("the token cannot be used: {0}")]
-    Malformed(#[from] MalformedToken),
+    Malformed(#[from] MalformedJoinToken),
     #[error("--token-file: cannot read {path}: {source}")]
     File { path: PathBuf, source: io::Error },
     #[error("--server: {0:?} is not the URL of a server, like https://10.0.0.1:6443")]
@@ -90,7 +91,7 @@ pub(super) fn connect(url: &str, token: &JoinToken) -> Result<ServerClient, Toke
         .map_err(|source| TokenError::Untrusted { server: url.to_owned(), source: Box::new(source) })?;
     let mut origin = server.origin().clone();
     let bearer = HeaderValue::try_from(format!("Bearer {}", token.credential.expose()));
-    let mut bearer = bearer.map_err(|_| MalformedToken)?;
+    let mut bearer = bearer.map_err(|_| MalformedJoinToken)?;
     bearer.set_sensitive(true);
     origin.authorization = Some(bearer);
     Ok(ServerClient::new(origin, url.to_owned()))
@@ -134,7 +135,7 @@ pub(in crate::cli) fn authority_of(
     }
     let mut text = Bounded(Vec::new());
     server.get(JOIN_PATH, &mut text)?;
-    Ok(files::certificates(&text.0).unwrap_or_default())
+    Ok(parse_certificates(&text.0).unwrap_or_default())
 }
 
 /// Checks that what was copied is the cluster that the token names.
@@ -149,6 +150,6 @@ pub(super) fn check_authority(dir: &Path, token: &JoinToken) -> Result<(), Token
 }
 
 fn file_hashes(path: &Path) -> Vec<AuthorityHash> {
-    let certificates = files::read_certificates(path).unwrap_or_default();
+    let certificates = read_certificates(path).unwrap_or_default();
     certificates.iter().filter_map(|certificate| authority_hash(certificate)).collect()
 }

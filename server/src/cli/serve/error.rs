@@ -8,15 +8,15 @@ use crate::bootstrap::pki::PkiError;
 use crate::bootstrap::DataDirError;
 use crate::replica::journal::JournalOptionsError;
 use crate::replica::rejoin::RejoinError;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::audit::AuditError;
 use plinth_apiserver::authn;
 use plinth_apiserver::authz;
 use plinth_apiserver::egress::kubelets::KubeletSetupError;
 use plinth_apiserver::listener::BindError;
-use plinth_http::tls::TlsError;
-use plinth_pki::authority::AuthorityError;
-use plinth_storage::encryption::ConfigError;
+use plinth_http::TlsError;
+use plinth_pki::AuthorityError;
+use plinth_storage::EncryptionConfigError;
 
 /// The server did not start, or failed.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ pub enum ServeError {
     #[error(transparent)]
     Audit(#[from] AuditError),
     #[error("encryption at rest: {0}")]
-    Encryption(#[from] ConfigError),
+    Encryption(#[from] EncryptionConfigError),
     #[error("metrics: {0}")]
     Metrics(#[from] prometheus::Error),
     /// Logged when it occurred.

@@ -16,7 +16,7 @@ use crate::replica::journal::Connect;
 use crate::replica::rejoin;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
-use plinth_storage::layout;
+use plinth_storage::migrate_layout;
 
 /// What writes checkpoints while this replica runs the controllers, if a directory for them is named.
 pub(super) fn checkpoint_writer(
@@ -89,7 +89,7 @@ async fn check_store(dir: &DataDir, options: &Options) -> Result<(), ServeError>
 /// Migrates the store to the current layout of keys, before anything reads it.
 pub(super) async fn migrate(engine: &Engine) -> Result<(), ServeError> {
     let store = engine.clone();
-    let migrated = tokio::task::spawn_blocking(move || layout::migrate(&store, &Registry::builtin())).await;
+    let migrated = tokio::task::spawn_blocking(move || migrate_layout(&store, &Registry::builtin())).await;
     let moved = migrated
         .map_err(|error| ServeError::Io {
             what: "cannot move custom resources to their own keys",

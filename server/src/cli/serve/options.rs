@@ -23,9 +23,8 @@ use plinth_apiserver::egress::kubelets::KubeletOptions;
 use plinth_apiserver::egress::remote::AggregatorOptions;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::FlowControlOptions;
-use plinth_http::options::HttpOptions;
-use plinth_http::serving::TlsOptions;
-use plinth_storage::encryption::EncryptionOptions;
+use plinth_http::{HttpOptions, TlsOptions};
+use plinth_storage::EncryptionOptions;
 
 /// Options of `plinth serve`. Flags that kube-apiserver also has keep its names and meanings.
 #[derive(Debug, Args)]

@@ -49,19 +49,10 @@ use plinth_apiserver::private_files;
 use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
-use plinth_http::chunks::BlockedThreads;
-use plinth_http::paced_response::RemoteWaits;
-use plinth_http::serving::Certificates;
-use plinth_http::tls::ServingCertificate;
+use plinth_http::{BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
-use plinth_storage::continue_token::ContinueTokens;
-use plinth_storage::counts::Counts;
-use plinth_storage::encryption::Encryption;
-use plinth_storage::header_index::HeaderIndex;
-use plinth_storage::lengths::Lengths;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::Store;
+use plinth_storage::{ContinueTokens, Counts, Encryption, HeaderIndex, Lengths, Namespaces, Store};
 
 /// Replicas that join with a token at once, each of which reads the whole store.
 const JOINS_AT_ONCE: usize = 2;

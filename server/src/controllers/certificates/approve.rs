@@ -5,12 +5,11 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::{add_condition, update};
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
+use plinth_api::{ApiError, User};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;
-use plinth_pki::{signers, CertificateRequest};
+use plinth_pki::{kubelet_client_error, CertificateRequest, KUBELET_CLIENT_SIGNER};
 
 /// Approves one request, if one of the two permissions allows it.
 pub(super) async fn approve(server: &Arc<Server>, request: &Value) -> Result<(), ApiError> {
@@ -42,11 +41,11 @@ pub(super) async fn approve(server: &Arc<Server>, request: &Value) -> Result<(),
 
 /// The request, if it is for a node's client certificate.
 fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
-    if request.str_at(&["spec", "signerName"]) != Some(signers::KUBELET_CLIENT) {
+    if request.str_at(&["spec", "signerName"]) != Some(KUBELET_CLIENT_SIGNER) {
         return None;
     }
     let parsed = csr::read(request).ok()?;
-    signers::kubelet_client_error(&parsed, &csr::usages(request)).is_none().then_some(parsed)
+    kubelet_client_error(&parsed, &csr::usages(request)).is_none().then_some(parsed)
 }
 
 /// The user who created the request, as recorded in it.

@@ -10,12 +10,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::RESOURCE;
 use crate::reconciler::Action;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
-use plinth_pki::files::certificates;
+use plinth_pki::parse_certificates;
 
 /// Interval at which a request is examined.
 const PERIOD: Duration = Duration::from_secs(3600);
@@ -29,8 +27,8 @@ pub(super) async fn clean(server: &Arc<Server>, request: &Value) -> Result<Actio
     if !is_over(request, OffsetDateTime::now_utc()) {
         return Ok(Action::RequeueAfter(PERIOD));
     }
-    let cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Delete)?;
-    match delete::delete_one(&cx, "Background", metadata::text(request, "uid"), None).await {
+    let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Delete)?;
+    match delete::delete_one(&cx, "Background", metadata_text(request, "uid"), None).await {
         // Deleted, or replaced by another one of that name, whose event has added its key.
         Err(error) if !matches!(error.code, 404 | 409) => Err(error),
         _ => Ok(Action::AwaitChange),
@@ -44,7 +42,7 @@ fn is_over(request: &Value, now: OffsetDateTime) -> bool {
     let conditions = request.list_at(&["status", "conditions"]);
     let certificate = request.str_at(&["status", "certificate"]).filter(|text| !text.is_empty());
     if conditions.is_empty() {
-        return older(metadata::text(request, "creationTimestamp"), PENDING);
+        return older(metadata_text(request, "creationTimestamp"), PENDING);
     }
     conditions.iter().any(|condition| {
         let updated = condition.str_at(&["lastUpdateTime"]).unwrap_or_default();
@@ -61,7 +59,7 @@ fn is_over(request: &Value, now: OffsetDateTime) -> bool {
 
 fn has_ended(certificate: &str, now: OffsetDateTime) -> bool {
     let pem = base64_text::decode(certificate).unwrap_or_default();
-    let certificates = certificates(&pem).unwrap_or_default();
+    let certificates = parse_certificates(&pem).unwrap_or_default();
     let parsed = certificates.first().and_then(|der| X509Certificate::from_der(der).ok());
     parsed.is_some_and(|(_, cert)| cert.validity().not_after.to_datetime() < now)
 }

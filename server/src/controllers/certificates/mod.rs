@@ -20,13 +20,11 @@ use plinth_codec::{tree, Value};
 use plinth_engine::{Entry, Event};
 
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_storage::object;
+use plinth_registry::{prefix_range, resource_prefix, split_key};
+use plinth_storage::decode_object;
 
 /// The controllers' names.
 pub(super) const APPROVING: &str = "certificatesigningrequest-approving-controller";
@@ -78,7 +76,7 @@ impl Requests {
     }
 
     fn new(name: &'static str, server: &Arc<Server>, work: Work) -> Requests {
-        let prefix = key::resource_prefix(RESOURCE.0, RESOURCE.2);
+        let prefix = resource_prefix(RESOURCE.0, RESOURCE.2);
         Requests { name, server: server.clone(), prefix, work }
     }
 }
@@ -91,8 +89,8 @@ impl Reconciler for Requests {
     }
 
     async fn start(&self) -> Result<Start<String>, ApiError> {
-        let (range, prefix) = (key::range(self.prefix.as_bytes()), self.prefix.clone());
-        let pick = move |entry: &Entry<'_>| Some(key::split(&prefix, false, entry.key)?.1.to_owned());
+        let (range, prefix) = (prefix_range(self.prefix.as_bytes()), self.prefix.clone());
+        let pick = move |entry: &Entry<'_>| Some(split_key(&prefix, false, entry.key)?.1.to_owned());
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names).watch(&self.server, &self.prefix, revision)
     }
@@ -100,7 +98,7 @@ impl Reconciler for Requests {
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<String>, ApiError> {
         let changed = events.iter().filter(|event| !event.is_delete());
         Ok(changed
-            .filter_map(|event| Some(key::split(&self.prefix, false, &event.key)?.1.to_owned()))
+            .filter_map(|event| Some(split_key(&self.prefix, false, &event.key)?.1.to_owned()))
             .collect())
     }
 
@@ -120,8 +118,8 @@ async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError
     let cx = Context::internal(server, RESOURCE, "", name, Verb::Get)?;
     let Some(form) = &cx.resource.storage else { return Ok(None) };
     let Some(record) = server.store.get(form, "", name).await? else { return Ok(None) };
-    let request = object::to_tree(&cx.resource, &record)?;
-    Ok(Some(request).filter(|request| !metadata::is_deleting(request)))
+    let request = decode_object(&cx.resource, &record)?;
+    Ok(Some(request).filter(|request| !is_deleting(request)))
 }
 
 /// Changes the status of a request that has not changed since it was read.
@@ -131,7 +129,7 @@ async fn update(
     subresource: &str,
     change: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<(), ApiError> {
-    let cx = Context::internal(server, RESOURCE, "", metadata::text(request, "name"), Verb::Update)?
+    let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Update)?
         .at_subresource(subresource);
     let transform = |_: Option<&Value>| {
         let mut new = request.clone();

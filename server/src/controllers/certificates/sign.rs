@@ -6,10 +6,10 @@ use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
 use super::{add_condition, update, SigningOptions};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;
-use plinth_pki::{signers, Authority, Template};
+use plinth_pki::{certificate_uses, Authority, Template, SIGNERS};
 
 /// How far certificates are backdated, for clocks that are behind.
 const BACKDATE: Duration = Duration::minutes(5);
@@ -34,7 +34,7 @@ pub(super) async fn sign(
         return Ok(());
     }
     let wanted = request.str_at(&["spec", "signerName"]).unwrap_or_default();
-    let Some(signer) = signers::SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
+    let Some(signer) = SIGNERS.iter().find(|signer| signer.name == wanted) else { return Ok(()) };
     let parsed = match csr::read(request) {
         Ok(parsed) => parsed,
         Err(error) => return fail(server, request, &error.to_string()).await,
@@ -43,7 +43,7 @@ pub(super) async fn sign(
     if let Some(error) = (signer.error)(&parsed, &usages) {
         return fail(server, request, &error).await;
     }
-    let Some(uses) = signers::uses(&usages) else {
+    let Some(uses) = certificate_uses(&usages) else {
         return fail(server, request, "unrecognized usage values").await;
     };
     let requested = request.at(&["spec", "expirationSeconds"]).and_then(Value::as_int);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use bytes::Bytes;
 
 use super::references::{self, Finalizer, Uid};
-use plinth_storage::stored::Stored;
+use plinth_storage::Stored;
 
 /// Whether a dependent blocks its owner's foreground deletion. Those that do are sorted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

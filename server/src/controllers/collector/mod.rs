@@ -24,11 +24,10 @@ use plinth_engine::{At, Error, Event, EventKind, KeyRange, Revision, Subscribe};
 use self::graph::Graph;
 use self::verdict::Verdict;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
-use plinth_storage::stored::{Header, Stored};
-use plinth_storage::Store;
+use plinth_storage::{Header, Store, Stored};
 
 /// The controller's name.
 pub(super) const NAME: &str = "garbage-collector-controller";

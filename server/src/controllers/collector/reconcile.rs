@@ -11,9 +11,7 @@ use tokio::task::JoinSet;
 use super::graph::Graph;
 use super::references::{Finalizer, Uid};
 use super::verdict::{self, Deletion, Verdict};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_mut, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
 
@@ -144,10 +142,10 @@ async fn change_metadata(
     let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Update);
     let transform = |live: Option<&Value>| {
         let mut object = live.cloned().unwrap_or_default();
-        if uid.is_some_and(|uid| uid != metadata::text(&object, "uid")) {
+        if uid.is_some_and(|uid| uid != metadata_text(&object, "uid")) {
             return Err(ApiError::not_found(&row.group, &row.plural, name));
         }
-        change(metadata::of(&mut object)?);
+        change(metadata_mut(&mut object)?);
         Ok(object)
     };
     ignore_not_found(internal::update(&cx, &transform).await)

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use plinth_storage::stored::HeaderFields;
+use plinth_storage::HeaderFields;
 
 /// A stored object with the given metadata.
 pub(super) fn value(uid: &str, deleting: bool, owners: &[&str], metadata: &str) -> Bytes {

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use plinth_engine::{Error, Snapshot};
 
 use super::references::{self, Finalizer, OwnerReference};
-use plinth_registry::key;
-use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_registry::{object_key, split_key, Registry, ResourceType};
+use plinth_storage::{Store, Stored};
 
 /// The decision about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub(super) fn resource_of<'r, 'k>(
 ) -> Option<(&'r Arc<ResourceType>, &'k str, &'k str)> {
     let resource = registry.of_key(object_key)?;
     let form = resource.storage.as_ref()?;
-    let (namespace, name) = key::split(&form.prefix, resource.row.namespaced, object_key)?;
+    let (namespace, name) = split_key(&form.prefix, resource.row.namespaced, object_key)?;
     Some((resource, namespace, name))
 }
 
@@ -122,7 +120,7 @@ fn standing(
     if resource.row.namespaced && namespace.is_empty() {
         return Ok(Standing::Invalid);
     }
-    let owner_key = key::object(&form.prefix, namespace, &owner.name);
+    let owner_key = object_key(&form.prefix, namespace, &owner.name);
     let Some(record) = snapshot.get(&owner_key)? else { return Ok(Standing::Absent) };
     let Ok(value) = store.open(&owner_key, &record.value) else { return Ok(Standing::Solid) };
     let Ok(stored) = Stored::parse(&value) else { return Ok(Standing::Solid) };

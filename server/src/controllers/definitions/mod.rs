@@ -29,15 +29,13 @@ use smol_str::SmolStr;
 use self::removal::remove_objects;
 use self::state::{group_of, DefinitionState, StoredDefinition};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
-use plinth_registry::custom::definition::{Names, RESOURCE};
-use plinth_registry::custom::naming::{self, Taken};
-use plinth_registry::key;
-use plinth_registry::{Current, CustomRows};
+use plinth_registry::{
+    prefix_range, resource_prefix, split_key, Current, CustomRows, DefinitionNames, TakenNames,
+    DEFINITION_RESOURCE,
+};
 
 /// The field manager of the definitions' status.
 const MANAGER: &str = "kube-apiserver";
@@ -105,7 +103,7 @@ impl Reconciler for Controller {
         let (prefix, mut touched) = (prefix(), BTreeSet::new());
         let mut definitions = self.definitions.lock();
         for event in events {
-            let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
+            let Some((_, name)) = split_key(&prefix, false, &event.key) else { continue };
             match &event.kind {
                 EventKind::Put { value, .. } => {
                     let value = self.server.store.open(&event.key, value)?;
@@ -141,9 +139,9 @@ impl Controller {
     /// hundred would be a hundred megabytes, which the allocator then retains.
     async fn load(&self) -> Result<Revision, ApiError> {
         let (prefix, store) = (prefix(), self.server.store.clone());
-        let range = key::range(prefix.as_bytes());
+        let range = prefix_range(prefix.as_bytes());
         let pick = move |entry: &Entry<'_>| {
-            let (_, name) = key::split(&prefix, false, entry.key)?;
+            let (_, name) = split_key(&prefix, false, entry.key)?;
             let value = store.open(entry.key, entry.value);
             let stored = value.and_then(|value| StoredDefinition::parse(&value, entry.mod_revision));
             Some((SmolStr::from(name), stored))
@@ -166,11 +164,11 @@ impl Controller {
             if tree.get("status") == Some(&status) {
                 return Ok(());
             }
-            (status, metadata::text(tree, "resourceVersion").to_owned())
+            (status, metadata_text(tree, "resourceVersion").to_owned())
         };
         update_status(&self.server, name, &|definition| {
-            if metadata::text(definition, "resourceVersion") != read_at {
-                return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
+            if metadata_text(definition, "resourceVersion") != read_at {
+                return Err(ApiError::modified(DEFINITION_RESOURCE.0, DEFINITION_RESOURCE.2, name));
             }
             if let Some(object) = definition.as_object_mut() {
                 object.insert("status", status.clone());
@@ -197,7 +195,7 @@ impl Controller {
 }
 
 fn prefix() -> String {
-    key::resource_prefix(RESOURCE.0, RESOURCE.2)
+    resource_prefix(DEFINITION_RESOURCE.0, DEFINITION_RESOURCE.2)
 }
 
 impl Definitions {
@@ -262,13 +260,13 @@ impl Definitions {
 
     fn accept_names(&mut self, name: &SmolStr) {
         let Some(state) = self.states.get(name) else { return };
-        let wanted = Names::of(state.stored.tree.at(&["spec", "names"]));
-        let mut taken = Taken::default();
+        let wanted = DefinitionNames::of(state.stored.tree.at(&["spec", "names"]));
+        let mut taken = TakenNames::default();
         for other in self.states.values().filter(|o| group_of(&o.stored.tree) == group_of(&state.stored.tree))
         {
             taken.add(&other.accepted);
         }
-        let (accepted, conflict) = naming::accept(&wanted, &state.accepted, &taken);
+        let (accepted, conflict) = plinth_registry::accept_names(&wanted, &state.accepted, &taken);
         if let Some(state) = self.states.get_mut(name) {
             state.accepted = accepted;
             state.conflict = conflict;
@@ -282,7 +280,8 @@ async fn update_status(
     name: &str,
     change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
 ) -> Result<(), ApiError> {
-    let mut cx = Context::internal(server, RESOURCE, "", name, Verb::Update)?.at_subresource("status");
+    let mut cx =
+        Context::internal(server, DEFINITION_RESOURCE, "", name, Verb::Update)?.at_subresource("status");
     cx.query.field_manager = Some(MANAGER.into());
     let transform = |live: Option<&Value>| {
         let mut definition = live.cloned().unwrap_or_default();

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::update_status;
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{finalizers, find_condition, metadata_mut, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_kinds::custom_resource_definition::FINALIZER;
-use plinth_registry::custom::definition::RESOURCE;
-use plinth_registry::CustomRows;
-use plinth_storage::terminating::TerminatingObject;
+use plinth_registry::{CustomRows, DEFINITION_RESOURCE};
+use plinth_storage::TerminatingObject;
 
 /// Deletes the objects of a definition, then removes its finalizer.
 ///
@@ -25,7 +21,7 @@ pub(super) async fn remove_objects(
     name: &str,
     rows: Option<CustomRows>,
 ) -> Result<(), ApiError> {
-    let (group, _, plural) = RESOURCE;
+    let (group, _, plural) = DEFINITION_RESOURCE;
     let Some(object) = TerminatingObject::find(&server.store, group, plural, name).await? else {
         return Ok(());
     };
@@ -53,7 +49,7 @@ async fn remove(
         }
         Ok(remaining) => {
             let why = format!("{} of its objects have finalizers", remaining.objects);
-            Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, object.name(), &why))
+            Err(ApiError::conflict(DEFINITION_RESOURCE.0, DEFINITION_RESOURCE.2, object.name(), &why))
         }
         Err(error) => {
             report(server, object, &error).await?;
@@ -67,10 +63,10 @@ async fn remove(
 async fn begin(server: &Arc<Server>, object: &TerminatingObject) -> Result<(), ApiError> {
     update_status(server, object.name(), &|definition| {
         object.check_live(definition)?;
-        let reason = conditions::find(definition, "Terminating").and_then(|found| found.str_at(&["reason"]));
+        let reason = find_condition(definition, "Terminating").and_then(|found| found.str_at(&["reason"]));
         if reason != Some("InstanceDeletionFailed") {
             let message = "CustomResource deletion is in progress";
-            conditions::set(definition, "Terminating", "True", "InstanceDeletionInProgress", message);
+            set_condition(definition, "Terminating", "True", "InstanceDeletionInProgress", message);
         }
         Ok(())
     })
@@ -82,7 +78,7 @@ async fn report(server: &Arc<Server>, object: &TerminatingObject, error: &ApiErr
     let message = format!("could not issue all deletes: {error}");
     update_status(server, object.name(), &|definition| {
         object.check_live(definition)?;
-        conditions::set(definition, "Terminating", "True", "InstanceDeletionFailed", &message);
+        set_condition(definition, "Terminating", "True", "InstanceDeletionFailed", &message);
         Ok(())
     })
     .await
@@ -99,13 +95,13 @@ async fn finish(
 ) -> Result<(), ApiError> {
     let gone = |definition: &mut Value| {
         object.check_live(definition)?;
-        conditions::set(definition, "Terminating", "False", reason, message);
-        let left: Vec<Value> = metadata::finalizers(definition)
+        set_condition(definition, "Terminating", "False", reason, message);
+        let left: Vec<Value> = finalizers(definition)
             .into_iter()
             .filter(|finalizer| *finalizer != FINALIZER)
             .map(Value::from)
             .collect();
-        let metadata = metadata::of(definition)?;
+        let metadata = metadata_mut(definition)?;
         match left.is_empty() {
             true => metadata.remove("finalizers"),
             false => metadata.insert("finalizers", left),

@@ -5,18 +5,14 @@ use std::sync::Arc;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::Revision;
 
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::metadata;
+use plinth_api::{finalizers, is_condition_true, is_deleting, metadata_text, set_condition, ApiError};
 use plinth_apiserver::egress::webhook::is_ca_bundle;
 use plinth_kinds::custom_resource_definition::FINALIZER;
-use plinth_registry::custom::approval::{approval, is_protected_group, Approval};
-use plinth_registry::custom::definition::{fingerprint, spec_digest, take_schemas, Definition, Names};
-use plinth_registry::custom::naming::NameConflict;
-use plinth_registry::custom::rows;
-use plinth_registry::custom::schema::SchemaText;
-use plinth_registry::CustomRows;
-use plinth_storage::stored::Stored;
+use plinth_registry::{
+    custom_rows, definition_approval, definition_fingerprint, definition_spec_digest, is_protected_group,
+    take_schemas, Approval, CustomRows, Definition, DefinitionNames, NameConflict, SchemaText,
+};
+use plinth_storage::Stored;
 
 /// A stored definition.
 pub(super) struct StoredDefinition {
@@ -31,7 +27,12 @@ pub(super) struct StoredDefinition {
 
 impl StoredDefinition {
     pub(super) fn new(mut tree: Value, revision: Revision) -> StoredDefinition {
-        StoredDefinition { spec_digest: spec_digest(&tree), schemas: take_schemas(&mut tree), revision, tree }
+        StoredDefinition {
+            spec_digest: definition_spec_digest(&tree),
+            schemas: take_schemas(&mut tree),
+            revision,
+            tree,
+        }
     }
 
     /// Parses a stored value.
@@ -49,7 +50,7 @@ impl StoredDefinition {
 pub(super) struct DefinitionState {
     pub(super) stored: StoredDefinition,
     /// The accepted names.
-    pub(super) accepted: Names,
+    pub(super) accepted: DefinitionNames,
     pub(super) conflict: Option<NameConflict>,
     fingerprint: [u8; 32],
     /// None when it cannot be served.
@@ -63,7 +64,7 @@ pub(super) fn group_of(tree: &Value) -> &str {
 impl DefinitionState {
     pub(super) fn new(stored: StoredDefinition) -> DefinitionState {
         DefinitionState {
-            accepted: Names::of(stored.tree.at(&["status", "acceptedNames"])),
+            accepted: DefinitionNames::of(stored.tree.at(&["status", "acceptedNames"])),
             conflict: None,
             fingerprint: [0; 32],
             rows: None,
@@ -74,8 +75,8 @@ impl DefinitionState {
     /// Updates the state with a new version of the definition.
     pub(super) fn update(&mut self, stored: StoredDefinition) {
         // If the definition was recreated between two events the old state does not apply.
-        if metadata::text(&self.stored.tree, "uid") != metadata::text(&stored.tree, "uid") {
-            self.accepted = Names::default();
+        if metadata_text(&self.stored.tree, "uid") != metadata_text(&stored.tree, "uid") {
+            self.accepted = DefinitionNames::default();
         }
         self.stored = stored;
     }
@@ -89,11 +90,11 @@ impl DefinitionState {
     /// Whether the definition is being deleted, and its objects are to be deleted before.
     pub(super) fn is_removed(&self) -> bool {
         let tree = &self.stored.tree;
-        metadata::is_deleting(tree) && metadata::finalizers(tree).contains(&FINALIZER)
+        is_deleting(tree) && finalizers(tree).contains(&FINALIZER)
     }
 
     pub(super) fn is_established(&self) -> bool {
-        conditions::is_true(&self.stored.tree, "Established")
+        is_condition_true(&self.stored.tree, "Established")
     }
 
     /// Whether it is served: accepted names are kept in spite of later conflicts.
@@ -113,7 +114,7 @@ impl DefinitionState {
         if !self.is_served() {
             return self.rows.take().is_some();
         }
-        let fingerprint = fingerprint(&self.stored.spec_digest, &self.accepted);
+        let fingerprint = definition_fingerprint(&self.stored.spec_digest, &self.accepted);
         if self.rows.is_some() && fingerprint == self.fingerprint {
             return false;
         }
@@ -127,7 +128,7 @@ impl DefinitionState {
                 }
             }
         }
-        let made = self.storage_version().and_then(|storage| rows::of(&definition, storage));
+        let made = self.storage_version().and_then(|storage| custom_rows(&definition, storage));
         self.fingerprint = fingerprint;
         self.rows = made.map(|rows| (definition, rows));
         true
@@ -142,7 +143,7 @@ impl DefinitionState {
             status.insert("acceptedNames", self.accepted.to_value());
         }
         let mut set = |kind: &str, (status, reason, message): (&str, &str, &str)| {
-            conditions::set(&mut object, kind, status, reason, message);
+            set_condition(&mut object, kind, status, reason, message);
         };
         set(
             "NamesAccepted",
@@ -160,7 +161,7 @@ impl DefinitionState {
             set("Established", established);
         }
         if is_protected_group(group_of(&self.stored.tree)) {
-            let (state, why) = approval(&self.stored.tree);
+            let (state, why) = definition_approval(&self.stored.tree);
             let (status, reason) = match state {
                 Approval::Invalid => ("False", "InvalidAnnotation"),
                 Approval::Missing => ("False", "MissingAnnotation"),
@@ -176,10 +177,11 @@ impl DefinitionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_api::find_condition;
 
     fn state(text: &str) -> DefinitionState {
         let tree = plinth_codec::json::parse(text.as_bytes()).unwrap();
-        let accepted = Names::of(tree.at(&["spec", "names"]));
+        let accepted = DefinitionNames::of(tree.at(&["spec", "names"]));
         DefinitionState { accepted, ..DefinitionState::new(StoredDefinition::new(tree, Revision::ZERO)) }
     }
 
@@ -192,7 +194,7 @@ mod tests {
     fn conditions_follow_the_state() {
         let of = |state: &DefinitionState, kind: &str| {
             let tree = tree!({ "status": state.status() });
-            let c = conditions::find(&tree, kind).cloned().unwrap_or_default();
+            let c = find_condition(&tree, kind).cloned().unwrap_or_default();
             let text = |key: &str| c.str_at(&[key]).unwrap_or_default().to_owned();
             (text("status"), text("reason"))
         };

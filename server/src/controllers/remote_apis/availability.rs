@@ -13,16 +13,12 @@ use smol_str::SmolStr;
 
 use super::{prefix, read, RESOURCE};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::conditions;
-use plinth_api::request_info::Verb;
-use plinth_api::user::{User, MASTERS};
+use plinth_api::{find_condition, is_condition_true, set_condition, ApiError, User, Verb, MASTERS_GROUP};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::egress::resolver;
 use plinth_apiserver::handlers::internal;
-use plinth_registry::key;
-use plinth_registry::remote::RemoteVersion;
-use plinth_storage::stored::Header;
+use plinth_registry::{prefix_range, resource_prefix, split_key, RemoteVersion};
+use plinth_storage::Header;
 
 /// The type of the condition.
 const AVAILABLE: &str = "Available";
@@ -64,14 +60,14 @@ impl Availability {
     pub(super) fn new(server: &Arc<Server>) -> Availability {
         Availability {
             server: server.clone(),
-            services: key::resource_prefix("", "services"),
-            slices: key::resource_prefix("discovery.k8s.io", "endpointslices"),
+            services: resource_prefix("", "services"),
+            slices: resource_prefix("discovery.k8s.io", "endpointslices"),
         }
     }
 
     /// The APIServices that a change concerns.
     fn concerned(&self, event: &Event) -> Vec<SmolStr> {
-        if let Some((_, name)) = key::split(&prefix(), false, &event.key) {
+        if let Some((_, name)) = split_key(&prefix(), false, &event.key) {
             return vec![name.into()];
         }
         let registry = self.server.registry();
@@ -79,10 +75,10 @@ impl Availability {
             let remote = registry.remote_versions().values().filter(|remote| is_concerned(remote));
             remote.map(|remote| remote.api_service().into()).collect()
         };
-        if let Some((namespace, name)) = key::split(&self.services, true, &event.key) {
+        if let Some((namespace, name)) = split_key(&self.services, true, &event.key) {
             return of(&|remote| remote.service.namespace == namespace && remote.service.name == name);
         }
-        let Some((namespace, _)) = key::split(&self.slices, true, &event.key) else { return Vec::new() };
+        let Some((namespace, _)) = split_key(&self.slices, true, &event.key) else { return Vec::new() };
         // Which Service a deleted slice belonged to is not known.
         let service = match &event.kind {
             EventKind::Put { value, .. } => Header::parse(value).ok(),
@@ -106,9 +102,9 @@ impl Reconciler for Availability {
 
     async fn start(&self) -> Result<Start<SmolStr>, ApiError> {
         let prefix = prefix();
-        let range = key::range(prefix.as_bytes());
+        let range = prefix_range(prefix.as_bytes());
         let pick = move |entry: &plinth_engine::Entry<'_>| {
-            key::split(&prefix, false, entry.key).map(|(_, name)| SmolStr::from(name))
+            split_key(&prefix, false, entry.key).map(|(_, name)| SmolStr::from(name))
         };
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names)
@@ -150,9 +146,9 @@ impl Availability {
     async fn write(&self, name: &str, api_service: &Value, condition: &Condition) -> Result<(), ApiError> {
         let Condition { status, reason, message } = condition;
         let is_available = *status == "True";
-        let was_available = conditions::is_true(api_service, AVAILABLE);
+        let was_available = is_condition_true(api_service, AVAILABLE);
         self.server.metrics.api_services.set(name, Some(is_available));
-        let is_set = conditions::find(api_service, AVAILABLE).is_some_and(|present| {
+        let is_set = find_condition(api_service, AVAILABLE).is_some_and(|present| {
             [("status", *status), ("reason", *reason), ("message", message.as_str())]
                 .iter()
                 .all(|(key, text)| present.str_at(&[key]) == Some(*text))
@@ -170,7 +166,7 @@ impl Availability {
             if new.get("spec") != checked {
                 return Err(ApiError::modified(RESOURCE.0, RESOURCE.2, name));
             }
-            conditions::set(&mut new, AVAILABLE, status, reason, message);
+            set_condition(&mut new, AVAILABLE, status, reason, message);
             Ok(new)
         };
         match internal::update(&cx, &transform).await {
@@ -255,7 +251,7 @@ async fn attempt(server: &Server, remote: &RemoteVersion) -> Result<(), String> 
     let host = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
     let path = remote.path();
     let url = format!("https://{host}:{}{path}", address.port);
-    let user = User::new(USER, &[MASTERS]);
+    let user = User::new(USER, &[MASTERS_GROUP]);
     match apis.probe(address, remote, &user, &path, ATTEMPT_TIME).await {
         Ok(status) if status.is_success() => Ok(()),
         Ok(status) => {

@@ -14,13 +14,11 @@ use hyper::{Method, Request, StatusCode};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
 use plinth_codec::{json, Value};
 
-use plinth_api::metadata;
-use plinth_api::user::{User, AUTHENTICATED, SERVICE_ACCOUNTS};
+use plinth_api::{finalizers, metadata_text, User, AUTHENTICATED_GROUP, SERVICE_ACCOUNTS_GROUP};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::RemoteAnswer;
-use plinth_registry::discovery::compare_versions;
-use plinth_registry::remote::{RemoteResource, RemoteVersion};
+use plinth_registry::{compare_versions, RemoteResource, RemoteVersion};
 
 /// Bounds of a request.
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), answer: 8 << 20 };
@@ -95,7 +93,7 @@ impl Deletion<'_> {
         let mut remaining = self.list(&collection).await?;
         if !deleted && !remaining.is_empty() {
             for object in &remaining {
-                let name = utf8_percent_encode(metadata::text(object, "name"), NON_ALPHANUMERIC);
+                let name = utf8_percent_encode(metadata_text(object, "name"), NON_ALPHANUMERIC);
                 self.delete(&format!("{collection}/{name}")).await?;
             }
             remaining = self.list(&collection).await?;
@@ -104,7 +102,7 @@ impl Deletion<'_> {
             let name = format!("{}.{}", self.resource.name, self.remote.group);
             contents.resources.insert(name, remaining.len() as u64);
         }
-        for finalizer in remaining.iter().flat_map(metadata::finalizers) {
+        for finalizer in remaining.iter().flat_map(finalizers) {
             *contents.finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }
         Ok(())
@@ -135,7 +133,7 @@ impl Deletion<'_> {
     }
 
     async fn call(&self, method: Method, path: &str) -> Result<RemoteAnswer, String> {
-        let user = User::new(ACCOUNT, &[SERVICE_ACCOUNTS, ACCOUNT_GROUP, AUTHENTICATED]);
+        let user = User::new(ACCOUNT, &[SERVICE_ACCOUNTS_GROUP, ACCOUNT_GROUP, AUTHENTICATED_GROUP]);
         let body = if method == Method::DELETE { Bytes::from_static(BACKGROUND) } else { Bytes::new() };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

@@ -9,12 +9,14 @@ use hyper::header::{HeaderName, HeaderValue, ACCEPT, CONTENT_TYPE, ETAG, IF_NONE
 use hyper::{Request, StatusCode};
 use plinth_codec::{json, Value};
 
-use plinth_api::user::{User, MASTERS};
+use plinth_api::{User, MASTERS_GROUP};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::{RemoteAnswer, RemoteError};
-use plinth_registry::remote::documents::{aggregated, openapi_v2, openapi_v3, plain};
-use plinth_registry::remote::{RemoteDocuments, RemoteVersion};
+use plinth_registry::{
+    parse_aggregated_discovery, parse_resource_list, remote_openapi_v2, remote_openapi_v3, RemoteDocuments,
+    RemoteVersion,
+};
 
 /// Bounds of a discovery document.
 const DISCOVERY: Bounds = Bounds { time: Duration::from_secs(5), answer: 4 << 20 };
@@ -73,7 +75,7 @@ async fn discover(
     parser: &Parser,
     remote: &Arc<RemoteVersion>,
 ) -> Result<Vec<Value>, String> {
-    let user = User::new(DISCOVERY_USER, &[MASTERS]);
+    let user = User::new(DISCOVERY_USER, &[MASTERS_GROUP]);
     let answer = get(server, remote, &user, "/apis", &[(ACCEPT, AGGREGATED)], DISCOVERY).await;
     let answer = answer.map_err(|error| error.to_string())?;
     if answer.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -81,7 +83,7 @@ async fn discover(
     }
     if answer.status == StatusCode::OK && is_aggregated(&answer) {
         let read = |document: &Value, remote: &RemoteVersion| {
-            aggregated(document, &remote.group, &remote.version).unwrap_or_default()
+            parse_aggregated_discovery(document, &remote.group, &remote.version).unwrap_or_default()
         };
         return parser.read(answer.body, remote, read).await;
     }
@@ -92,7 +94,9 @@ async fn discover(
     if answer.status != StatusCode::OK {
         return Err(format!("failed to download legacy discovery for {path}: {}", answer.status));
     }
-    let read = |document: &Value, remote: &RemoteVersion| plain(document, &remote.group, &remote.version);
+    let read = |document: &Value, remote: &RemoteVersion| {
+        parse_resource_list(document, &remote.group, &remote.version)
+    };
     parser.read(answer.body, remote, read).await
 }
 
@@ -112,7 +116,8 @@ async fn read_openapi(
     let user = User::new(OPENAPI_USER, &[]);
     match get(server, remote, &user, "/openapi/v3", &[(ACCEPT, JSON)], DISCOVERY).await {
         Ok(answer) if answer.status == StatusCode::OK => {
-            documents.openapi_v3 = parser.read(answer.body, remote, openapi_v3).await.unwrap_or_default();
+            documents.openapi_v3 =
+                parser.read(answer.body, remote, remote_openapi_v3).await.unwrap_or_default();
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => documents.openapi_v3 = None,
         _ => {}
@@ -124,7 +129,7 @@ async fn read_openapi(
         Ok(answer) if answer.status == StatusCode::OK => {
             let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
             documents.openapi_v2_tag = tag.map(str::to_owned);
-            let part = parser.read(answer.body, remote, openapi_v2).await.unwrap_or_default();
+            let part = parser.read(answer.body, remote, remote_openapi_v2).await.unwrap_or_default();
             documents.openapi_v2 = part.map(Into::into);
         }
         Ok(answer) if answer.status == StatusCode::NOT_FOUND => {

@@ -26,14 +26,13 @@ use plinth_engine::{Event, EventKind, Revision};
 use smol_str::SmolStr;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::context::Server;
-use plinth_registry::key;
-use plinth_registry::remote::{RemoteDocuments, RemoteVersion, RemoteVersions};
-use plinth_registry::{Registry, ResourceType};
-use plinth_storage::object;
-use plinth_storage::stored::Stored;
+use plinth_registry::{
+    prefix_range, resource_prefix, split_key, Registry, RemoteDocuments, RemoteVersion, RemoteVersions,
+    ResourceType,
+};
+use plinth_storage::{decode_object, decode_served_object, Stored};
 
 /// Group, version and plural name of APIServices.
 const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
@@ -98,12 +97,12 @@ impl Reconciler for Registration {
         let (prefix, mut changed) = (prefix(), Vec::new());
         let resource = resource(&self.server)?;
         for event in events {
-            let Some((_, name)) = key::split(&prefix, false, &event.key) else { continue };
+            let Some((_, name)) = split_key(&prefix, false, &event.key) else { continue };
             let remote = match &event.kind {
                 EventKind::Put { value, .. } => {
                     let value = self.server.store.open(&event.key, value)?;
                     let stored = Stored::parse(&value).map_err(ApiError::internal)?;
-                    RemoteVersion::of(&object::served_tree(&resource, &stored, event.revision)?)
+                    RemoteVersion::of(&decode_served_object(&resource, &stored, event.revision)?)
                 }
                 EventKind::Delete => None,
             };
@@ -140,12 +139,12 @@ impl Registration {
     /// Publishes the registry with the remote versions of all APIServices.
     async fn load(&self) -> Result<Revision, ApiError> {
         let resource = resource(&self.server)?;
-        let (records, revision) = self.server.store.records(key::range(prefix().as_bytes())).await?;
+        let (records, revision) = self.server.store.records(prefix_range(prefix().as_bytes())).await?;
         let mut found = Vec::new();
         for record in &records {
             // One that is damaged must not keep the server from starting.
-            let Ok(api_service) = object::to_tree(&resource, record) else { continue };
-            let name = SmolStr::from(metadata::text(&api_service, "name"));
+            let Ok(api_service) = decode_object(&resource, record) else { continue };
+            let name = SmolStr::from(metadata_text(&api_service, "name"));
             found.push((name, RemoteVersion::of(&api_service)));
         }
         self.server.store.current_registry().update(|registry| {
@@ -159,7 +158,7 @@ impl Registration {
 }
 
 fn prefix() -> String {
-    key::resource_prefix(RESOURCE.0, RESOURCE.2)
+    resource_prefix(RESOURCE.0, RESOURCE.2)
 }
 
 fn resource(server: &Server) -> Result<Arc<ResourceType>, ApiError> {
@@ -218,7 +217,7 @@ async fn read(server: &Server, name: &str) -> Result<Option<Value>, ApiError> {
     let resource = resource(server)?;
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = server.store.get(form, "", name).await?;
-    record.map(|record| object::to_tree(&resource, &record)).transpose()
+    record.map(|record| decode_object(&resource, &record)).transpose()
 }
 
 #[cfg(test)]

@@ -10,13 +10,11 @@ use plinth_codec::{tree, Value};
 use super::rbac;
 use super::reconcile_object::reconcile_object;
 use crate::members;
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
-use plinth_storage::object;
+use plinth_storage::decode_object;
 
 /// The namespaces that upstream creates.
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
@@ -250,7 +248,7 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
             })
         });
         let differs = new.at(&["spec", "cidrs"]) != Some(&networks);
-        if is_set || differs || metadata::is_deleting(&new) {
+        if is_set || differs || is_deleting(&new) {
             return Ok(new);
         }
         let condition = tree!({
@@ -287,10 +285,10 @@ async fn warn_of_other_networks(
     const COMPONENT: &str = "kubernetes-service-cidr-controller";
     let Some(form) = &cx.resource.storage else { return Ok(()) };
     let Some(record) = server.store.get(form, "", DEFAULT_SERVICE_CIDR).await? else { return Ok(()) };
-    let live = object::to_tree(&cx.resource, &record)?;
+    let live = decode_object(&cx.resource, &record)?;
     let shown = live.list_at(&["spec", "cidrs"]);
     let expected = networks.as_array().unwrap_or_default();
-    if shown == expected || metadata::is_deleting(&live) {
+    if shown == expected || is_deleting(&live) {
         return Ok(());
     }
     let list = |networks: &[Value]| networks.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ");
@@ -298,7 +296,7 @@ async fn warn_of_other_networks(
     let message = format!(
         "The default ServiceCIDR [{shown}] does not match the controller flag configurations [{expected}]"
     );
-    let (uid, now) = (metadata::text(&live, "uid"), Timestamp::now().to_rfc3339());
+    let (uid, now) = (metadata_text(&live, "uid"), Timestamp::now().to_rfc3339());
     let name = format!("{DEFAULT_SERVICE_CIDR}.{}", uid.get(..8).unwrap_or_default());
     let events = Context::internal(server, RESOURCE, NAMESPACE, &name, Verb::Get)?;
     let Some(form) = &events.resource.storage else { return Ok(()) };
@@ -311,7 +309,7 @@ async fn warn_of_other_networks(
         "kind": "ServiceCIDR",
         "name": DEFAULT_SERVICE_CIDR,
         "uid": uid,
-        "resourceVersion": metadata::text(&live, "resourceVersion"),
+        "resourceVersion": metadata_text(&live, "resourceVersion"),
     });
     let event = tree!({
         "apiVersion": "v1",

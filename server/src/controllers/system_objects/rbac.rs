@@ -6,16 +6,14 @@ use std::sync::Arc;
 use plinth_codec::Value;
 use plinth_engine::At;
 
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::authz::rbac::bootstrap::{objects, reconcile_object, BootstrapObject, Reconciled};
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;
 use plinth_apiserver::handlers::internal::{self, NewObject};
-use plinth_registry::key;
-use plinth_storage::object;
+use plinth_registry::{object_key, resource_prefix};
+use plinth_storage::decode_object;
 
 /// Creates missing ones in one transaction, and repairs changed ones. One that cannot be decrypted is left as
 /// it is.
@@ -24,10 +22,8 @@ use plinth_storage::object;
 /// When they cannot be read or written.
 pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let expected = objects();
-    let keys: Vec<Vec<u8>> = expected
-        .iter()
-        .map(|e| key::object(&key::resource_prefix(GROUP, e.plural), e.namespace, e.name))
-        .collect();
+    let keys: Vec<Vec<u8>> =
+        expected.iter().map(|e| object_key(&resource_prefix(GROUP, e.plural), e.namespace, e.name)).collect();
     let read = move |engine: &plinth_engine::Engine| {
         let snapshot = engine.snapshot(At::Latest)?;
         keys.iter().map(|key| snapshot.get(key)).collect::<Result<Vec<_>, _>>()
@@ -42,7 +38,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
             continue;
         };
         let live = match server.store.fetched(record) {
-            Ok(live) => object::to_tree(&cx.resource, &live)?,
+            Ok(live) => decode_object(&cx.resource, &live)?,
             // Its key may become available again. If this prevented the start, the object could not be
             // deleted either.
             Err(error) if error.affects_only_this_value() => {
@@ -69,7 +65,7 @@ pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
                     name,
                     "bootstrap binding to another role recreated"
                 );
-                delete::delete_one(&cx, "Background", metadata::text(&live, "uid"), None).await?;
+                delete::delete_one(&cx, "Background", metadata_text(&live, "uid"), None).await?;
                 objects.push(NewObject { cx, tree: object });
             }
         }

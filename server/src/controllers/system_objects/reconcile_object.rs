@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use plinth_codec::{Map, Value};
 
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
+use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 
@@ -38,7 +36,7 @@ pub(super) async fn reconcile(
     object: Value,
     repair: &(dyn Fn(&Value, &mut Map) + Send + Sync),
 ) -> Result<(), ApiError> {
-    let name = metadata::text(&object, "name").to_owned();
+    let name = metadata_text(&object, "name").to_owned();
     ensure(server, resource, namespace, object).await?;
     let cx = Context::internal(server, resource, namespace, &name, Verb::Update)?;
     let repaired = |live: Option<&Value>| {

@@ -13,10 +13,10 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::reconcile_object::reconcile;
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
-use plinth_pki::files::certificates;
+use plinth_pki::parse_certificates;
 
 const RESOURCE: (&str, &str, &str) = ("", "v1", "configmaps");
 const NAME: &str = "extension-apiserver-authentication";
@@ -95,7 +95,7 @@ fn unite(live: &Value, own: &Map, now: OffsetDateTime) -> Map {
 /// The certificates of bundles that have not ended, each once.
 fn unite_certificates(bundles: [&str; 2], now: OffsetDateTime) -> String {
     let mut united = Vec::new();
-    for certificate in bundles.iter().filter_map(|text| certificates(text.as_bytes()).ok()).flatten() {
+    for certificate in bundles.iter().filter_map(|text| parse_certificates(text.as_bytes()).ok()).flatten() {
         let holds = X509Certificate::from_der(&certificate)
             .is_ok_and(|(_, parsed)| parsed.validity().not_after.to_datetime() > now - SLACK);
         if holds && !united.contains(&certificate) {

@@ -63,7 +63,7 @@ impl Kind {
 }
 
 /// A cipher with its key. Immutable; boxed, since an expanded key is large.
-pub struct Cipher(Box<Inner>);
+pub(super) struct Cipher(Box<Inner>);
 
 enum Inner {
     Gcm128(AesGcm<Aes128, U12>),
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Cipher {
 
 impl Cipher {
     /// A cipher of the given kind; `None` if the key has an invalid length.
-    pub fn new(kind: Kind, key: &[u8]) -> Option<Cipher> {
+    pub(super) fn new(kind: Kind, key: &[u8]) -> Option<Cipher> {
         if !kind.key_lengths().contains(&key.len()) {
             return None;
         }
@@ -96,7 +96,7 @@ impl Cipher {
     }
 
     /// Appends the encrypted form of `plain`, bound to `place`.
-    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+    pub(super) fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
         match self.authenticates_data() {
             true => self.seal_as_upstream(place, plain, out),
             false => self.seal_as_upstream(place, &hashed(place, plain), out),
@@ -107,7 +107,7 @@ impl Cipher {
     ///
     /// # Errors
     /// [`CipherError`] when they were encrypted for another place or with another key.
-    pub fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+    pub(super) fn open(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
         let plain = self.open_as_upstream(place, sealed)?;
         match self.authenticates_data() {
             true => Ok(plain),
@@ -116,7 +116,12 @@ impl Cipher {
     }
 
     /// As kube-apiserver encrypts values in etcd: only AES-GCM binds them to a place, their key in etcd.
-    pub fn seal_as_upstream(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CipherError> {
+    pub(super) fn seal_as_upstream(
+        &self,
+        place: &[u8],
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), CipherError> {
         let failed = |_| CipherError("the value cannot be encrypted");
         match &*self.0 {
             Inner::Gcm128(gcm) => seal_gcm(gcm, place, plain, out),
@@ -140,7 +145,7 @@ impl Cipher {
     ///
     /// # Errors
     /// [`CipherError`] when they were encrypted with another key.
-    pub fn open_as_upstream(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
+    pub(super) fn open_as_upstream(&self, place: &[u8], sealed: &[u8]) -> Result<Vec<u8>, CipherError> {
         match &*self.0 {
             Inner::Gcm128(gcm) => open_gcm(gcm, place, sealed),
             Inner::Gcm192(gcm) => open_gcm(gcm, place, sealed),
@@ -163,7 +168,7 @@ impl Cipher {
 }
 
 /// Random bytes from the operating system.
-pub fn random<const N: usize>() -> [u8; N] {
+pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0u8; N];
     OsRng.fill_bytes(&mut bytes);
     bytes

@@ -10,14 +10,14 @@ use base64::Engine as _;
 use serde::Deserialize;
 
 use super::cipher::Kind;
-use plinth_api::config_file::{self, ConfigKind};
+use plinth_api::{decode_config, ConfigKind};
 
 /// Timeout of KMS plugins unless configured.
 const KMS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An invalid configuration file. Never contains key material.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum EncryptionConfigError {
     /// The file cannot be read.
     #[error("error reading encryption provider configuration file {path:?}: {source}")]
     Read {
@@ -153,20 +153,20 @@ struct KmsEntry {
 /// Reads and validates a file.
 ///
 /// # Errors
-/// [`ConfigError`].
-pub fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), ConfigError> {
+/// [`EncryptionConfigError`].
+pub(super) fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), EncryptionConfigError> {
     let text = std::fs::read(path)
-        .map_err(|source| ConfigError::Read { path: path.display().to_string(), source })?;
-    Ok((parse(&text)?, text))
+        .map_err(|source| EncryptionConfigError::Read { path: path.display().to_string(), source })?;
+    Ok((parse_encryption_config(&text)?, text))
 }
 
 /// Decodes and validates a configuration.
 ///
 /// # Errors
-/// [`ConfigError`].
-pub fn parse(text: &[u8]) -> Result<Vec<ResourceRule>, ConfigError> {
+/// [`EncryptionConfigError`].
+pub fn parse_encryption_config(text: &[u8]) -> Result<Vec<ResourceRule>, EncryptionConfigError> {
     let config: EncryptionConfiguration =
-        config_file::decode(text, KIND).map_err(|error| ConfigError::Syntax(error.to_string()))?;
+        decode_config(text, KIND).map_err(|error| EncryptionConfigError::Syntax(error.to_string()))?;
     if config.resources.is_empty() {
         return invalid("resources: Required value: at least one resources is required");
     }
@@ -207,11 +207,11 @@ fn written(selector: &Selector) -> String {
     }
 }
 
-fn invalid<T>(what: impl Into<String>) -> Result<T, ConfigError> {
-    Err(ConfigError::Invalid(what.into()))
+fn invalid<T>(what: impl Into<String>) -> Result<T, EncryptionConfigError> {
+    Err(EncryptionConfigError::Invalid(what.into()))
 }
 
-fn resources(names: &[String], path: &str) -> Result<Vec<Selector>, ConfigError> {
+fn resources(names: &[String], path: &str) -> Result<Vec<Selector>, EncryptionConfigError> {
     if names.is_empty() {
         return invalid(format!(
             "{path}.resources: Required value: at least one {path}.resources is required"
@@ -258,7 +258,7 @@ fn provider(
     given: &ProviderEntry,
     path: &str,
     kms_names: &mut Vec<String>,
-) -> Result<ProviderConfig, ConfigError> {
+) -> Result<ProviderConfig, EncryptionConfigError> {
     let ProviderEntry { aesgcm, aescbc, secretbox, identity, kms } = given;
     let local = [
         (Kind::AesGcm, "aesgcm", aesgcm),
@@ -281,7 +281,7 @@ fn provider(
     }
 }
 
-fn keys(given: &[KeyEntry], path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>)>, ConfigError> {
+fn keys(given: &[KeyEntry], path: &str, kind: Kind) -> Result<Vec<(String, Vec<u8>)>, EncryptionConfigError> {
     if given.is_empty() {
         return invalid(format!("{path}.keys: Required value: at least one keys is required"));
     }
@@ -316,7 +316,7 @@ fn kms_provider(
     given: &KmsEntry,
     path: &str,
     names: &mut Vec<String>,
-) -> Result<ProviderConfig, ConfigError> {
+) -> Result<ProviderConfig, EncryptionConfigError> {
     let name = match given.name.as_str() {
         "" => {
             return invalid(format!("{path}.name: Required value: name is a mandatory field for a provider"))
@@ -387,7 +387,7 @@ mod tests {
         let kms = "{kms: {apiVersion: v2, name: k, endpoint: unix:///run/kms.sock, timeout: 5s}}";
         let text =
             config("secrets, '*.apps', 'x.y.example.com'", &format!("{local}, {kms}, {{identity: {{}}}}"));
-        let rules = parse(text.as_bytes()).unwrap();
+        let rules = parse_encryption_config(text.as_bytes()).unwrap();
         let [rule] = rules.as_slice() else { panic!() };
         for (group, resource, expected) in [
             ("", "secrets", true),
@@ -454,7 +454,7 @@ mod tests {
             ),
         ];
         for (text, expected) in rows {
-            let error = parse(text.as_bytes()).expect_err(expected).to_string();
+            let error = parse_encryption_config(text.as_bytes()).expect_err(expected).to_string();
             assert!(error.contains(expected), "{error}\n{text}");
             assert!(!error.contains(KEY), "a key is in the error: {error}");
         }

@@ -8,12 +8,12 @@
 //! Bodies are encrypted before they reach the engine, and so in its log, its history and its backups.
 
 mod cipher;
-pub mod config;
+mod config;
 mod kms;
-pub mod options;
+mod options;
 mod provider;
 mod upstream;
-pub mod wire;
+mod wire;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,15 +24,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::RwLock;
 
-pub use config::ConfigError;
+pub use config::{parse_encryption_config, EncryptionConfigError};
 pub use options::EncryptionOptions;
+pub use wire::SealedValue;
 
-use crate::stored::{self, Damaged, Header};
+use crate::stored::{self, DamagedValue, Header};
 use config::{ResourceRule, Selector};
 use kms::Kms;
-use plinth_api::api_error::ApiError;
-use plinth_http::paced_response::RemoteWaits;
-use plinth_registry::key;
+use plinth_api::ApiError;
+use plinth_http::RemoteWaits;
+use plinth_registry::{is_custom_key, key_without_start};
 use provider::Providers;
 
 /// How often the configuration file is checked for changes if automatic reload is on.
@@ -57,7 +58,7 @@ pub(crate) enum TransformError {
     NoKey(String),
     /// It is not a valid stored value.
     #[error(transparent)]
-    Damaged(#[from] Damaged),
+    Damaged(#[from] DamagedValue),
     /// The cipher failed.
     #[error(transparent)]
     Cipher(#[from] cipher::CipherError),
@@ -107,11 +108,11 @@ impl Encryption {
     /// plugins and, if enabled, the automatic reload.
     ///
     /// # Errors
-    /// [`ConfigError`].
+    /// [`EncryptionConfigError`].
     pub async fn start(
         options: &EncryptionOptions,
         remote_waits: &RemoteWaits,
-    ) -> Result<Arc<Encryption>, ConfigError> {
+    ) -> Result<Arc<Encryption>, EncryptionConfigError> {
         let Some(path) = &options.encryption_provider_config else { return Ok(Arc::default()) };
         let (rules, text) = config::read(path)?;
         let rules = RwLock::new(Arc::new(Rules::new(rules, remote_waits).await));
@@ -125,8 +126,8 @@ impl Encryption {
     }
 
     /// Replaces the configuration.
-    async fn apply(&self, text: &[u8]) -> Result<(), ConfigError> {
-        let rules = Arc::new(Rules::new(config::parse(text)?, &self.remote_waits).await);
+    async fn apply(&self, text: &[u8]) -> Result<(), EncryptionConfigError> {
+        let rules = Arc::new(Rules::new(config::parse_encryption_config(text)?, &self.remote_waits).await);
         if let Some(current) = &self.rules {
             *current.write() = rules;
         }
@@ -175,7 +176,7 @@ impl Encryption {
 
     fn open_by_rules<'v>(&self, key: &[u8], value: &'v [u8]) -> Result<Cow<'v, [u8]>, TransformError> {
         let providers = self.providers(key);
-        let split = stored::split(value)?;
+        let split = stored::split_stored(value)?;
         match (&providers, split.sealed) {
             (None, false) => Ok(Cow::Borrowed(value)),
             // Plain text is accepted only where the configuration has `identity`: otherwise someone who can
@@ -186,10 +187,10 @@ impl Encryption {
                 // Custom and built-in resources of one name have the same place; the header, which is
                 // authenticated with the body, distinguishes them.
                 let is_custom = !Header::find(&split)?.schema().is_empty();
-                if is_custom != key::is_custom(key) {
-                    return Err(TransformError::Damaged(Damaged::new("a value of another resource")));
+                if is_custom != is_custom_key(key) {
+                    return Err(TransformError::Damaged(DamagedValue::new("a value of another resource")));
                 }
-                Ok(Cow::Owned(stored::join(false, split.header, &body)))
+                Ok(Cow::Owned(stored::join_stored(false, split.header, &body)))
             }
             _ => Err(TransformError::NoProvider),
         }
@@ -202,9 +203,9 @@ impl Encryption {
     pub fn seal(&self, key: &[u8], value: Bytes) -> Result<Bytes, EncryptionError> {
         let Some(providers) = self.providers(key).filter(|p| p.encrypts()) else { return Ok(value) };
         let sealed = || {
-            let split = stored::split(&value)?;
+            let split = stored::split_stored(&value)?;
             let body = providers.seal(&place(key, split.header), split.body)?;
-            Ok(stored::join(true, split.header, &body))
+            Ok(stored::join_stored(true, split.header, &body))
         };
         sealed().map(Bytes::from).map_err(|cause| error(key, cause))
     }
@@ -212,7 +213,7 @@ impl Encryption {
     /// Whether a stored value is encrypted in another way than [`Encryption::seal`] would encrypt it now.
     pub fn is_stale(&self, key: &[u8], value: &[u8]) -> bool {
         let Some(providers) = self.providers(key) else { return false };
-        match stored::split(value) {
+        match stored::split_stored(value) {
             Ok(split) if split.sealed => !providers.is_current(split.body),
             Ok(_) => providers.encrypts(),
             Err(_) => false,
@@ -230,7 +231,7 @@ impl Rules {
     }
 
     fn of_key(&self, key: &[u8]) -> Option<Arc<Providers>> {
-        let key = key::without_start(key);
+        let key = key_without_start(key);
         let slashes = key.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let end = slashes.map(|(at, _)| at).nth(1)?;
         let start = &key[..end];
@@ -252,7 +253,7 @@ impl Rules {
 /// What a body is bound to: its key and its header. The prefix of custom resources' keys is excluded, so that
 /// values of the previous layout need not be re-encrypted.
 fn place(key: &[u8], header: &[u8]) -> Vec<u8> {
-    let key = key::without_start(key);
+    let key = key_without_start(key);
     let mut place = Vec::with_capacity(8 + key.len() + header.len());
     place.extend_from_slice(&(key.len() as u64).to_be_bytes());
     place.extend_from_slice(key);
@@ -263,8 +264,8 @@ fn place(key: &[u8], header: &[u8]) -> Vec<u8> {
 /// Keys are shown as upstream's, which users search for: `/registry/secrets/default/web`,
 /// `/registry/example.com/crontabs/default/nightly`.
 fn error(key: &[u8], cause: TransformError) -> EncryptionError {
-    let text = String::from_utf8_lossy(key::without_start(key));
-    let rest = match key::is_custom(key) {
+    let text = String::from_utf8_lossy(key_without_start(key));
+    let rest = match is_custom_key(key) {
         true => &*text,
         false => text.split_once('/').map_or(&*text, |(_, rest)| rest),
     };

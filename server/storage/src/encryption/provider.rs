@@ -3,9 +3,9 @@
 use super::cipher::{Cipher, Kind};
 use super::config::ProviderConfig;
 use super::kms::Kms;
-use super::wire::{Sealed, KMS};
+use super::wire::{SealedValue, KMS};
 use super::TransformError;
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 
 /// The providers of one entry of the configuration, in order.
 pub(crate) struct Providers {
@@ -26,7 +26,7 @@ impl Providers {
     }
 
     /// Creates the providers and connects to plugins.
-    pub async fn new(configs: Vec<ProviderConfig>, remote_waits: &RemoteWaits) -> Providers {
+    pub(super) async fn new(configs: Vec<ProviderConfig>, remote_waits: &RemoteWaits) -> Providers {
         let mut providers = Vec::new();
         for config in configs {
             providers.push(match config {
@@ -46,7 +46,7 @@ impl Providers {
     }
 
     /// The KMS plugins.
-    pub fn plugins(&self) -> impl Iterator<Item = &Kms> {
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &Kms> {
         self.providers.iter().filter_map(|provider| match provider {
             Provider::Kms(kms) => Some(kms),
             Provider::Identity | Provider::Local(..) => None,
@@ -54,12 +54,12 @@ impl Providers {
     }
 
     /// Whether new values are encrypted.
-    pub fn encrypts(&self) -> bool {
+    pub(super) fn encrypts(&self) -> bool {
         !matches!(self.providers.first(), None | Some(Provider::Identity))
     }
 
     /// Whether unencrypted values are accepted.
-    pub fn reads_plain(&self) -> bool {
+    pub(super) fn reads_plain(&self) -> bool {
         self.providers.iter().any(|p| matches!(p, Provider::Identity))
     }
 
@@ -67,13 +67,14 @@ impl Providers {
     ///
     /// # Errors
     /// When no key is available.
-    pub fn seal(&self, place: &[u8], plain: &[u8]) -> Result<Vec<u8>, TransformError> {
+    pub(super) fn seal(&self, place: &[u8], plain: &[u8]) -> Result<Vec<u8>, TransformError> {
         let mut out = Vec::with_capacity(plain.len() + 128);
         match self.providers.first() {
             Some(Provider::Local(kind, keys)) => {
                 let (name, cipher) =
                     keys.first().ok_or_else(|| TransformError::NoKey(kind.as_str().to_owned()))?;
-                Sealed { provider: kind.as_str(), name, envelope: None, bytes: &[] }.write_header(&mut out);
+                SealedValue { provider: kind.as_str(), name, envelope: None, bytes: &[] }
+                    .write_header(&mut out);
                 cipher.seal(place, plain, &mut out)?;
             }
             Some(Provider::Kms(kms)) => kms.seal(place, plain, &mut out)?,
@@ -87,8 +88,8 @@ impl Providers {
     ///
     /// # Errors
     /// When none can decrypt it.
-    pub fn open(&self, place: &[u8], body: &[u8]) -> Result<Vec<u8>, TransformError> {
-        let sealed = Sealed::read(body)?;
+    pub(super) fn open(&self, place: &[u8], body: &[u8]) -> Result<Vec<u8>, TransformError> {
+        let sealed = SealedValue::read(body)?;
         let mut last = None;
         for provider in &self.providers {
             match provider {
@@ -119,8 +120,8 @@ impl Providers {
     }
 
     /// Whether a body is encrypted with the key that new values get.
-    pub fn is_current(&self, body: &[u8]) -> bool {
-        let Ok(sealed) = Sealed::read(body) else { return false };
+    pub(super) fn is_current(&self, body: &[u8]) -> bool {
+        let Ok(sealed) = SealedValue::read(body) else { return false };
         match self.providers.first() {
             Some(Provider::Local(kind, keys)) => {
                 kind.as_str() == sealed.provider && keys.first().is_some_and(|(name, _)| name == sealed.name)

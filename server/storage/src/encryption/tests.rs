@@ -26,7 +26,8 @@ async fn encryption(rules: &[(&str, &str)]) -> Encryption {
     for (resources, providers) in rules {
         text.push_str(&format!("- resources: [{resources}]\n  providers: [{providers}]\n"));
     }
-    let rules = Rules::new(config::parse(text.as_bytes()).unwrap(), &RemoteWaits::default()).await;
+    let rules =
+        Rules::new(config::parse_encryption_config(text.as_bytes()).unwrap(), &RemoteWaits::default()).await;
     Encryption {
         rules: Some(RwLock::new(Arc::new(rules))),
         reloads: false,
@@ -69,15 +70,15 @@ async fn a_value_is_bound_to_its_key_and_header() {
             elsewhere.contains("unable to transform key \"/registry/secrets/default/other\""),
             "{elsewhere}"
         );
-        let split = stored::split(&sealed).unwrap();
+        let split = stored::split_stored(&sealed).unwrap();
         for at in 0..split.header.len() {
             let mut header = split.header.to_vec();
             header[at] ^= 1;
-            let forged = stored::join(true, &header, split.body);
+            let forged = stored::join_stored(true, &header, split.body);
             assert!(reads(&e, KEY, &forged).is_err(), "{kind}: header byte {at}");
         }
         // Taking the mark of encryption away does not make a value plain.
-        let unmarked = stored::join(false, split.header, split.body);
+        let unmarked = stored::join_stored(false, split.header, split.body);
         assert!(reads(&e, KEY, &unmarked).is_err());
     }
 }
@@ -179,8 +180,8 @@ async fn the_narrowest_rule_counts() {
         ("example.com/things/n/x", Some("all")),
     ] {
         let sealed = e.seal(key.as_bytes(), value()).unwrap();
-        let split = stored::split(&sealed).unwrap();
-        let used = split.sealed.then(|| wire::Sealed::read(split.body).unwrap().name);
+        let split = stored::split_stored(&sealed).unwrap();
+        let used = split.sealed.then(|| wire::SealedValue::read(split.body).unwrap().name);
         assert_eq!(used, name, "{key}");
     }
 }

@@ -14,11 +14,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::stored::Damaged;
+use crate::stored::DamagedValue;
 
 /// The parts of an encrypted body; borrows the stored bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed<'a> {
+pub struct SealedValue<'a> {
     /// Name of the provider's kind.
     pub provider: &'a str,
     /// Name of the key or plugin.
@@ -41,7 +41,7 @@ pub struct Envelope<'a> {
 }
 
 /// Provider name of KMS plugins.
-pub const KMS: &str = "kms";
+pub(super) const KMS: &str = "kms";
 /// Maximum number of annotations per value.
 const MOST_ANNOTATIONS: usize = 1024;
 
@@ -73,7 +73,7 @@ impl EncryptedObject {
     pub(crate) const SEED: i32 = 1;
 }
 
-impl<'a> Sealed<'a> {
+impl<'a> SealedValue<'a> {
     /// Appends everything before the cipher's bytes.
     pub fn write_header(&self, out: &mut Vec<u8>) {
         put(out, self.provider.as_bytes());
@@ -92,8 +92,8 @@ impl<'a> Sealed<'a> {
     /// Parses an encrypted body.
     ///
     /// # Errors
-    /// [`Damaged`] when the bytes do not start as [`Sealed::write_header`] writes them.
-    pub fn read(body: &'a [u8]) -> Result<Sealed<'a>, Damaged> {
+    /// [`DamagedValue`] when the bytes do not start as [`SealedValue::write_header`] writes them.
+    pub fn read(body: &'a [u8]) -> Result<SealedValue<'a>, DamagedValue> {
         let mut at = body;
         let (provider, name) = (text(&mut at)?, text(&mut at)?);
         let envelope = match provider == KMS {
@@ -102,13 +102,13 @@ impl<'a> Sealed<'a> {
                 let (key_id, seed) = (text(&mut at)?, bytes(&mut at)?);
                 let count = varint(&mut at)?;
                 if count > MOST_ANNOTATIONS {
-                    return Err(Damaged::new("too many annotations"));
+                    return Err(DamagedValue::new("too many annotations"));
                 }
                 let annotations = (0..count).map(|_| Ok((text(&mut at)?, bytes(&mut at)?)));
                 Some(Envelope { key_id, seed, annotations: annotations.collect::<Result<_, _>>()? })
             }
         };
-        Ok(Sealed { provider, name, envelope, bytes: at })
+        Ok(SealedValue { provider, name, envelope, bytes: at })
     }
 }
 
@@ -125,28 +125,28 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn varint(at: &mut &[u8]) -> Result<usize, Damaged> {
+fn varint(at: &mut &[u8]) -> Result<usize, DamagedValue> {
     let mut n = 0usize;
     for shift in (0..35).step_by(7) {
-        let (&byte, rest) = at.split_first().ok_or(Damaged::new("encrypted body ends early"))?;
+        let (&byte, rest) = at.split_first().ok_or(DamagedValue::new("encrypted body ends early"))?;
         *at = rest;
         n |= usize::from(byte & 0x7f) << shift;
         if byte < 0x80 {
             return Ok(n);
         }
     }
-    Err(Damaged::new("number too long"))
+    Err(DamagedValue::new("number too long"))
 }
 
-fn bytes<'a>(at: &mut &'a [u8]) -> Result<&'a [u8], Damaged> {
+fn bytes<'a>(at: &mut &'a [u8]) -> Result<&'a [u8], DamagedValue> {
     let len = varint(at)?;
-    let (bytes, rest) = at.split_at_checked(len).ok_or(Damaged::new("encrypted body ends early"))?;
+    let (bytes, rest) = at.split_at_checked(len).ok_or(DamagedValue::new("encrypted body ends early"))?;
     *at = rest;
     Ok(bytes)
 }
 
-fn text<'a>(at: &mut &'a [u8]) -> Result<&'a str, Damaged> {
-    std::str::from_utf8(bytes(at)?).map_err(|_| Damaged::new("text is not UTF-8"))
+fn text<'a>(at: &mut &'a [u8]) -> Result<&'a str, DamagedValue> {
+    std::str::from_utf8(bytes(at)?).map_err(|_| DamagedValue::new("text is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -155,18 +155,18 @@ mod tests {
 
     #[test]
     fn parts_come_back_and_truncation_is_an_error() {
-        let local = Sealed { provider: "aesgcm", name: "key1", envelope: None, bytes: b"sealed" };
+        let local = SealedValue { provider: "aesgcm", name: "key1", envelope: None, bytes: b"sealed" };
         let annotations = vec![("a.example.com", &b"\0\x01"[..]), ("b.example.com", b"")];
         let envelope = Some(Envelope { key_id: "id", seed: &[7; 300], annotations });
-        let kms = Sealed { provider: "kms", name: "plugin", envelope, bytes: b"sealed" };
+        let kms = SealedValue { provider: "kms", name: "plugin", envelope, bytes: b"sealed" };
         for sealed in [local, kms] {
             let mut out = Vec::new();
             sealed.write_header(&mut out);
             let header = out.len();
             out.extend_from_slice(sealed.bytes);
-            assert_eq!(Sealed::read(&out).unwrap(), sealed);
+            assert_eq!(SealedValue::read(&out).unwrap(), sealed);
             for end in 0..header {
-                assert!(Sealed::read(&out[..end]).is_err(), "cut at {end}");
+                assert!(SealedValue::read(&out[..end]).is_err(), "cut at {end}");
             }
         }
     }

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plinth_api::config_file::{self, ConfigFileError, ConfigKind};
-use plinth_pki::jwt::Algorithm;
+use plinth_api::{read_config, ConfigFileError, ConfigKind};
+use plinth_pki::JwtAlgorithm;
 
 use super::authenticators::{
     ClaimMappings, ClaimRule, Configuration, IssuerConfig, JwtAuthenticator, PrefixedClaim,
@@ -50,7 +50,7 @@ impl Configuration {
     /// # Errors
     /// [`ConfigError`].
     pub fn read(path: &Path, own_issuers: &[String]) -> Result<Configuration, ConfigError> {
-        let configuration: Configuration = config_file::read(path, KIND)?;
+        let configuration: Configuration = read_config(path, KIND)?;
         configuration.check(own_issuers)?;
         Ok(configuration)
     }
@@ -103,7 +103,7 @@ impl JwtAuthenticator {
             }
         }
         self.claim_mappings.check(&mut error);
-        if let Some(bad) = self.algorithms.iter().find(|name| Algorithm::of(name).is_none()) {
+        if let Some(bad) = self.algorithms.iter().find(|name| JwtAlgorithm::of(name).is_none()) {
             error("signing-algs", &format!("oidc: unsupported signing alg: {bad:?}"));
         }
         Expressions::compile(self, path, errors);

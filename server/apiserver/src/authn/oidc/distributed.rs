@@ -24,10 +24,10 @@ use tokio::sync::Semaphore;
 use super::provider::{self, Provider};
 use super::{Claims, OidcError, TokenRequirements};
 use crate::egress::client::Bounds;
-use plinth_pki::jwt;
+use plinth_pki::{unix_now, LONGEST_JWT};
 
 /// Limits of an endpoint's answer, which is a token.
-const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: jwt::LONGEST };
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: LONGEST_JWT };
 /// Concurrent fetches, over all tokens: authentication precedes flow control.
 const MAX_IN_FLIGHT: usize = 16;
 /// How long a claim is cached, as long as upstream caches the user of a token.
@@ -155,7 +155,7 @@ impl Resolver {
             format!("getting untrusted issuer from endpoint {endpoint} failed for claim {claim:?}: {why}")
         })?;
         let provider = self.provider(own, &issuer);
-        let verified = rules.verify(&provider, &token, jwt::now()).await;
+        let verified = rules.verify(&provider, &token, unix_now()).await;
         let mut claims = verified.map_err(|why| format!("verify distributed claim token: {why}"))?;
         claims.remove(claim).ok_or_else(|| {
             format!("jwt returned by distributed claim endpoint {endpoint:?} did not contain claim: {claim}")

@@ -9,7 +9,7 @@ use plinth_codec::{tree, Value};
 
 use super::authenticators::{JwtAuthenticator, PrefixedClaim};
 use super::OidcError;
-use plinth_api::user::User;
+use plinth_api::User;
 
 const USER: &str = r#"{"type":"object","properties":{
     "username":{"type":"string"},

@@ -24,8 +24,8 @@ use authenticators::{Configuration, JwtAuthenticator, PrefixedClaim};
 use config::ConfigError;
 use distributed::Resolver;
 use expressions::Expressions;
-use plinth_api::user::{self, User};
-use plinth_pki::jwt::{self, Algorithm, JwtError, Registered};
+use plinth_api::{User, CREDENTIAL_ID_KEY};
+use plinth_pki::{unix_now, unverified_claims, JwtAlgorithm, JwtError, RegisteredClaims};
 use provider::Provider;
 
 /// Google's tokens have the issuer with or without the scheme.
@@ -103,7 +103,7 @@ struct Issuer {
 
 /// Requirements on every token, including those of distributed claims.
 struct TokenRequirements {
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<JwtAlgorithm>,
     /// A token must have one of these audiences.
     audiences: Vec<String>,
 }
@@ -123,7 +123,7 @@ impl TokenRequirements {
     /// `iat` is ignored.
     fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
         let registered = serde_json::to_value(claims).and_then(serde_json::from_value);
-        let Registered { aud, exp, nbf, .. } =
+        let RegisteredClaims { aud, exp, nbf, .. } =
             registered.map_err(|error| OidcError::Claims(format!("parse claims: {error}")))?;
         distributed::sources(claims)?;
         if !aud.iter().any(|audience| self.audiences.contains(audience)) {
@@ -133,7 +133,7 @@ impl TokenRequirements {
         if exp.unwrap_or(0) < now {
             return Err(OidcError::Jwt(JwtError::Expired));
         }
-        Registered { nbf, ..Registered::default() }.check_time(now)?;
+        RegisteredClaims { nbf, ..RegisteredClaims::default() }.check_time(now)?;
         Ok(())
     }
 }
@@ -145,7 +145,7 @@ fn untrusted_issuer(token: &str) -> Result<String, JwtError> {
         #[serde(default)]
         iss: String,
     }
-    let Claims { iss } = jwt::unverified(token)?;
+    let Claims { iss } = unverified_claims(token)?;
     Ok(if iss == GOOGLE.0 { GOOGLE.1.to_owned() } else { iss })
 }
 
@@ -201,8 +201,8 @@ impl Issuer {
             |why: AuthoritiesError| ConfigError::Invalid(vec![format!("issuer.certificateAuthority: {why}")]);
         // Flags restrict the algorithms; a file allows all, as upstream.
         let algorithms = match config.algorithms.is_empty() {
-            true => Algorithm::ALL.to_vec(),
-            false => config.algorithms.iter().filter_map(|name| Algorithm::of(name)).collect(),
+            true => JwtAlgorithm::ALL.to_vec(),
+            false => config.algorithms.iter().filter_map(|name| JwtAlgorithm::of(name)).collect(),
         };
         // Errors were reported when the configuration was validated.
         let expressions = Expressions::compile(&config, "", &mut Vec::new());
@@ -219,7 +219,7 @@ impl Issuer {
     }
 
     async fn authenticate(&self, token: &str) -> Result<User, OidcError> {
-        let mut claims = self.rules.verify(&self.provider, token, jwt::now()).await?;
+        let mut claims = self.rules.verify(&self.provider, token, unix_now()).await?;
         if let Some(resolver) = &self.resolver {
             resolver.expand(&self.provider, &self.rules, token, &mut claims).await?;
         }
@@ -255,7 +255,7 @@ impl Issuer {
             }
         }
         if let Some(jti) = claims.get("jti").and_then(Value::as_str).filter(|jti| !jti.is_empty()) {
-            user.extra.insert(user::CREDENTIAL_ID.to_owned(), vec![format!("JTI={jti}")]);
+            user.extra.insert(CREDENTIAL_ID_KEY.to_owned(), vec![format!("JTI={jti}")]);
         }
         self.expressions.extra(&tree, &mut user.extra)?;
         self.expressions.check_claims(&tree)?;

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{Claims, OidcError};
 use crate::egress::client::{Bounds, Client, Origin};
-use plinth_pki::jwt::{self, Algorithm, JwtError, VerifyingKey};
+use plinth_pki::{jwt_header, verify_jwt, JwtAlgorithm, JwtError, VerifyingKey};
 
 /// Minimum time between two fetches of an issuer's keys.
 const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(10);
@@ -70,19 +70,19 @@ impl Provider {
     ///
     /// # Errors
     /// [`OidcError`].
-    pub async fn verify(&self, token: &str, algorithms: &[Algorithm]) -> Result<Claims, OidcError> {
-        let header = jwt::header(token)?;
+    pub async fn verify(&self, token: &str, algorithms: &[JwtAlgorithm]) -> Result<Claims, OidcError> {
+        let header = jwt_header(token)?;
         if !header.algorithm().is_some_and(|algorithm| algorithms.contains(&algorithm)) {
             return Err(OidcError::Jwt(JwtError::Signature));
         }
         let kid = header.kid.unwrap_or_default();
         let fits = |key: &&VerifyingKey| kid.is_empty() || key.id() == kid;
         let mut keys = self.keys.lock().keys.clone();
-        let mut claims = jwt::verify(token, keys.iter().filter(fits));
+        let mut claims = verify_jwt(token, keys.iter().filter(fits));
         if matches!(claims, Err(JwtError::NoKey | JwtError::Signature)) {
             // The issuer may have rotated its keys.
             keys = self.fetch().await?;
-            claims = jwt::verify(token, keys.iter().filter(fits));
+            claims = verify_jwt(token, keys.iter().filter(fits));
         }
         Ok(claims?)
     }

@@ -17,10 +17,9 @@ use plinth_codec::{base64_text, json, Value};
 use plinth_engine::{Feed, Subscribe, Subscription};
 use sha2::{Digest, Sha256};
 
-use plinth_api::api_error::ApiError;
-use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::Store;
+use plinth_api::ApiError;
+use plinth_registry::{object_key, prefix_range, resource_prefix};
+use plinth_storage::{Store, Stored};
 
 /// Cached objects; when the limit is reached the cache is cleared.
 const MAX_ENTRIES: usize = 16 << 10;
@@ -55,7 +54,7 @@ impl BoundKind {
 
     fn key(self, namespace: &str, name: &str) -> Vec<u8> {
         let namespace = if self == BoundKind::Node { "" } else { namespace };
-        key::object(&key::resource_prefix("", self.plural()), namespace, name)
+        object_key(&resource_prefix("", self.plural()), namespace, name)
     }
 }
 
@@ -190,8 +189,8 @@ impl Bindings {
 
     async fn watch_once(&self) -> Result<std::convert::Infallible, plinth_engine::Error> {
         let subscribe = |kind: BoundKind| {
-            let prefix = key::resource_prefix("", kind.plural());
-            self.store.engine().subscribe(Subscribe::new(key::range(prefix.as_bytes())))
+            let prefix = resource_prefix("", kind.plural());
+            self.store.engine().subscribe(Subscribe::new(prefix_range(prefix.as_bytes())))
         };
         let [accounts, pods, secrets, nodes] = BoundKind::ALL.map(subscribe);
         let (mut accounts, mut pods, mut secrets, mut nodes) = (accounts?, pods?, secrets?, nodes?);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use plinth_api::user::{self, User};
-use plinth_pki::jwt::Registered;
+use plinth_api::{service_account_groups, service_account_name, split_service_account, User};
+use plinth_pki::RegisteredClaims;
 
 /// The issuer of tokens in Secrets.
 pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
@@ -13,7 +13,7 @@ pub(crate) const LEGACY_ISSUER: &str = "kubernetes/serviceaccount";
 pub(crate) struct BoundClaims {
     /// Issuer, audience, times.
     #[serde(flatten)]
-    pub registered: Registered,
+    pub registered: RegisteredClaims,
     /// The account and the objects that the token is bound to.
     #[serde(rename = "kubernetes.io", default)]
     pub kubernetes: Kubernetes,
@@ -65,7 +65,7 @@ impl Reference {
 pub(crate) struct LegacyClaims {
     /// Issuer and subject.
     #[serde(flatten)]
-    pub registered: Registered,
+    pub registered: RegisteredClaims,
     /// Namespace of the account and the Secret.
     #[serde(rename = "kubernetes.io/serviceaccount/namespace", default)]
     pub namespace: String,
@@ -88,9 +88,13 @@ pub(crate) struct MissingClaim(&'static str);
 impl LegacyClaims {
     /// The claims of the token in a Secret.
     pub fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
-        let sub = user::service_account_name(namespace, &account.name);
+        let sub = service_account_name(namespace, &account.name);
         LegacyClaims {
-            registered: Registered { iss: LEGACY_ISSUER.to_owned(), sub, ..Registered::default() },
+            registered: RegisteredClaims {
+                iss: LEGACY_ISSUER.to_owned(),
+                sub,
+                ..RegisteredClaims::default()
+            },
             namespace: namespace.to_owned(),
             secret_name: secret.to_owned(),
             account_name: account.name.clone(),
@@ -113,7 +117,7 @@ impl LegacyClaims {
         if let Some((_, error)) = needed.iter().find(|(claim, _)| claim.is_empty()) {
             return Err(MissingClaim(error));
         }
-        let subject = user::split_service_account(&self.registered.sub);
+        let subject = split_service_account(&self.registered.sub);
         match subject == Some((self.namespace.as_str(), self.account_name.as_str())) {
             true => Ok(()),
             false => Err(MissingClaim("sub claim is invalid")),
@@ -148,9 +152,9 @@ pub(crate) fn bound_user(claims: &BoundClaims) -> User {
 /// The user of a service account.
 pub(crate) fn account_user(namespace: &str, account: &Reference) -> User {
     User {
-        name: user::service_account_name(namespace, &account.name),
+        name: service_account_name(namespace, &account.name),
         uid: account.uid.clone(),
-        groups: user::service_account_groups(namespace),
+        groups: service_account_groups(namespace),
         ..User::default()
     }
     .authenticated()

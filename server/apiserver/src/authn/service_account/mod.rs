@@ -25,9 +25,11 @@ use super::Notice;
 use bindings::{Bindings, BoundKind, BoundObject};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
-use plinth_pki::jwt::{self, JwtError, KeyError, SigningKey, VerifyingKey};
+use plinth_api::{ApiError, User};
+use plinth_pki::{
+    jwt_header, read_public_keys, sign_jwt, unix_now, unverified_claims, verify_jwt, JwtError, KeyError,
+    RegisteredClaims, SigningKey, VerifyingKey, JWT_LEEWAY,
+};
 use plinth_storage::Store;
 
 /// The label that marks the token in a Secret invalid.
@@ -118,7 +120,7 @@ pub struct ServiceAccounts {
 struct Verified {
     user: Arc<User>,
     audiences: Vec<String>,
-    registered: jwt::Registered,
+    registered: RegisteredClaims,
     namespace: String,
     account: Reference,
     to: Binding,
@@ -141,7 +143,7 @@ impl ServiceAccounts {
         let signing = SigningKey::read(&settings.signing_key_file)?;
         let mut keys = Vec::new();
         for file in &settings.key_files {
-            keys.extend(jwt::keys::read_public(file)?);
+            keys.extend(read_public_keys(file)?);
         }
         if keys.is_empty() {
             keys.push(signing.public().clone());
@@ -197,7 +199,7 @@ impl ServiceAccounts {
             let (tokens, wanted) = (verified.audiences.clone(), wanted.to_vec());
             return Err(TokenError::Audience { tokens, wanted });
         }
-        let now = jwt::now();
+        let now = unix_now();
         verified.registered.check_time(now)?;
         self.check_bindings(&verified, &hash, now, notices).await?;
         Ok(Some(Authenticated { user: verified.user.clone(), audiences }))
@@ -220,20 +222,20 @@ impl ServiceAccounts {
             #[serde(default)]
             iss: String,
         }
-        let Ok(Issuer { iss }) = jwt::unverified(token) else { return Ok(None) };
+        let Ok(Issuer { iss }) = unverified_claims(token) else { return Ok(None) };
         let legacy = iss == claims::LEGACY_ISSUER;
         if !legacy && !self.settings.issuers.contains(&iss) {
             return Ok(None);
         }
-        let kid = jwt::header(token)?.kid.unwrap_or_default();
+        let kid = jwt_header(token)?.kid.unwrap_or_default();
         let keys = self.keys.iter().filter(|key| kid.is_empty() || key.id() == kid);
         match legacy {
             true => {
-                let claims: LegacyClaims = jwt::verify(token, keys)?;
+                let claims: LegacyClaims = verify_jwt(token, keys)?;
                 claims.check()?;
                 Ok(Some(self.legacy(claims)))
             }
-            false => Ok(Some(self.bound(jwt::verify(token, keys)?)?)),
+            false => Ok(Some(self.bound(verify_jwt(token, keys)?)?)),
         }
     }
 
@@ -271,7 +273,7 @@ impl ServiceAccounts {
     }
 
     /// The audiences of a token; this server's own when it names none.
-    fn audiences_of(&self, registered: &jwt::Registered) -> Vec<String> {
+    fn audiences_of(&self, registered: &RegisteredClaims) -> Vec<String> {
         match registered.aud.is_empty() {
             true => self.settings.audiences.clone(),
             false => registered.aud.clone(),
@@ -303,7 +305,7 @@ impl ServiceAccounts {
         same_uid("service account", &account, &token.account)?;
         // A legacy token is invalid once its account is being deleted, a bound one after the leeway for clock
         // skew.
-        let gone_since = if is_legacy { i64::MAX } else { now.saturating_sub(jwt::LEEWAY) };
+        let gone_since = if is_legacy { i64::MAX } else { now.saturating_sub(JWT_LEEWAY) };
         if account.deleted_at.is_some_and(|when| when < gone_since) {
             let name = format!("{}/{}", token.namespace, token.account.name);
             return Err(TokenError::AccountDeleted(name));
@@ -374,7 +376,7 @@ impl ServiceAccounts {
         audiences: Vec<String>,
         lifetime: i64,
     ) -> Result<IssuedToken, ApiError> {
-        let now = jwt::now();
+        let now = unix_now();
         let mut kubernetes = kubernetes;
         let ours = audiences.iter().all(|a| self.settings.audiences.contains(a));
         let extended =
@@ -384,19 +386,16 @@ impl ServiceAccounts {
         }
         let exp = now + if extended { EXTENDED } else { lifetime };
         let jti = uuid::Uuid::new_v4().to_string();
-        let registered = jwt::Registered {
+        let registered = RegisteredClaims {
             iss: self.settings.issuers.first().cloned().unwrap_or_default(),
-            sub: plinth_api::user::service_account_name(
-                &kubernetes.namespace,
-                &kubernetes.serviceaccount.name,
-            ),
+            sub: plinth_api::service_account_name(&kubernetes.namespace, &kubernetes.serviceaccount.name),
             aud: audiences,
             exp: Some(exp),
             nbf: Some(now),
             iat: Some(now),
             jti: jti.clone(),
         };
-        let token = jwt::sign(&self.signing, &BoundClaims { registered, kubernetes });
+        let token = sign_jwt(&self.signing, &BoundClaims { registered, kubernetes });
         let token =
             token.map_err(|error| ApiError::internal(format!("failed to generate token: {error}")))?;
         Ok(IssuedToken { token, expires: now + lifetime, credential_id: format!("JTI={jti}") })
@@ -412,7 +411,7 @@ impl ServiceAccounts {
         account: &Reference,
         secret: &str,
     ) -> Result<String, ApiError> {
-        jwt::sign(&self.signing, &LegacyClaims::new(namespace, account, secret))
+        sign_jwt(&self.signing, &LegacyClaims::new(namespace, account, secret))
             .map_err(|error| ApiError::internal(format!("failed to generate token: {error}")))
     }
 }

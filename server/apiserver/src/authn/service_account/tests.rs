@@ -2,8 +2,9 @@ use plinth_engine::{Engine, Options, Transaction};
 
 use super::claims::Kubernetes;
 use super::*;
-use plinth_registry::key;
-use plinth_storage::stored::{HeaderFields, BODY_START};
+use plinth_pki::{sign_jwt, unix_now, unverified_claims};
+use plinth_registry::{object_key, resource_prefix};
+use plinth_storage::{HeaderFields, BODY_START};
 
 const AUDIENCE: &str = "https://issuer.example";
 
@@ -75,7 +76,7 @@ impl World {
 
     fn key(&self, kind: BoundKind, name: &str) -> Vec<u8> {
         let namespace = if kind == BoundKind::Node { "" } else { "ns" };
-        key::object(&key::resource_prefix("", kind.plural()), namespace, name)
+        object_key(&resource_prefix("", kind.plural()), namespace, name)
     }
 
     fn issue(&self, change: impl FnOnce(&mut Kubernetes)) -> String {
@@ -94,7 +95,7 @@ impl World {
 
     /// A token with claims that the issuer would not issue.
     fn sign(&self, claims: &BoundClaims) -> String {
-        jwt::sign(&SigningKey::read(&self.accounts.settings.signing_key_file).unwrap(), claims).unwrap()
+        sign_jwt(&SigningKey::read(&self.accounts.settings.signing_key_file).unwrap(), claims).unwrap()
     }
 }
 
@@ -122,7 +123,7 @@ async fn a_token_says_who_and_where() {
     let extra = |key: &str| user.extra_value(&format!("authentication.kubernetes.io/{key}"));
     assert_eq!((extra("pod-name"), extra("pod-uid")), (Some("pod"), Some("uid-pod")));
     assert_eq!((extra("node-name"), extra("node-uid")), (Some("gone"), None));
-    let claims: BoundClaims = jwt::unverified(&token).unwrap();
+    let claims: BoundClaims = unverified_claims(&token).unwrap();
     assert_eq!(user.credential_id(), Some(format!("JTI={}", claims.registered.jti).as_str()));
 }
 
@@ -191,8 +192,8 @@ async fn a_change_is_seen_without_reading_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_by_table() {
     let world = World::new(|_| {}).await;
-    let good: BoundClaims = jwt::unverified(&world.issue(|_| {})).unwrap();
-    let now = jwt::now();
+    let good: BoundClaims = unverified_claims(&world.issue(|_| {})).unwrap();
+    let now = unix_now();
     let with = |change: fn(&mut BoundClaims, i64)| {
         let mut claims = good.clone();
         change(&mut claims, now);
@@ -304,7 +305,7 @@ async fn lives_by_table() {
             pod(&mut claims);
         }
         let issued = world.accounts.issue(claims, vec![audience.into()], asked).unwrap();
-        let claims: BoundClaims = jwt::unverified(&issued.token).unwrap();
+        let claims: BoundClaims = unverified_claims(&issued.token).unwrap();
         let registered = claims.registered;
         let issued_at = registered.iat.unwrap();
         assert_eq!((registered.exp.unwrap() - issued_at, issued.expires - issued_at), (lives, asked));

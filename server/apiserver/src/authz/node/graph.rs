@@ -10,9 +10,9 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 
 use super::references::{self, ReferenceKind};
-use plinth_api::api_error::ApiError;
-use plinth_registry::key;
-use plinth_storage::informer::{Change, View};
+use plinth_api::ApiError;
+use plinth_registry::{resource_prefix, split_key};
+use plinth_storage::{InformerChange, InformerView};
 
 /// Namespace and name.
 pub(crate) type ObjectKey = (SmolStr, SmolStr);
@@ -91,7 +91,7 @@ const RESOURCES: [(&str, &str, bool, Apply); 5] = [
     }),
 ];
 
-impl View for Graph {
+impl InformerView for Graph {
     // Objects only add to what a node may read, so unreadable ones can be ignored.
     const SKIPS_UNDECRYPTABLE: bool = true;
 
@@ -100,13 +100,13 @@ impl View for Graph {
     }
 
     fn prefixes(&self) -> Vec<String> {
-        RESOURCES.iter().map(|(group, plural, ..)| key::resource_prefix(group, plural)).collect()
+        RESOURCES.iter().map(|(group, plural, ..)| resource_prefix(group, plural)).collect()
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         for (group, plural, namespaced, apply) in RESOURCES {
-            let prefix = key::resource_prefix(group, plural);
-            if let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) {
+            let prefix = resource_prefix(group, plural);
+            if let Some((namespace, name)) = split_key(&prefix, namespaced, change.key) {
                 apply(self, (namespace.into(), name.into()), change.object()?.as_ref());
                 return Ok(());
             }

@@ -17,9 +17,8 @@ use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
 use graph::{Graph, NodeObject};
-use plinth_api::user::User;
-use plinth_storage::informer::Informer;
-use plinth_storage::Store;
+use plinth_api::User;
+use plinth_storage::{Informer, Store};
 use references::ReferenceKind;
 
 /// Prefix of a node's user name, and its group.

@@ -17,9 +17,7 @@ use super::rules::{self, PolicyRule};
 use super::{Rbac, GROUP};
 use crate::authz::simple::{everything, MASTERS};
 use crate::authz::{aggregate, Attributes, Authorizer, ResourceTarget};
-use plinth_api::api_error::ApiError;
-use plinth_api::metadata;
-use plinth_api::user::User;
+use plinth_api::{metadata_text, ApiError, User};
 
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +57,7 @@ async fn check_role(authorizer: &Authorizer, write: RoleWrite<'_>) -> Result<(),
         return Ok(());
     }
     let rbac = authorizer.rbac();
-    let object_name = metadata::text(new, "name");
+    let object_name = metadata_text(new, "name");
     let forbidden = |why: &str| ApiError::forbidden(GROUP, plural, object_name, why);
     check_covered(rbac, user, plural, namespace, PolicyRule::all_of(new).into())
         .await?
@@ -94,7 +92,7 @@ async fn check_binding(authorizer: &Authorizer, write: RoleWrite<'_>) -> Result<
     let key = RoleKey { namespace: role_namespace.into(), name: role.into() };
     // Upstream reports a missing role as a binding, too.
     let rules = rbac.rules_of(&key).await?.ok_or_else(|| ApiError::not_found(GROUP, plural, role))?;
-    let name = metadata::text(new, "name");
+    let name = metadata_text(new, "name");
     let outcome = check_covered(rbac, user, plural, namespace, rules).await?;
     outcome.map_err(|why| ApiError::forbidden(GROUP, plural, name, &why))
 }

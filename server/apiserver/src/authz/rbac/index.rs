@@ -14,7 +14,7 @@ use plinth_codec::Value;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::rules::PolicyRule;
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// A Role, or a ClusterRole when the namespace is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -21,11 +21,9 @@ use std::sync::Arc;
 
 use super::{aggregate, Attributes, Decision, Reason, Target, Verdict};
 use index::{Index, RoleKey};
-use plinth_api::api_error::ApiError;
-use plinth_api::user::User;
-use plinth_registry::key;
-use plinth_storage::informer::{Change, Informer, View};
-use plinth_storage::Store;
+use plinth_api::{ApiError, User};
+use plinth_registry::{resource_prefix, split_key};
+use plinth_storage::{Informer, InformerChange, InformerView, Store};
 use rules::PolicyRule;
 
 /// The API group of RBAC.
@@ -44,7 +42,7 @@ pub struct Rbac {
     index: Informer<Index>,
 }
 
-impl View for Index {
+impl InformerView for Index {
     // Roles and bindings only add permissions, so unreadable ones can be ignored.
     const SKIPS_UNDECRYPTABLE: bool = true;
 
@@ -57,10 +55,10 @@ impl View for Index {
         vec![format!("{GROUP}/")]
     }
 
-    fn change(&mut self, change: Change<'_>) -> Result<(), ApiError> {
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
         for (plural, namespaced, is_binding) in RESOURCES {
-            let prefix = key::resource_prefix(GROUP, plural);
-            let Some((namespace, name)) = key::split(&prefix, namespaced, change.key) else { continue };
+            let prefix = resource_prefix(GROUP, plural);
+            let Some((namespace, name)) = split_key(&prefix, namespaced, change.key) else { continue };
             let role_key = RoleKey { namespace: namespace.into(), name: name.into() };
             match (change.object()?, is_binding) {
                 (Some(object), true) => self.set_binding(role_key, &object),

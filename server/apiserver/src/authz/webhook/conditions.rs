@@ -141,7 +141,7 @@ fn request(attributes: &Attributes<'_>) -> Value {
 mod tests {
     use super::*;
     use crate::authz::{ResourceTarget, Selectors};
-    use plinth_api::user::User;
+    use plinth_api::User;
 
     fn conditions(sources: &[&str]) -> Result<Conditions, String> {
         Conditions::compile(sources, "c")

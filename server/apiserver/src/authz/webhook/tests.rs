@@ -9,7 +9,7 @@ use plinth_codec::{json, Value};
 
 use super::*;
 use crate::authz::{ResourceTarget, Selectors};
-use plinth_api::user::User;
+use plinth_api::User;
 
 /// A service on a free port that answers depending on the user's name, and counts requests.
 struct Double {

@@ -10,10 +10,9 @@ use super::Plan;
 use crate::flow_control::Seat;
 use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representation, Totals};
 use crate::stored_objects::{Filter, Scan};
-use plinth_api::api_error::ApiError;
-use plinth_http::compression::Gzip;
-use plinth_http::paced_response::{Next, Presence, Producer};
-use plinth_storage::stored::Header;
+use plinth_api::ApiError;
+use plinth_http::{ClientPresence, Gzip, NextPiece, PieceProducer};
+use plinth_storage::Header;
 
 /// Bytes per chunk.
 const CHUNK: usize = 128 << 10;
@@ -103,7 +102,7 @@ impl ListProducer {
     }
 
     /// Writes until the buffer is full; true at the end of the list.
-    fn write(&mut self, reader: Presence<'_>) -> Result<bool, ApiError> {
+    fn write(&mut self, reader: ClientPresence<'_>) -> Result<bool, ApiError> {
         if matches!(self.stage, Stage::Begin) {
             self.begin(reader)?;
         }
@@ -160,7 +159,7 @@ impl ListProducer {
         Ok(true)
     }
 
-    fn begin(&mut self, reader: Presence<'_>) -> Result<(), ApiError> {
+    fn begin(&mut self, reader: ClientPresence<'_>) -> Result<(), ApiError> {
         let ListProducer { plan, list, representation, buffer, .. } = self;
         let is_cacheable = list.needs_totals()
             && plan.is_latest_collection()
@@ -231,11 +230,11 @@ impl ListProducer {
     }
 }
 
-impl Producer for ListProducer {
+impl PieceProducer for ListProducer {
     type Piece = Bytes;
     type Error = ApiError;
 
-    fn next(&mut self, reader: Presence<'_>) -> Result<Next<Bytes>, ApiError> {
+    fn next(&mut self, reader: ClientPresence<'_>) -> Result<NextPiece<Bytes>, ApiError> {
         loop {
             let ended = self.write(reader)?;
             let capacity = if ended { 0 } else { CHUNK + CHUNK / 4 };
@@ -243,7 +242,7 @@ impl Producer for ListProducer {
             let begun = std::mem::replace(&mut self.begun, true);
             if ended {
                 // A list that fits into one chunk is below the threshold of compression.
-                return Ok(Next::Last(match self.gzip.take().filter(|_| begun) {
+                return Ok(NextPiece::Last(match self.gzip.take().filter(|_| begun) {
                     Some(mut gzip) => [gzip.push(&chunk), gzip.finish()].concat().into(),
                     None => chunk,
                 }));
@@ -253,7 +252,7 @@ impl Producer for ListProducer {
                 None => chunk,
             };
             if !chunk.is_empty() {
-                return Ok(Next::Piece(chunk));
+                return Ok(NextPiece::Piece(chunk));
             }
         }
     }

@@ -24,14 +24,10 @@ use super::respond::respond;
 use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_http::body::{Body, ProducedBody};
-use plinth_http::compression::{self, Gzip};
-use plinth_http::paced_response::Reader;
-use plinth_registry::key;
-use plinth_storage::continue_token::{Position, TokenError};
-use plinth_storage::parse_resource_version;
+use plinth_api::{ApiError, Cause};
+use plinth_http::{set_compression_headers, Body, Gzip, PacedReader, ProducedBody};
+use plinth_registry::prefix_range;
+use plinth_storage::{parse_resource_version, ContinuePosition, ContinueTokenError};
 
 pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::List)?;
@@ -45,7 +41,7 @@ pub(super) async fn list(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let compressed = gzip && matches!(body, Body::Stream(_));
     let mut response = respond(StatusCode::OK, content_type, body);
     if compressed {
-        compression::mark(&mut response);
+        set_compression_headers(&mut response);
     }
     Ok(response)
 }
@@ -77,23 +73,23 @@ pub(super) fn validate_options(cx: &Context) -> Result<(), ApiError> {
     if !q.resource_version_match.is_empty() {
         if q.resource_version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            errors.push(field::forbidden(MATCH, why));
+            errors.push(Cause::forbidden(MATCH, why));
         }
         if q.continue_token.is_some() {
             errors
-                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                .push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
         match q.resource_version_match.as_str() {
             "Exact" if q.resource_version == "0" => {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                errors.push(field::forbidden(MATCH, why));
+                errors.push(Cause::forbidden(MATCH, why));
             }
             "Exact" | "NotOlderThan" => {}
-            other => errors.push(field::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
+            other => errors.push(Cause::not_supported(MATCH, other, &["Exact", "NotOlderThan", ""])),
         }
     }
     if q.send_initial_events.is_some() {
-        errors.push(field::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        errors.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
     }
     match errors.is_empty() {
         true => Ok(()),
@@ -112,7 +108,7 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
             one.extend_from_slice(name.as_bytes());
             KeyRange::key(one)
         }
-        None => key::range(&collection),
+        None => prefix_range(&collection),
     };
     let revision = parse_resource_version(&q.resource_version).map_err(|_| {
         ApiError::bad_request(format!("invalid resource version: {}", not_a_revision(&q.resource_version)))
@@ -130,10 +126,12 @@ pub(super) async fn plan(cx: &Context, selection: Selection) -> Result<Plan, Api
                 ));
             }
             let position = cx.server.tokens.decode(token).map_err(|error| match error {
-                TokenError::Malformed => ApiError::bad_request(format!("invalid continue token: {error}")),
+                ContinueTokenError::Malformed => {
+                    ApiError::bad_request(format!("invalid continue token: {error}"))
+                }
                 // The token's content is not authenticated, so no new token can be issued for it
                 // (`continueExpired` in k8s.io/apiserver `pkg/storage/etcd3/errors.go`).
-                TokenError::OtherKey => ApiError::expired(
+                ContinueTokenError::OtherKey => ApiError::expired(
                     "The provided continue parameter is too old to display a consistent list result. You \
                         must start a new list without the continue parameter.",
                 ),
@@ -199,7 +197,7 @@ impl Plan {
 
     /// Whether the latest state of a whole collection is read, with any selection.
     fn is_latest_collection(&self) -> bool {
-        self.at == At::Latest && self.limit == 0 && self.range == key::range(&self.collection)
+        self.at == At::Latest && self.limit == 0 && self.range == prefix_range(&self.collection)
     }
 
     /// The source of the objects. Blocks.
@@ -232,7 +230,7 @@ impl Plan {
                         up in the list.",
                 );
                 let position =
-                    Position { revision: None, start: start.into_owned(), returned: self.returned };
+                    ContinuePosition { revision: None, start: start.into_owned(), returned: self.returned };
                 error.continue_token = Some(self.server.tokens.encode(&position));
                 error
             }
@@ -257,7 +255,7 @@ impl Plan {
             false => None,
         };
         let start = rest.start().strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
-        let position = Position {
+        let position = ContinuePosition {
             revision: Some(revision.get()),
             start: String::from_utf8_lossy(start).into_owned(),
             returned,
@@ -274,7 +272,7 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let listing = ListProducer::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
-    let mut chunks = Reader::start(cx.server.producers.clone(), listing);
+    let mut chunks = PacedReader::start(cx.server.producers.clone(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,
         None => return Err(ApiError::internal("a list without a beginning")),

@@ -7,7 +7,7 @@ pub(super) const BATCH: usize = 64 << 10;
 
 use bytes::Bytes;
 
-use plinth_api::api_error::ApiError;
+use plinth_api::ApiError;
 
 /// Larger events are sent in separate frames, so that watchers share their bytes. The size of a frame.
 const MAX_JOINED: usize = 16 << 10;

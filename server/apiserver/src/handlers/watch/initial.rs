@@ -11,11 +11,10 @@ use crate::handlers::list::source::{uses_header_index, Source};
 use crate::representation::{EventType, Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::{Filter, Scan};
-use plinth_api::api_error::ApiError;
-use plinth_http::paced_response::{Next, Presence, Producer};
-use plinth_registry::key;
-use plinth_registry::ResourceType;
-use plinth_storage::stored::Header;
+use plinth_api::ApiError;
+use plinth_http::{ClientPresence, NextPiece, PieceProducer};
+use plinth_registry::{prefix_range, ResourceType};
+use plinth_storage::Header;
 
 /// A collection at one revision, being sent to a watcher.
 pub(super) struct InitialState {
@@ -43,7 +42,7 @@ impl InitialState {
         let source = match Source::find(&server, &resource, &selection, collection, &range) {
             Some(source) => source,
             None => {
-                let indexes = uses_header_index(&resource, &selection) && range == key::range(collection);
+                let indexes = uses_header_index(&resource, &selection) && range == prefix_range(collection);
                 let snapshot = server.store.engine().snapshot(At::Latest)?;
                 Source { snapshot, keys: None, indexes: indexes.then(|| collection.to_vec()) }
             }
@@ -58,11 +57,11 @@ impl InitialState {
     }
 }
 
-impl Producer for InitialState {
+impl PieceProducer for InitialState {
     type Piece = Batch;
     type Error = ApiError;
 
-    fn next(&mut self, _: Presence<'_>) -> Result<Next<Batch>, ApiError> {
+    fn next(&mut self, _: ClientPresence<'_>) -> Result<NextPiece<Batch>, ApiError> {
         let InitialState { scan, resource, selection, representation, first, .. } = self;
         let filter = |key: &[u8], header: &Header<'_>| selection.matches(resource, key, header);
         let filter: Filter<'_> = if selection.is_everything() { None } else { Some(&filter) };
@@ -74,9 +73,9 @@ impl Producer for InitialState {
             Ok(batch.len() < BATCH)
         })?;
         Ok(match (at_end, batch.len()) {
-            (false, _) => Next::Piece(batch),
-            (true, 0) => Next::End,
-            (true, _) => Next::Last(batch),
+            (false, _) => NextPiece::Piece(batch),
+            (true, 0) => NextPiece::End,
+            (true, _) => NextPiece::Last(batch),
         })
     }
 

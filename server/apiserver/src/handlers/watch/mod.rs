@@ -33,12 +33,9 @@ use super::respond::respond;
 use super::Context;
 use crate::representation::Representation;
 use crate::selection::Selection;
-use plinth_api::api_error::{ApiError, Cause, Reason};
-use plinth_api::field;
-use plinth_http::body::Body;
-use plinth_http::paced_response::Reader;
-use plinth_http::upgrade::wants_websocket;
-use plinth_registry::key;
+use plinth_api::{ApiError, Cause, Reason};
+use plinth_http::{wants_websocket, Body, PacedReader};
+use plinth_registry::prefix_range;
 use plinth_storage::parse_resource_version;
 
 pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiError> {
@@ -53,7 +50,7 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
     let all_namespaces = cx.resource.row.namespaced && cx.info.namespace.is_empty();
     let range = match selection.single_name().filter(|_| !all_namespaces) {
         Some(name) => KeyRange::key([collection.as_slice(), name.as_bytes()].concat()),
-        None => key::range(&collection),
+        None => prefix_range(&collection),
     };
     // An unset or zero revision implies sendInitialEvents=true, as upstream since 1.34.
     let any_state = revision.is_none_or(|r| r == Revision::ZERO);
@@ -86,24 +83,24 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
     let mut errors: Vec<Cause> = Vec::new();
     if q.send_initial_events.is_some() && given != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-        errors.push(field::forbidden(MATCH, why));
+        errors.push(Cause::forbidden(MATCH, why));
     }
     // Without a revision upstream sets sendInitialEvents itself, and so NotOlderThan.
     let implied = given.is_empty() && matches!(q.resource_version.as_str(), "" | "0");
     if implied && q.continue_token.is_some() {
-        errors.push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+        errors.push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
     }
     if !given.is_empty() {
         if q.send_initial_events.is_none() {
             let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-            errors.push(field::forbidden(MATCH, why));
+            errors.push(Cause::forbidden(MATCH, why));
         }
         if given != "NotOlderThan" {
-            errors.push(field::not_supported(MATCH, given, &["NotOlderThan"]));
+            errors.push(Cause::not_supported(MATCH, given, &["NotOlderThan"]));
         }
         if q.continue_token.is_some() {
             errors
-                .push(field::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+                .push(Cause::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
         }
     }
     match errors.is_empty() {
@@ -191,7 +188,7 @@ impl WatchStart {
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
-        let mut events = Reader::start(cx.server.producers.clone(), state);
+        let mut events = PacedReader::start(cx.server.producers.clone(), state);
         // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))

@@ -21,11 +21,10 @@ use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use crate::stored_objects::read::{self, ServedEvent};
-use plinth_api::api_error::ApiError;
-use plinth_http::body::{BodyError, ChunkStream};
-use plinth_http::paced_response::Reader;
+use plinth_api::ApiError;
+use plinth_http::{BodyError, ChunkStream, PacedReader};
 use plinth_registry::{Registry, ResourceType};
-use plinth_storage::stored::Header;
+use plinth_storage::Header;
 
 /// Interval of bookmarks for an idle watch; upstream's.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -33,7 +32,7 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
 /// The initial state as ADDED events.
-pub(super) type InitialEvents = Reader<InitialState>;
+pub(super) type InitialEvents = PacedReader<InitialState>;
 
 /// The immutable parameters of a watch.
 pub(super) struct WatchTarget {

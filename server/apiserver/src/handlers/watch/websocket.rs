@@ -25,8 +25,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::WebSocketStream;
 
 use super::stream::WatchStream;
-use plinth_http::body::Body;
-use plinth_http::upgrade::Upgrade;
+use plinth_http::{Body, Upgrade};
 
 /// The only version of the protocol (RFC 6455).
 const VERSION: &str = "13";

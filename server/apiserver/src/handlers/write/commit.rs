@@ -5,9 +5,8 @@ use plinth_engine::{Condition, Revision, Transaction};
 
 use super::{Context, Written};
 use crate::context::TransactionParts;
-use plinth_api::api_error::ApiError;
-use plinth_storage::stored::Stored;
-use plinth_storage::{unchanged, Fetched};
+use plinth_api::ApiError;
+use plinth_storage::{unchanged, Fetched, Stored};
 
 /// A change of a stored object.
 pub(in crate::handlers) struct Commit {

@@ -8,12 +8,9 @@ use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
 use crate::context::{AdmissionRequest, Operation};
 use crate::managed_fields;
-use plinth_api::api_error::Reason;
-use plinth_api::metadata::Moment;
-use plinth_registry::object_meta;
-use plinth_storage::namespaces::Namespaces;
-use plinth_storage::stored::Header;
-use plinth_storage::Fetched;
+use plinth_api::{metadata_text, wipe_system_fields, Moment, Reason};
+use plinth_registry::{definition_stays, match_namespace, prepare_metadata_create, validate_metadata};
+use plinth_storage::{Fetched, Header, Namespaces};
 
 /// How often a name is generated again when the generated one is taken, as upstream.
 const NAME_ATTEMPTS: usize = 8;
@@ -55,7 +52,7 @@ pub(in crate::handlers) async fn create_object(
 ) -> Result<Written, ApiError> {
     let mut tree = Some(source()?);
     let generated = tree.as_ref().is_some_and(|tree| {
-        metadata::text(tree, "name").is_empty() && !metadata::text(tree, "generateName").is_empty()
+        metadata_text(tree, "name").is_empty() && !metadata_text(tree, "generateName").is_empty()
     });
     let permit = Permit::of(cx);
     let mut names_left = if generated { NAME_ATTEMPTS } else { 1 };
@@ -94,14 +91,14 @@ async fn create_once(
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
     let refuses_version = !dry_run && managed_fields == ManagedFields::Track;
-    if refuses_version && !metadata::text(&tree, "resourceVersion").is_empty() {
+    if refuses_version && !metadata_text(&tree, "resourceVersion").is_empty() {
         let what = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(500, Reason::Unknown, what));
     }
-    object_meta::match_namespace(&cx.resource, &cx.info, &mut tree)?;
-    metadata::wipe_system_fields(&mut tree)?;
+    match_namespace(&cx.resource, &cx.info, &mut tree)?;
+    wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
-    validate::definition_stays(&cx.resource, metadata::text(&tree, "name"))?;
+    definition_stays(&cx.resource, metadata_text(&tree, "name"))?;
     // Some kinds' defaults are of the status: they come after what the client sent there is gone.
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
@@ -122,7 +119,7 @@ async fn create_once(
     cx.kind_handler.check_admitted(cx, requester_fields, &tree)?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
-    object_meta::prepare_create(&cx.resource, &mut tree, &moment)?;
+    prepare_metadata_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
     (strategy.record_requester)(&mut tree, &cx.user);
     let allocated = cx.kind_handler.allocate(cx, None, &mut tree).await?;
@@ -132,8 +129,8 @@ async fn create_once(
     let mut parts = allocated.and(call.into_parts());
     namespace.into_iter().for_each(|unchanged| parts.require(unchanged));
     let can_race = parts.can_race();
-    let name = metadata::text(&tree, "name").to_owned();
-    let has_generate_name = !metadata::text(&tree, "generateName").is_empty();
+    let name = metadata_text(&tree, "name").to_owned();
+    let has_generate_name = !metadata_text(&tree, "generateName").is_empty();
     let key = grant.key(&cx.resource, &name)?;
     let value = cx.to_stored(tree).await?;
     let commit = Commit { live: None, key: key.clone(), value, delete: false, parts, dry_run };
@@ -159,7 +156,7 @@ async fn create_once(
 async fn validate_new(cx: &Context, tree: &Value) -> Result<(), ApiError> {
     let mut errors = cx.resource.strategy.create_errors(tree);
     cx.kind_handler.check_permissions(Write { cx, new: tree, old: None }, &mut errors).await?;
-    errors.extend(object_meta::validate(&cx.resource, tree, true));
+    errors.extend(validate_metadata(&cx.resource, tree, true));
     errors.extend(custom_errors(cx, tree, None).await?);
     refuse_errors(cx, tree, errors)?;
     warn(cx, tree, None);

@@ -16,9 +16,8 @@ use plinth_engine::Revision;
 use super::Context;
 use crate::context::Write;
 use crate::large_requests::INLINE_COST;
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::metadata;
-use plinth_registry::custom::validate;
+use plinth_api::{metadata_text, ApiError, Cause};
+use plinth_registry::{definition_errors, finalizer_warnings};
 use plinth_storage::Fetched;
 
 pub(super) use commit::{put, Commit, Committed};
@@ -83,7 +82,7 @@ const AFTER_ADMISSION: &str = " after mutating admission happens";
 
 /// Removes duplicate owners, with a warning.
 fn dedup_owners(cx: &Context, tree: &mut Value, when: &str) {
-    let twice = metadata::dedup_owners(tree);
+    let twice = plinth_api::dedup_owners(tree);
     if !twice.is_empty() {
         cx.warnings.add(format!(
             ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
@@ -109,7 +108,7 @@ pub fn clear_status(cx: &Context, tree: &mut Value) {
 /// large-request limiter.
 async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result<Vec<Cause>, ApiError> {
     let Some(custom) = &cx.resource.custom else { return Ok(Vec::new()) };
-    let validate = |limit| validate::errors(&cx.resource, custom, new, old, &cx.info.subresource, limit);
+    let validate = |limit| definition_errors(&cx.resource, custom, new, old, &cx.info.subresource, limit);
     match validate(Some(INLINE_COST))? {
         Some(errors) => Ok(errors),
         None => {
@@ -122,7 +121,7 @@ async fn custom_errors(cx: &Context, new: &Value, old: Option<&Value>) -> Result
 /// Adds the warnings of the kind to the response.
 fn warn(cx: &Context, new: &Value, old: Option<&Value>) {
     let warnings = match (cx.resource.is_custom(), cx.info.subresource.is_empty()) {
-        (true, true) => validate::finalizer_warnings(new, old),
+        (true, true) => finalizer_warnings(new, old),
         (false, true) => (cx.resource.strategy.warnings)(new, old),
         (false, false) if cx.info.subresource == "status" => (cx.resource.strategy.status_warnings)(new),
         (_, false) => Vec::new(),
@@ -134,7 +133,7 @@ fn refuse_errors(cx: &Context, tree: &Value, errors: Vec<Cause>) -> Result<(), A
     match errors.is_empty() {
         true => Ok(()),
         false => {
-            let name = metadata::text(tree, "name");
+            let name = metadata_text(tree, "name");
             // Upstream names what the object says it is.
             let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
             let group = cx.resource.strategy.error_group.unwrap_or_else(|| cx.resource.group());

@@ -8,10 +8,13 @@ use crate::authz::authorized;
 use crate::context::{AdmissionRequest, Operation};
 use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::managed_fields;
-use plinth_api::api_error::Reason;
+use plinth_api::{
+    finalizers, is_deleting, metadata_text, nameless_error, prepare_metadata_update, timestamp_now,
+    validate_metadata_update, Reason,
+};
 use plinth_kinds::keep_metadata;
-use plinth_registry::object_meta;
-use plinth_storage::{object, Fetched};
+use plinth_registry::{count_generation, match_namespace, validate_metadata};
+use plinth_storage::{decode_object, Fetched};
 
 /// Makes the new tree of the live one. Without a live object it makes the one to create, where the update
 /// creates.
@@ -96,7 +99,7 @@ async fn update_once(
     update: &mut Update<'_>,
     live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
-    let old = object::to_tree(&cx.resource, &cx.convert_record(live.clone()).await?)?;
+    let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = (update.transform)(Some(&old))?;
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
@@ -104,13 +107,12 @@ async fn update_once(
     cx.kind_handler.check_grant(Write { cx, new: &new, old: Some(&old) }).await?;
     prepare(cx, &mut new, &old);
     let allocated = cx.kind_handler.allocate(cx, Some(&old), &mut new).await?;
-    object_meta::count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
+    count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
     validate_change(cx, &new, &old).await?;
     cx.server.admission.validate(&call, &new).await?;
     // The last finalizer has gone from an object that waits to be deleted.
-    let delete = metadata::is_deleting(&new)
-        && metadata::finalizers(&new).is_empty()
-        && !(cx.resource.strategy.deletion.is_held)(&new);
+    let delete =
+        is_deleting(&new) && finalizers(&new).is_empty() && !(cx.resource.strategy.deletion.is_held)(&new);
     let own = if delete { cx.kind_handler.release(&old) } else { allocated };
     let commit = Commit {
         live: Some(live),
@@ -135,13 +137,13 @@ async fn admit(
     old: &Value,
 ) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
-    object_meta::match_namespace(&cx.resource, &cx.info, new)?;
-    metadata::prepare_update(new, old)?;
+    match_namespace(&cx.resource, &cx.info, new)?;
+    prepare_metadata_update(new, old)?;
     dedup_owners(cx, new, "");
     strategy.default(new);
     let sent = keep_unwritten(cx, new, old);
     if managed_fields == ManagedFields::Track {
-        managed_fields::track(cx, Some(old), new, &metadata::now());
+        managed_fields::track(cx, Some(old), new, &timestamp_now());
     }
     // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part
     // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
@@ -177,10 +179,10 @@ fn prepare(cx: &Context, new: &mut Value, old: &Value) {
 
 async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
-    let mut errors = object_meta::validate(&cx.resource, new, false);
+    let mut errors = validate_metadata(&cx.resource, new, false);
     // Upstream validates the metadata twice, before the kind's own rules and as part of them, and reports the
     // causes twice.
-    let twice = metadata::validate_update(new, old);
+    let twice = validate_metadata_update(new, old);
     errors.extend(twice.clone());
     let mut own = twice;
     own.extend(match strategy.subresource(&cx.info.subresource) {
@@ -200,8 +202,8 @@ async fn validate_change(cx: &Context, new: &Value, old: &Value) -> Result<(), A
 
 /// The name of an object is that of the path, which is what was authorized.
 pub(in crate::handlers) fn check_name(object: &Value, name: &str) -> Result<(), ApiError> {
-    match metadata::text(object, "name") {
-        "" => Err(metadata::nameless(name)),
+    match metadata_text(object, "name") {
+        "" => Err(nameless_error(name)),
         given if given != name => Err(authorized::other_name(given, name)),
         _ => Ok(()),
     }
@@ -209,7 +211,7 @@ pub(in crate::handlers) fn check_name(object: &Value, name: &str) -> Result<(), 
 
 /// The uid in a PUT is a precondition; `current` is empty for an object that is absent.
 fn check_uid(cx: &Context, new: &Value, current: &str) -> Result<(), ApiError> {
-    let given = metadata::text(new, "uid");
+    let given = metadata_text(new, "uid");
     if given.is_empty() || given == current {
         return Ok(());
     }
@@ -223,9 +225,9 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
     check_name(new, name)?;
     if update.uid_is_precondition {
-        check_uid(cx, new, metadata::text(old, "uid"))?;
+        check_uid(cx, new, metadata_text(old, "uid"))?;
     }
-    let given = metadata::text(new, "resourceVersion");
+    let given = metadata_text(new, "resourceVersion");
     if given.parse::<u64>().is_err() && !given.is_empty() {
         let what = format!("strconv.ParseUint: parsing {}: invalid syntax", quoted(given));
         return Err(ApiError::new(500, Reason::Unknown, what));
@@ -234,12 +236,12 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
         if !cx.resource.strategy.unconditional_update {
             let why = "must be specified for an update";
             // Upstream has the version as a number by now, and names the resource and not the kind.
-            let cause = plinth_api::field::invalid("metadata.resourceVersion", 0, why);
+            let cause = plinth_api::Cause::invalid("metadata.resourceVersion", 0, why);
             return Err(ApiError::invalid(group, plural, name, vec![cause]));
         }
         return Ok(());
     }
-    match given == metadata::text(old, "resourceVersion") {
+    match given == metadata_text(old, "resourceVersion") {
         true => Ok(()),
         false => Err(ApiError::modified(group, plural, name)),
     }

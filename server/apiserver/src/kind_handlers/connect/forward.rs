@@ -10,10 +10,8 @@ use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::context::Context;
 use crate::egress::connection::{dial, handshake, secure, ConnectError};
 use crate::egress::forward::{self, ForwardedBody};
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_http::upgrade::Upgrade;
+use plinth_api::{ApiError, Reason};
+use plinth_http::{Body, RequestBody, Upgrade};
 
 /// Longest time to establish a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,10 +9,8 @@ use std::net::IpAddr;
 use plinth_codec::Value;
 
 use crate::context::Context;
-use plinth_api::api_error::{ApiError, Reason};
-use plinth_api::metadata;
-use plinth_api::request_info::Verb;
-use plinth_storage::object;
+use plinth_api::{metadata_text, ApiError, Reason, Verb};
+use plinth_storage::decode_object;
 
 /// Default port of a kubelet.
 const KUBELET_PORT: i64 = 10250;
@@ -84,7 +82,7 @@ async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError>
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
     let record = cx.newest(read.info.object_key(&read.resource)?).await?;
     let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
-    object::to_tree(&read.resource, &record)
+    decode_object(&read.resource, &record)
 }
 
 /// Host and port of a node's kubelet.
@@ -124,7 +122,7 @@ async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destinat
 fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
     let list = |part: &str| pod.list_at(&["spec", part]);
     let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
-    let pod_name = metadata::text(pod, "name");
+    let pod_name = metadata_text(pod, "name");
     let given = options.str_at(&["container"]).unwrap_or_default();
     if !given.is_empty() {
         let known =
@@ -164,7 +162,7 @@ pub(super) async fn of_container(
     subresource: &str,
     options: &Value,
 ) -> Result<Option<Destination>, ApiError> {
-    let (namespace, name) = (metadata::text(pod, "namespace"), metadata::text(pod, "name"));
+    let (namespace, name) = (metadata_text(pod, "namespace"), metadata_text(pod, "name"));
     let container = match subresource {
         "portforward" => "",
         _ => container(pod, options)?,

@@ -13,12 +13,9 @@ use plinth_codec::{tree, Value};
 
 use crate::authz::{Attributes, RequestAttributes};
 use crate::context::{AdmissionRequest, Context, Operation};
-use plinth_api::api_error::ApiError;
-use plinth_api::query::{boolean, integer, parameters};
-use plinth_api::request_info::Verb;
-use plinth_http::body::Body;
-use plinth_http::request_body::RequestBody;
-use plinth_storage::object;
+use plinth_api::{parse_boolean, parse_integer, query_parameters, ApiError, Verb};
+use plinth_http::{Body, RequestBody};
+use plinth_storage::decode_object;
 
 /// Subresources that need the `create` permission for GET, too.
 const REQUIRES_CREATE: &[&str] = &["attach", "exec", "portforward"];
@@ -90,7 +87,7 @@ async fn authorize_create(cx: &Context) -> Result<(), ApiError> {
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
     let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
-    object::to_tree(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
+    decode_object(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
 /// The options of a connection, from its query, for admission and the kubelet.
@@ -102,7 +99,7 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
     let Some(object) = options.as_object_mut() else { return Ok(options) };
     let mut command = Vec::new();
-    for (key, value) in parameters(cx.raw_query.as_deref().unwrap_or_default()) {
+    for (key, value) in query_parameters(cx.raw_query.as_deref().unwrap_or_default()) {
         // The first value of a repeated option is used.
         if object.contains(&key) {
             continue;
@@ -113,10 +110,10 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
                 object.insert(&*key, &*value);
             }
             "stdin" | "stdout" | "stderr" | "tty" | "follow" | "previous" | "timestamps" => {
-                object.insert(&*key, boolean(&value));
+                object.insert(&*key, parse_boolean(&value));
             }
             "sinceSeconds" | "tailLines" | "limitBytes" => {
-                object.insert(&*key, integer(&value)?);
+                object.insert(&*key, parse_integer(&value)?);
             }
             _ => {}
         }

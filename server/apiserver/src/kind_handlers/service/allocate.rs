@@ -20,14 +20,11 @@ use plinth_engine::{At, Condition, Record, Transaction};
 
 use super::networks::networks;
 use crate::context::{Context, TransactionParts};
-use plinth_api::api_error::{ApiError, Cause};
-use plinth_api::field;
-use plinth_api::metadata;
+use plinth_api::{metadata_text, ApiError, Cause, Moment};
 use plinth_kinds::service_addresses as service;
 use plinth_kinds::service_ranges::nth;
-use plinth_registry::key;
-use plinth_storage::stored::Stored;
-use plinth_storage::{object, unchanged, Fetched};
+use plinth_registry::{object_key, prefix_range, resource_prefix};
+use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Stored};
 
 /// Where the keys of node ports are.
 const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
@@ -68,7 +65,7 @@ pub(crate) async fn allocate(
         let requester = Requester { old, new };
         let conditions = check_address(cx, &networks, *address, requester).await.map_err(|why| {
             let why = format!("failed to allocate IP {address}: {why}");
-            refuse(new, vec![field::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
+            refuse(new, vec![Cause::invalid("spec.clusterIPs", service::cluster_ips(new), &why)])
         })?;
         let (key, value) = address_key(cx, new, *address)?;
         hold(&mut parts, key, value, conditions);
@@ -115,14 +112,14 @@ pub(crate) fn release(service: &Value) -> TransactionParts {
     let mut parts = TransactionParts::default();
     service::addresses(service).into_iter().for_each(|address| parts.delete(address_name(address)));
     service::node_ports(service).into_iter().for_each(|port| parts.delete(port_key(port)));
-    let prefix = key::resource_prefix("", "endpoints");
-    let (namespace, name) = (metadata::text(service, "namespace"), metadata::text(service, "name"));
-    parts.delete(key::object(&prefix, namespace, name));
+    let prefix = resource_prefix("", "endpoints");
+    let (namespace, name) = (metadata_text(service, "namespace"), metadata_text(service, "name"));
+    parts.delete(object_key(&prefix, namespace, name));
     parts
 }
 
 fn refuse(service: &Value, causes: Vec<Cause>) -> ApiError {
-    ApiError::invalid("", "Service", metadata::text(service, "name"), causes)
+    ApiError::invalid("", "Service", metadata_text(service, "name"), causes)
 }
 
 async fn allocate_ports(
@@ -132,7 +129,7 @@ async fn allocate_ports(
     parts: &mut TransactionParts,
 ) -> Result<(), ApiError> {
     let range = cx.server.services.node_ports.clone();
-    let owner = format!("{}/{}", metadata::text(new, "namespace"), metadata::text(new, "name"));
+    let owner = format!("{}/{}", metadata_text(new, "namespace"), metadata_text(new, "name"));
     let mut mine: HashSet<u16> = old.map(service::node_ports).unwrap_or_default().into_iter().collect();
     for (port_field, wanted) in service::wanted_node_ports(new, old) {
         let port = u16::try_from(wanted).ok().filter(|port| range.contains(port));
@@ -160,7 +157,7 @@ async fn allocate_ports(
                 range.end()
             ),
         };
-        return Err(refuse(new, vec![field::invalid(port_field.path(), wanted, &error)]));
+        return Err(refuse(new, vec![Cause::invalid(port_field.path(), wanted, &error)]));
     }
     let mut shared = service::SharedPorts::of(new);
     for port_field in service::missing_node_ports(new) {
@@ -212,9 +209,9 @@ async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<
     let Some((namespace, name)) = owner_of(cx, record) else { return Ok(Holder::Other) };
     let is_requester = [("namespace", &namespace), ("name", &name)]
         .into_iter()
-        .all(|(field, text)| metadata::text(requester.new, field) == text);
+        .all(|(field, text)| metadata_text(requester.new, field) == text);
     if requester.old.is_none() || !is_requester {
-        let service = key::object(&key::resource_prefix("", "services"), &namespace, &name);
+        let service = object_key(&resource_prefix("", "services"), &namespace, &name);
         if is_taken(cx, service.clone()).await? {
             return Ok(Holder::Other);
         }
@@ -267,7 +264,7 @@ fn is_reserved(range: &IpNet, address: IpAddr) -> bool {
 }
 
 fn address_name(address: IpAddr) -> Vec<u8> {
-    key::object(&key::resource_prefix("networking.k8s.io", "ipaddresses"), "", &address.to_string())
+    object_key(&resource_prefix("networking.k8s.io", "ipaddresses"), "", &address.to_string())
 }
 
 fn port_key(port: u16) -> Vec<u8> {
@@ -278,15 +275,15 @@ fn port_key(port: u16) -> Vec<u8> {
 fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>, Bytes), ApiError> {
     let resource = cx.registry.get("networking.k8s.io", "v1", "ipaddresses");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
-    let moment = metadata::Moment::present();
+    let moment = Moment::present();
     let labels = tree!({
         "ipaddress.kubernetes.io/ip-family": service::family(address),
         "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     });
     let parent = tree!({
         "resource": "services",
-        "namespace": metadata::text(owner, "namespace"),
-        "name": metadata::text(owner, "name"),
+        "namespace": metadata_text(owner, "namespace"),
+        "name": metadata_text(owner, "name"),
     });
     let object = tree!({
         "metadata": tree!({
@@ -297,7 +294,7 @@ fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>,
         }),
         "spec": tree!({ "parentRef": parent }),
     });
-    Ok((address_name(address), object::to_stored(resource, object)?))
+    Ok((address_name(address), encode_object(resource, object)?))
 }
 
 /// How much of a range's start is left for what Services ask for by number (upstream's static band): a part
@@ -324,7 +321,7 @@ async fn free_address(
     family: &str,
     mine: &[IpAddr],
 ) -> Result<IpAddr, ApiError> {
-    let prefix = key::resource_prefix("networking.k8s.io", "ipaddresses");
+    let prefix = resource_prefix("networking.k8s.io", "ipaddresses");
     for range in networks.iter().filter(|range| service::family(range.addr()) == family) {
         let count = size(range);
         let band = static_band(count, 16, 256);
@@ -378,7 +375,7 @@ async fn free_offset(
 }
 
 async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, ApiError> {
-    let range = key::range(&prefix);
+    let range = prefix_range(&prefix);
     let (keys, _) = cx.server.store.scan(range, |entry| Some(Bytes::copy_from_slice(entry.key))).await?;
     Ok(keys.into_iter().collect())
 }
@@ -388,7 +385,7 @@ async fn keys_below(cx: &Context, prefix: Vec<u8>) -> Result<HashSet<Bytes>, Api
 /// # Errors
 /// When they cannot be read.
 pub async fn allocated_keys(cx: &Context) -> Result<HashSet<Bytes>, ApiError> {
-    let addresses = key::resource_prefix("networking.k8s.io", "ipaddresses");
+    let addresses = resource_prefix("networking.k8s.io", "ipaddresses");
     let mut keys = keys_below(cx, addresses.into_bytes()).await?;
     keys.extend(keys_below(cx, NODE_PORT_PREFIX.into()).await?);
     Ok(keys)
@@ -404,8 +401,8 @@ pub async fn restore_allocations(
     record: &Fetched,
     allocated: &HashSet<Bytes>,
 ) -> Result<(), ApiError> {
-    let service = object::to_tree(&cx.resource, record)?;
-    let (namespace, name) = (metadata::text(&service, "namespace"), metadata::text(&service, "name"));
+    let service = decode_object(&cx.resource, record)?;
+    let (namespace, name) = (metadata_text(&service, "namespace"), metadata_text(&service, "name"));
     let owner = Bytes::from(format!("{namespace}/{name}"));
     let ports = service::node_ports(&service).into_iter();
     let ports = ports.map(|port| Ok((port_key(port), owner.clone())));

@@ -9,8 +9,7 @@ use ipnet::IpNet;
 use plinth_codec::Value;
 
 use crate::context::Context;
-use plinth_api::api_error::ApiError;
-use plinth_api::{conditions, metadata};
+use plinth_api::{is_condition_true, is_deleting, metadata_text, ApiError};
 
 /// The ServiceCIDR of the networks in `--service-cluster-ip-range`.
 pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
@@ -21,7 +20,7 @@ pub(super) async fn networks(cx: &Context) -> Result<Vec<IpNet>, ApiError> {
     let resource = cx.registry.get("networking.k8s.io", "v1", "servicecidrs");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
     let objects = cx.server.store.objects(resource, "").await?;
-    let is_default = |object: &Value| metadata::text(object, "name") == DEFAULT_SERVICE_CIDR;
+    let is_default = |object: &Value| metadata_text(object, "name") == DEFAULT_SERVICE_CIDR;
     let mut networks = match objects.iter().any(is_default) {
         true => Vec::new(),
         false => cx.server.services.addresses.clone(),
@@ -31,7 +30,7 @@ pub(super) async fn networks(cx: &Context) -> Result<Vec<IpNet>, ApiError> {
 }
 
 fn is_ready(object: &Value) -> bool {
-    conditions::is_true(object, "Ready") && !metadata::is_deleting(object)
+    is_condition_true(object, "Ready") && !is_deleting(object)
 }
 
 fn of_object(object: &Value) -> impl Iterator<Item = IpNet> + '_ {

@@ -1,4 +1,4 @@
-use plinth_api::request_info::route;
+use plinth_api::parse_route;
 use plinth_registry::Registry as ResourceRegistry;
 
 use super::*;
@@ -45,7 +45,7 @@ fn requests_have_upstreams_labels() {
     ];
     for (method, target, media, verb, rest) in rows {
         let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
-        let route = route(&method, path, query).unwrap();
+        let route = parse_route(&method, path, query).unwrap();
         let Route::Resource(info) = &route else { panic!("{target}") };
         let resource = resources.get(&info.group, &info.version, &info.resource);
         let mut headers = HeaderMap::new();
@@ -79,7 +79,7 @@ fn what_is_not_served_or_not_run_is_not_counted() {
     let (registry, resources) = (Registry::new(), ResourceRegistry::builtin());
     let metrics = Arc::new(RequestMetrics::new(&registry).unwrap());
     let meter = |path: &str| {
-        let route = route(&Method::GET, path, None).unwrap();
+        let route = parse_route(&Method::GET, path, None).unwrap();
         let resource = match &route {
             Route::Resource(info) => resources.get(&info.group, &info.version, &info.resource),
             Route::NonResource(_) => None,

@@ -4,7 +4,7 @@ mod columns;
 mod indexes;
 pub(crate) mod status;
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{LabelSelector, Selectable, SelectableField};
 use plinth_codec::{names, tree, Map, Value};
@@ -244,7 +244,7 @@ fn failure_policy(spec: &Part<'_>) {
 
 /// Reports an invalid value that the message does not show.
 pub(crate) fn without_value(part: &Part<'_>, key: &str, why: &str) {
-    let mut error = field::invalid(part.path(key), Value::Null, "");
+    let mut error = Cause::invalid(part.path(key), Value::Null, "");
     error.message = format!("Invalid value: {why}");
     part.push(error);
 }

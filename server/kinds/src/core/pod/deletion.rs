@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use plinth_api::metadata;
+use plinth_api::is_deleting;
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
@@ -16,13 +16,13 @@ pub(super) const DELETION: Deletion =
 fn is_pending(pod: &Value, request: &DeletionRequest) -> bool {
     let pending = grace_period(pod);
     let shorter = request.grace_period_seconds.is_some_and(|requested| requested < pending);
-    metadata::is_deleting(pod) && pending > 0 && !shorter
+    is_deleting(pod) && pending > 0 && !shorter
 }
 
 /// Sets the grace period of a running, bound pod; returns whether it has to be kept.
 fn mark(pod: &mut Value, request: &DeletionRequest) -> bool {
     let requested = request.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
-    if metadata::is_deleting(pod) {
+    if is_deleting(pod) {
         let pending = grace_period(pod);
         return match requested {
             _ if pending == 0 => false,

@@ -7,8 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use plinth_api::api_error::Cause;
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::{Map, Value};
 
 use crate::checks::{address, ErrorList, Part};
@@ -312,7 +311,7 @@ fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
             true => families.push((*name).to_owned()),
             false => {
                 let why = format!("{name} is not configured on this cluster");
-                errors.push(field::invalid(format!("spec.clusterIPs[{i}]"), cluster_ips(service), &why));
+                errors.push(Cause::invalid(format!("spec.clusterIPs[{i}]"), cluster_ips(service), &why));
             }
         }
     }
@@ -321,18 +320,18 @@ fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
         for (_, what) in counts.into_iter().filter(|(count, _)| *count > 1) {
             let why =
                 format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-            errors.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), &why));
+            errors.push(Cause::invalid("spec.ipFamilyPolicy", policy.as_str(), &why));
         }
     }
     if !free {
         if policy == "RequireDualStack" && cluster.len() < 2 {
             let why = "this cluster is not configured for dual-stack services";
-            errors.push(field::invalid("spec.ipFamilyPolicy", policy.as_str(), why));
+            errors.push(Cause::invalid("spec.ipFamilyPolicy", policy.as_str(), why));
         }
         let strange = families.iter().enumerate().filter(|(_, name)| !cluster.contains(&name.as_str()));
         let why = "not configured on this cluster";
         errors.extend(
-            strange.map(|(i, name)| field::invalid(format!("spec.ipFamilies[{i}]"), name.as_str(), why)),
+            strange.map(|(i, name)| Cause::invalid(format!("spec.ipFamilies[{i}]"), name.as_str(), why)),
         );
     }
     if !errors.is_empty() {

@@ -7,7 +7,7 @@ pub mod ranges;
 
 use std::collections::HashSet;
 
-use plinth_api::field;
+use plinth_api::Cause;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::{names, Map, Value};
 
@@ -161,7 +161,7 @@ fn ports(service: &Part<'_>) {
                 port.text("protocol"),
                 port.number("port")
             );
-            port.push(field::duplicate_shown(port.path(""), &shown));
+            port.push(Cause::duplicate_shown(port.path(""), &shown));
         }
     }
 }

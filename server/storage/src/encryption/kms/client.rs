@@ -52,7 +52,7 @@ struct StatusRequest {}
 
 /// `StatusResponse`.
 #[derive(Clone, PartialEq, Message)]
-pub struct StatusResponse {
+pub(super) struct StatusResponse {
     /// KMS API version of the plugin.
     #[prost(string, tag = "1")]
     pub version: String,
@@ -106,7 +106,7 @@ pub(crate) struct EncryptResponse {
 
 /// A plugin. One connection, established on first use and after it broke; the lock is held while it is
 /// established.
-pub struct Client {
+pub(super) struct Client {
     socket: PathBuf,
     timeout: Duration,
     connection: Mutex<Option<SendRequest<Full<Bytes>>>>,
@@ -114,23 +114,23 @@ pub struct Client {
 
 impl Client {
     /// The plugin behind that socket.
-    pub fn new(socket: &str, timeout: Duration) -> Client {
+    pub(super) fn new(socket: &str, timeout: Duration) -> Client {
         Client { socket: PathBuf::from(socket), timeout, connection: Mutex::new(None) }
     }
 
     /// Health, version and current key ID of the plugin.
-    pub async fn status(&self) -> Result<StatusResponse, KmsError> {
+    pub(super) async fn status(&self) -> Result<StatusResponse, KmsError> {
         self.call("Status", &StatusRequest {}).await
     }
 
     /// Encrypts bytes with the plugin.
-    pub async fn encrypt(&self, plaintext: &[u8]) -> Result<EncryptResponse, KmsError> {
+    pub(super) async fn encrypt(&self, plaintext: &[u8]) -> Result<EncryptResponse, KmsError> {
         let request = EncryptRequest { plaintext: plaintext.to_vec(), uid: uid() };
         self.call("Encrypt", &request).await
     }
 
     /// Decrypts bytes that the plugin encrypted.
-    pub async fn decrypt(
+    pub(super) async fn decrypt(
         &self,
         ciphertext: &[u8],
         key_id: &str,

@@ -4,12 +4,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// Derives 32 bytes from a secret, a salt and the info string.
-pub fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
+pub(super) fn derive(salt: &[u8], secret: &[u8], info: &[u8]) -> [u8; 32] {
     expand(&hmac(salt, &[secret]), info)
 }
 
 /// The second step of [`derive()`] alone, for a secret that is random already.
-pub fn expand(secret: &[u8], info: &[u8]) -> [u8; 32] {
+pub(super) fn expand(secret: &[u8], info: &[u8]) -> [u8; 32] {
     hmac(secret, &[info, &[1]])
 }
 

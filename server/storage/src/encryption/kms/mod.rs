@@ -19,10 +19,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use super::cipher::{random, Cipher, Kind};
-use super::wire::{EncryptedObject, Envelope, Sealed, KMS};
+use super::wire::{EncryptedObject, Envelope, SealedValue, KMS};
 use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
-use plinth_http::paced_response::RemoteWaits;
+use plinth_http::RemoteWaits;
 
 /// Interval of status calls to a healthy plugin, and to an unhealthy one.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(60);
@@ -70,7 +70,12 @@ struct Current {
 
 impl Kms {
     /// Connects to a plugin. A plugin that is not available yet is retried; until then writes fail.
-    pub async fn start(name: String, socket: &str, timeout: Duration, remote_waits: RemoteWaits) -> Kms {
+    pub(super) async fn start(
+        name: String,
+        socket: &str,
+        timeout: Duration,
+        remote_waits: RemoteWaits,
+    ) -> Kms {
         let shared = Arc::new(Shared {
             name,
             client: Client::new(socket, timeout),
@@ -93,12 +98,12 @@ impl Kms {
     }
 
     /// The plugin's name in the configuration.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.shared.name
     }
 
     /// Whether the plugin was healthy at the last check, at most a minute ago.
-    pub fn is_healthy(&self) -> bool {
+    pub(super) fn is_healthy(&self) -> bool {
         self.shared.healthy.load(Ordering::Relaxed)
     }
 
@@ -106,7 +111,7 @@ impl Kms {
     ///
     /// # Errors
     /// When the plugin has not provided a key, or has been unhealthy for too long.
-    pub fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
+    pub(super) fn seal(&self, place: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), TransformError> {
         let error = |error: &str| self.shared.error(error);
         let current = self.shared.current.read().clone();
         let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
@@ -116,7 +121,7 @@ impl Kms {
         let response = &current.response;
         let annotations = response.annotations.iter().map(|(k, v)| (k.as_str(), v.as_slice())).collect();
         let envelope = Envelope { key_id: &response.key_id, seed: &response.ciphertext, annotations };
-        Sealed { provider: KMS, name: &self.shared.name, envelope: Some(envelope), bytes: &[] }
+        SealedValue { provider: KMS, name: &self.shared.name, envelope: Some(envelope), bytes: &[] }
             .write_header(out);
         let info: [u8; INFO] = random();
         out.extend_from_slice(&info);
@@ -128,7 +133,7 @@ impl Kms {
     ///
     /// # Errors
     /// When the plugin cannot decrypt the seed, or the body was modified.
-    pub fn open(&self, place: &[u8], sealed: &Sealed<'_>) -> Result<Vec<u8>, TransformError> {
+    pub(super) fn open(&self, place: &[u8], sealed: &SealedValue<'_>) -> Result<Vec<u8>, TransformError> {
         let error = |error: &str| self.shared.error(error);
         let Some(envelope) = &sealed.envelope else { return Err(error("no envelope")) };
         let seed = self.shared.seed(envelope)?;
@@ -142,7 +147,7 @@ impl Kms {
     ///
     /// # Errors
     /// As [`Kms::open`].
-    pub fn open_as_upstream(
+    pub(super) fn open_as_upstream(
         &self,
         place: &[u8],
         object: &EncryptedObject,
@@ -170,7 +175,11 @@ impl Kms {
     ///
     /// # Errors
     /// As [`Kms::seal`].
-    pub fn seal_as_upstream(&self, place: &[u8], plain: &[u8]) -> Result<EncryptedObject, TransformError> {
+    pub(super) fn seal_as_upstream(
+        &self,
+        place: &[u8],
+        plain: &[u8],
+    ) -> Result<EncryptedObject, TransformError> {
         let error = |error: &str| self.shared.error(error);
         let current = self.shared.current.read().clone();
         let current = current.ok_or_else(|| error("the plugin has given no key yet"))?;
@@ -189,7 +198,7 @@ impl Kms {
     }
 
     /// Whether a body was encrypted with the current key.
-    pub fn is_current(&self, sealed: &Sealed<'_>) -> bool {
+    pub(super) fn is_current(&self, sealed: &SealedValue<'_>) -> bool {
         let current = self.shared.current.read().clone();
         match (current, &sealed.envelope) {
             (Some(current), Some(envelope)) => current.response.key_id == envelope.key_id,

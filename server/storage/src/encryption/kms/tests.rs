@@ -15,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use tokio::net::UnixListener;
 
-use super::super::wire::Sealed;
+use super::super::wire::SealedValue;
 use super::*;
 
 #[derive(Clone, PartialEq, Message)]
@@ -117,7 +117,7 @@ impl hyper::body::Body for Frames {
 }
 
 fn open(kms: &Kms, body: &[u8]) -> Result<Vec<u8>, TransformError> {
-    kms.open(b"place", &Sealed::read(body).unwrap())
+    kms.open(b"place", &SealedValue::read(body).unwrap())
 }
 
 fn seal(kms: &Kms, plain: &[u8]) -> Vec<u8> {
@@ -148,7 +148,7 @@ async fn a_seed_is_decrypted_once_and_replaced_with_the_key() {
     plugin.key.store(2, Ordering::SeqCst);
     kms.shared.check().await.unwrap();
     let newer = seal(&kms, b"newer");
-    let current = |body: &[u8]| kms.is_current(&Sealed::read(body).unwrap());
+    let current = |body: &[u8]| kms.is_current(&SealedValue::read(body).unwrap());
     assert!(current(&newer) && !current(&bodies[0]));
     assert_eq!(open(&kms, &bodies[0]).unwrap(), [0; 100]);
     assert_eq!((plugin.encrypted.load(Ordering::SeqCst), plugin.decrypted.load(Ordering::SeqCst)), (2, 0));
@@ -159,7 +159,7 @@ async fn a_seed_is_decrypted_once_and_replaced_with_the_key() {
     }
     assert_eq!(plugin.decrypted.load(Ordering::SeqCst), 2);
     // A value belongs to its place, and cannot be changed.
-    assert!(again.open(b"elsewhere", &Sealed::read(&newer).unwrap()).is_err());
+    assert!(again.open(b"elsewhere", &SealedValue::read(&newer).unwrap()).is_err());
     let mut bad = newer.clone();
     *bad.last_mut().unwrap() ^= 1;
     assert!(open(&again, &bad).is_err());
