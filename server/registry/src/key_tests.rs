@@ -50,7 +50,7 @@ struct Object {
 
 impl Object {
     fn key(&self) -> Vec<u8> {
-        object(&self.resource.prefix(), &self.namespace, &self.name)
+        object_key(&self.resource.prefix(), &self.namespace, &self.name)
     }
 }
 
@@ -131,17 +131,17 @@ proptest! {
         for (collected, object) in [(&one, &other), (&other, &one), (&one, &one)] {
             let prefix = collected.resource.prefix();
             let is_of_resource = collected.resource == object.resource;
-            let all = range(&collection(&prefix, ""));
+            let all = prefix_range(&collection_prefix(&prefix, ""));
             prop_assert_eq!(all.contains(&object.key()), is_of_resource);
             if collected.resource.is_namespaced() {
-                let namespace = range(&collection(&prefix, &collected.namespace));
+                let namespace = prefix_range(&collection_prefix(&prefix, &collected.namespace));
                 let is_in_it = is_of_resource && collected.namespace == object.namespace;
                 prop_assert_eq!(namespace.contains(&object.key()), is_in_it);
             }
             let key = object.key();
             let prefix = object.resource.prefix();
-            prop_assert_eq!(prefix_of(&key), Some(prefix.as_bytes()));
-            prop_assert_eq!(is_custom(&key), matches!(object.resource, Resource::Custom(..)));
+            prop_assert_eq!(key_prefix(&key), Some(prefix.as_bytes()));
+            prop_assert_eq!(is_custom_key(&key), matches!(object.resource, Resource::Custom(..)));
         }
     }
 
@@ -150,8 +150,8 @@ proptest! {
     fn keys_split_into_what_made_them(resource in resource(), namespace in "[a-z0-9.-]{1,9}", name in "[a-zA-Z0-9.:-]{1,9}") {
         let namespace = if resource.is_namespaced() { namespace } else { String::new() };
         let (prefix, namespaced) = (resource.prefix(), resource.is_namespaced());
-        let key = object(&prefix, &namespace, &name);
-        prop_assert_eq!(split(&prefix, namespaced, &key), Some((namespace.as_str(), name.as_str())));
+        let key = object_key(&prefix, &namespace, &name);
+        prop_assert_eq!(split_key(&prefix, namespaced, &key), Some((namespace.as_str(), name.as_str())));
     }
 }
 
@@ -163,15 +163,15 @@ fn cases() -> u32 {
 #[test]
 fn keys_by_table() {
     let pods = resource_prefix("", "pods");
-    assert_eq!(object(&pods, "default", "web"), b"core/pods/default/web");
+    assert_eq!(object_key(&pods, "default", "web"), b"core/pods/default/web");
     let cars = custom_prefix("example.com", "cars", true);
-    assert_eq!(object(&cars, "n", "a"), b"_custom/namespaced/example.com/cars/n/a");
+    assert_eq!(object_key(&cars, "n", "a"), b"_custom/namespaced/example.com/cars/n/a");
     let planets = custom_prefix("example.com", "planets", false);
-    assert_eq!(object(&planets, "", "mars"), b"_custom/cluster/example.com/planets/mars");
-    assert_eq!(object(&planets, "", "a/b%"), b"_custom/cluster/example.com/planets/a%2Fb%25");
-    assert_eq!(without_start(b"_custom/cluster/example.com/planets/mars"), b"example.com/planets/mars");
+    assert_eq!(object_key(&planets, "", "mars"), b"_custom/cluster/example.com/planets/mars");
+    assert_eq!(object_key(&planets, "", "a/b%"), b"_custom/cluster/example.com/planets/a%2Fb%25");
+    assert_eq!(key_without_start(b"_custom/cluster/example.com/planets/mars"), b"example.com/planets/mars");
     for none in [&b"core"[..], b"core/pods", b"_custom/cluster/example.com/planets", b"_custom/other", b""] {
-        assert!(prefix_of(none).is_none_or(|prefix| prefix.starts_with(b"_custom/other")), "{none:?}");
+        assert!(key_prefix(none).is_none_or(|prefix| prefix.starts_with(b"_custom/other")), "{none:?}");
     }
     assert!(BUILTIN.iter().all(|(prefix, _)| !prefix.starts_with('_')));
     assert!(BUILTIN.iter().all(|(prefix, _)| prefix.matches('/').count() == 2));

@@ -47,13 +47,13 @@ fn groups_come_by_priority_and_custom_ones_last() {
         custom("alpha.example.com", "v1", "alphas", "Alpha"),
     ];
     let catalog = Catalog::new(resources::builtin(), &rows);
-    let plain = lists::groups(&catalog);
+    let plain = lists::api_group_list_document(&catalog);
     let order = names(&plain, "groups", &["name"]);
     assert_eq!(order[..3], ["apiregistration.k8s.io", "apps", "events.k8s.io"]);
     assert_eq!(order[order.len() - 2..], ["alpha.example.com", "zeta.example.com"]);
-    assert_eq!(names(&aggregated::groups(&catalog), "items", &["metadata", "name"]), order);
+    assert_eq!(names(&aggregated::aggregated_groups(&catalog), "items", &["metadata", "name"]), order);
 
-    let alpha = lists::group(&catalog, "alpha.example.com").unwrap();
+    let alpha = lists::api_group_document(&catalog, "alpha.example.com").unwrap();
     assert_eq!(names(&alpha, "versions", &["version"]), ["v1", "v1beta1"]);
     assert_eq!(alpha.tree.str_at(&["preferredVersion", "version"]), Some("v1"));
 }
@@ -61,24 +61,24 @@ fn groups_come_by_priority_and_custom_ones_last() {
 #[test]
 fn the_core_group_says_no_api_version_and_no_name() {
     let catalog = Catalog::new(resources::builtin(), []);
-    let versions = lists::api_versions(&catalog, "127.0.0.1:6443");
+    let versions = lists::api_versions_document(&catalog, "127.0.0.1:6443");
     assert_eq!(versions.tree.get("apiVersion"), None);
     assert_eq!(versions.tree.get("versions"), Some(&Value::Array(vec!["v1".into()])));
-    let core = lists::resources(&catalog, "", "v1").unwrap();
+    let core = lists::api_resource_list_document(&catalog, "", "v1").unwrap();
     assert_eq!(core.tree.get("apiVersion"), None);
     assert_eq!(core.tree.str_at(&["groupVersion"]), Some("v1"));
-    let list = aggregated::core(&catalog);
+    let list = aggregated::aggregated_core(&catalog);
     let items = list.tree.get("items").unwrap().as_array().unwrap();
     assert_eq!(items.len(), 1);
     assert_eq!(items[0].at(&["metadata", "name"]), None);
-    assert!(lists::group(&catalog, "").is_none());
+    assert!(lists::api_group_document(&catalog, "").is_none());
 }
 
 #[test]
 fn only_custom_resources_and_foreign_kinds_name_group_and_version() {
     let rows = [custom("example.com", "v1", "widgets", "Widget")];
     let catalog = Catalog::new(resources::builtin(), &rows);
-    let list = aggregated::groups(&catalog);
+    let list = aggregated::aggregated_groups(&catalog);
     let kinds_of = |group: &str, resource: &str| -> Vec<String> {
         let item = |list: &'_ Value, of: &[&str], is: &str| -> Value {
             let found = list.as_array().unwrap().iter().find(|i| i.str_at(of) == Some(is));
@@ -107,9 +107,9 @@ fn only_custom_resources_and_foreign_kinds_name_group_and_version() {
 fn a_definition_cannot_add_to_a_built_in_version() {
     let rows = [custom("apps", "v1", "widgets", "Widget"), custom("apps", "v2", "widgets", "Widget")];
     let catalog = Catalog::new(resources::builtin(), &rows);
-    let apps = lists::resources(&catalog, "apps", "v1").unwrap();
+    let apps = lists::api_resource_list_document(&catalog, "apps", "v1").unwrap();
     assert!(!names(&apps, "resources", &["name"]).contains(&"widgets"));
-    let group = lists::group(&catalog, "apps").unwrap();
+    let group = lists::api_group_document(&catalog, "apps").unwrap();
     assert_eq!(names(&group, "versions", &["version"]), ["v2", "v1"], "priority 100 over 15");
 }
 
@@ -117,7 +117,8 @@ fn a_definition_cannot_add_to_a_built_in_version() {
 fn the_index_lists_versions_and_endpoints_sorted() {
     let catalog = Catalog::new(resources::builtin(), []);
     let index: serde_json::Value =
-        serde_json::from_slice(&root::paths(&catalog, &["/version", "/healthz", "/api"])).unwrap();
+        serde_json::from_slice(&root::root_paths_document(&catalog, &["/version", "/healthz", "/api"]))
+            .unwrap();
     let paths: Vec<&str> = index["paths"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
     assert!(paths.is_sorted_by(|a, b| a < b), "sorted, each once");
     for path in ["/api/v1", "/apis/", "/apis/apps", "/apis/autoscaling/v1", "/healthz"] {
@@ -145,20 +146,28 @@ fn published_documents_agree() {
     let mut published = read("apis.json");
     published["kind"] = "APIGroupList".into();
     retain_served(published["groups"].as_array_mut().unwrap(), |g| g["name"].as_str().unwrap(), served);
-    assert_same("apis", &lists::groups(&catalog).tree, &published);
+    assert_same("apis", &lists::api_group_list_document(&catalog).tree, &published);
 
     for group in catalog.named_groups() {
         let mut published = vec![read(&format!("apis__{}.json", group.name))];
         retain_served(&mut published, |g| g["name"].as_str().unwrap(), served);
-        assert_same(group.name, &lists::group(&catalog, group.name).unwrap().tree, &published[0]);
+        assert_same(
+            group.name,
+            &lists::api_group_document(&catalog, group.name).unwrap().tree,
+            &published[0],
+        );
         for version in &group.versions {
             let published = read(&format!("apis__{}__{}.json", group.name, version.name));
-            let ours = lists::resources(&catalog, group.name, version.name).unwrap();
+            let ours = lists::api_resource_list_document(&catalog, group.name, version.name).unwrap();
             assert_same(group.name, &ours.tree, &published);
             compared += 1;
         }
     }
-    assert_same("api/v1", &lists::resources(&catalog, "", "v1").unwrap().tree, &read("api__v1.json"));
+    assert_same(
+        "api/v1",
+        &lists::api_resource_list_document(&catalog, "", "v1").unwrap().tree,
+        &read("api__v1.json"),
+    );
 
     let mut published = read("aggregated_v2.json");
     published["metadata"] = serde_json::json!({});
@@ -167,7 +176,7 @@ fn published_documents_agree() {
         |g| g["metadata"]["name"].as_str().unwrap(),
         served,
     );
-    assert_same("aggregated", &aggregated::groups(&catalog).tree, &published);
+    assert_same("aggregated", &aggregated::aggregated_groups(&catalog).tree, &published);
     println!("{compared} group versions agree");
 }
 

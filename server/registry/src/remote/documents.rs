@@ -225,8 +225,8 @@ mod tests {
             parse_aggregated_discovery(&document, "a.example", "v1").unwrap(),
         );
         assert_eq!(written(&plain.into()), written(&aggregated.into()));
-        assert!(super::aggregated(&document, "a.example", "v2").is_none());
-        assert!(super::aggregated(&parse("[]"), "a.example", "v1").is_none());
+        assert!(parse_aggregated_discovery(&document, "a.example", "v2").is_none());
+        assert!(parse_aggregated_discovery(&parse("[]"), "a.example", "v1").is_none());
     }
 
     #[test]

@@ -122,11 +122,11 @@ fn certificates_of_other_issuers_are_not_reported() {
 #[test]
 fn damage_outside_of_the_signed_part_of_an_authority_is_reported() {
     let (_dir, pki) = fresh();
-    let mut der = files::read_certificates(&pki.ca_cert()).unwrap().remove(0).to_vec();
+    let mut der = plinth_pki::read_certificates(&pki.ca_cert()).unwrap().remove(0).to_vec();
     let ecdsa_sha256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2];
     let at = der.windows(8).rposition(|part| part == ecdsa_sha256).unwrap();
     der[at + 7] = 3;
-    fs::write(pki.ca_cert(), pem::encode(files::CERTIFICATE, &der)).unwrap();
+    fs::write(pki.ca_cert(), pem::encode(plinth_pki::CERTIFICATE_LABEL, &der)).unwrap();
     let errors = pki.verify(Stage::Complete);
     assert!(errors[0].to_string().contains("ca.crt"), "{errors:?}");
     assert_eq!(pki.dependents_of(&errors[0]).unwrap().len(), 6);
@@ -182,7 +182,8 @@ fn an_authority_has_its_key_in_any_form() {
 
     let rsa = include_str!("../../../pki/src/jwt/testdata/rsa-pkcs1.pem");
     let der = pem::parse(rsa.as_bytes()).unwrap().remove(0).contents;
-    let pkcs8 = pkcs8::from_key(&rustls::pki_types::PrivateKeyDer::Pkcs1(der.clone().into())).unwrap();
+    let pkcs8 =
+        plinth_pki::pkcs8_from_key(&rustls::pki_types::PrivateKeyDer::Pkcs1(der.clone().into())).unwrap();
     let key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).unwrap();
     remove_leaves();
     replace_authority(&pki, "RSA PRIVATE KEY", &der, &key);

@@ -267,10 +267,11 @@ async fn tokens_of_others_are_left_to_others() {
     configuration.jwt[0].algorithms = vec!["RS256".into()];
     let issuers = Issuers::new(&configuration).unwrap();
     assert_eq!(issuers.authenticate("abc").await, Ok(None));
-    let key = jwt::SigningKey::from_pkcs8(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap();
-    let other = jwt::sign(&key, &json!({ "iss": "https://other.example" })).unwrap();
+    let key =
+        plinth_pki::SigningKey::from_pkcs8(&rcgen::KeyPair::generate().unwrap().serialize_der()).unwrap();
+    let other = plinth_pki::sign_jwt(&key, &json!({ "iss": "https://other.example" })).unwrap();
     assert_eq!(issuers.authenticate(&other).await, Ok(None));
     // ES256 is not allowed: the keys are not even fetched.
-    let ours = jwt::sign(&key, &json!({ "iss": ISSUER })).unwrap();
+    let ours = plinth_pki::sign_jwt(&key, &json!({ "iss": ISSUER })).unwrap();
     assert_eq!(issuers.authenticate(&ours).await, Err(OidcError::Jwt(JwtError::Signature)));
 }
