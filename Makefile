@@ -6,6 +6,7 @@
 #   make test    every test
 #   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
 #   make test-etcd   plinth etcd beside a real etcd and under etcdctl; moving from etcd and back (needs Go)
+#   make test-s3   backups and checkpoints in a real S3-compatible store (needs Go)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
@@ -31,7 +32,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run install dist test-dist test test-replication test-etcd lint bench build fmt setup
+.PHONY: run install dist test-dist test test-replication test-etcd test-s3 lint bench build fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR) $(ARGS)
@@ -64,6 +65,9 @@ test-replication: build
 
 test-etcd: build
 	scripts/test-etcd $(BINARY)
+
+test-s3: build
+	scripts/test-s3 $(BINARY)
 
 lint:
 	scripts/setup lint

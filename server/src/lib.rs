@@ -6,6 +6,7 @@
 //! |---|---|
 //! | command line | [`cli`] |
 //! | data directory, identity, credentials | [`bootstrap`] |
+//! | where backups and checkpoints are kept | [`archives`] |
 //! | admission plugins | [`admission`] |
 //! | controllers | [`controllers`], each run by the loop in `reconciler` |
 //! | a server among others that share a journal | [`replica`]; which of them there are: [`members`] |
@@ -36,6 +37,7 @@
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
 
 pub mod admission;
+pub mod archives;
 pub mod bootstrap;
 pub mod cli;
 mod client;

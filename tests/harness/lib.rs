@@ -14,6 +14,7 @@
 //! | [`remote_api`] | an API server of a test's own behind an APIService |
 //! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
 //! | [`module_graph`] | which module of a crate imports which |
+//! | [`object_store`] | an S3-compatible store |
 //! | [`refusal`] | assertions about error answers |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
@@ -39,6 +40,7 @@ pub mod fixtures;
 pub mod https;
 pub mod kubectl;
 pub mod module_graph;
+pub mod object_store;
 pub mod proxy;
 pub mod refusal;
 pub mod remote_api;

@@ -14,6 +14,7 @@ use plinth_apiserver::private_files;
 
 use self::by_token::TokenError;
 use super::hidden_token::HiddenToken;
+use crate::archives::{ArchiveError, ArchiveLocation};
 use crate::bootstrap::files::{exists, parent, sync_parent};
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};
@@ -28,7 +29,7 @@ pub(super) use by_token::{authority_of, client_of, JOIN_PATH};
 #[derive(Debug, Default, Args)]
 #[command(
     group(ArgGroup::new("source").required(true).args(["server", "kubeconfig", "checkpoint_dir"])),
-    after_help = "Examples:\n  plinth token create --kubeconfig admin.kubeconfig        (where the administrator is)\n  plinth join --server https://10.0.0.1:6443 --token plinth-join.… --data-dir /var/lib/plinth\n  plinth join --kubeconfig admin.kubeconfig --data-dir /var/lib/plinth\n  plinth join --checkpoint-dir /mnt/checkpoints --data-dir /var/lib/plinth\n  plinth serve --data-dir /var/lib/plinth --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\nCopies the cluster's keys and a checkpoint of the store from a running replica. The token names the authority that the\nserver's certificate must be of, and is used up. A kubeconfig is that of an administrator (DATA_DIR/admin.kubeconfig on\na replica); its server must be reachable from here."
+    after_help = "Examples:\n  plinth token create --kubeconfig admin.kubeconfig        (where the administrator is)\n  plinth join --server https://10.0.0.1:6443 --token plinth-join.… --data-dir /var/lib/plinth\n  plinth join --kubeconfig admin.kubeconfig --data-dir /var/lib/plinth\n  plinth join --checkpoint-dir s3://bucket/checkpoints --data-dir /var/lib/plinth\n  plinth serve --data-dir /var/lib/plinth --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\nCopies the cluster's keys and a checkpoint of the store from a running replica. The token names the authority that the\nserver's certificate must be of, and is used up. A kubeconfig is that of an administrator (DATA_DIR/admin.kubeconfig on\na replica); its server must be reachable from here."
 )]
 pub struct JoinOptions {
     /// URL of a running replica
@@ -43,9 +44,10 @@ pub struct JoinOptions {
     /// Kubeconfig for a running replica; its user must be in system:masters
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Directory with checkpoints of replicas (their --checkpoint-dir): no replica needs to run
-    #[arg(long, value_name = "DIR")]
-    pub checkpoint_dir: Option<PathBuf>,
+    /// Directory or s3://BUCKET/PREFIX with checkpoints of replicas (their --checkpoint-dir): no replica
+    /// needs to run
+    #[arg(long, value_name = "DIR", value_parser = ArchiveLocation::value_parser())]
+    pub checkpoint_dir: Option<ArchiveLocation>,
     /// Data directory to create; must be absent or empty
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -61,12 +63,14 @@ pub enum JoinError {
     Token(#[from] TokenError),
     #[error("give one of --server (with --token or --token-file), --kubeconfig and --checkpoint-dir")]
     NoSource,
-    #[error("--checkpoint-dir: {path}: {source}")]
-    Checkpoint { path: PathBuf, source: io::Error },
+    #[error("--checkpoint-dir: {0}")]
+    Archive(#[from] ArchiveError),
+    #[error("--checkpoint-dir: {checkpoint}: {source}")]
+    Checkpoint { checkpoint: ArchiveLocation, source: io::Error },
     #[error("--checkpoint-dir: {0} holds no checkpoint")]
-    NoCheckpoint(PathBuf),
+    NoCheckpoint(ArchiveLocation),
     #[error("--checkpoint-dir: {0} holds checkpoints of several clusters; move those of the others away")]
-    SeveralClusters(PathBuf),
+    SeveralClusters(ArchiveLocation),
     #[error("{0}")]
     Unverified(#[from] UnverifiedError),
     #[error("cannot write {path}: {source}")]
@@ -125,19 +129,19 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
     Ok(())
 }
 
-/// Unpacks and verifies the newest checkpoint in a directory; returns the ids of the replicas at that time.
-fn unpack_newest(checkpoints: &Path, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
-    let error = |path: &Path| {
-        let path = path.to_owned();
-        move |source| JoinError::Checkpoint { path, source }
-    };
-    let found = checkpoint_dir::list(checkpoints).map_err(error(checkpoints))?;
-    let newest = found.first().ok_or_else(|| JoinError::NoCheckpoint(checkpoints.to_owned()))?;
+/// Unpacks and verifies the newest checkpoint; returns the ids of the replicas at that time.
+fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
+    let archives = checkpoint_dir::open(checkpoints)?;
+    let found = checkpoint_dir::list(&archives)?;
+    let newest = found.first().ok_or_else(|| JoinError::NoCheckpoint(checkpoints.clone()))?;
     if found.iter().any(|checkpoint| checkpoint.cluster != newest.cluster) {
-        return Err(JoinError::SeveralClusters(checkpoints.to_owned()));
+        return Err(JoinError::SeveralClusters(checkpoints.clone()));
     }
-    let file = fs::File::open(&newest.path).map_err(error(&newest.path))?;
-    let ids = checkpoint::unpack(io::BufReader::new(file), dir).map_err(error(&newest.path))?;
+    let name = newest.name();
+    let ids = checkpoint::unpack(archives.read(&name)?, dir).map_err(|source| {
+        let checkpoint = archives.location(&name);
+        JoinError::Checkpoint { checkpoint, source }
+    })?;
     checkpoint::verify(dir)?;
     Ok(ids)
 }

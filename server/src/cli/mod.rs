@@ -125,7 +125,7 @@ impl CliError {
 #[command(
     name = "plinth",
     version,
-    after_help = "Example:\n  plinth serve --data-dir ./data\n  export KUBECONFIG=./data/admin.kubeconfig\n  kubectl get namespaces"
+    after_help = "Example:\n  plinth serve --data-dir ./data\n  export KUBECONFIG=./data/admin.kubeconfig\n  kubectl get namespaces\n\nExit codes:\n  0   done\n  1   failed; the reason is on standard error\n  2   unknown command or flag, or an invalid value\n  74  the storage of a server failed while it ran (serve, up, etcd)"
 )]
 pub struct Cli {
     /// What to do.

@@ -1,8 +1,7 @@
 //! `plinth backup`, `plinth restore`, `plinth verify`: the store of a data directory, offline, and backup of
 //! a running server.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{ArchiveSummary, Continuation, Engine, Options, Progress};
 
+use crate::archives::{ArchiveError, ArchiveLocation};
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
 use crate::bootstrap::{DataDir, DataDirError};
 use crate::client::{ClientError, ServerClient};
-use crate::unfinished_file::UnfinishedFile;
 use plinth_apiserver::private_files;
 
 /// The path of a running server that returns an archive.
@@ -41,8 +40,8 @@ pub enum StoreError {
     RepairFailed(plinth_engine::Error),
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("{path} exists already, and an archive is never overwritten")]
-    Exists { path: PathBuf },
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     #[error("give either --data-dir or --kubeconfig")]
     NoSource,
     #[error(transparent)]
@@ -99,7 +98,7 @@ impl From<plinth_engine::Error> for StoreError {
 /// Options of `plinth backup`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not included:\ncopy that directory separately."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to plinth.backup                    (server stopped)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to plinth.backup  (server running)\n  plinth backup --kubeconfig ./data/admin.kubeconfig --to s3://bucket/plinth.backup\n\nThe archive holds all objects and their history at one revision. Certificates and keys (DATA_DIR/pki) are not included:\ncopy that directory separately."
 )]
 pub struct BackupOptions {
     /// Data directory of a stopped server
@@ -108,9 +107,9 @@ pub struct BackupOptions {
     /// Kubeconfig for a running server; its user must be in system:masters
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Archive to write; must not exist
-    #[arg(long, value_name = "PATH")]
-    pub to: PathBuf,
+    /// Archive to write, a file or s3://BUCKET/KEY; must not exist
+    #[arg(long, value_name = "PATH", value_parser = ArchiveLocation::value_parser())]
+    pub to: ArchiveLocation,
 }
 
 /// Options of `plinth restore`.
@@ -119,9 +118,9 @@ pub struct BackupOptions {
     after_help = "Example:\n  plinth restore --from plinth.backup --data-dir ./restored\n\nThe restored server continues at a resourceVersion above all of the old one, so that watches end with 410 and clients list\nagain. Certificates and keys (DATA_DIR/pki) are not in the archive: copy that directory, or new ones are created."
 )]
 pub struct RestoreOptions {
-    /// Archive to restore
-    #[arg(long, value_name = "PATH")]
-    pub from: PathBuf,
+    /// Archive to restore, a file or s3://BUCKET/KEY
+    #[arg(long, value_name = "PATH", value_parser = ArchiveLocation::value_parser())]
+    pub from: ArchiveLocation,
     /// Data directory to create; must be absent or empty
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -181,25 +180,12 @@ impl Drop for Bar {
 /// # Errors
 /// See [`StoreError`]; no archive is left then.
 pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
-    let error = |source| StoreError::File { path: options.to.clone(), source };
-    if exists(&options.to).map_err(error)? {
-        return Err(StoreError::Exists { path: options.to });
-    }
-    let unfinished = UnfinishedFile::create(&options.to).map_err(error)?;
-    let file = unfinished.file().map_err(error)?;
-    let summary = match (&options.data_dir, &options.kubeconfig) {
-        (Some(dir), _) => backup_offline(dir, file),
-        (None, Some(kubeconfig)) => backup_online(kubeconfig, file),
+    let summary = options.to.write(|out| match (&options.data_dir, &options.kubeconfig) {
+        (Some(dir), _) => backup_offline(dir, out),
+        (None, Some(kubeconfig)) => backup_online(kubeconfig, out),
         (None, None) => Err(StoreError::NoSource),
-    }?;
-    // The archive gets its name when it is complete.
-    match unfinished.finish(&options.to) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            return Err(StoreError::Exists { path: options.to })
-        }
-        finished => finished.map_err(error)?,
-    }
-    println!("{}: {summary}", options.to.display());
+    })?;
+    println!("{}: {summary}", options.to);
     Ok(())
 }
 
@@ -217,7 +203,7 @@ pub(super) fn existing(path: &Path) -> Result<DataDir, StoreError> {
     }
 }
 
-fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
+fn backup_offline(dir: &Path, mut out: &mut dyn Write) -> Result<String, StoreError> {
     let dir = existing(dir)?;
     let engine =
         Engine::open(Options::new(dir.store()).create(false).expire_keys(false).read_replica().any_mark())
@@ -225,23 +211,14 @@ fn backup_offline(dir: &Path, file: File) -> Result<String, StoreError> {
                 plinth_engine::Error::Locked { .. } => StoreError::BackupOfRunning(error),
                 error => StoreError::Engine(error),
             })?;
-    let mut out = BufWriter::new(file);
     let bar = Bar::new();
     let archived = engine.backup(&mut out, |progress| bar.show(progress))?;
-    let file = out
-        .into_inner()
-        .map_err(|e| StoreError::File { path: dir.path().to_owned(), source: e.into_error() })?;
-    file.sync_all().map_err(|source| StoreError::File { path: dir.path().to_owned(), source })?;
     engine.close()?;
     Ok(summary(archived))
 }
 
-fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
-    let mut out = BufWriter::new(file);
+fn backup_online(kubeconfig: &Path, mut out: &mut dyn Write) -> Result<String, StoreError> {
     let bytes = ServerClient::of_kubeconfig(kubeconfig)?.get(BACKUP_PATH, &mut out)?;
-    let error = |source| StoreError::File { path: kubeconfig.to_owned(), source };
-    out.flush().map_err(error)?;
-    out.get_ref().sync_all().map_err(error)?;
     Ok(format!("{bytes} bytes"))
 }
 
@@ -250,11 +227,9 @@ fn backup_online(kubeconfig: &Path, file: File) -> Result<String, StoreError> {
 /// # Errors
 /// See `StoreError`.
 pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
-    let file = File::open(&options.from)
-        .map_err(|source| StoreError::File { path: options.from.clone(), source })?;
+    let archive = &mut options.from.read()?;
     let mut dir = DataDir::for_restore(&options.data_dir)?;
     let bar = Bar::new();
-    let archive = &mut BufReader::new(file);
     let restored = plinth_engine::prepare_restore(archive, dir.store(), Continuation::Beyond, |progress| {
         bar.show(progress)
     })?;

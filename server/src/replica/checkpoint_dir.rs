@@ -1,13 +1,13 @@
-//! Checkpoints in a directory (`--checkpoint-dir`): on a file system that outlives the replicas, so that one
-//! can join, and one that was away for long go on, while no other runs.
+//! Checkpoints in a directory or a bucket (`--checkpoint-dir`): on a file system or in an S3-compatible store
+//! that outlives the replicas, so that one can join, and one that was away for long go on, while no other
+//! runs.
 //!
-//! The replica that runs the controllers writes them. Each is a file `plinth-CLUSTER-POSITION.checkpoint`
+//! The replica that runs the controllers writes them. Each is an archive `plinth-CLUSTER-POSITION.checkpoint`
 //! with what a joining replica gets, the keys of the cluster among it, and gets its name when it is whole and
 //! on disk. The last `KEPT` stay, and the journal is kept from the oldest of them on.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use plinth_journal::Position;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::Source;
+use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::members;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use crate::unfinished_file::UnfinishedFile;
 
 /// Checkpoints that stay.
 const KEPT: usize = 2;
@@ -34,57 +34,62 @@ const KEPT_NAME: &str = "checkpoints";
 /// unwritable directory does not fill the journal for ever.
 const SHORTEST_KEEP: Duration = Duration::from_secs(3600);
 
-/// Flags of checkpoints in a directory.
+/// Flags of checkpoints in a directory or a bucket.
 #[derive(Clone, Debug, Args)]
 pub struct CheckpointOptions {
-    /// Directory for checkpoints, the same for all replicas, on a file system that outlives them: replicas
-    /// join from it, and go on from it after they were away for long. The files hold the cluster's keys
-    #[arg(long, value_name = "DIR")]
-    pub checkpoint_dir: Option<PathBuf>,
+    /// Directory for checkpoints, the same for all replicas, on a file system that outlives them, or
+    /// s3://BUCKET/PREFIX: replicas join from it, and go on from it after they were away for long.
+    /// Checkpoints hold the cluster's keys
+    #[arg(long, value_name = "DIR", value_parser = ArchiveLocation::value_parser())]
+    pub checkpoint_dir: Option<ArchiveLocation>,
     /// Interval of checkpoints
     #[arg(long, default_value = "10m", value_name = "DURATION", value_parser = duration)]
     pub checkpoint_interval: Duration,
 }
 
-/// A checkpoint in a directory.
+/// A checkpoint in a directory or a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckpointFile {
-    /// Path of the file.
-    pub path: PathBuf,
+pub struct StoredCheckpoint {
     /// The cluster that its name states.
     pub cluster: ClusterId,
     /// A position that it has, at least: it needs the journal after that.
     pub position: Position,
 }
 
-impl CheckpointFile {
-    fn name(cluster: ClusterId, position: Position) -> String {
+impl StoredCheckpoint {
+    /// Name of the archive.
+    pub fn name(&self) -> String {
         // As long as the largest number, so that names are in the order of positions.
-        format!("plinth-{cluster}-{:020}{SUFFIX}", position.get())
+        format!("plinth-{}-{:020}{SUFFIX}", self.cluster, self.position.get())
     }
 
-    fn parse(path: PathBuf) -> Option<CheckpointFile> {
-        let name = path.file_name()?.to_str()?;
+    fn parse(name: &str) -> Option<StoredCheckpoint> {
         let (cluster, position) = name.strip_prefix("plinth-")?.strip_suffix(SUFFIX)?.split_once('-')?;
-        let cluster = u128::from_str_radix(cluster, 16).ok()?.to_be_bytes();
-        let checkpoint = CheckpointFile {
-            cluster: ClusterId(cluster),
-            position: Position::new(position.parse().ok()?),
-            path: path.clone(),
-        };
-        (CheckpointFile::name(checkpoint.cluster, checkpoint.position) == name).then_some(checkpoint)
+        let cluster = ClusterId(u128::from_str_radix(cluster, 16).ok()?.to_be_bytes());
+        let checkpoint = StoredCheckpoint { cluster, position: Position::new(position.parse().ok()?) };
+        (checkpoint.name() == name).then_some(checkpoint)
+    }
+
+    fn is_name(name: &str) -> bool {
+        StoredCheckpoint::parse(name).is_some()
     }
 }
 
-/// The checkpoints in a directory, the newest of each cluster first.
+/// Opens a directory or bucket of checkpoints.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn list(dir: &Path) -> io::Result<Vec<CheckpointFile>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        found.extend(CheckpointFile::parse(entry?.path()));
-    }
+/// When settings or credentials of a bucket cannot be used.
+pub fn open(location: &ArchiveLocation) -> Result<Archives, ArchiveError> {
+    location.open(StoredCheckpoint::is_name)
+}
+
+/// The checkpoints there, the newest of each cluster first.
+///
+/// # Errors
+/// When they cannot be listed.
+pub fn list(archives: &Archives) -> Result<Vec<StoredCheckpoint>, ArchiveError> {
+    let mut found: Vec<_> =
+        archives.names()?.iter().filter_map(|name| StoredCheckpoint::parse(name)).collect();
     found.sort_by_key(|checkpoint| (checkpoint.cluster.0, std::cmp::Reverse(checkpoint.position)));
     Ok(found)
 }
@@ -105,14 +110,13 @@ impl Reconciler for Checkpoints {
     }
 
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
-        let CheckpointWriter { dir, interval, .. } = &*self.0;
+        let CheckpointWriter { location, interval, .. } = &*self.0;
         let written = self.0.round().await.map_err(|error| {
-            let dir = dir.display();
             ApiError::internal(format!(
-                "no checkpoint could be written to {dir}: {error}; check --checkpoint-dir"
+                "no checkpoint could be written to {location}: {error}; check --checkpoint-dir"
             ))
         })?;
-        tracing::info!(path = %written.path.display(), "checkpoint written");
+        tracing::info!(path = %written, "checkpoint written");
         Ok(Action::RequeueAfter(*interval))
     }
 }
@@ -123,10 +127,10 @@ pub struct CheckpointWriter {
     pub server: Arc<Server>,
     /// What is copied.
     pub source: Arc<Source>,
-    /// Files of other clusters in the directory are left alone.
+    /// Checkpoints of other clusters beside them are left alone.
     pub cluster: ClusterId,
     /// `--checkpoint-dir`.
-    pub dir: PathBuf,
+    pub location: ArchiveLocation,
     /// From the end of one checkpoint to the next.
     pub interval: Duration,
 }
@@ -137,80 +141,83 @@ impl CheckpointWriter {
         reconciler::spawn(&self.server, Checkpoints(self.clone()))
     }
 
-    async fn round(self: &Arc<Self>) -> Result<CheckpointFile, Box<dyn std::error::Error + Send + Sync>> {
+    async fn round(self: &Arc<Self>) -> Result<ArchiveLocation, Box<dyn Error + Send + Sync>> {
         let store = &self.source.store;
         // Before anything is written: it is not trimmed behind what is just being copied.
         self.source.keep_for_checkpoint().await.map_err(|error| error.message)?;
-        let checkpoint_writer = self.clone();
-        let written = tokio::task::spawn_blocking(move || checkpoint_writer.write()).await?;
-        let dir = self.dir.clone();
-        let all = tokio::task::spawn_blocking(move || list(&dir)).await??;
-        let oldest = all.iter().filter(|checkpoint| checkpoint.cluster == self.cluster).take(KEPT).last();
-        if let Some(oldest) = oldest {
+        let writer = self.clone();
+        let round = tokio::task::spawn_blocking(move || {
+            let archives = open(&writer.location)?;
+            let written = writer.write(&archives);
+            Ok::<_, ArchiveError>((written, list(&archives)?))
+        });
+        let (written, mut all) = round.await??;
+        all.retain(|checkpoint| checkpoint.cluster == self.cluster);
+        if let Some(oldest) = all.iter().take(KEPT).last() {
             let time = SHORTEST_KEEP.max(self.interval.saturating_mul(3));
             let kept = members::keep(store, KEPT_NAME, oldest.position, time).await;
             kept.map_err(|error| error.message)?;
         }
-        let checkpoint = written?;
-        let obsolete = all.into_iter().filter(|checkpoint| checkpoint.cluster == self.cluster).skip(KEPT);
-        for checkpoint in obsolete {
-            fs::remove_file(&checkpoint.path)?;
-        }
-        Ok(checkpoint)
+        let written = written?;
+        let writer = self.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            let archives = open(&writer.location)?;
+            all.iter().skip(KEPT).try_for_each(|obsolete| archives.remove(&obsolete.name()))
+        });
+        removed.await??;
+        Ok(written)
     }
 
     /// Writes one. Blocks.
-    fn write(&self) -> io::Result<CheckpointFile> {
+    fn write(&self, archives: &Archives) -> io::Result<ArchiveLocation> {
         let status = self.source.store.engine().replica_status();
         // The checkpoint is made after this, and has this at least.
         let position = status.ok_or(io::ErrorKind::Unsupported)?.position;
-        let path = self.dir.join(CheckpointFile::name(self.cluster, position));
-        let checkpoint = CheckpointFile { path, cluster: self.cluster, position };
-        if fs::exists(&checkpoint.path)? {
-            return Ok(checkpoint);
-        }
-        remove_unfinished(&self.dir)?;
-        let unfinished = UnfinishedFile::create(&checkpoint.path)?;
-        let mut out = BufWriter::with_capacity(1 << 20, unfinished.file()?);
-        self.source.write_checkpoint(&mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        match unfinished.finish(&checkpoint.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(checkpoint),
+        let name = StoredCheckpoint { cluster: self.cluster, position }.name();
+        let written = archives.write(&name, |out| Ok(self.source.write_checkpoint(out)?));
+        match written {
+            Err(WriteError::Archive(ArchiveError::Exists(_))) | Ok(()) => Ok(archives.location(&name)),
+            Err(WriteError::Archive(error)) => Err(error.into()),
+            Err(WriteError::Source(error)) => Err(error),
         }
     }
 }
 
-/// Removes what a killed writer has left.
-fn remove_unfinished(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let of = name.split_once(UnfinishedFile::SUFFIX).map(|(of, _)| dir.join(of));
-        if of.and_then(CheckpointFile::parse).is_none() {
-            continue;
-        }
-        // One that is being written is locked; on a file system without locks its writer starts over.
-        if File::open(&path)?.try_lock().is_ok() {
-            fs::remove_file(&path)?;
-        }
+/// A checkpoint was not written.
+enum WriteError {
+    /// Where it belongs.
+    Archive(ArchiveError),
+    /// It was not made, or not all of it was taken.
+    Source(io::Error),
+}
+
+impl From<ArchiveError> for WriteError {
+    fn from(error: ArchiveError) -> WriteError {
+        WriteError::Archive(error)
     }
-    Ok(())
+}
+
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        WriteError::Source(error)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn checkpoints_are_found_by_their_names() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (ClusterId([1; 16]), ClusterId([0xfe; 16]));
+        let name = |cluster, position| StoredCheckpoint { cluster, position: Position::new(position) }.name();
         for (cluster, position) in [(one, 9), (other, 5), (one, 10), (one, 2)] {
-            fs::write(dir.path().join(CheckpointFile::name(cluster, Position::new(position))), "").unwrap();
+            fs::write(dir.path().join(name(cluster, position)), "").unwrap();
         }
-        let name = CheckpointFile::name(one, Position::new(77));
+        let name = name(one, 77);
         for foreign in [
             "notes".to_owned(),
             format!("{name}.unfinished-1-0"),
@@ -220,12 +227,10 @@ mod tests {
         ] {
             fs::write(dir.path().join(foreign), "").unwrap();
         }
-        let found = list(dir.path()).unwrap();
+        let archives = open(&dir.path().to_owned().into()).unwrap();
+        let found = list(&archives).unwrap();
         let found: Vec<_> =
             found.iter().map(|checkpoint| (checkpoint.cluster, checkpoint.position.get())).collect();
         assert_eq!(found, [(one, 10), (one, 9), (one, 2), (other, 5)]);
-        remove_unfinished(dir.path()).unwrap();
-        assert!(!dir.path().join(format!("{name}.unfinished-1-0")).exists());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 8);
     }
 }

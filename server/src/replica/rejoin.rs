@@ -17,8 +17,9 @@ use plinth_journal::Position;
 use plinth_pki::{parse_certificates, parse_private_key};
 
 use super::checkpoint::{self, UnverifiedError};
-use super::checkpoint_dir;
+use super::checkpoint_dir::{self, StoredCheckpoint};
 use super::download::{download, DownloadError, CHECKPOINT_PATH};
+use crate::archives::{ArchiveError, ArchiveLocation};
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::pki::{Pki, PkiError};
 use crate::bootstrap::{DataDir, DataDirError};
@@ -52,21 +53,23 @@ pub enum RejoinError {
     OtherCluster,
     #[error(transparent)]
     Unverified(#[from] UnverifiedError),
-    #[error("{path}: {source}")]
-    Checkpoint { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    #[error("{checkpoint}: {source}")]
+    Checkpoint { checkpoint: ArchiveLocation, source: std::io::Error },
     #[error(transparent)]
     DataDir(#[from] DataDirError),
 }
 
-/// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one, by one in the
-/// directory `checkpoints` that the journal goes back to, whose oldest record is `oldest`. Blocks.
+/// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one, by one in
+/// `checkpoints` that the journal goes back to, whose oldest record is `oldest`. Blocks.
 ///
 /// # Errors
 /// See [`RejoinError`].
 pub fn rejoin(
     dir: &DataDir,
     identity: Identity,
-    checkpoints: Option<&Path>,
+    checkpoints: Option<&ArchiveLocation>,
     oldest: Position,
 ) -> Result<(), RejoinError> {
     let path = dir.path();
@@ -86,16 +89,17 @@ pub fn rejoin(
         }
     }
     if let Some(checkpoints) = checkpoints {
-        let io = |source| RejoinError::Checkpoint { path: checkpoints.to_owned(), source };
-        let usable = |checkpoint: &checkpoint_dir::CheckpointFile| {
+        let archives = checkpoint_dir::open(checkpoints)?;
+        let usable = |checkpoint: &StoredCheckpoint| {
             checkpoint.cluster == identity.cluster && checkpoint.position.next() >= oldest
         };
-        for checkpoint in checkpoint_dir::list(checkpoints).map_err(io)?.into_iter().filter(usable) {
-            let io = |source| RejoinError::Checkpoint { path: checkpoint.path.clone(), source };
-            tracing::warn!(path = %checkpoint.path.display(), "the journal does not go back to what this replica has; taking a checkpoint from the directory");
+        for checkpoint in checkpoint_dir::list(&archives)?.into_iter().filter(usable) {
+            let name = checkpoint.name();
+            let checkpoint = archives.location(&name);
+            tracing::warn!(path = %checkpoint, "the journal does not go back to what this replica has; taking a stored checkpoint");
             let taken = replace(dir, identity, |to| {
-                let file = std::fs::File::open(&checkpoint.path).map_err(io)?;
-                checkpoint::unpack(std::io::BufReader::new(file), to).map(drop).map_err(io)
+                let unpacked = checkpoint::unpack(archives.read(&name)?, to);
+                unpacked.map(drop).map_err(|source| RejoinError::Checkpoint { checkpoint, source })
             });
             match taken {
                 Ok(()) => return Ok(()),

@@ -169,7 +169,7 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
 
         // Nobody runs. Another machine joins, and has everything.
         let join = |name: &str| {
-            let (data_dir, checkpoint_dir) = (at(name), Some(kept.clone()));
+            let (data_dir, checkpoint_dir) = (at(name), Some(kept.clone().into()));
             try_join(JoinOptions { data_dir, checkpoint_dir, ..JoinOptions::default() })
         };
         join("2").await.unwrap();

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use plinth_benches::api::client::{Call, Connection, Endpoint, Protocol, Reply, JSON};
 use plinth_benches::api::server::Server;
+use plinth_tests::eventually;
+use plinth_tests::object_store::ObjectStore;
 use plinth_tests::server::{connect_to, launch, start_ready};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -457,4 +459,45 @@ async fn a_replica_that_is_killed_while_it_takes_a_checkpoint_loses_nothing() {
         assert_eq!(report.findings, 0, "{store}");
     }
     servers[0].terminate().await.expect("clean end");
+}
+
+/// Checkpoints in an S3-compatible store: the last two stay, and a replica begins from one while no other runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_on_etcd_begin_from_checkpoints_in_a_bucket() {
+    let Some(members) = Members::start(ETCD) else { return };
+    let store = ObjectStore::start("checkpoints");
+    let launch =
+        store.environment.iter().fold(launch(), |launch, (name, value)| launch.env(name, Path::new(value)));
+    let (first, second) = (TempDir::new().expect("directory"), TempDir::new().expect("directory"));
+    let arguments =
+        ["--journal", &members.url, "--checkpoint-dir", &store.url, "--checkpoint-interval", "200ms"];
+    let mut server = start_ready(&launch, first.path(), &arguments).await;
+    let mut client = connect_to(&server, Protocol::Http1).await;
+    let mut create = async |name: &str| {
+        let body = format!(r#"{{"metadata":{{"name":"{name}"}}}}"#);
+        let call = Call::new(Method::POST, "/api/v1/namespaces/default/configmaps").body(JSON, body);
+        client.must(&call).await.expect("created");
+    };
+    create("kept").await;
+    eventually("one is written", || async { !store.names().is_empty() }).await;
+    let oldest = store.names().remove(0);
+    let mut steps = 0;
+    while store.names().contains(&oldest) {
+        create(&format!("step-{steps}")).await;
+        steps += 1;
+        assert!(steps < 2000, "{:?}", store.names());
+    }
+    assert!(store.names().len() <= 3, "{:?}", store.names());
+    server.terminate().await.expect("clean end");
+
+    let mut join = launch.command(["join", "--checkpoint-dir", &store.url, "--data-dir"]);
+    join.arg(second.path().join("data"));
+    join.envs(store.environment.iter().map(|(name, value)| (name, value)));
+    succeeds(join);
+    let server = start_ready(&launch, second.path(), &arguments).await;
+    let mut client = connect_to(&server, Protocol::Http1).await;
+    for name in ["kept", "step-0"] {
+        let path = format!("/api/v1/namespaces/default/configmaps/{name}");
+        client.must(&Call::new(Method::GET, &path)).await.expect("found");
+    }
 }

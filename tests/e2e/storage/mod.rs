@@ -13,6 +13,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 mod backups;
+mod buckets;
 mod disk_failures;
 mod durability;
 mod encryption;

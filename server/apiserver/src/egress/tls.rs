@@ -84,7 +84,7 @@ pub fn authorities(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
 ///
 /// # Errors
 /// As [`authorities`].
-pub(crate) fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
+pub fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, AuthoritiesError> {
     match pem.iter().all(u8::is_ascii_whitespace) {
         true => Ok(system_authorities()),
         false => authorities(pem),

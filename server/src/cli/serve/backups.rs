@@ -1,8 +1,6 @@
-//! Scheduled backups of a running server into a directory.
+//! Scheduled backups of a running server into a directory or a bucket.
 
-use std::fs;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +9,13 @@ use clap::Args;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_apiserver::flags::duration;
-use plinth_apiserver::private_files;
 use plinth_engine::Engine;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
+use crate::archives::{ArchiveLocation, Archives};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use crate::unfinished_file::UnfinishedFile;
 
 /// Names are sorted as their times are.
 const NAME: &[BorrowedFormatItem<'_>] =
@@ -29,9 +26,9 @@ const MAX_RETRY: Duration = Duration::from_secs(10 * 60);
 /// Options of scheduled backups.
 #[derive(Debug, Args)]
 pub struct BackupScheduleOptions {
-    /// Directory for scheduled backups; created if it does not exist
-    #[arg(long, value_name = "DIR")]
-    pub backup_dir: Option<PathBuf>,
+    /// Directory for scheduled backups, created if it does not exist, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "DIR", value_parser = ArchiveLocation::value_parser())]
+    pub backup_dir: Option<ArchiveLocation>,
     /// Interval between scheduled backups
     #[arg(long, default_value = "24h", value_name = "DURATION", value_parser = positive)]
     pub backup_interval: Duration,
@@ -47,13 +44,13 @@ fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Starts the schedule, if there is a directory for it. It goes on where the last start left it: the next
-/// backup is due an interval after the newest in the directory.
+/// Starts the schedule, if there is a place for it. It goes on where the last start left it: the next
+/// backup is due an interval after the newest there.
 pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
-    let Some(dir) = options.backup_dir else { return };
+    let Some(location) = options.backup_dir else { return };
     let backups = Backups {
         engine: server.store.engine().clone(),
-        dir,
+        location,
         interval: options.backup_interval,
         keep: options.backup_keep as usize,
         is_scheduled: AtomicBool::new(false),
@@ -64,7 +61,7 @@ pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
 /// The controller that writes them.
 struct Backups {
     engine: Engine,
-    dir: PathBuf,
+    location: ArchiveLocation,
     interval: Duration,
     keep: usize,
     /// Whether the first one since the start was scheduled.
@@ -84,67 +81,72 @@ impl Reconciler for Backups {
     }
 
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
-        if !self.is_scheduled.swap(true, Ordering::Relaxed) {
-            return Ok(Action::RequeueAfter(until_due(&self.dir, self.interval, OffsetDateTime::now_utc())));
-        }
-        let (target, engine, keep) = (self.dir.clone(), self.engine.clone(), self.keep);
-        let written = tokio::task::spawn_blocking(move || back_up(&engine, &target, keep)).await;
-        let path = written.map_err(io::Error::other).and_then(|written| written).map_err(|error| {
-            let dir = self.dir.display();
+        let is_first = !self.is_scheduled.swap(true, Ordering::Relaxed);
+        let (location, engine) = (self.location.clone(), self.engine.clone());
+        let (interval, keep) = (self.interval, self.keep);
+        let run = move || {
+            let archives = location.open(is_name)?;
+            let now = OffsetDateTime::now_utc();
+            match is_first {
+                true => Ok(until_due(&archives, interval, now)),
+                false => {
+                    let written = back_up(&engine, &archives, keep, now)?;
+                    tracing::info!(path = %written, "scheduled backup written");
+                    Ok(interval)
+                }
+            }
+        };
+        let run = tokio::task::spawn_blocking(run).await.map_err(io::Error::other);
+        run.and_then(|run: Result<Duration, io::Error>| run).map(Action::RequeueAfter).map_err(|error| {
+            let location = &self.location;
             ApiError::internal(format!(
-                "scheduled backup to {dir} failed: {error}; check free space and permissions of the directory"
+                "scheduled backup to {location} failed: {error}; check free space and permissions there"
             ))
-        })?;
-        tracing::info!(path = %path.display(), "scheduled backup written");
-        Ok(Action::RequeueAfter(self.interval))
+        })
     }
 }
 
+fn time_of(name: &str) -> Option<OffsetDateTime> {
+    PrimitiveDateTime::parse(name, NAME).ok().map(PrimitiveDateTime::assume_utc)
+}
+
+fn is_name(name: &str) -> bool {
+    time_of(name).is_some()
+}
+
 /// The time until the next backup.
-fn until_due(dir: &Path, interval: Duration, now: OffsetDateTime) -> Duration {
-    let newest = existing(dir).ok().and_then(|backups| backups.last().map(|(time, _)| *time));
+fn until_due(archives: &Archives, interval: Duration, now: OffsetDateTime) -> Duration {
+    // What cannot be listed is tried, and reported, as the next backup is written.
+    let newest = archives.names().ok().and_then(|names| time_of(names.last()?));
     // A backup of the future, as after the clock was set back, postpones nothing for longer than the
     // interval.
     let age = newest.map(|time| Duration::try_from(now - time).unwrap_or_default());
     age.map_or(Duration::ZERO, |age| interval.saturating_sub(age))
 }
 
-/// The scheduled backups in a directory, oldest first. Other files are ignored.
-fn existing(dir: &Path) -> io::Result<Vec<(OffsetDateTime, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let time = name.to_str().and_then(|name| PrimitiveDateTime::parse(name, NAME).ok());
-        found.extend(time.map(|time| (time.assume_utc(), entry.path())));
-    }
-    found.sort();
-    Ok(found)
-}
-
 /// Writes a backup, and deletes the oldest beyond those to keep once it is complete. Those of the future, as
 /// after the clock was set back, are left alone: they must not take the place of the one just written.
-fn back_up(engine: &Engine, dir: &Path, keep: usize) -> io::Result<PathBuf> {
-    private_files::create_dir_all(dir)?;
-    let now = OffsetDateTime::now_utc();
+fn back_up(
+    engine: &Engine,
+    archives: &Archives,
+    keep: usize,
+    now: OffsetDateTime,
+) -> io::Result<ArchiveLocation> {
     let name = now.format(NAME).map_err(io::Error::other)?;
-    let path = dir.join(name);
-    let unfinished = UnfinishedFile::create(&path)?;
-    let mut out = BufWriter::new(unfinished.file()?);
-    engine.backup(&mut out, |_| {}).map_err(io::Error::other)?;
-    out.flush()?;
-    out.get_ref().sync_all()?;
-    unfinished.finish(&path)?;
-    let mut backups = existing(dir)?;
-    backups.retain(|(time, _)| *time <= now);
-    for (_, old) in &backups[..backups.len().saturating_sub(keep)] {
-        fs::remove_file(old)?;
+    archives.create()?;
+    archives.write(&name, |mut out| engine.backup(&mut out, |_| {}).map_err(io::Error::other))?;
+    let mut names = archives.names()?;
+    names.retain(|name| time_of(name).is_some_and(|time| time <= now));
+    for old in &names[..names.len().saturating_sub(keep)] {
+        archives.remove(old)?;
     }
-    Ok(path)
+    Ok(archives.location(&name))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use plinth_engine::Options;
     use time::macros::datetime;
 
@@ -161,7 +163,9 @@ mod tests {
         for name in past.into_iter().chain(future).chain(["plinth-mine.backup"]) {
             fs::write(dir.join(name), "").unwrap();
         }
-        let written = back_up(&engine, &dir, 2).unwrap();
+        let archives = ArchiveLocation::from(dir.clone()).open(is_name).unwrap();
+        let written = back_up(&engine, &archives, 2, OffsetDateTime::now_utc()).unwrap();
+        let ArchiveLocation::Path(written) = written else { panic!("{written}") };
         let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         names.sort();
         let mut expected = vec![dir.join(past[1]), written, dir.join("plinth-mine.backup")];
@@ -175,11 +179,14 @@ mod tests {
     fn a_restart_does_not_change_the_schedule() {
         let dir = tempfile::tempdir().unwrap();
         let (day, now) = (Duration::from_secs(86_400), datetime!(2025-01-02 06:00 UTC));
-        assert_eq!(until_due(dir.path(), day, now), Duration::ZERO);
-        assert_eq!(until_due(&dir.path().join("none"), day, now), Duration::ZERO);
+        let until_due = |dir: &std::path::Path| {
+            until_due(&ArchiveLocation::from(dir.to_owned()).open(is_name).unwrap(), day, now)
+        };
+        assert_eq!(until_due(dir.path()), Duration::ZERO);
+        assert_eq!(until_due(&dir.path().join("none")), Duration::ZERO);
         fs::write(dir.path().join("plinth-20250101T180000Z.backup"), "").unwrap();
-        assert_eq!(until_due(dir.path(), day, now), day / 2);
+        assert_eq!(until_due(dir.path()), day / 2);
         fs::write(dir.path().join("plinth-20250301T000000Z.backup"), "").unwrap();
-        assert_eq!(until_due(dir.path(), day, now), day);
+        assert_eq!(until_due(dir.path()), day);
     }
 }

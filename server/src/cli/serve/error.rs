@@ -3,6 +3,7 @@
 use super::super::service_manager::ServiceManagerError;
 use super::super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
+use crate::archives::ArchiveError;
 use crate::bootstrap::identity::IdentityError;
 use crate::bootstrap::pki::PkiError;
 use crate::bootstrap::DataDirError;
@@ -38,6 +39,8 @@ pub enum ServeError {
     Engine(#[from] plinth_engine::Error),
     #[error("--checkpoint-dir is for replicas: give --journal, too, or back up a single server with plinth backup")]
     CheckpointsOfSingle,
+    #[error("--{what}-dir: {source}")]
+    Archives { what: &'static str, source: ArchiveError },
     #[error("cannot open the store: {trimmed}\nThis replica was away for longer than the journal is kept, and cannot take a new checkpoint by itself: {source}\n\
              Nothing was removed. Start it again when another replica is up, or move its data directory away and make it again with plinth join")]
     Rejoin { trimmed: Box<plinth_engine::Error>, source: Box<RejoinError> },

@@ -1,6 +1,5 @@
 //! Opens the store of a server: a single one, or that of a replica, which may need another one first.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use plinth_engine::{Engine, Options, Replica};
@@ -8,6 +7,7 @@ use plinth_journal::record::ClusterId;
 use plinth_journal::Error as JournalError;
 
 use super::ServeError;
+use crate::archives::ArchiveLocation;
 use crate::bootstrap::identity::Identity;
 use crate::bootstrap::{DataDir, Stage};
 use crate::replica::checkpoint::{self, Source};
@@ -18,16 +18,16 @@ use plinth_apiserver::context::Server;
 use plinth_registry::Registry;
 use plinth_storage::migrate_layout;
 
-/// What writes checkpoints while this replica runs the controllers, if a directory for them is named.
+/// What writes checkpoints while this replica runs the controllers, if a place for them is named.
 pub(super) fn checkpoint_writer(
     server: &Arc<Server>,
     replica: &Replica,
     source: Option<Arc<Source>>,
     options: &CheckpointOptions,
 ) -> Option<Arc<CheckpointWriter>> {
-    let (source, dir) = (source?, options.checkpoint_dir.clone()?);
+    let (source, location) = (source?, options.checkpoint_dir.clone()?);
     let (server, cluster, interval) = (server.clone(), replica.cluster, options.checkpoint_interval);
-    Some(Arc::new(CheckpointWriter { server, source, cluster, dir, interval }))
+    Some(Arc::new(CheckpointWriter { server, source, cluster, location, interval }))
 }
 
 /// Opens the store: a single one, or that of a replica, and what replica it is.
@@ -35,7 +35,7 @@ pub(super) async fn open_engine(
     dir: &DataDir,
     options: Options,
     connect: Option<Connect>,
-    checkpoint_dir: Option<PathBuf>,
+    checkpoint_dir: Option<ArchiveLocation>,
 ) -> Result<(Engine, Option<Replica>), ServeError> {
     let Some(connect) = connect else {
         Identity::check_none(dir)?;
@@ -56,7 +56,7 @@ pub(super) async fn open_engine(
             }
             opened => return Ok((opened?, Some(replica))),
         };
-        rejoin::rejoin(&dir, Identity { cluster, id }, checkpoint_dir.as_deref(), oldest)
+        rejoin::rejoin(&dir, Identity { cluster, id }, checkpoint_dir.as_ref(), oldest)
             .map_err(|source| ServeError::Rejoin { trimmed: Box::new(trimmed), source: Box::new(source) })?;
         Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
     };

@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::opening::{checkpoint_writer, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
+use crate::archives::ArchiveLocation;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{kubeconfig, DataDir, Stage};
 use crate::controllers;
@@ -121,6 +122,12 @@ impl Settings {
         }
         if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
             return Err(ServeError::CheckpointsOfSingle);
+        }
+        let locations =
+            [("backup", &options.backups.backup_dir), ("checkpoint", &options.checkpoints.checkpoint_dir)];
+        for (what, location) in locations {
+            let checked = location.as_ref().map_or(Ok(()), ArchiveLocation::check);
+            checked.map_err(|source| ServeError::Archives { what, source })?;
         }
         let plugins = Arc::new(options.admission.admission()?);
         let kubelets = Kubelets::new(&options.kubelets)?;

@@ -1,0 +1,287 @@
+//! Archives in a bucket of an S3-compatible store, by the `object_store` crate over this program's own HTTP
+//! client.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `http` | requests, their time and the length of their responses |
+//! | `settings` | credentials, region and endpoint, from where AWS' own tools have them |
+//! | `upload` | an object from a writer, in parts |
+//!
+//! Requests that fail for a moment are sent again, a few times. Memory is a few parts, whatever the length of
+//! an archive.
+
+mod http;
+mod settings;
+mod upload;
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3;
+use object_store::path::Path;
+use object_store::{Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig};
+use plinth_apiserver::egress::client::CallError;
+use tokio::runtime::Runtime;
+
+pub use self::settings::SettingsError;
+use self::upload::Upload;
+use super::{ArchiveError, SCHEME};
+
+/// Bytes of each part that is sent or read, but for the last.
+const PART: usize = 8 << 20;
+/// Time limit of listing a bucket.
+const LIST_TIMEOUT: Duration = Duration::from_secs(600);
+/// Longest name of a bucket.
+const MAX_BUCKET_NAME: usize = 255;
+
+/// Not the URL of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the texts say it
+pub enum BucketUrlError {
+    #[error("neither a path nor a URL of the form s3://BUCKET/PREFIX")]
+    Scheme,
+    #[error(
+        "the name of the bucket is missing or has other characters than letters, digits, '-', '.' and '_'"
+    )]
+    Bucket,
+    #[error("what follows the bucket has an empty segment, \".\" or \"..\", or characters that keys of objects should not have")]
+    Key,
+}
+
+/// `s3://BUCKET/KEY`: an object, or what the keys of several begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketUrl {
+    bucket: String,
+    /// Empty for the whole bucket.
+    key: Path,
+}
+
+impl BucketUrl {
+    /// The object of a name below this.
+    pub(super) fn join(&self, name: &str) -> BucketUrl {
+        BucketUrl { bucket: self.bucket.clone(), key: self.key.clone().join(name) }
+    }
+}
+
+impl FromStr for BucketUrl {
+    type Err = BucketUrlError;
+
+    fn from_str(url: &str) -> Result<BucketUrl, BucketUrlError> {
+        let rest = url.strip_prefix(SCHEME).ok_or(BucketUrlError::Scheme)?;
+        let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        if !(1..=MAX_BUCKET_NAME).contains(&bucket.len()) || !bucket.chars().all(is_valid) {
+            return Err(BucketUrlError::Bucket);
+        }
+        let key = Path::parse(key).map_err(|_| BucketUrlError::Key)?;
+        Ok(BucketUrl { bucket: bucket.to_owned(), key })
+    }
+}
+
+impl fmt::Display for BucketUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.key.as_ref().is_empty() { "" } else { "/" };
+        write!(f, "{SCHEME}{}{separator}{}", self.bucket, self.key)
+    }
+}
+
+/// A request to an S3-compatible store failed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum BucketError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("cannot start the runtime: {0}")]
+    Runtime(io::Error),
+    #[error("{url}: {reason}{advice}")]
+    Request { url: String, reason: String, advice: &'static str },
+    #[error("{0} changed while it was read")]
+    Changed(String),
+    #[error("listing {0} takes too long; give a prefix in the bucket that other objects do not have")]
+    ListTimeout(String),
+    #[error("{url} would be larger than {parts} parts of {PART} bytes, the largest object that is written")]
+    TooLarge { url: String, parts: usize },
+    #[error("the upload of {0} ended unexpectedly")]
+    Interrupted(String),
+}
+
+/// The client of a bucket, and the URL of the store if it is not AWS'.
+pub(super) fn client(url: &BucketUrl) -> Result<(AmazonS3, Option<String>), BucketError> {
+    let settings = settings::of_environment(|name| std::env::var_os(name))?;
+    let retry = RetryConfig { max_retries: 3, retry_timeout: http::TIMEOUT, ..RetryConfig::default() };
+    let connector = http::Connector::new(settings.authorities.as_deref())?;
+    let builder = settings.builder().with_bucket_name(&url.bucket);
+    let store = builder.with_retry(retry).with_http_connector(connector).build();
+    let store = store.map_err(|error| SettingsError::Invalid(innermost(&error)))?;
+    Ok((store, settings.endpoint))
+}
+
+/// A bucket. Requests run in a runtime of its own, driven by the calling thread.
+pub(super) struct Bucket {
+    url: BucketUrl,
+    endpoint: Option<String>,
+    store: AmazonS3,
+    runtime: Runtime,
+}
+
+impl Bucket {
+    /// Reads settings and credentials, and sends nothing.
+    pub(super) fn open(url: &BucketUrl) -> Result<Bucket, BucketError> {
+        let (store, endpoint) = client(url)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Bucket { url: url.clone(), endpoint, store, runtime: runtime.map_err(BucketError::Runtime)? })
+    }
+
+    pub(super) fn url(&self) -> &BucketUrl {
+        &self.url
+    }
+
+    /// The names of the objects directly below the URL that are `is_name`, in no order.
+    pub(super) fn names(&self, is_name: fn(&str) -> bool) -> Result<Vec<String>, BucketError> {
+        let list = async {
+            let mut names = Vec::new();
+            let mut objects = self.store.list(Some(&self.url.key));
+            while let Some(object) = objects.try_next().await? {
+                let mut parts = object.location.prefix_match(&self.url.key).into_iter().flatten();
+                if let (Some(name), None) = (parts.next(), parts.next()) {
+                    names.extend(Some(name.as_ref().to_owned()).filter(|name| is_name(name)));
+                }
+            }
+            Ok::<_, StoreError>(names)
+        };
+        let listed = self.runtime.block_on(async { tokio::time::timeout(LIST_TIMEOUT, list).await });
+        let listed = listed.map_err(|_| BucketError::ListTimeout(self.url.to_string()))?;
+        listed.map_err(|error| self.failed(&self.url, &error))
+    }
+
+    /// A reader of an object.
+    pub(super) fn read(self: &Arc<Self>, url: &BucketUrl) -> Result<ObjectReader, BucketError> {
+        let head = self.runtime.block_on(self.store.head(&url.key));
+        let head = head.map_err(|error| self.failed(url, &error))?;
+        let (bucket, url) = (self.clone(), url.clone());
+        Ok(ObjectReader { bucket, url, e_tag: head.e_tag, size: head.size, at: 0, part: Bytes::new() })
+    }
+
+    /// Writes an object, which must not exist, by `fill`. It appears when it is complete.
+    pub(super) fn write<T, E: From<ArchiveError>>(
+        self: &Arc<Self>,
+        url: &BucketUrl,
+        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match self.runtime.block_on(self.store.head(&url.key)) {
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(ArchiveError::from(self.failed(url, &error)).into()),
+            Ok(_) => return Err(ArchiveError::Exists(url.to_string()).into()),
+        }
+        let mut upload = Upload::start(self, url);
+        let filled = fill(&mut upload);
+        let finished = upload.finish(filled.is_ok());
+        // What keeps parts from being sent is reported by the upload; the writer only sees that it ended.
+        finished.map_err(ArchiveError::from)?;
+        filled
+    }
+
+    pub(super) fn remove(&self, url: &BucketUrl) -> Result<(), BucketError> {
+        let removed = self.runtime.block_on(self.store.delete(&url.key));
+        removed.map_err(|error| self.failed(url, &error))
+    }
+
+    /// What failed, why, and what to do.
+    fn failed(&self, url: &BucketUrl, error: &StoreError) -> BucketError {
+        let text = error.to_string();
+        let element = |name: &str| {
+            let (_, rest) = text.split_once(&format!("<{name}>"))?;
+            rest.split_once(&format!("</{name}>")).map(|(content, _)| content)
+        };
+        let code = element("Code");
+        let reason = match (code, error) {
+            (Some(code), _) => format!("{code}: {}", element("Message").unwrap_or_default()),
+            // Responses to HEAD have no body.
+            (None, StoreError::NotFound { .. }) => "not found".to_owned(),
+            (None, StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. }) => {
+                "access denied".to_owned()
+            }
+            (None, error) => innermost(error),
+        };
+        let server = self.endpoint.as_deref().unwrap_or("Amazon S3");
+        let advice = advice(code, error);
+        BucketError::Request { url: format!("{url} at {server}"), reason, advice }
+    }
+}
+
+/// What to do about a failed request.
+fn advice(code: Option<&str>, error: &StoreError) -> &'static str {
+    match (code, error) {
+        (Some("NoSuchBucket"), _) => "; create the bucket, which is not done here",
+        (Some("InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken"), _)
+        | (_, StoreError::Unauthenticated { .. }) => {
+            "; check the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile that AWS_PROFILE names"
+        }
+        (Some("RequestTimeTooSkewed"), _) => "; set the clock of this machine",
+        (Some("PermanentRedirect" | "AuthorizationHeaderMalformed"), _) => "; check the region: AWS_REGION",
+        (_, StoreError::PermissionDenied { .. }) => {
+            "; check the credentials, and that they may list the bucket and read, write and delete objects there"
+        }
+        (_, StoreError::NotFound { .. }) => "; check the name, and AWS_ENDPOINT_URL if it is another store than Amazon S3",
+        (None, StoreError::Generic { .. }) => {
+            "; check AWS_ENDPOINT_URL and the network, and that credentials are set (AWS_ACCESS_KEY_ID, or a profile)"
+        }
+        _ => "",
+    }
+}
+
+/// The text of our client's error, or of that at the end of the chain: those before it repeat it, with details
+/// of retries.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut error = error;
+    while let Some(source) = error.source().filter(|_| !error.is::<CallError>()) {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Reads an object part by part.
+pub(super) struct ObjectReader {
+    bucket: Arc<Bucket>,
+    url: BucketUrl,
+    /// Of the object that is read: another one that takes its place is an error.
+    e_tag: Option<String>,
+    size: u64,
+    /// Where the next part begins.
+    at: u64,
+    part: Bytes,
+}
+
+impl ObjectReader {
+    fn next_part(&mut self) -> Result<Bytes, BucketError> {
+        let end = self.size.min(self.at + PART as u64);
+        let range = Some(GetRange::Bounded(self.at..end));
+        let options = GetOptions { range, if_match: self.e_tag.clone(), ..GetOptions::default() };
+        let get = async { self.bucket.store.get_opts(&self.url.key, options).await?.bytes().await };
+        let part = match self.bucket.runtime.block_on(get) {
+            Err(StoreError::Precondition { .. }) => return Err(BucketError::Changed(self.url.to_string())),
+            part => part.map_err(|error| self.bucket.failed(&self.url, &error))?,
+        };
+        if part.len() as u64 != end - self.at {
+            return Err(BucketError::Changed(self.url.to_string()));
+        }
+        self.at = end;
+        Ok(part)
+    }
+}
+
+impl Read for ObjectReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.part.is_empty() && self.at < self.size {
+            self.part = self.next_part().map_err(io::Error::other)?;
+        }
+        let length = buffer.len().min(self.part.len());
+        self.part.copy_to_slice(&mut buffer[..length]);
+        Ok(length)
+    }
+}

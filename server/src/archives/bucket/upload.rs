@@ -1,0 +1,120 @@
+//! An upload in parts: a thread sends one while the next is filled.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use object_store::{MultipartUpload, ObjectStoreExt};
+
+use super::{Bucket, BucketError, BucketUrl, PART};
+
+/// Most parts of an object.
+const MAX_PARTS: usize = 10_000;
+
+/// A part of the object, in their order.
+enum Part {
+    Next(Vec<u8>),
+    /// The object is complete with it. An upload without it is aborted.
+    Last(Vec<u8>),
+}
+
+/// Sends what is written to it.
+pub(super) struct Upload {
+    buffer: Vec<u8>,
+    parts: Option<SyncSender<Part>>,
+    sending: Option<JoinHandle<Result<(), BucketError>>>,
+    url: BucketUrl,
+}
+
+impl Upload {
+    pub(super) fn start(bucket: &Arc<Bucket>, url: &BucketUrl) -> Upload {
+        // Of no capacity: one part is sent while another is filled.
+        let (parts, received) = sync_channel(0);
+        let (bucket, target) = (bucket.clone(), url.clone());
+        let sending = std::thread::spawn(move || send(&bucket, &target, &received));
+        Upload { buffer: Vec::new(), parts: Some(parts), sending: Some(sending), url: url.clone() }
+    }
+
+    /// Sends the rest and completes the object, or drops what was sent.
+    ///
+    /// # Errors
+    /// What kept any part from being sent.
+    pub(super) fn finish(mut self, is_complete: bool) -> Result<(), BucketError> {
+        if let Some(parts) = self.parts.take().filter(|_| is_complete) {
+            // Fails where the thread has ended with an error, which follows.
+            let _ = parts.send(Part::Last(std::mem::take(&mut self.buffer)));
+        }
+        match self.sending.take().map(JoinHandle::join) {
+            Some(Ok(sent)) => sent,
+            _ => Err(BucketError::Interrupted(self.url.to_string())),
+        }
+    }
+}
+
+impl Write for Upload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() == PART {
+            let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(PART));
+            let parts = self.parts.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+            parts.send(Part::Next(part)).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        }
+        let length = bytes.len().min(PART - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..length]);
+        Ok(length)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Sends the parts of an object. One that is a single part is sent at once.
+fn send(bucket: &Bucket, url: &BucketUrl, parts: &Receiver<Part>) -> Result<(), BucketError> {
+    let failed = |error| bucket.failed(url, &error);
+    let (store, runtime) = (&bucket.store, &bucket.runtime);
+    let first = match parts.recv() {
+        Ok(Part::Next(first)) => first,
+        Ok(Part::Last(only)) => {
+            return runtime.block_on(store.put(&url.key, Bytes::from(only).into())).map(drop).map_err(failed)
+        }
+        Err(_) => return Ok(()),
+    };
+    let mut upload = runtime.block_on(store.put_multipart(&url.key)).map_err(failed)?;
+    let sent = send_parts(bucket, url, upload.as_mut(), (first, parts));
+    if !matches!(sent, Ok(true)) {
+        // What cannot be dropped now is for a rule of the bucket to remove.
+        if let Err(error) = runtime.block_on(upload.abort()) {
+            tracing::warn!(%url, %error, "an unfinished upload could not be aborted, its parts take up space; \
+                a lifecycle rule of the bucket removes such parts");
+        }
+    }
+    sent.map(drop)
+}
+
+/// Sends parts until the last; returns whether there was a last one.
+fn send_parts(
+    bucket: &Bucket,
+    url: &BucketUrl,
+    upload: &mut dyn MultipartUpload,
+    (first, parts): (Vec<u8>, &Receiver<Part>),
+) -> Result<bool, BucketError> {
+    let failed = |error| bucket.failed(url, &error);
+    let mut put = |part: Vec<u8>| {
+        let part = upload.put_part(Bytes::from(part).into());
+        bucket.runtime.block_on(part).map_err(failed)
+    };
+    put(first)?;
+    for _ in 1..MAX_PARTS {
+        match parts.recv() {
+            Ok(Part::Next(part)) => put(part)?,
+            Ok(Part::Last(part)) => {
+                put(part)?;
+                return bucket.runtime.block_on(upload.complete()).map(|_| true).map_err(failed);
+            }
+            Err(_) => return Ok(false),
+        }
+    }
+    Err(BucketError::TooLarge { url: url.to_string(), parts: MAX_PARTS })
+}

@@ -1,0 +1,340 @@
+//! Where backups and checkpoints are kept: files of a directory, or objects in a bucket of an S3-compatible
+//! store.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `bucket` | requests to the store |
+//!
+//! An archive has its name when it is complete, in both. Everything but [`ArchiveLocation::check`] blocks, and
+//! must not be called by a thread that drives a runtime.
+
+mod bucket;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use plinth_apiserver::private_files;
+
+use self::bucket::Bucket;
+pub use self::bucket::{BucketError, BucketUrl, BucketUrlError};
+use crate::unfinished_file::UnfinishedFile;
+
+/// Bytes that are written to a file at once.
+const BUFFER: usize = 1 << 20;
+/// What URLs of buckets begin with.
+const SCHEME: &str = "s3://";
+
+/// An archive could not be listed, read, written or removed.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
+pub enum ArchiveError {
+    #[error("{path}: {source}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("{0} exists already, and an archive is never overwritten")]
+    Exists(String),
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+}
+
+impl From<ArchiveError> for io::Error {
+    fn from(error: ArchiveError) -> io::Error {
+        match error {
+            ArchiveError::File { source, path } => {
+                io::Error::new(source.kind(), format!("{}: {source}", path.display()))
+            }
+            error => io::Error::other(error),
+        }
+    }
+}
+
+/// A path, or the URL of a bucket and what is in it: of one archive, or of what holds several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ArchiveLocation {
+    /// In a file system.
+    Path(PathBuf),
+    /// `s3://BUCKET/KEY`.
+    Bucket(BucketUrl),
+}
+
+impl ArchiveLocation {
+    /// What flags accept.
+    pub fn value_parser() -> impl TypedValueParser<Value = ArchiveLocation> {
+        OsStringValueParser::new().try_map(ArchiveLocation::parse)
+    }
+
+    /// Parses a flag's value. What does not begin with `s3://` is a path.
+    ///
+    /// # Errors
+    /// When it is no URL of a bucket, or of another scheme.
+    pub fn parse(text: OsString) -> Result<ArchiveLocation, BucketUrlError> {
+        match text.to_str() {
+            Some(url) if url.starts_with(SCHEME) => Ok(ArchiveLocation::Bucket(url.parse()?)),
+            Some(url) if url.contains("://") => Err(BucketUrlError::Scheme),
+            _ => Ok(ArchiveLocation::Path(text.into())),
+        }
+    }
+
+    /// Checks settings and credentials of a bucket; sends no request.
+    ///
+    /// # Errors
+    /// When they cannot be used.
+    pub fn check(&self) -> Result<(), ArchiveError> {
+        match self {
+            ArchiveLocation::Path(_) => Ok(()),
+            ArchiveLocation::Bucket(url) => Ok(bucket::client(url).map(drop)?),
+        }
+    }
+
+    /// Opens what holds several archives; of the entries those count whose names are `is_name`. No request is
+    /// sent.
+    ///
+    /// # Errors
+    /// When settings or credentials of a bucket cannot be used.
+    pub fn open(&self, is_name: fn(&str) -> bool) -> Result<Archives, ArchiveError> {
+        let place = match self {
+            ArchiveLocation::Path(path) => Place::Directory(path.clone()),
+            ArchiveLocation::Bucket(url) => Place::Bucket(Arc::new(Bucket::open(url)?)),
+        };
+        Ok(Archives { place, is_name })
+    }
+
+    /// Opens one archive.
+    ///
+    /// # Errors
+    /// When it does not exist, or cannot be read.
+    pub fn read(&self) -> Result<Box<dyn Read>, ArchiveError> {
+        match self {
+            ArchiveLocation::Path(path) => open_file(path),
+            ArchiveLocation::Bucket(url) => Ok(Box::new(Arc::new(Bucket::open(url)?).read(url)?)),
+        }
+    }
+
+    /// Writes one archive, which must not exist, by `fill`. Nothing is left of one that fails.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Exists`], the errors of `fill`, and what keeps it from being written.
+    pub fn write<T, E: From<ArchiveError>>(
+        &self,
+        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match self {
+            ArchiveLocation::Path(path) => write_file(path, fill),
+            ArchiveLocation::Bucket(url) => {
+                let bucket = Bucket::open(url).map_err(ArchiveError::from)?;
+                Arc::new(bucket).write(url, fill)
+            }
+        }
+    }
+}
+
+impl From<PathBuf> for ArchiveLocation {
+    fn from(path: PathBuf) -> ArchiveLocation {
+        ArchiveLocation::Path(path)
+    }
+}
+
+impl fmt::Display for ArchiveLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArchiveLocation::Path(path) => path.display().fmt(f),
+            ArchiveLocation::Bucket(url) => url.fmt(f),
+        }
+    }
+}
+
+enum Place {
+    Directory(PathBuf),
+    Bucket(Arc<Bucket>),
+}
+
+/// A directory, or a part of a bucket, with archives.
+pub struct Archives {
+    place: Place,
+    is_name: fn(&str) -> bool,
+}
+
+impl Archives {
+    /// The names of the archives, sorted. Other entries are ignored.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    pub fn names(&self) -> Result<Vec<String>, ArchiveError> {
+        let mut names = match &self.place {
+            Place::Directory(dir) => {
+                let entries = file_names(dir).map_err(|source| in_file(dir, source))?;
+                entries.into_iter().filter(|name| (self.is_name)(name)).collect()
+            }
+            Place::Bucket(bucket) => bucket.names(self.is_name)?,
+        };
+        names.sort();
+        Ok(names)
+    }
+
+    /// Where the archive of a name is.
+    pub fn location(&self, name: &str) -> ArchiveLocation {
+        match &self.place {
+            Place::Directory(dir) => ArchiveLocation::Path(dir.join(name)),
+            Place::Bucket(bucket) => ArchiveLocation::Bucket(bucket.url().join(name)),
+        }
+    }
+
+    /// Creates the directory, if it does not exist. Buckets are made by their owners.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create(&self) -> Result<(), ArchiveError> {
+        match &self.place {
+            Place::Directory(dir) => {
+                private_files::create_dir_all(dir).map_err(|source| in_file(dir, source))
+            }
+            Place::Bucket(_) => Ok(()),
+        }
+    }
+
+    /// Opens the archive of a name.
+    ///
+    /// # Errors
+    /// When it does not exist, or cannot be read.
+    pub fn read(&self, name: &str) -> Result<Box<dyn Read>, ArchiveError> {
+        match &self.place {
+            Place::Directory(dir) => open_file(&dir.join(name)),
+            Place::Bucket(bucket) => Ok(Box::new(bucket.read(&bucket.url().join(name))?)),
+        }
+    }
+
+    /// Writes an archive of a new name by `fill`. What killed writers of a directory have left is removed.
+    ///
+    /// # Errors
+    /// As [`ArchiveLocation::write`].
+    pub fn write<T, E: From<ArchiveError>>(
+        &self,
+        name: &str,
+        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match &self.place {
+            Place::Directory(dir) => {
+                remove_unfinished(dir, self.is_name).map_err(|source| in_file(dir, source))?;
+                write_file(&dir.join(name), fill)
+            }
+            Place::Bucket(bucket) => bucket.write(&bucket.url().join(name), fill),
+        }
+    }
+
+    /// Deletes the archive of a name.
+    ///
+    /// # Errors
+    /// When it cannot be deleted.
+    pub fn remove(&self, name: &str) -> Result<(), ArchiveError> {
+        match &self.place {
+            Place::Directory(dir) => {
+                let path = dir.join(name);
+                fs::remove_file(&path).map_err(|source| in_file(&path, source))
+            }
+            Place::Bucket(bucket) => Ok(bucket.remove(&bucket.url().join(name))?),
+        }
+    }
+}
+
+fn in_file(path: &Path, source: io::Error) -> ArchiveError {
+    ArchiveError::File { path: path.to_owned(), source }
+}
+
+/// Names of the entries of a directory; names that are not UTF-8 are no archive's.
+fn file_names(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn open_file(path: &Path) -> Result<Box<dyn Read>, ArchiveError> {
+    let file = File::open(path).map_err(|source| in_file(path, source))?;
+    Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
+}
+
+/// Writes a file, durably, under another name until it is complete.
+fn write_file<T, E: From<ArchiveError>>(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    let error = |source: io::Error| match source.kind() {
+        io::ErrorKind::AlreadyExists => ArchiveError::Exists(path.display().to_string()),
+        _ => in_file(path, source),
+    };
+    if fs::exists(path).map_err(error)? {
+        return Err(ArchiveError::Exists(path.display().to_string()).into());
+    }
+    let unfinished = UnfinishedFile::create(path).map_err(error)?;
+    let mut out = BufWriter::with_capacity(BUFFER, unfinished.file().map_err(error)?);
+    let filled = fill(&mut out)?;
+    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(error)?;
+    unfinished.finish(path).map_err(error)?;
+    Ok(filled)
+}
+
+/// Removes what killed writers of archives have left.
+fn remove_unfinished(dir: &Path, is_name: fn(&str) -> bool) -> io::Result<()> {
+    for name in file_names(dir)? {
+        if !name.split_once(UnfinishedFile::SUFFIX).is_some_and(|(of, _)| is_name(of)) {
+            continue;
+        }
+        let path = dir.join(name);
+        // One that is being written is locked; on a file system without locks its writer starts over.
+        if File::open(&path)?.try_lock().is_ok() {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locations_are_paths_or_buckets() {
+        let parse = |text: &str| ArchiveLocation::parse(text.into()).map(|location| location.to_string());
+        for text in ["backups", "/var/backups", "s3:/x", "s3://bucket", "s3://bucket/a/b.backup"] {
+            assert_eq!(parse(text).unwrap(), text);
+        }
+        assert_eq!(parse("s3://bucket/a/").unwrap(), "s3://bucket/a");
+        for text in ["https://bucket/a", "s3://", "s3:///a", "s3://bu cket/a", "s3://b/a//b", "s3://b/../c"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_killed_writers_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = ArchiveLocation::from(dir.path().join("new"));
+        let archives = location.open(|name| name.ends_with(".backup")).unwrap();
+        archives.create().unwrap();
+        let fill = |out: &mut dyn Write| out.write_all(b"content");
+        archives.write::<(), io::Error>("a.backup", fill).unwrap();
+        let left = dir.path().join("new/b.backup.unfinished-1-0");
+        let other = dir.path().join("new/notes.unfinished-1-0");
+        fs::write(&left, "").unwrap();
+        fs::write(&other, "").unwrap();
+        archives.write::<(), io::Error>("c.backup", fill).unwrap();
+        assert!(!left.exists() && other.exists());
+        assert_eq!(archives.names().unwrap(), ["a.backup", "c.backup"]);
+        let again = archives.write::<(), ArchiveError>("a.backup", |_| Ok(()));
+        assert!(matches!(again, Err(ArchiveError::Exists(_))), "{again:?}");
+        let failed = archives.write::<(), io::Error>("d.backup", |out| {
+            out.write_all(b"some")?;
+            Err(io::Error::other("source"))
+        });
+        assert!(failed.is_err());
+        archives.remove("a.backup").unwrap();
+        let mut text = String::new();
+        archives.read("c.backup").unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!((archives.names().unwrap(), text.as_str()), (vec!["c.backup".to_owned()], "content"));
+        assert!(archives.read("a.backup").is_err() && archives.remove("a.backup").is_err());
+    }
+}
