@@ -14,6 +14,7 @@ use plinth_benches::api::client::{Call, Connection, Identity, Protocol, Reply, J
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_pki::{JoinCredential, JoinToken};
+use plinth_server::archives::ArchiveLocation;
 use plinth_server::cli::{
     create_token, replicate, restore, runtime, start, CreateTokenOptions, JoinError, JoinOptions,
     ReplicateOptions, RestoreOptions, Running,
@@ -156,7 +157,8 @@ fn tokens_of_a_backup_are_void_in_a_store_that_is_restored_from_it() {
 
         let restored = at("restored");
         std::fs::write(at("archive"), &archive).unwrap();
-        let options = RestoreOptions { from: at("archive"), data_dir: restored.clone() };
+        let options =
+            RestoreOptions { from: ArchiveLocation::Path(at("archive")), data_dir: restored.clone() };
         restore(options).unwrap();
         std::fs::create_dir(restored.join("pki")).unwrap();
         for entry in std::fs::read_dir(at("1").join("pki")).unwrap().map(Result::unwrap) {
