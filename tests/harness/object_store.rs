@@ -4,6 +4,9 @@
 //! in pages of [`PAGE`]. Signatures are checked as the protocol "AWS Signature Version 4" has it. A real store
 //! takes its place where one is named, see [`ObjectStore::start`].
 
+// An answer ends a request early, as an error does.
+#![allow(clippy::result_large_err)]
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};

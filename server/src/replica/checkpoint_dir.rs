@@ -153,7 +153,7 @@ impl CheckpointWriter {
         });
         let (written, mut all) = round.await??;
         all.retain(|checkpoint| checkpoint.cluster == self.cluster);
-        if let Some(oldest) = all.iter().take(KEPT).last() {
+        if let Some(oldest) = all.iter().take(KEPT).next_back() {
             let time = SHORTEST_KEEP.max(self.interval.saturating_mul(3));
             let kept = members::keep(store, KEPT_NAME, oldest.position, time).await;
             kept.map_err(|error| error.message)?;
