@@ -3,8 +3,8 @@
 //! `v3election.proto` of its server.
 //!
 //! `kv` has keys and transactions, `watch` watches, `lease` leases, `maintenance` the rest of what a member
-//! does, `auth` the requests about users and roles, `concurrency` locks and elections. `plinth etcd` serves them; a journal in etcd and an
-//! import from one send them, by `call`.
+//! does, `auth` the requests about users and roles, `concurrency` locks and elections. `plinth etcd` serves
+//! them; a journal in etcd and an import from one send them, by `call`.
 //!
 //! Keys and values are parts of the buffer that was decoded, not copies. A field that a message here lacks is
 //! skipped when it is decoded. Nothing bounds the size of a message: the transport does.

@@ -4,8 +4,8 @@
 //! Those threads are few, and a client may read slowly or not at all. So a response is produced by a
 //! [`PieceProducer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is
 //! then parked, which takes no thread, and is resumed when its reader has taken some. A producer that is idle
-//! for a while [releases](PieceProducer::release) its snapshot and buffers. A client that does not read thus costs
-//! its ready pieces, and no more.
+//! for a while [releases](PieceProducer::release) its snapshot and buffers. A client that does not read thus
+//! costs its ready pieces, and no more.
 //!
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.

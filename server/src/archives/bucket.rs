@@ -235,8 +235,8 @@ fn advice(code: Option<&str>, error: &StoreError) -> &'static str {
     }
 }
 
-/// The text of our client's error, or of that at the end of the chain: those before it repeat it, with details
-/// of retries.
+/// The text of our client's error, or of that at the end of the chain: those before it repeat it, with
+/// details of retries.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut error = error;
     while let Some(source) = error.source().filter(|_| !error.is::<CallError>()) {

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `bucket` | requests to the store |
 //!
-//! An archive has its name when it is complete, in both. Everything but [`ArchiveLocation::check`] blocks, and
-//! must not be called by a thread that drives a runtime.
+//! An archive has its name when it is complete, in both. Everything but [`ArchiveLocation::check`] blocks,
+//! and must not be called by a thread that drives a runtime.
 
 mod bucket;
 

@@ -461,7 +461,8 @@ async fn a_replica_that_is_killed_while_it_takes_a_checkpoint_loses_nothing() {
     servers[0].terminate().await.expect("clean end");
 }
 
-/// Checkpoints in an S3-compatible store: the last two stay, and a replica begins from one while no other runs.
+/// Checkpoints in an S3-compatible store: the last two stay, and a replica begins from one while no other
+/// runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_on_etcd_begin_from_checkpoints_in_a_bucket() {
     let Some(members) = Members::start(ETCD) else { return };
