@@ -343,7 +343,9 @@ impl State {
             .iter()
             .map(|key| {
                 let size = objects[*key].len();
+                // Twice, as by a store that repeats an object on the next page.
                 format!("<Contents><Key>{key}</Key><Size>{size}</Size><LastModified>2025-01-01T00:00:00.000Z</LastModified></Contents>")
+                    .repeat(2)
             })
             .collect();
         let next = match (keys.next(), page.last()) {

@@ -36,6 +36,8 @@ use super::{ArchiveError, SCHEME};
 const PART: usize = 8 << 20;
 /// Time limit of listing a bucket.
 const LIST_TIMEOUT: Duration = Duration::from_secs(600);
+/// Most characters of a store's answer that an error has.
+const MAX_REASON: usize = 512;
 /// Longest name of a bucket.
 const MAX_BUCKET_NAME: usize = 255;
 
@@ -208,6 +210,7 @@ impl Bucket {
             }
             (None, error) => innermost(error),
         };
+        let reason = printable(&reason);
         let server = self.endpoint.as_deref().unwrap_or("Amazon S3");
         let advice = advice(code, error);
         BucketError::Request { url: format!("{url} at {server}"), reason, advice }
@@ -243,6 +246,12 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
         error = source;
     }
     error.to_string()
+}
+
+/// What a store says, cut and without characters that a terminal or a log would take for its own.
+fn printable(text: &str) -> String {
+    let escaped = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(MAX_REASON).map(escaped).collect()
 }
 
 /// Reads an object part by part.
@@ -283,5 +292,17 @@ impl Read for ObjectReader {
         let length = buffer.len().min(self.part.len());
         self.part.copy_to_slice(&mut buffer[..length]);
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_says_is_cut_and_has_no_control_characters() {
+        let text = printable(&format!("a\n\u{1b}[31m{}", "b".repeat(1 << 20)));
+        assert!(text.starts_with("a  [31mb"), "{text}");
+        assert_eq!(text.chars().count(), MAX_REASON);
     }
 }

@@ -172,6 +172,8 @@ impl Archives {
             Place::Bucket(bucket) => bucket.names(self.is_name)?,
         };
         names.sort();
+        // A store may name an object twice, on two pages of a list.
+        names.dedup();
         Ok(names)
     }
 

@@ -14,7 +14,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use crate::archives::{ArchiveLocation, Archives};
+use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 /// Names are sorted as their times are.
@@ -135,12 +135,26 @@ fn back_up(
     let name = now.format(NAME).map_err(io::Error::other)?;
     archives.create()?;
     archives.write(&name, |mut out| engine.backup(&mut out, |_| {}).map_err(io::Error::other))?;
-    let mut names = archives.names()?;
-    names.retain(|name| time_of(name).is_some_and(|time| time <= now));
-    for old in &names[..names.len().saturating_sub(keep)] {
-        archives.remove(old)?;
+    // The backup is there: what cannot be deleted is deleted after the next one.
+    if let Err(error) = delete_oldest(archives, &name, keep, now) {
+        tracing::warn!(location = %archives.location(&name), %error, "older backups could not be deleted");
     }
     Ok(archives.location(&name))
+}
+
+/// Deletes the oldest backups beyond those to keep, but not the one just written.
+fn delete_oldest(
+    archives: &Archives,
+    written: &str,
+    keep: usize,
+    now: OffsetDateTime,
+) -> Result<(), ArchiveError> {
+    let mut names = archives.names()?;
+    names.retain(|name| name != written && time_of(name).is_some_and(|time| time <= now));
+    for old in &names[..names.len().saturating_sub(keep.saturating_sub(1))] {
+        archives.remove(old)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -172,6 +186,21 @@ mod tests {
         expected.extend(future.map(|name| dir.join(name)));
         expected.sort();
         assert_eq!(names, expected);
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn a_backup_is_written_where_an_older_one_cannot_be_deleted() {
+        let root = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Options::new(root.path().join("store"))).unwrap();
+        let dir = root.path().join("backups");
+        // A directory is not removed.
+        fs::create_dir_all(dir.join("plinth-20250101T000000Z.backup")).unwrap();
+        let archives = ArchiveLocation::from(dir.clone()).open(is_name).unwrap();
+        let now = OffsetDateTime::now_utc();
+        let written = back_up(&engine, &archives, 1, now).unwrap();
+        assert!(delete_oldest(&archives, "", 1, now).is_err());
+        assert_eq!(written, archives.location(archives.names().unwrap().last().unwrap()));
         engine.close().unwrap();
     }
 
