@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use hyper::body::Body as _;
-//! use plinth_http::body::Body;
+//! use plinth_http::Body;
 //!
 //! let body = Body::from(b"ok".to_vec());
 //! assert_eq!(body.size_hint().exact(), Some(2));

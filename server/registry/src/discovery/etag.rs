@@ -13,9 +13,9 @@ pub fn etag_of(json: &[u8]) -> String {
 /// with the tag in it, weak or not.
 ///
 /// ```
-/// use plinth_registry::discovery::etag::matches;
-/// assert!(matches(r#"W/"a", "b""#, r#""b""#));
-/// assert!(!matches(r#""ab""#, r#""b""#));
+/// use plinth_registry::etag_matches;
+/// assert!(etag_matches(r#"W/"a", "b""#, r#""b""#));
+/// assert!(!etag_matches(r#""ab""#, r#""b""#));
 /// ```
 pub fn etag_matches(if_none_match: &str, etag: &str) -> bool {
     if if_none_match.trim() == "*" {

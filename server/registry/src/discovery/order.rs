@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 /// alphabetically earlier one ranks higher (k8s.io/apimachinery, `pkg/version/helpers.go`).
 ///
 /// ```
-/// use plinth_registry::discovery::compare_versions;
+/// use plinth_registry::compare_versions;
 ///
 /// let mut versions = vec!["v1beta1", "v2", "v1", "edge", "v1alpha1", "v11"];
 /// versions.sort_by(|a, b| compare_versions(b, a));
