@@ -1,7 +1,7 @@
 //! A small S3-compatible store: one bucket in memory, for requests that are signed by its one key.
 //!
 //! It speaks what backups and checkpoints need: HEAD, GET with ranges, PUT, DELETE, uploads in parts, and
-//! lists in pages of [`PAGE`]. Signatures are checked as the protocol "AWS Signature Version 4" has it. A
+//! lists in pages of `PAGE`. Signatures are checked as the protocol "AWS Signature Version 4" has it. A
 //! real store takes its place where one is named, see [`ObjectStore::start`].
 
 // An answer ends a request early, as an error does.

@@ -137,7 +137,7 @@ pub fn decode_config_tree<T: DeserializeOwned>(
 /// Decodes a document, or a part of one, that has neither kind nor version.
 ///
 /// # Errors
-/// [`DecodeError::Strict`] and [`DecodeError::Invalid`].
+/// [`ConfigDecodeError::Strict`] and [`ConfigDecodeError::Invalid`].
 pub fn decode_config_part<T: DeserializeOwned>(
     tree: &Value,
     strictness: Strictness,

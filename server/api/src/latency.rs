@@ -71,7 +71,7 @@ impl Latencies {
         };
     }
 
-    /// The annotations of a request that has taken `total`; none below [`THRESHOLD`].
+    /// The annotations of a request that has taken `total`; none below `THRESHOLD`.
     pub fn annotations(&self, total: Duration) -> Vec<(&'static str, String)> {
         if total <= THRESHOLD {
             return Vec::new();

@@ -259,7 +259,7 @@ impl<P: PieceProducer> PacedReader<P> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The poll form of [`Reader::next`].
+    /// The poll form of [`PacedReader::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<P::Piece, P::Error>>> {
         let mut state = self.shared.state.lock();
         let piece = state.ready.pop_front();

@@ -25,7 +25,7 @@ pub const JOIN_TOKEN_SECRET_PREFIX: &str = "bootstrap-token-";
 pub const JOIN_TOKEN_USAGE: &str = "usage-plinth-join";
 /// Key of a Secret with the ID.
 pub const JOIN_TOKEN_ID: &str = "token-id";
-/// Key of a Secret with [`Credential::hash`].
+/// Key of a Secret with [`JoinCredential::hash`].
 pub const JOIN_TOKEN_HASH: &str = "token-hash";
 /// Key of a Secret with the time after which it is void, as in RFC 3339.
 pub const JOIN_TOKEN_EXPIRATION: &str = "expiration";

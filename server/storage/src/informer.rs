@@ -28,7 +28,7 @@ pub struct InformerChange<'a> {
     pub key: &'a Bytes,
     /// The revision of the change.
     pub revision: Revision,
-    /// The new value, in plain text if [`View::DECRYPTED`]; `None` when it was deleted.
+    /// The new value, in plain text if [`InformerView::DECRYPTED`]; `None` when it was deleted.
     pub value: Option<&'a [u8]>,
 }
 

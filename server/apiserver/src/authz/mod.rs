@@ -9,7 +9,7 @@
 //! | [`authorized`] | the authorized request, the only input of a handler |
 //! | [`decision`] | the outcome |
 //! | [`options`] | flags |
-//! | [`plinth_storage::informer`] | in-memory state that follows the store |
+//! | [`plinth_storage::Informer`] | in-memory state that follows the store |
 //! | [`node`] | kubelets: access to what their pods need |
 //! | [`rbac`] | roles and bindings |
 //! | [`webhook`] | an external service |

@@ -32,7 +32,7 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(30), answer: LONGEST_J
 const MAX_IN_FLIGHT: usize = 16;
 /// How long a claim is cached, as long as upstream caches the user of a token.
 const CACHE_TTL: Duration = Duration::from_secs(10);
-/// Cached claims, each of at most [`jwt::LONGEST`].
+/// Cached claims, each of at most [`LONGEST_JWT`].
 const MAX_CACHED: usize = 256;
 /// Issuers whose keys are cached.
 const MAX_PROVIDERS: usize = 16;

@@ -1,7 +1,7 @@
 //! Role-based access control: roles contain rules, bindings assign them to subjects.
 //!
 //! Roles and bindings are held in memory ([`index`]) and follow the engine's feed
-//! ([`plinth_storage::informer`]): a check observes every write that was acknowledged before it.
+//! ([`plinth_storage::Informer`]): a check observes every write that was acknowledged before it.
 //!
 //! | module | subject |
 //! |---|---|

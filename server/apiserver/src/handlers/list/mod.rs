@@ -1,7 +1,7 @@
 //! list: a collection at one revision, whole or in pages.
 //!
 //! A list is produced from the engine's snapshot in chunks (`ListProducer`), on blocking threads and at the
-//! pace of its client ([`paced_response`](plinth_http::paced_response)), so that memory does not grow with its length. A list
+//! pace of its client ([`plinth_http::PacedReader`]), so that memory does not grow with its length. A list
 //! that fits into the first chunk is sent with `Content-Length`. In a list with `limit` the metadata follows
 //! the items if the encoding permits, because the end of the page and the remaining count are known only
 //! then. Protobuf states the length of a list in advance and CBOR the number of items: it is computed by a

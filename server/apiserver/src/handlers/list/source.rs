@@ -1,5 +1,5 @@
 //! The objects of a list, or of a watch's initial state: a scan over their range, or the keys found in the
-//! header index ([`plinth_storage::header_index`]).
+//! header index ([`plinth_storage::HeaderIndex`]).
 
 use std::sync::Arc;
 
