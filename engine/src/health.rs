@@ -183,8 +183,6 @@ type Hook = Box<dyn FnOnce(&Failure) + Send>;
 #[derive(Default)]
 struct State {
     failure: Option<Failure>,
-    /// The hooks have run: every queue and feed is closed.
-    announced: bool,
     hooks: Vec<Hook>,
     /// Futures that wait for a failure.
     waiting: BTreeMap<u64, Waker>,
@@ -207,14 +205,11 @@ impl Health {
         self.failed.store(true, Ordering::Release);
         let hooks = std::mem::take(&mut state.hooks);
         drop(state);
-        // The hooks run first: who waits for the failure then finds every queue and feed closed.
+        // The hooks run first: woken tasks then find every queue and feed closed.
         for hook in hooks {
             hook(&failure);
         }
-        let mut state = self.state.lock();
-        state.announced = true;
-        let waiting = std::mem::take(&mut state.waiting);
-        drop(state);
+        let waiting = std::mem::take(&mut self.state.lock().waiting);
         waiting.into_values().for_each(Waker::wake);
     }
 
@@ -305,7 +300,7 @@ impl Future for Failed {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Failure> {
         let mut state = self.health.state.lock();
-        if let Some(failure) = state.failure.clone().filter(|_| state.announced) {
+        if let Some(failure) = state.failure.clone() {
             return Poll::Ready(failure);
         }
         let id = self.id.unwrap_or(state.next_waiter);
@@ -329,22 +324,6 @@ impl Drop for Failed {
 mod tests {
     use super::*;
     use crate::block::block_until;
-
-    #[test]
-    fn nobody_hears_of_a_failure_before_the_hooks_have_run() {
-        let health = Arc::new(Health::default());
-        let asked = Arc::new(Mutex::new(None));
-        let (during, answer) = (Arc::clone(&health), Arc::clone(&asked));
-        health.on_failure(move |_| {
-            let mut failed = std::pin::pin!(Failed::new(Arc::clone(&during)));
-            let is_pending = failed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
-            *answer.lock() = Some(is_pending);
-        });
-        health.fail(Failure::Panic { thread: "t".to_owned(), message: "m".to_owned() });
-        assert_eq!(*asked.lock(), Some(true));
-        let mut failed = std::pin::pin!(Failed::new(Arc::clone(&health)));
-        assert!(failed.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
-    }
 
     #[test]
     fn a_write_that_does_not_return_is_seen_for_as_long_as_it_lasts() {
