@@ -318,6 +318,7 @@ impl Engine {
         if self.0.hub.is_closed() {
             return Err(self.0.hub.ending());
         }
+        self.0.store.health().check()?;
         if let Some(after) = subscribe.after {
             self.0.floor.check(after)?;
         }
@@ -431,8 +432,10 @@ impl Engine {
     /// Blocks until everything below the compacted revision has been removed.
     ///
     /// # Errors
-    /// The error of the sweep, which is retried later.
+    /// The error of the sweep, which is retried later, or that of an engine that has failed.
     pub fn wait_compacted(&self) -> Result<()> {
+        // A failure is known a moment before the sweeps are stopped.
+        self.0.store.health().check()?;
         self.0.maintenance.wait_swept()
     }
 

@@ -110,8 +110,10 @@ async fn up_serves_and_adds_a_context_to_the_users_kubeconfig() {
     let launch = launch().on_host(Ipv4Addr::LOCALHOST.into(), &["sh", "-c", UP]);
     let mut server =
         start_ready(&launch, dir.path(), &["--merge-kubeconfig", &merge, "--context=mine"]).await;
-    let text = fs::read_to_string(&config).expect("kubeconfig");
-    assert!(text.contains("current-context: mine\n") && text.contains("https://192.0.2.1"), "{text}");
+    // It is added when the server is ready.
+    let text = || fs::read_to_string(&config).expect("kubeconfig");
+    plinth_tests::eventually("it is added", || async { text().contains("current-context: mine\n") }).await;
+    assert!(text().contains("https://192.0.2.1"), "{}", text());
     let client = client_of(&config).await;
     let (status, _) = call(&client, Method::GET, "/api/v1/namespaces/default", None).await;
     assert_eq!(status, 200);
