@@ -7,7 +7,7 @@
 //! | step | module |
 //! |---|---|
 //! | connections | [`listener`] on `plinth_http` |
-//! | group, version, resource, verb | `plinth_api::request_info`, `plinth_api::query` |
+//! | group, version, resource, verb | `plinth_api::RequestInfo`, `plinth_api::Query` |
 //! | authentication | [`authn`] |
 //! | audit | [`audit`] |
 //! | impersonation | [`authn::impersonation`] |
@@ -18,7 +18,7 @@
 //! | admission, within a write | [`context::Admission`], implemented by the program |
 //! | calls to other services | [`egress`] |
 //! | stored objects | [`stored_objects`] on `plinth_storage`, by the rows of `plinth_registry` |
-//! | encoding of responses | [`representation`], `plinth_api::api_error` |
+//! | encoding of responses | [`representation`], `plinth_api::ApiError` |
 //!
 //! [`context`] holds the state of a request and what all requests share. [`endpoints`] and [`documents`]
 //! serve non-resource paths. A module imports only those listed before it in
