@@ -205,20 +205,24 @@ fn below(name: &[u8]) -> (Bytes, Bytes) {
     ([name, b"/"].concat().into(), [name, b"0"].concat().into())
 }
 
+/// The key below a name that was created first: that of the leader.
 async fn current_leader(
     member: &Arc<Member>,
     name: &[u8],
 ) -> Result<(ResponseHeader, Option<KeyValue>), Status> {
+    let first = RangeRequest { sort_order: sort_order::ASCEND, ..RangeRequest::default() };
+    one_below(member, name, first).await
+}
+
+/// The first key below a name in the order of creation that `request` asks for.
+async fn one_below(
+    member: &Arc<Member>,
+    name: &[u8],
+    request: RangeRequest,
+) -> Result<(ResponseHeader, Option<KeyValue>), Status> {
     let (key, range_end) = below(name);
-    let first = RangeRequest {
-        key,
-        range_end,
-        limit: 1,
-        sort_order: sort_order::ASCEND,
-        sort_target: sort_target::CREATE,
-        ..RangeRequest::default()
-    };
-    let mut response = kv::range(member, first).await?;
+    let request = RangeRequest { key, range_end, limit: 1, sort_target: sort_target::CREATE, ..request };
+    let mut response = kv::range(member, request).await?;
     Ok((response.header.unwrap_or_else(|| member.header()), response.kvs.pop()))
 }
 
@@ -325,20 +329,14 @@ async fn keep_alive(member: &Member, lease: i64) {
 
 async fn wait_for_earlier(member: &Arc<Member>, name: &[u8], revision: i64) -> Result<(), Status> {
     loop {
-        let (key, range_end) = below(name);
         let last = RangeRequest {
-            key,
-            range_end,
-            limit: 1,
             sort_order: sort_order::DESCEND,
-            sort_target: sort_target::CREATE,
             keys_only: true,
             max_create_revision: revision.saturating_sub(1).max(1),
             ..RangeRequest::default()
         };
-        let mut response = kv::range(member, last).await?;
-        let header = response.header.unwrap_or_else(|| member.header());
-        let Some(earlier) = response.kvs.pop() else { return Ok(()) };
+        let (header, earlier) = one_below(member, name, last).await?;
+        let Some(earlier) = earlier else { return Ok(()) };
         let Some(mut changes) = subscribe(member, (earlier.key, Bytes::new()), header.revision)? else {
             continue;
         };
