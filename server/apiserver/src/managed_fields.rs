@@ -1,5 +1,6 @@
 //! Managed fields: maintains `metadata.managedFields` in every write.
 
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use plinth_codec::apply::path::PathElement;
@@ -8,20 +9,45 @@ use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
 use crate::context::Context;
-use crate::custom_resources::object::convert_now;
+use crate::custom_resources::object;
 use plinth_api::{metadata_mut, ApiError, Cause, Reason};
-use plinth_registry::{convert_between, Registry, ResourceType};
+use plinth_registry::{convert_between, CustomVersion, Registry, ResourceType};
 
-/// The other served versions of a resource, for fields that were written through them.
-struct ServedVersions<'a> {
-    server: &'a crate::context::Server,
-    registry: &'a Registry,
-    resource: &'a ResourceType,
+/// Conversions by a webhook that the codec asks for. It does not wait: what has no answer yet it takes for
+/// inconvertible, and then its work is done again with the answer, until it asks for nothing more. The same
+/// work with the same answers asks the same questions, so answers are given in the order of the questions.
+#[derive(Default)]
+struct Conversions<'a> {
+    answers: Vec<Option<Value>>,
+    asked: Cell<usize>,
+    open: RefCell<Option<(&'a CustomVersion, Value)>>,
 }
 
-impl ServedVersions<'_> {
+impl<'a> Conversions<'a> {
+    fn ask(&self, to: &'a CustomVersion, object: &Value) -> Option<Value> {
+        let next = self.asked.replace(self.asked.get() + 1);
+        if next == self.answers.len() {
+            self.open.replace(Some((to, object.clone())));
+        }
+        self.answers.get(next)?.clone()
+    }
+
+    fn answer(&mut self, answer: Option<Value>) {
+        self.answers.push(answer);
+        self.asked.set(0);
+    }
+}
+
+/// The other served versions of a resource, for fields that were written through them.
+struct ServedVersions<'a, 'c> {
+    registry: &'a Registry,
+    resource: &'a ResourceType,
+    conversions: &'c Conversions<'a>,
+}
+
+impl<'a> ServedVersions<'a, '_> {
     /// The resource in another version: another view of the same stored objects.
-    fn other(&self, api_version: &str) -> Option<&ResourceType> {
+    fn other(&self, api_version: &str) -> Option<&'a ResourceType> {
         let prefix = &self.resource.storage.as_ref()?.prefix;
         let same = |r: &&std::sync::Arc<ResourceType>| {
             r.api_version == api_version && r.storage.as_ref().is_some_and(|s| s.prefix == *prefix)
@@ -30,7 +56,7 @@ impl ServedVersions<'_> {
     }
 }
 
-impl Versions for ServedVersions<'_> {
+impl Versions for ServedVersions<'_, '_> {
     fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)> {
         self.other(api_version).map(ResourceType::types)
     }
@@ -39,14 +65,33 @@ impl Versions for ServedVersions<'_> {
         let from = self.other(object.str_at(&["apiVersion"])?)?;
         let to = self.other(api_version)?;
         if let Some(custom) = &to.custom {
-            return convert_now(&self.server.reader.converter, custom, custom.version(), object.clone());
+            return match custom.converts_by_name() {
+                true => object::renamed(custom, object.clone()),
+                false => self.conversions.ask(custom, object),
+            };
         }
         convert_between(object.clone(), from, to).ok()
     }
 }
 
-/// Calls `with` with the codec's context of this write.
-fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_>) -> T) -> T {
+/// Runs `work` with the codec's context of this write, again for each conversion that it has asked for.
+async fn with_context<T>(cx: &Context, now: &str, mut work: impl FnMut(&apply::Context<'_>) -> T) -> T {
+    let mut conversions = Conversions::default();
+    loop {
+        let done = work_once(cx, now, &conversions, &mut work);
+        let Some((to, object)) = conversions.open.take() else { return done };
+        drop(done);
+        let answer = object::converted(&cx.server.reader.converter, to, object).await;
+        conversions.answer(answer);
+    }
+}
+
+fn work_once<'a, T>(
+    cx: &'a Context,
+    now: &str,
+    conversions: &Conversions<'a>,
+    work: &mut impl FnMut(&apply::Context<'_>) -> T,
+) -> T {
     let resource = &cx.resource;
     let has_status = resource.row.subresource("status").is_some();
     let subresource = cx.info.subresource.as_str();
@@ -54,7 +99,7 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
     let kind: GVK = resource.row.gvk();
     let manager = cx.field_manager();
     let (schema, root) = resource.types();
-    with(&apply::Context {
+    work(&apply::Context {
         manager: &manager,
         time: now,
         kind: &kind,
@@ -62,21 +107,31 @@ fn with_context<T>(cx: &Context, now: &str, with: impl FnOnce(&apply::Context<'_
         schema,
         root,
         reset,
-        versions: &ServedVersions { server: &cx.server, registry: &cx.registry, resource },
+        versions: &ServedVersions { registry: &cx.registry, resource, conversions },
     })
 }
 
 /// Updates managedFields after a create, update or patch. `new` is normalized and defaulted.
-pub fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
-    with_context(cx, now, |context| apply::track_update(live, new, context));
+///
+/// Cancel safe only together with `new`, which is incomplete until this is done.
+pub async fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
+    let by_webhook = cx.resource.custom.as_ref().is_some_and(|custom| !custom.converts_by_name());
+    let sent = by_webhook.then(|| new.clone());
+    let work = |context: &apply::Context<'_>| {
+        if let Some(sent) = &sent {
+            new.clone_from(sent);
+        }
+        apply::track_update(live, new, context);
+    };
+    with_context(cx, now, work).await;
 }
 
 /// Updates managedFields of a new object that is sent to a subresource and has a built-in kind of its own,
 /// like a TokenRequest; it is not stored.
 pub(crate) fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
     let manager = cx.field_manager();
-    let (server, registry) = (&cx.server, &cx.registry);
-    let versions = &ServedVersions { server, registry, resource: &cx.resource };
+    let conversions = &Conversions::default();
+    let versions = &ServedVersions { registry: &cx.registry, resource: &cx.resource, conversions };
     let context = apply::Context {
         manager: &manager,
         time: now,
@@ -185,15 +240,15 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 ///
 /// # Errors
 /// 409 with a cause per conflict, 400 for a configuration that does not match the schema.
-pub fn apply(
+pub async fn apply(
     cx: &Context,
     live: Option<&Value>,
     applied: &Value,
     force: bool,
     now: &str,
 ) -> Result<Option<Value>, ApiError> {
-    let outcome = with_context(cx, now, |context| apply::apply(live, applied, force, context));
-    outcome.map_err(refused)
+    let work = |context: &apply::Context<'_>| apply::apply(live, applied, force, context);
+    with_context(cx, now, work).await.map_err(refused)
 }
 
 fn refused(error: ApplyError) -> ApiError {

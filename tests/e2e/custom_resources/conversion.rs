@@ -22,6 +22,7 @@ use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::{call, call_with};
 use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
+use tokio::sync::Barrier;
 
 /// How the webhook answers at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +54,12 @@ enum Behavior {
     Status500,
     /// Never answers.
     Hangs,
+    /// Answers when [`TOGETHER`] reviews are there.
+    Together,
 }
+
+/// More than the threads that the server lets wait for remote services.
+const TOGETHER: usize = 40;
 
 /// A webhook, and the number of its calls.
 struct Converter {
@@ -66,10 +72,17 @@ impl Converter {
     async fn start() -> Converter {
         let (behavior, calls) = (Arc::new(Mutex::new(Behavior::Honest)), Arc::new(AtomicUsize::new(0)));
         let (its_behavior, its_calls) = (behavior.clone(), calls.clone());
+        let together = Arc::new(Barrier::new(TOGETHER));
         let server = HttpsServer::start(move |request: Request<Incoming>| {
             let behavior = *its_behavior.lock();
             its_calls.fetch_add(1, Ordering::Relaxed);
-            async move { answer(request, behavior).await }
+            let together = together.clone();
+            async move {
+                if behavior == Behavior::Together {
+                    together.wait().await;
+                }
+                answer(request, behavior).await
+            }
         })
         .await;
         Converter { server, behavior, calls }
@@ -119,7 +132,7 @@ async fn answer(request: Request<Incoming>, behavior: Behavior) -> Response<Full
     let mut uid = review["request"]["uid"].clone();
     let mut result = json!({"status": "Success"});
     match behavior {
-        Behavior::Honest => {}
+        Behavior::Honest | Behavior::Together => {}
         Behavior::Fails => {
             result = json!({"status": "Failure", "message": "boxes cannot be converted today"})
         }
@@ -259,6 +272,38 @@ async fn objects_are_seen_in_each_version() {
     let (code, refused) = boxes.post("v1", &boxes.object("v1", "d", json!({"size": "large"}))).await;
     assert_eq!(code, 422, "{refused}");
     assert_eq!(call(&boxes.client, Method::DELETE, &format!("{}/a", boxes.path("v1")), None).await.0, 200);
+}
+
+/// However many changes wait for the webhook at once, each converts what managers of another version own: no
+/// thread waits with them, and nobody's fields are forgotten.
+#[tokio::test]
+async fn owners_in_another_version_stay_owners_beside_many_that_wait() {
+    let boxes = Boxes::established("owned").await;
+    let path = format!("{}?fieldManager=first", boxes.path("v1"));
+    for n in 0..TOGETHER {
+        let object = boxes.object("v1", &format!("box-{n}"), json!({"size": "1x2", "colour": "blue"}));
+        assert_eq!(call(&boxes.client, Method::POST, &path, Some(&object)).await.0, 201);
+    }
+    boxes.converter.is(Behavior::Together);
+    let patch = |n: usize| {
+        let path = format!("{}/box-{n}?fieldManager=second", boxes.path("v2"));
+        let (client, patch) = (&boxes.client, json!({"spec": {"height": 9}}).to_string());
+        async move { call_with(client, Method::PATCH, &path, "application/merge-patch+json", patch).await }
+    };
+    for (code, patched) in futures::future::join_all((0..TOGETHER).map(patch)).await {
+        assert_eq!(code, 200, "{patched}");
+        let entries = patched["metadata"]["managedFields"].as_array().expect("managed fields");
+        let of = |manager: &str| {
+            let entry = entries.iter().find(|entry| entry["manager"] == manager);
+            let entry = entry.unwrap_or_else(|| panic!("no entry of {manager}: {patched}"));
+            (entry["apiVersion"].clone(), entry["fieldsV1"].clone())
+        };
+        // The change of the height is one of the size, which its first owner has lost.
+        let owned = json!({"f:spec": {".": {}, "f:colour": {}}});
+        assert_eq!(of("first"), (json!(format!("{}/v1", boxes.group)), owned));
+        let owned = json!({"f:spec": {"f:height": {}}});
+        assert_eq!(of("second"), (json!(format!("{}/v2", boxes.group)), owned));
+    }
 }
 
 #[tokio::test]

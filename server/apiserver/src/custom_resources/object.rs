@@ -163,27 +163,20 @@ pub async fn convert(
     }
 }
 
-/// Converts a tree to another version synchronously, for managed fields.
-///
-/// The webhook is awaited in `block_in_place`: the runtime moves the thread's other tasks to another thread.
-/// The number of threads is bounded, so only so many conversions wait at once; `None` beyond that.
-pub(crate) fn convert_now(
-    converter: &Converter,
-    custom: &CustomVersion,
-    to: &DefinitionVersion,
-    mut tree: Value,
-) -> Option<Value> {
-    match custom.converts_by_name() {
-        true => set_type(&custom.definition, &mut tree, to),
-        false => {
-            let handle = tokio::runtime::Handle::try_current().ok()?;
-            let work = convert(converter, custom, to, vec![tree]);
-            let waited =
-                converter.remote_waits.block_on(|| tokio::task::block_in_place(|| handle.block_on(work)));
-            tree = waited.ok()?.ok()?.into_iter().next()?;
-        }
-    }
-    normalize(&custom.definition, to, &mut tree, false).ok()?;
+/// A tree of another version in the resource's own, where versions differ in their name only. `None` when it
+/// does not fit the schema.
+pub(crate) fn renamed(custom: &CustomVersion, mut tree: Value) -> Option<Value> {
+    set_type(&custom.definition, &mut tree, custom.version());
+    normalize(&custom.definition, custom.version(), &mut tree, false).ok()?;
+    Some(tree)
+}
+
+/// A tree of another version in the resource's own, by the webhook. `None` when it fails, or when its answer
+/// does not fit the schema.
+pub(crate) async fn converted(converter: &Converter, custom: &CustomVersion, tree: Value) -> Option<Value> {
+    let mut trees = convert(converter, custom, custom.version(), vec![tree]).await.ok()?;
+    let mut tree = trees.pop()?;
+    normalize(&custom.definition, custom.version(), &mut tree, false).ok()?;
     Some(tree)
 }
 

@@ -71,7 +71,8 @@ pub async fn ensure(
         return Ok(());
     }
     let tree = conform(&cx.resource, tree)?;
-    match write::create_object(&cx, &mut || Ok(tree.clone()), ManagedFields::Track).await {
+    let mut source = |_: Option<&Value>| Ok(tree.clone());
+    match write::create_object(&cx, &mut source, ManagedFields::Track).await {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
         Err(error) if error.code == 409 => Ok(()),
@@ -103,7 +104,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         let moment = Moment::present();
         prepare_metadata_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
-        managed_fields::track(&cx, None, &mut tree, &moment.now);
+        managed_fields::track(&cx, None, &mut tree, &moment.now).await;
         (resource.strategy.prepare_for_create)(&mut tree);
         let key = cx.info.object_key(resource)?;
         let value = encode_object(resource, tree)?;

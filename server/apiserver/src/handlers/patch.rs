@@ -1,5 +1,6 @@
 //! patch: JSON Patch, merge patch, strategic merge patch; retried inside the server on a concurrent change.
 
+use futures_util::future::BoxFuture;
 use hyper::{Response, StatusCode};
 use plinth_codec::field::MAX_SHOWN;
 use plinth_codec::json::{self, DecodeOptions};
@@ -8,7 +9,7 @@ use plinth_codec::patch::{self, goprint};
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, yaml, Value};
 
-use super::write::{self, ManagedFields, Update, Updated};
+use super::write::{self, ManagedFields, Transform, Update, Updated};
 use super::{body, respond, Context};
 use crate::custom_resources::object;
 use crate::managed_fields;
@@ -69,16 +70,8 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let gvk = resource.row.gvk();
     let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
     let is_apply = patch.is_apply();
-    let mut transform = |live: Option<&Value>| {
-        let (tree, found) = match is_apply {
-            true => apply_configuration(&cx, &patch, live, &target)?,
-            false => apply(&cx, &patch, live.unwrap_or(&Value::Null), &target)?,
-        };
-        found.into_iter().for_each(|text| cx.warnings.add(text));
-        Ok(tree)
-    };
     let update = Update {
-        transform: &mut transform,
+        transform: &mut Patching { cx: &cx, patch: &patch, target },
         uid_is_precondition: false,
         creates: is_apply && cx.info.subresource.is_empty(),
         managed_fields: if is_apply { ManagedFields::Applied } else { ManagedFields::Track },
@@ -90,8 +83,29 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     respond::respond_written(&representation, code, &written)
 }
 
+/// A patch of the live object.
+struct Patching<'a> {
+    cx: &'a Context,
+    patch: &'a Patch,
+    target: Target<'a>,
+}
+
+impl Transform for Patching<'_> {
+    fn make<'b>(&'b mut self, live: Option<&'b Value>) -> BoxFuture<'b, Result<Value, ApiError>> {
+        let Patching { cx, patch, target } = self;
+        Box::pin(async move {
+            let (tree, found) = match patch.is_apply() {
+                true => apply_configuration(cx, patch, live, target).await?,
+                false => apply(cx, patch, live.unwrap_or(&Value::Null), target)?,
+            };
+            found.into_iter().for_each(|text| cx.warnings.add(text));
+            Ok(tree)
+        })
+    }
+}
+
 /// The live object after an apply, and warnings.
-fn apply_configuration(
+async fn apply_configuration(
     cx: &Context,
     patch: &Patch,
     live: Option<&Value>,
@@ -107,7 +121,7 @@ fn apply_configuration(
     }
     let now = timestamp_now();
     let force = cx.query.force == Some(true);
-    let applied = managed_fields::apply(cx, live, &patch.document, force, &now)?;
+    let applied = managed_fields::apply(cx, live, &patch.document, force, &now).await?;
     let warnings = validate_duplicates(cx, patch)?;
     let Some(mut object) = applied else {
         return Ok((live.cloned().unwrap_or_default(), warnings));

@@ -2,6 +2,7 @@
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
+use plinth_codec::Value;
 
 use super::body::ObjectBody;
 use super::write::{self, ManagedFields, Update, Updated};
@@ -15,7 +16,7 @@ pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Re
     let mut object = ObjectBody::read(&cx, incoming).await?;
     write::check_name(object.tree(), &cx.info.name)?;
     let update = Update {
-        transform: &mut |_| object.take(),
+        transform: &mut |_: Option<&Value>| object.take(),
         uid_is_precondition: true,
         creates: cx.resource.strategy.create_on_update && cx.info.subresource.is_empty(),
         managed_fields: ManagedFields::Track,

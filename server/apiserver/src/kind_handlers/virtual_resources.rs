@@ -33,7 +33,7 @@ pub(super) async fn create(cx: Box<Context>, incoming: RequestBody) -> Result<Re
             object.insert("metadata", tree!({ "creationTimestamp": now.as_str() }));
         }
     } else {
-        managed_fields::track(&cx, None, &mut review, &now);
+        managed_fields::track(&cx, None, &mut review, &now).await;
     }
     if resource.row.kind == "SelfSubjectRulesReview" {
         review = access_reviews::rules(&cx, &review).await?;

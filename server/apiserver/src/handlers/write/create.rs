@@ -38,19 +38,16 @@ impl<'a> Permit<'a> {
     }
 }
 
-/// Makes the object that is to be created; called for each attempt.
-pub(in crate::handlers) type Source<'a> = dyn FnMut() -> Result<Value, ApiError> + Send + 'a;
-
-/// Creates an object.
+/// Creates the object that `source` makes without a live one.
 ///
 /// # Errors
 /// Everything that a create can answer.
 pub(in crate::handlers) async fn create_object(
     cx: &Context,
-    source: &mut Source<'_>,
+    source: &mut dyn Transform,
     managed_fields: ManagedFields,
 ) -> Result<Written, ApiError> {
-    let mut tree = Some(source()?);
+    let mut tree = Some(source.make(None).await?);
     let generated = tree.as_ref().is_some_and(|tree| {
         metadata_text(tree, "name").is_empty() && !metadata_text(tree, "generateName").is_empty()
     });
@@ -59,7 +56,7 @@ pub(in crate::handlers) async fn create_object(
     for _ in 0..ATTEMPTS {
         let tree = match tree.take() {
             Some(tree) => tree,
-            None => source()?,
+            None => source.make(None).await?,
         };
         match create_once(cx, &permit, tree, managed_fields).await {
             Ok(Created::Written(written)) => return Ok(written),
@@ -103,7 +100,7 @@ async fn create_once(
     clear_status(cx, &mut tree);
     strategy.default(&mut tree);
     if managed_fields == ManagedFields::Track {
-        managed_fields::track(cx, None, &mut tree, &moment.now);
+        managed_fields::track(cx, None, &mut tree, &moment.now).await;
     }
     let call = AdmissionRequest::new(cx, Operation::Create, None);
     let namespace = match cx.reads_may_be_stale() && cx.resource.row.namespaced {

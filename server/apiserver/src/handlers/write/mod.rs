@@ -9,7 +9,10 @@ mod commit;
 mod create;
 mod update;
 
+use std::future::ready;
+
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use plinth_codec::Value;
 use plinth_engine::Revision;
 
@@ -23,6 +26,18 @@ use plinth_storage::Fetched;
 pub(super) use commit::{put, Commit, Committed};
 pub(super) use create::create_object;
 pub(super) use update::{check_name, update_object, Update, Updated};
+
+/// Makes the new object of the live one, or the one to create of none. Called for each attempt. A closure is
+/// one that waits for nothing.
+pub(super) trait Transform: Send {
+    fn make<'b>(&'b mut self, live: Option<&'b Value>) -> BoxFuture<'b, Result<Value, ApiError>>;
+}
+
+impl<F: FnMut(Option<&Value>) -> Result<Value, ApiError> + Send> Transform for F {
+    fn make<'b>(&'b mut self, live: Option<&'b Value>) -> BoxFuture<'b, Result<Value, ApiError>> {
+        Box::pin(ready(self(live)))
+    }
+}
 
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.

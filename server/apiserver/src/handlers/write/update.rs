@@ -1,5 +1,6 @@
 //! The change of an object.
 
+use futures_util::future::BoxFuture;
 use plinth_codec::error::quoted;
 use plinth_codec::Value;
 
@@ -16,14 +17,10 @@ use plinth_kinds::keep_metadata;
 use plinth_registry::{count_generation, match_namespace, validate_metadata};
 use plinth_storage::{decode_object, Fetched};
 
-/// Makes the new tree of the live one. Without a live object it makes the one to create, where the update
-/// creates.
-pub(in crate::handlers) type Transform<'a> = dyn FnMut(Option<&Value>) -> Result<Value, ApiError> + Send + 'a;
-
 /// How an update makes the new object of the live one.
 pub(in crate::handlers) struct Update<'a> {
     /// Called again when another write came between.
-    pub transform: &'a mut Transform<'a>,
+    pub transform: &'a mut dyn Transform,
     /// Whether a uid in the new object is a precondition (PUT) or an immutable field (PATCH).
     pub uid_is_precondition: bool,
     /// Whether an absent object is created.
@@ -76,21 +73,31 @@ pub(in crate::handlers) async fn update_object(
 
 /// Creates the object that an update found absent.
 async fn create_absent(cx: &Context, update: &mut Update<'_>) -> Result<Written, ApiError> {
-    let (uid_is_precondition, managed_fields) = (update.uid_is_precondition, update.managed_fields);
-    let transform = &mut *update.transform;
-    let mut source = || {
-        let mut tree = transform(None)?;
-        check_name(&tree, &cx.info.name)?;
-        if uid_is_precondition {
-            check_uid(cx, &tree, "")?;
-            // Upstream's create by PUT takes no notice of a resourceVersion.
-            if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
-                metadata.remove("resourceVersion");
+    let managed_fields = update.managed_fields;
+    create_object(cx, &mut Absent { cx, update }, managed_fields).await
+}
+
+/// What an update creates.
+struct Absent<'a, 'u> {
+    cx: &'a Context,
+    update: &'a mut Update<'u>,
+}
+
+impl Transform for Absent<'_, '_> {
+    fn make<'b>(&'b mut self, _: Option<&'b Value>) -> BoxFuture<'b, Result<Value, ApiError>> {
+        Box::pin(async {
+            let mut tree = self.update.transform.make(None).await?;
+            check_name(&tree, &self.cx.info.name)?;
+            if self.update.uid_is_precondition {
+                check_uid(self.cx, &tree, "")?;
+                // Upstream's create by PUT takes no notice of a resourceVersion.
+                if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+                    metadata.remove("resourceVersion");
+                }
             }
-        }
-        Ok(tree)
-    };
-    create_object(cx, &mut source, managed_fields).await
+            Ok(tree)
+        })
+    }
 }
 
 /// One attempt; `None` when another write came between.
@@ -100,7 +107,7 @@ async fn update_once(
     live: Fetched,
 ) -> Result<Option<Written>, ApiError> {
     let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
-    let mut new = (update.transform)(Some(&old))?;
+    let mut new = update.transform.make(Some(&old)).await?;
     check_preconditions(cx, update, &new, &old)?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
     admit(cx, update.managed_fields, &call, &mut new, &old).await?;
@@ -143,7 +150,7 @@ async fn admit(
     strategy.default(new);
     let sent = keep_unwritten(cx, new, old);
     if managed_fields == ManagedFields::Track {
-        managed_fields::track(cx, Some(old), new, &timestamp_now());
+        managed_fields::track(cx, Some(old), new, &timestamp_now()).await;
     }
     // Upstream's mutating plugins see the object as it was sent: its strategies reset the other part
     // afterwards (`BeforeUpdate` in k8s.io/apiserver `pkg/registry/rest/update.go`).
