@@ -2,7 +2,7 @@
 //!
 //! A module is a file or folder directly below `src/`, whose files count as one, or each file
 //! ([`ModuleGraph::read_files`]). Unit tests do not count. What the `mod.rs` of a folder re-exports counts as
-//! the folder's own.
+//! the folder's own; what the crate's root re-exports counts as that of the module where it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -287,13 +287,16 @@ impl SourceFile {
         let mut paths = Vec::new();
         sources(src, &mut paths)?;
         let mut files = Vec::new();
+        let root = src.join("lib.rs");
+        let exports = if root.exists() { re_exported(&fs::read_to_string(root)?) } else { Imports::new() };
         for path in paths {
             let relative = path.strip_prefix(src).unwrap_or(&path).with_extension("");
             let steps: Vec<String> =
                 relative.iter().map(|step| step.to_string_lossy().into_owned()).collect();
             if !steps.iter().any(|step| step.contains("tests")) {
                 let mut file = SourceFile { steps, imports: BTreeSet::new() };
-                file.imports = imported(&fs::read_to_string(&path)?, file.module());
+                let imports = imported(&fs::read_to_string(&path)?, file.module());
+                file.imports = imports.into_iter().map(|path| in_its_module(path, &exports)).collect();
                 files.push(file);
             }
         }
@@ -309,12 +312,43 @@ impl SourceFile {
     }
 }
 
-/// The paths that the file of a module imports: what follows `crate::` and `super::`, also in braces.
-fn imported(text: &str, module: &[String]) -> BTreeSet<Vec<String>> {
+/// Paths, and the name of each where it is imported.
+type Imports = BTreeMap<Vec<String>, String>;
+
+/// What the root of a crate re-exports from its modules.
+fn re_exported(text: &str) -> Imports {
+    let code = code(text);
+    let mut found = Imports::new();
+    for prefix in ["pub use ", "pub(crate) use "] {
+        for (at, _) in code.match_indices(prefix) {
+            let path = &code[at + prefix.len()..];
+            let path = path.strip_prefix("crate::").or(path.strip_prefix("self::")).unwrap_or(path);
+            paths(path, &mut Vec::new(), &mut found);
+        }
+    }
+    found.retain(|path, _| path.len() > 1);
+    found
+}
+
+/// The path of what is imported from the crate's root by the name that it has there.
+fn in_its_module(path: Vec<String>, exports: &Imports) -> Vec<String> {
+    match exports.iter().find(|(_, name)| **name == path[0]) {
+        Some((place, _)) => [place, &path[1..]].concat(),
+        None => path,
+    }
+}
+
+/// A source text without its comments and its unit tests.
+fn code(text: &str) -> String {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
     let lines: Vec<&str> = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let code = lines.join("\n");
-    let mut found = BTreeSet::new();
+    lines.join("\n")
+}
+
+/// The paths that the file of a module imports: what follows `crate::` and `super::`, also in braces.
+fn imported(text: &str, module: &[String]) -> BTreeSet<Vec<String>> {
+    let code = code(text);
+    let mut found = Imports::new();
     for (at, prefix) in code.match_indices("crate::") {
         paths(&code[at + prefix.len()..], &mut Vec::new(), &mut found);
     }
@@ -326,11 +360,11 @@ fn imported(text: &str, module: &[String]) -> BTreeSet<Vec<String>> {
         }
         paths(rest, &mut module[..above].to_vec(), &mut found);
     }
-    found
+    found.into_keys().collect()
 }
 
 /// The path at the start of a text below `base`, or each path in its braces; returns what follows.
-fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut BTreeSet<Vec<String>>) -> &'t str {
+fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut Imports) -> &'t str {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {
@@ -344,16 +378,21 @@ fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut BTreeSet<Vec<Str
     let end = text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     if word.is_empty() || word == "self" {
-        if !base.is_empty() {
-            found.insert(base.clone());
+        if let Some(last) = base.last().cloned() {
+            found.insert(base.clone(), last);
         }
-        return rest;
+        // Of a glob, what follows the star.
+        return rest.strip_prefix('*').unwrap_or(rest);
     }
     base.push(word.to_owned());
     let rest = match rest.strip_prefix("::") {
         Some(below) => paths(below, base, found),
         None => {
-            found.insert(base.clone());
+            let (name, rest) = match rest.trim_start().strip_prefix("as ") {
+                Some(alias) => alias.split_at(alias.find([',', '}', ';', ' ', '\n']).unwrap_or(alias.len())),
+                None => (word, rest),
+            };
+            found.insert(base.clone(), name.to_owned());
             rest
         }
     };
@@ -367,11 +406,21 @@ mod tests {
 
     #[test]
     fn paths_are_found() {
-        let text = "use crate::{a::{self, b}, c};\nuse super::super::d;\nuse crate::e;\n// crate::f\n\
-                    use super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
+        let text = "use crate::{a::{self, b as bb, i::*}, c};\nuse super::super::d;\nuse crate::e;\n\
+                    // crate::f\nuse super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
         let found = imported(text, &["x".to_owned(), "y".to_owned()]);
         let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
-        assert_eq!(found, ["a", "a::b", "c", "d", "e", "x::g"]);
+        assert_eq!(found, ["a", "a::b", "a::i", "c", "d", "e", "x::g"]);
+    }
+
+    #[test]
+    fn what_the_root_lists_is_found_in_its_module() {
+        let root = "mod a;\npub use a::{b::B, C as D};\npub(crate) use crate::a::e;\nuse a::hidden;\n";
+        let exports = re_exported(root);
+        let place =
+            |path: &str| in_its_module(path.split("::").map(str::to_owned).collect(), &exports).join("::");
+        let places = ["B", "D::new", "e", "hidden", "C", "a::B"].map(place);
+        assert_eq!(places, ["a::b::B", "a::C::new", "a::e", "hidden", "C", "a::B"]);
     }
 
     #[test]
