@@ -181,7 +181,9 @@ async fn connect(options: &Options) -> Result<Vec<Channel>, Error> {
         endpoint: options.endpoint.clone(),
         reason: call::describe(&error),
     };
-    let endpoint = Endpoint::from_shared(options.endpoint.clone()).map_err(failed)?.tcp_nodelay(true);
+    let endpoint = Endpoint::from_shared(options.endpoint.clone()).map_err(failed)?;
+    // As etcd's own client: its windows grow with what a connection carries.
+    let endpoint = endpoint.tcp_nodelay(true).http2_adaptive_window(true);
     let mut channels = Vec::new();
     for _ in 0..options.connections.max(1) {
         channels.push(endpoint.connect().await.map_err(failed)?);

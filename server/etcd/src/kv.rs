@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_engine::{Committed, InMemory, Transaction};
+use plinth_engine::{Committed, InMemory, Snapshot, Transaction};
 use tonic::Status;
 
 use crate::errors;
@@ -37,28 +37,35 @@ fn fill(member: &Member, header: &mut Option<ResponseHeader>) {
 pub(crate) async fn range(member: &Arc<Member>, request: RangeRequest) -> Result<RangeResponse, Status> {
     range::check(&request)?;
     member.metrics.ranges.inc();
-    let mut response = match in_memory(member, &request)? {
-        Some(response) => response,
-        None => {
-            let reader = Arc::clone(member);
-            let read = tokio::task::spawn_blocking(move || {
-                let latest = reader.latest()?;
-                let current = to_etcd(latest.revision());
-                let snapshot = match request.revision > 0 {
-                    true => reader.snapshot_at(request.revision, current)?,
-                    false => latest,
-                };
-                range::execute(&snapshot, &Overlay::new(), &request, current)
-            });
-            read.await.map_err(errors::from_task)??
-        }
-    };
+    if let Some(response) = in_memory(member, &request)? {
+        return Ok(response);
+    }
+    let reader = Arc::clone(member);
+    let read = tokio::task::spawn_blocking(move || from_snapshot(&reader, &request));
+    read.await.map_err(errors::from_task)?
+}
+
+/// The response of the store. Blocks.
+pub(crate) fn from_snapshot(member: &Member, request: &RangeRequest) -> Result<RangeResponse, Status> {
+    let (snapshot, current) = snapshot(member, request)?;
+    let mut response = range::execute(&snapshot, &Overlay::new(), request, current)?;
     fill(member, &mut response.header);
     Ok(response)
 }
 
+/// What a request reads, and the newest revision.
+pub(crate) fn snapshot(member: &Member, request: &RangeRequest) -> Result<(Snapshot, i64), Status> {
+    let latest = member.latest()?;
+    let current = to_etcd(latest.revision());
+    let snapshot = match request.revision > 0 {
+        true => member.snapshot_at(request.revision, current)?,
+        false => latest,
+    };
+    Ok((snapshot, current))
+}
+
 /// The newest state of one key, if it is in memory and belongs to one revision beyond doubt.
-fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<RangeResponse>, Status> {
+pub(crate) fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<RangeResponse>, Status> {
     let Keys::One(key) = Keys::of(&request.key, &request.range_end) else { return Ok(None) };
     if request.revision > 0 {
         return Ok(None);
@@ -73,7 +80,9 @@ fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<RangeResp
         None => return Ok(None),
     };
     let found = record.map(|record| key_value(&record));
-    Ok(Some(range::of_one(request, found, to_etcd(revision))))
+    let mut response = range::of_one(request, found, to_etcd(revision));
+    fill(member, &mut response.header);
+    Ok(Some(response))
 }
 
 /// Put.

@@ -30,6 +30,7 @@ mod member;
 mod metrics;
 mod options;
 mod range;
+mod range_body;
 mod range_stream;
 mod server;
 mod snapshot;

@@ -14,7 +14,14 @@ use crate::wire::kv::{sort_order, sort_target, KeyValue, RangeRequest, RangeResp
 use crate::wire::ResponseHeader;
 
 /// Bytes of keys and values that one response may have: what gRPC for Go sends at most.
-const MAX_RESPONSE: usize = i32::MAX as usize;
+pub(crate) const MAX_RESPONSE: usize = i32::MAX as usize;
+
+/// A response would be larger than that.
+pub(crate) fn too_large(bytes: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "grpc: trying to send message larger than max ({bytes} vs. {MAX_RESPONSE})"
+    ))
+}
 
 /// Changes that a transaction has made so far: what a key is, or that it is deleted.
 pub(crate) type Overlay = BTreeMap<Bytes, Option<KeyValue>>;
@@ -49,6 +56,11 @@ pub(crate) fn has_revision_filters(request: &RangeRequest) -> bool {
     bounds.into_iter().any(|bound| bound != 0)
 }
 
+/// Whether the response is not just the first keys of the range.
+pub(crate) fn is_selective(request: &RangeRequest) -> bool {
+    !has_default_order(request) || has_revision_filters(request)
+}
+
 /// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
 /// revision, which is what the header of the response has, whatever revision is read.
 pub(crate) fn execute(
@@ -58,10 +70,9 @@ pub(crate) fn execute(
     current: i64,
 ) -> Result<RangeResponse, Status> {
     let keys = Keys::of(&request.key, &request.range_end);
-    let is_selective = !has_default_order(request) || has_revision_filters(request);
     // One more than the limit: whether there is more.
     let fetched = match usize::try_from(request.limit) {
-        Ok(limit) if limit > 0 && !is_selective => limit.saturating_add(1),
+        Ok(limit) if limit > 0 && !is_selective(request) => limit.saturating_add(1),
         _ => usize::MAX,
     };
     let fetched = if request.count_only { 0 } else { fetched };
@@ -96,9 +107,7 @@ fn fetch(
             kvs.push(kv);
         }
         match bytes > MAX_RESPONSE {
-            true => Err(Status::resource_exhausted(format!(
-                "grpc: trying to send message larger than max ({bytes} vs. {MAX_RESPONSE})"
-            ))),
+            true => Err(too_large(bytes)),
             false => Ok(()),
         }
     };

@@ -55,6 +55,12 @@ fn header(stored: &[u8]) -> (i64, usize) {
     }
 }
 
+/// Lease and client's part of a stored value.
+pub(crate) fn lease_and_value(stored: &[u8]) -> (i64, &[u8]) {
+    let (lease, length) = header(stored);
+    (lease, stored.get(length..).unwrap_or_default())
+}
+
 /// The lease of a stored value; zero for none.
 pub(crate) fn lease_of(stored: &[u8]) -> i64 {
     header(stored).0
@@ -65,7 +71,8 @@ pub(crate) fn value_of(stored: &Bytes) -> Bytes {
     stored.slice(header(stored).1..)
 }
 
-fn version(version: u64) -> i64 {
+/// The number of puts as etcd shows it.
+pub(crate) fn version(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(i64::MAX)
 }
 
@@ -96,9 +103,9 @@ pub(crate) fn put_key_value(event: &Event) -> Option<KeyValue> {
 
 /// An entry of a range as etcd shows it; without its value if that is not wanted.
 pub(crate) fn entry_key_value(entry: &Entry<'_>, with_value: bool) -> KeyValue {
-    let (lease, length) = header(entry.value);
+    let (lease, value) = lease_and_value(entry.value);
     let value = match with_value {
-        true => Bytes::copy_from_slice(entry.value.get(length..).unwrap_or_default()),
+        true => Bytes::copy_from_slice(value),
         false => Bytes::new(),
     };
     KeyValue {

@@ -50,6 +50,58 @@ async fn revisions_are_those_of_etcd() {
     server.stop().await;
 }
 
+/// A response of which the most part is read again while the client takes it is of one revision, and whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_range_is_of_one_revision() {
+    let (_dir, server, client) = server(&[]).await;
+    let value = "v".repeat(40_000);
+    let mut written = 1;
+    for n in 0..100 {
+        written = client.put(&format!("key-{n:02}"), &value).await.header.unwrap().revision;
+    }
+    let all = RangeRequest { key: bytes("key-"), range_end: bytes("key."), ..RangeRequest::default() };
+    let change = async {
+        for n in 0..100 {
+            let key = format!("key-{:02}", 99 - n);
+            match n % 2 {
+                0 => drop(client.put(&key, "changed").await),
+                _ => {
+                    let key = DeleteRangeRequest { key: bytes(&key), ..DeleteRangeRequest::default() };
+                    let _: DeleteRangeResponse = client.call("KV/DeleteRange", key).await.unwrap();
+                }
+            }
+        }
+    };
+    let read = async {
+        let mut responses = Vec::new();
+        for _ in 0..10 {
+            responses.push(client.range(all.clone()).await.unwrap());
+        }
+        responses
+    };
+    let ((), responses) = tokio::join!(change, read);
+    for response in responses {
+        let revision = response.header.unwrap().revision;
+        let changes = usize::try_from(revision - written).unwrap();
+        assert_eq!(response.count, i64::try_from(response.kvs.len()).unwrap());
+        assert_eq!(response.kvs.len(), 100 - changes / 2);
+        for kv in &response.kvs {
+            let n: usize = std::str::from_utf8(&kv.key[4..]).unwrap().parse().unwrap();
+            let is_old = 99 - n >= changes;
+            assert_eq!(
+                (kv.value == value, kv.version),
+                (is_old, if is_old { 1 } else { 2 }),
+                "{n} at {changes}"
+            );
+        }
+    }
+    let first = RangeRequest { limit: 60, ..all.clone() };
+    let response = client.range(RangeRequest { revision: written, ..first }).await.unwrap();
+    assert_eq!((response.kvs.len(), response.count, response.more), (60, 100, true));
+    assert!(response.kvs.iter().all(|kv| kv.value == value));
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_has_one_revision_and_sees_its_own_changes() {
     let (_dir, server, client) = server(&[]).await;
