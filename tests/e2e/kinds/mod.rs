@@ -2,3 +2,4 @@
 
 mod discovery;
 mod every_kind;
+mod two_groups;

@@ -96,15 +96,29 @@ const RENAMED: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
+/// Fields that core/v1 has even when they are empty, and events.k8s.io/v1 only when they are not.
+const NEVER_OMITTED: [(&str, &str); 2] =
+    [("reportingComponent", "reportingController"), ("reportingInstance", "reportingInstance")];
+
 fn to_events_v1(event: &mut Value) {
     for (core, events) in RENAMED {
         rename(event, core, events);
+    }
+    for (_, field) in NEVER_OMITTED {
+        if event.str_at(&[field]) == Some("") {
+            event.as_object_mut().and_then(|map| map.remove(field));
+        }
     }
 }
 
 fn to_core_v1(event: &mut Value) {
     for (core, events) in RENAMED {
         rename(event, events, core);
+    }
+    for (field, _) in NEVER_OMITTED {
+        if let Some(map) = event.as_object_mut().filter(|map| map.get(field).is_none()) {
+            map.insert(field, "");
+        }
     }
 }
 
@@ -180,12 +194,13 @@ mod tests {
             "count": 3,
             "reportingComponent": "kubelet",
             "reason": "Started",
+            "reportingInstance": "",
         });
         let mut event = core.clone();
         to_events_v1(&mut event);
         assert_eq!(event.str_at(&["regarding", "name"]), Some("web"));
         assert_eq!(event.str_at(&["note"]), Some("m"));
-        assert_eq!(event.get("count"), None);
+        assert_eq!((event.get("count"), event.get("reportingInstance")), (None, None));
         to_core_v1(&mut event);
         assert_eq!(event, core);
     }
