@@ -43,7 +43,7 @@ pub const ORDERED_CRATES: [(&str, Ordered); 19] = [
 ];
 
 /// The modules of the request path (`server/apiserver/src`) from the lowest to the highest.
-pub const REQUEST_PATH: [&str; 27] = [
+pub const REQUEST_PATH: [&str; 28] = [
     "flags",
     "private_files",
     "error_log",
@@ -51,6 +51,7 @@ pub const REQUEST_PATH: [&str; 27] = [
     "catch_panic",
     "large_requests",
     "metrics",
+    "traces",
     "reload",
     "egress",
     "flow_control",

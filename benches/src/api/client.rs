@@ -186,6 +186,8 @@ pub struct Call {
     pub accept: &'static str,
     /// Sent as it is; empty for requests without a body.
     pub body: Bytes,
+    /// One header more.
+    pub header: Option<(&'static str, HeaderValue)>,
 }
 
 /// The media type of most calls.
@@ -194,7 +196,7 @@ pub const JSON: &str = "application/json";
 impl Call {
     /// A request without a body, answered in JSON.
     pub fn new(method: Method, path: impl Into<String>) -> Call {
-        Call { method, path: path.into(), content_type: None, accept: JSON, body: Bytes::new() }
+        Call { method, path: path.into(), content_type: None, accept: JSON, body: Bytes::new(), header: None }
     }
 
     /// A GET answered in JSON.
@@ -205,6 +207,11 @@ impl Call {
     /// The same request with a body.
     pub fn body(self, content_type: &'static str, body: impl Into<Bytes>) -> Call {
         Call { content_type: Some(content_type), body: body.into(), ..self }
+    }
+
+    /// The same request with a header.
+    pub fn header(self, name: &'static str, value: HeaderValue) -> Call {
+        Call { header: Some((name, value)), ..self }
     }
 
     /// The same request, answered in another media type.
@@ -258,6 +265,9 @@ impl Connection {
         let headers = request.headers_mut();
         if !call.accept.is_empty() {
             headers.insert(ACCEPT, HeaderValue::from_static(call.accept));
+        }
+        if let Some((name, value)) = &call.header {
+            headers.insert(*name, value.clone());
         }
         if let Some(content_type) = call.content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));

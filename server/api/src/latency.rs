@@ -2,17 +2,21 @@
 //! (k8s.io/apiserver `pkg/endpoints/request/webhook_duration.go`, written by
 //! `pkg/endpoints/filters/audit.go`).
 //!
-//! Any step reports its time with [`timed`]; outside of the task of an audited request that has no effect.
+//! Any step reports its time with [`timed`]; outside of the task of a request that is audited or traced that has no
+//! effect. Of a traced request each step is kept, and services that it calls are told its trace.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use plinth_codec::time::format_duration;
 
 /// Requests that take longer get the annotations; upstream's.
 pub(crate) const THRESHOLD: Duration = Duration::from_millis(500);
+/// Steps of a traced request that are kept; those of a long stream are not.
+const MAX_STEPS: usize = 64;
 /// The total time.
 const TOTAL: &str = "apiserver.latency.k8s.io/total";
 
@@ -52,17 +56,56 @@ tokio::task_local! {
     static CURRENT: Arc<Latencies>;
 }
 
-/// Nanoseconds that a request has spent in each layer.
+/// A step of a traced request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Where it was.
+    pub layer: Layer,
+    /// When it began.
+    pub begun: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What is known of a traced request beside its sums.
+#[derive(Debug)]
+struct Trace {
+    traceparent: String,
+    steps: Mutex<Vec<Step>>,
+}
+
+/// Nanoseconds that a request has spent in each layer; of a traced one its steps, too. Steps of one request run
+/// in one task or several; the lock is held to push one.
 #[derive(Debug, Default)]
-pub struct Latencies([AtomicU64; NAMES.len()]);
+pub struct Latencies {
+    sums: [AtomicU64; NAMES.len()],
+    trace: OnceLock<Trace>,
+}
 
 impl Latencies {
     fn of(&self, layer: Layer) -> Option<&AtomicU64> {
-        NAMES.iter().position(|(_, named)| *named == layer).and_then(|place| self.0.get(place))
+        NAMES.iter().position(|(_, named)| *named == layer).and_then(|place| self.sums.get(place))
     }
 
-    /// Adds time to a layer; for [`Layer::ValidatingWebhooks`] the maximum is kept.
+    /// Keeps steps from now on, and tells services the value of the header `traceparent`.
+    pub fn trace(&self, traceparent: String) {
+        // A request has one trace.
+        let _ = self.trace.set(Trace { traceparent, steps: Mutex::default() });
+    }
+
+    /// The steps of a traced request.
+    pub fn steps(&self) -> Vec<Step> {
+        self.trace.get().map(|trace| trace.steps.lock().clone()).unwrap_or_default()
+    }
+
+    /// Adds a step that has just ended; for [`Layer::ValidatingWebhooks`] the maximum is kept.
     pub fn add(&self, layer: Layer, time: Duration) {
+        if let Some(trace) = self.trace.get() {
+            let mut steps = trace.steps.lock();
+            if let Some(begun) = Instant::now().checked_sub(time).filter(|_| steps.len() < MAX_STEPS) {
+                steps.push(Step { layer, begun, took: time });
+            }
+        }
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 1);
         let Some(slot) = self.of(layer) else { return };
         match layer {
@@ -79,7 +122,7 @@ impl Latencies {
         let text = |nanos: u64| format_duration(i64::try_from(nanos).unwrap_or(i64::MAX)).to_string();
         let total = u64::try_from(total.as_nanos()).unwrap_or(u64::MAX);
         let layers =
-            NAMES.iter().zip(&self.0).map(|((name, _), nanos)| (*name, nanos.load(Ordering::Relaxed)));
+            NAMES.iter().zip(&self.sums).map(|((name, _), nanos)| (*name, nanos.load(Ordering::Relaxed)));
         let spent = layers.filter(|(_, nanos)| *nanos > 0).map(|(name, nanos)| (name, text(nanos)));
         spent.chain([(TOTAL, text(total))]).collect()
     }
@@ -98,6 +141,12 @@ pub async fn timed<F: Future>(layer: Layer, step: F) -> F::Output {
         record_step(layer, begun.elapsed());
     }
     outcome
+}
+
+/// The header `traceparent` for services that the request of this task calls; `None` where it is not traced.
+pub fn traceparent() -> Option<String> {
+    let current = |latencies: &Arc<Latencies>| latencies.trace.get().map(|trace| trace.traceparent.clone());
+    CURRENT.try_with(current).ok().flatten()
 }
 
 /// Records the duration of a step.
@@ -135,5 +184,25 @@ mod tests {
         assert_eq!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed), 0);
         record_latencies(latencies.clone(), step()).await;
         assert!(latencies.of(Layer::Storage).unwrap().load(Ordering::Relaxed) >= 2_000_000);
+        assert_eq!(latencies.steps(), []);
+    }
+
+    #[tokio::test]
+    async fn steps_of_a_traced_request_are_kept_up_to_a_number() {
+        let latencies = Arc::<Latencies>::default();
+        assert_eq!(record_latencies(latencies.clone(), async { traceparent() }).await, None);
+        latencies.trace("00-1-2-01".to_owned());
+        assert_eq!(traceparent(), None, "of another task");
+        let steps = async {
+            assert_eq!(traceparent().as_deref(), Some("00-1-2-01"));
+            for _ in 0..2 * MAX_STEPS {
+                timed(Layer::Storage, async {}).await;
+            }
+        };
+        record_latencies(latencies.clone(), steps).await;
+        let steps = latencies.steps();
+        assert_eq!(steps.len(), MAX_STEPS);
+        assert!(steps.iter().all(|step| step.layer == Layer::Storage));
+        assert!(steps.windows(2).all(|two| two[0].begun <= two[1].begun));
     }
 }

@@ -42,7 +42,7 @@ pub use config_file::{
     ConfigFileError, ConfigKind, Strictness,
 };
 pub use field::{shown_value, FieldPath, ParentPath};
-pub use latency::{record_latencies, record_step, timed, Latencies, Layer};
+pub use latency::{record_latencies, record_step, timed, traceparent, Latencies, Layer, Step};
 pub use metadata::{
     annotation_errors, dedup_owners, finalizer_errors, finalizers, generated_suffix, is_deleting,
     is_standard_or_qualified_finalizer, label_errors, metadata_mut, metadata_text, nameless_error,

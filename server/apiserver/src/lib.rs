@@ -62,3 +62,4 @@ pub mod request_log;
 pub mod selection;
 mod served_resource;
 pub mod stored_objects;
+pub mod traces;

@@ -1,6 +1,7 @@
 //! The path of a request, top to bottom: request info, authentication, audit, impersonation, flow control,
 //! authorization, handler, answer.
 
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
 use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
-use plinth_api::{parse_route, timed, ApiError, Layer, Query, Route, User};
+use crate::traces::{RequestTrace, TracedRequest};
+use plinth_api::{parse_route, record_latencies, timed, ApiError, Layer, Query, Route, User};
 use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
 
 /// What the steps of a request have established so far; it survives the request's failure.
@@ -42,6 +44,26 @@ struct RequestState {
     meter: Option<Arc<RequestMeter>>,
     /// The authenticated user, for the log.
     user: Option<Arc<User>>,
+    /// Its span, if it is traced.
+    trace: Option<RequestTrace>,
+}
+
+impl RequestState {
+    /// Runs steps of the request, which report their latencies to its audit event and its trace.
+    async fn measure<F: Future>(&self, steps: F) -> F::Output {
+        match &self.trace {
+            Some(trace) => record_latencies(trace.latencies().clone(), steps).await,
+            None => self.audit.measure(steps).await,
+        }
+    }
+
+    /// Records the latency of a step that was not measured.
+    fn add_latency(&self, layer: Layer, time: Duration) {
+        match &self.trace {
+            Some(trace) => trace.latencies().add(layer, time),
+            None => self.audit.add_latency(layer, time),
+        }
+    }
 }
 
 /// The connection that a request arrived on.
@@ -108,6 +130,9 @@ pub async fn handle(
     if state.audit.is_on() {
         response = state.audit.answered(response, error.as_ref()).await;
     }
+    if let Some(trace) = state.trace.take() {
+        trace.end(response.status());
+    }
     if let Some(logged) = logged {
         logged.answered(&named, response.status(), state.user.as_deref(), &audit_id);
     }
@@ -170,7 +195,8 @@ async fn answer(
     }
     websocket::remove_tokens(request.headers_mut());
     state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
-    state.audit.add_latency(Layer::Authentication, started.elapsed());
+    state.trace = trace(server, origin, &route, &request, started, state);
+    state.add_latency(Layer::Authentication, started.elapsed());
     let warnings = Warnings::default();
     for notice in notices {
         match notice {
@@ -180,7 +206,7 @@ async fn answer(
     }
     state.audit.received(request.headers_mut()).await?;
     let impersonated = impersonate(server, sender?, &route, &request);
-    let identity = state.audit.measure(impersonated).await?;
+    let identity = state.measure(impersonated).await?;
     if let Some(constraint) = &identity.impersonated {
         state.audit.impersonated(&identity.user, constraint);
     }
@@ -195,7 +221,7 @@ async fn answer(
         }
     };
     let waited = queued.elapsed();
-    state.audit.add_latency(Layer::QueueWait, waited);
+    state.add_latency(Layer::QueueWait, waited);
     state.meter.as_ref().inspect(|meter| meter.spent_waiting(waited));
     let limit = match flow_control::is_long_running(&route) {
         true => None,
@@ -208,7 +234,6 @@ async fn answer(
     let observers = (warnings, state.audit.clone(), state.meter.clone());
     let served = Box::pin(serve(server, sender, (route, target), request, seat, observers));
     state
-        .audit
         .measure(async {
             match limit {
                 None => served.await,
@@ -220,6 +245,28 @@ async fn answer(
             }
         })
         .await
+}
+
+/// The trace of a request, if it has one.
+fn trace(
+    server: &Server,
+    origin: &RequestOrigin<'_>,
+    route: &Route,
+    request: &Request<RequestBody>,
+    received: Instant,
+    state: &RequestState,
+) -> Option<RequestTrace> {
+    let request = TracedRequest {
+        route,
+        method: request.method(),
+        uri: request.uri(),
+        version: request.version(),
+        headers: request.headers(),
+        audit_id: origin.audit_id.to_str().unwrap_or_default(),
+        user: state.user.as_deref(),
+        received,
+    };
+    server.traces.begin(&request, || state.audit.latencies().cloned().unwrap_or_default())
 }
 
 /// When a request that may take `limit` gives up waiting by itself: early enough to say what it waits for.

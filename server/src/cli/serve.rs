@@ -257,6 +257,9 @@ impl Running {
             }
         }
         self.server.audit.drain().await;
+        let tracing = self.server.clone();
+        // A panic there loses spans, and nothing else.
+        let _ = tokio::task::spawn_blocking(move || tracing.traces.stop()).await;
         let engine = self.server.store.engine().clone();
         tokio::task::spawn_blocking(move || engine.close())
             .await

@@ -115,7 +115,6 @@ const FLAGS: &[Flag] = &[
     row("storage-initialization-timeout", Value, Ignored),
     row("storage-media-type", Value, Ignored),
     row("strict-transport-security-directives", Value, Warned("responses have no Strict-Transport-Security header")),
-    row("tracing-config-file", Value, Refused("traces are not recorded; slow requests have latencies in their audit events")),
     row("vmodule", Value, Ignored),
     row("watch-cache", Switch, Ignored),
     row("watch-cache-sizes", Value, Ignored),

@@ -5,6 +5,7 @@ mod families;
 mod log;
 mod pages;
 mod requests;
+mod traces;
 
 use std::collections::{BTreeMap, BTreeSet};
 

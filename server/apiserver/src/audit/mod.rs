@@ -353,6 +353,11 @@ impl Recorder {
         }
     }
 
+    /// What the steps of a recorded request report to.
+    pub(crate) fn latencies(&self) -> Option<&Arc<Latencies>> {
+        self.0.as_ref().map(|recording| &recording.latencies)
+    }
+
     /// Runs steps of the request and records their latencies.
     pub async fn measure<F: Future>(&self, steps: F) -> F::Output {
         match &self.0 {

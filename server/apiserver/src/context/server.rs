@@ -22,6 +22,7 @@ use crate::large_requests::Limiter;
 use crate::metrics::Metrics;
 use crate::representation::list_size_cache::ListSizeCache;
 use crate::stored_objects::ObjectReader;
+use crate::traces::Traces;
 use plinth_http::{BlockedThreads, ProducerPool};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_registry::Registry;
@@ -51,6 +52,8 @@ pub struct Server {
     pub kind_handler: FindKindHandler,
     /// Records requests for the audit log.
     pub audit: crate::audit::Audit,
+    /// Traces of requests.
+    pub traces: Traces,
     /// Logs internal errors, each of them once in a while.
     pub error_log: ErrorLog,
     /// Slots for steps of requests that take milliseconds.

@@ -109,6 +109,9 @@ impl Origin {
         if let Some(value) = &self.authorization {
             headers.insert(AUTHORIZATION, value.clone());
         }
+        if let Some(value) = plinth_api::traceparent().and_then(|value| HeaderValue::try_from(value).ok()) {
+            headers.insert("traceparent", value);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use plinth_apiserver::authn;
 use plinth_apiserver::authz;
 use plinth_apiserver::egress::kubelets::KubeletSetupError;
 use plinth_apiserver::listener::BindError;
+use plinth_apiserver::traces::TracesError;
 use plinth_http::TlsError;
 use plinth_pki::AuthorityError;
 use plinth_storage::EncryptionConfigError;
@@ -57,6 +58,8 @@ pub enum ServeError {
     Signing(#[source] AuthorityError),
     #[error("authorization: {0}")]
     Authorization(#[from] authz::config::AuthorizationSetupError),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     #[error("authentication: {0}")]
     Authentication(#[from] authn::AuthenticationSetupError),
     #[error(transparent)]

@@ -23,6 +23,7 @@ use plinth_apiserver::egress::kubelets::KubeletOptions;
 use plinth_apiserver::egress::remote::AggregatorOptions;
 use plinth_apiserver::flags::duration;
 use plinth_apiserver::flow_control::FlowControlOptions;
+use plinth_apiserver::traces::TracesOptions;
 use plinth_http::{HttpOptions, TlsOptions};
 use plinth_storage::EncryptionOptions;
 
@@ -101,6 +102,9 @@ pub struct ServeOptions {
     /// Audit logging.
     #[command(flatten, next_help_heading = "Audit")]
     pub audit: AuditOptions,
+    /// Traces.
+    #[command(flatten, next_help_heading = "Traces")]
+    pub traces: TracesOptions,
     /// Encryption at rest.
     #[command(flatten, next_help_heading = "Encryption at rest")]
     pub encryption: EncryptionOptions,

@@ -50,6 +50,7 @@ use plinth_apiserver::private_files;
 use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
+use plinth_apiserver::traces::Traces;
 use plinth_http::{BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
@@ -303,6 +304,7 @@ impl Parts<'_> {
             lengths: Lengths::default(),
             authenticator: Arc::new(authenticator),
             audit: Audit::start(&options.audit, metrics.registry())?,
+            traces: Traces::start(&options.traces, &host_name().unwrap_or_default())?,
             flow_control,
             error_log: ErrorLog::default(),
             large_requests: Limiter::default(),
