@@ -49,7 +49,9 @@
 //! | [`url`] | URLs as Go reads them |
 //! | [`pem`] | PEM blocks |
 //! | [`base64_text`] | base64 as Go reads and writes it |
+//! | [`hex`] | bytes in hexadecimal |
 //! | [`quantity`] and [`time`] | the scalars with a canonical form |
+//! | `quoted` | text in quotes, as Go writes it |
 //! | `blocks` | skipping strings and containers, many bytes at a time |
 //! | [`error`] | decoding errors, with upstream's messages |
 //! | [`field`] | field errors: paths and causes |

@@ -15,6 +15,25 @@
 //! bucket's page and sequence, the page of the freelist (all ones for none), the number of pages, the number
 //! of the transaction, and FNV-1a (64 bits) of what stands before it (u64 each). All numbers are little
 //! endian. Facts of bbolt's `internal/common` (`page.go`, `meta.go`).
+//!
+//! ```
+//! use plinth_bolt::{BoltError, BoltFile, BoltWriter};
+//!
+//! let mut writer = BoltWriter::new(tempfile::tempfile()?)?;
+//! let mut bucket = writer.bucket(b"colors");
+//! bucket.put(b"apple".to_vec(), b"red".to_vec())?;
+//! bucket.finish()?;
+//! let file = writer.finish()?;
+//!
+//! let length = file.metadata()?.len();
+//! let mut found = Vec::new();
+//! BoltFile::open(file, length)?.bucket::<BoltError>(b"colors", &mut |key, value, _| {
+//!     found.push((key.to_vec(), value.to_vec()));
+//!     Ok(())
+//! })?;
+//! assert_eq!(found, [(b"apple".to_vec(), b"red".to_vec())]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod reader;
 mod writer;

@@ -10,7 +10,10 @@
 //! | [`conflict`] | conflicts between managers, as causes and message |
 //! | [`managed`] | `managedFields`: entries, their order, the limit on Update entries |
 //! | [`set`], [`path`], [`fields_v1`] | sets of field paths, their steps, their wire form |
-//! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`] | the walks over values |
+//! | [`compare`](mod@compare), [`merge`](mod@merge), [`extract`], `remove` | the walks over values |
+//! | `typed` | how the schema has a value owned and merged |
+//! | `validate` | whether an applied configuration fits the schema |
+//! | `text` | path elements as text |
 //! | [`configure`](fn@configure) | an apply without ownership, as in admission policies |
 //! | [`Reset`] | fields that a resource or subresource cannot own |
 //! | [`scale`] | ownership of `replicas` between an object and its `/scale` |

@@ -3,6 +3,7 @@
 
 use smol_str::SmolStr;
 
+use super::descriptions::ANY_KIND;
 use super::schemas::{kind_object, Definitions};
 use super::writer::JsonWriter;
 use super::{custom_name, CustomSchema, Edition, PublishedResource};
@@ -79,7 +80,7 @@ impl Common {
         let edition = definitions.edition();
         let described = |field, mut members: Map| {
             // These fields have the same description in all kinds.
-            if let Some(text) = definitions.descriptions().of("io.k8s.api.core.v1.Pod", Some(field)) {
+            if let Some(text) = definitions.descriptions().of(ANY_KIND, Some(field)) {
                 members.insert("description", text.into_owned());
             }
             members

@@ -16,8 +16,9 @@ use super::Descriptions;
 /// text has the empty name; `\u{1}` stands for a line break.
 static COMPRESSED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptions.deflate"));
 
-/// The kind whose descriptions of `kind` and `apiVersion` are used for all.
-const ANY_KIND: &str = "io.k8s.api.core.v1.Pod";
+/// The kind whose descriptions of `kind` and `apiVersion` are used for all, and that of `metadata` for custom
+/// resources.
+pub(super) const ANY_KIND: &str = "io.k8s.api.core.v1.Pod";
 
 /// The texts, unpacked.
 #[derive(Debug)]

@@ -6,8 +6,9 @@ use smol_str::SmolStr;
 
 use super::writer::JsonWriter;
 use super::{Descriptions, Edition};
-use crate::schema::model::SchemaOr;
-use crate::schema::{Field, ListType, MapType, Omit, Scalar, Schema, StructType, Type, TypeId, GVK};
+use crate::schema::{
+    Field, ListType, MapType, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId, GVK,
+};
 use crate::value::{Map, Value};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";

@@ -7,6 +7,8 @@
 //! | [`merge`] | `application/merge-patch+json` |
 //! | [`strategic`] | `application/strategic-merge-patch+json` (built-in kinds only) |
 //!
+//! [`goprint`] has what their messages print as Go does.
+//!
 //! All three work on [`Value`](crate::Value) and take the patch as a decoded tree: syntax, depth and
 //! duplicate keys are checked by the decoder. They are implemented here rather than taken from a crate, since
 //! clients depend on the quirks of the libraries that kube-apiserver uses (evanphx/json-patch v4 and

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use smol_str::SmolStr;
 
+use super::arena::Schema;
 use super::model::{
-    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, SchemaOr, StructType, Type,
-    TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId, GVK,
 };
 use crate::value::Value;
 

@@ -8,7 +8,7 @@
 
 use smol_str::SmolStr;
 
-use super::{Field, Omit, Scalar, Schema, SchemaOr, StructType, Successors, Type, TypeId};
+use super::{Omit, SchemaOr, Successors, TypeId};
 
 /// The layouts of all structs of a schema. Immutable once built; shared with the schema that owns it.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Layouts {
 pub(crate) struct Message {
     /// The struct's name, for error texts.
     pub name: SmolStr,
-    /// The fields in JSON order, as in [`StructType::fields`].
+    /// The fields in JSON order, as in [`super::StructType::fields`].
     pub fields: Box<[FieldLayout]>,
     /// The struct's own message first, then the messages embedded in it.
     pub parts: Box<[Part]>,
@@ -30,15 +30,12 @@ pub(crate) struct Message {
     pub empty: Box<[u8]>,
     /// The fields that JSON has even when they are absent on the wire.
     pub always: FieldSet,
-    names: NameTable,
+    pub(super) names: NameTable,
     /// The usual successor of each field in stored JSON.
     pub successors: Successors,
     /// The index of `resourceVersion` in an object's metadata, which stored JSON lacks.
     pub revision: Option<u16>,
 }
-
-/// The name of the type of an object's metadata.
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// A set of indices into [`Message::fields`], [`Message::parts`] or [`Part::steps`], iterated in ascending
 /// order.
@@ -107,7 +104,7 @@ impl FieldLayout {
     }
 
     /// Whether Go's JSON has the field when it is not set.
-    fn written_when_absent(&self) -> bool {
+    pub(super) fn written_when_absent(&self) -> bool {
         match self.omit {
             Omit::Never => true,
             Omit::Zero => false,
@@ -179,7 +176,7 @@ pub(crate) struct Part {
     /// The fields that are always on the wire.
     pub filled: FieldSet,
     /// Index into `steps` plus one, by number; 0 where there is no such field.
-    by_number: Box<[u16]>,
+    pub(super) by_number: Box<[u16]>,
 }
 
 /// What a field number refers to.
@@ -208,150 +205,23 @@ impl Message {
 }
 
 impl Layouts {
-    /// Compiles a schema's structs, but not the bytes of unset fields and empty messages, which the encoder
-    /// adds. Costs a few microseconds each.
-    pub fn new(schema: &Schema) -> Layouts {
-        Layouts {
-            messages: schema
-                .types
-                .iter()
-                .map(|t| match t {
-                    Type::Struct(s)
-                        if s.fields.len() + s.embedded.len() <= FieldSet::MAX && has_message(s) =>
-                    {
-                        Some(message(schema, s))
-                    }
-                    _ => None,
-                })
-                .collect(),
-        }
-    }
-
+    /// The message of a type.
     #[inline]
     pub fn message(&self, id: TypeId) -> Option<&Message> {
         self.messages.get(id.0 as usize)?.as_ref()
     }
 }
 
-/// Whether protobuf carries a struct. Tables it does not: none of their fields has a number.
-fn has_message(structure: &StructType) -> bool {
-    let own = |f: &&Field| f.name != "kind" && f.name != "apiVersion";
-    structure.fields.iter().filter(own).any(|f| f.number != 0) || structure.fields.iter().find(own).is_none()
-}
-
-fn message(schema: &Schema, structure: &StructType) -> Message {
-    let mut fields: Box<[FieldLayout]> = structure.fields.iter().map(|f| field(schema, f)).collect();
-    // Part 0 is the message itself; part n is what `embedded_in` calls n.
-    let mut steps: Vec<Vec<(u32, Step)>> = vec![Vec::new(); structure.embedded.len() + 1];
-    for (i, (model, layout)) in structure.fields.iter().zip(&fields).enumerate() {
-        if layout.number != 0 && layout.shape != Shape::None {
-            if let Some(part) = steps.get_mut(model.embedded_in as usize) {
-                part.push((layout.number, Step::Field(i as u16)));
-            }
-        }
-    }
-    for (i, embedded) in structure.embedded.iter().enumerate() {
-        let step = Step::Part { number: embedded.number, part: i as u16 + 1 };
-        if let Some(part) = steps.get_mut(embedded.within as usize) {
-            part.push((embedded.number, step));
-        }
-    }
-    let parts: Box<[Part]> = steps.into_iter().map(|steps| part(steps, &fields)).collect();
-    for part in &parts {
-        for (place, step) in part.steps.iter().enumerate() {
-            if let Step::Field(field) = step {
-                fields[usize::from(*field)].place = place as u8;
-            }
-        }
-    }
-    let names = NameTable::new(&fields);
-    let mut always = FieldSet::default();
-    for (i, field) in fields.iter().enumerate() {
-        if field.number != 0 && field.written_when_absent() {
-            always.add(i);
-        }
-    }
-    let (name, successors) = (structure.name.clone(), Successors::new(fields.len()));
-    let revision = match name.as_str() {
-        OBJECT_META => names.find("resourceVersion", &fields).map(|index| index as u16),
-        _ => None,
-    };
-    Message { name, fields, parts, empty: Box::default(), always, names, successors, revision }
-}
-
-fn part(mut steps: Vec<(u32, Step)>, fields: &[FieldLayout]) -> Part {
-    steps.sort_by_key(|(number, _)| *number);
-    let last = steps.last().map_or(0, |(number, _)| *number) as usize;
-    let mut by_number = vec![0; last + 1];
-    for (i, (number, _)) in steps.iter().enumerate() {
-        by_number[*number as usize] = i as u16 + 1;
-    }
-    let mut filled = FieldSet::default();
-    for (i, (_, step)) in steps.iter().enumerate() {
-        if matches!(step, Step::Field(field) if fields[usize::from(*field)].is_filled()) {
-            filled.add(i);
-        }
-    }
-    let steps = steps.into_iter().map(|(_, step)| step).collect();
-    Part { steps, filled, by_number: by_number.into() }
-}
-
-fn field(schema: &Schema, field: &Field) -> FieldLayout {
-    let (form, shape) = match schema.get(field.type_id) {
-        Type::List { element, message: false, .. } => (Form::List, shape(schema, *element)),
-        Type::List { element, message: true, .. } => (Form::Wrapped, shape(schema, *element)),
-        Type::Map { value, .. } => match schema.get(*value) {
-            Type::List { element, .. } => (Form::MapOfWrapped, shape(schema, *element)),
-            _ => (Form::Map, shape(schema, *value)),
-        },
-        _ => (Form::One, shape(schema, field.type_id)),
-    };
-    FieldLayout {
-        name: field.name.clone(),
-        key: format!("\"{}\":", field.name).into(),
-        number: field.number,
-        shape,
-        form,
-        omit: field.omit,
-        pointer: field.pointer,
-        place: 0,
-        zero: Box::default(),
-    }
-}
-
-fn shape(schema: &Schema, id: TypeId) -> Shape {
-    match schema.get(id) {
-        Type::Struct(_) => Shape::Message(id),
-        Type::List { .. } | Type::Map { .. } => Shape::None,
-        Type::Scalar(scalar) => match scalar {
-            Scalar::Bool => Shape::Bool,
-            Scalar::Int32 => Shape::Int32,
-            Scalar::Int64 => Shape::Int64,
-            Scalar::Double => Shape::Double,
-            Scalar::String { .. } => Shape::String,
-            Scalar::Bytes => Shape::Bytes,
-            Scalar::Quantity => Shape::Quantity,
-            Scalar::IntOrString => Shape::IntOrString,
-            Scalar::Time => Shape::Time,
-            Scalar::MicroTime => Shape::MicroTime,
-            Scalar::Duration => Shape::Duration,
-            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => Shape::Raw,
-            Scalar::SchemaOr(or, id) => Shape::SchemaOr(*or, *id),
-            Scalar::Any => Shape::None,
-        },
-    }
-}
-
 /// Finds a field by name in about one comparison: open addressing over a hash of the name's length and
 /// a few of its bytes, at most half full.
 #[derive(Debug)]
-struct NameTable {
+pub(super) struct NameTable {
     /// Field index plus one; 0 where free. The length is a power of two.
     slots: Box<[u16]>,
 }
 
 impl NameTable {
-    fn new(fields: &[FieldLayout]) -> NameTable {
+    pub(super) fn new(fields: &[FieldLayout]) -> NameTable {
         let mut slots = vec![0u16; (fields.len() * 2 + 1).next_power_of_two()];
         let mask = slots.len() - 1;
         for (i, field) in fields.iter().enumerate() {
@@ -365,7 +235,7 @@ impl NameTable {
     }
 
     #[inline]
-    fn find(&self, name: &str, fields: &[FieldLayout]) -> Option<usize> {
+    pub(super) fn find(&self, name: &str, fields: &[FieldLayout]) -> Option<usize> {
         let mask = self.slots.len() - 1;
         let mut at = hash(name) & mask;
         loop {

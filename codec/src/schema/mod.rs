@@ -21,14 +21,16 @@
 //! assert_eq!(volume.field("name").unwrap().embedded_in, 0);
 //! ```
 
+mod arena;
 mod builtin;
+mod compile;
 pub(crate) mod layout;
-pub mod model;
+mod model;
 mod successors;
 
+pub use arena::Schema;
 pub use builtin::builtin;
 pub use model::{
-    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, Schema, SchemaOr, StructType, Type,
-    TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId, GVK,
 };
 pub use successors::Successors;

@@ -29,10 +29,12 @@
 mod field;
 mod label;
 mod parser;
+mod requirement;
 mod selectable;
 
 pub use field::{FieldRequirement, FieldSelector};
-pub use label::{LabelSelector, Operator, Requirement};
+pub use label::LabelSelector;
+pub use requirement::{Operator, Requirement};
 pub use selectable::{CustomFields, Selectable, SelectableField};
 
 use crate::error::quoted;

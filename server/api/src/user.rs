@@ -10,7 +10,9 @@ pub const AUTHENTICATED_GROUP: &str = "system:authenticated";
 pub const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// Name of the user of requests without credentials.
 pub const ANONYMOUS_USER: &str = "system:anonymous";
-/// Group that bypasses authorization.
+/// Name of the user of the server's own requests.
+pub const SERVER_USER: &str = "system:apiserver";
+/// Group that is allowed everything, in every mode.
 pub const MASTERS_GROUP: &str = "system:masters";
 /// Group of all nodes.
 pub const NODES_GROUP: &str = "system:nodes";

@@ -4,6 +4,24 @@
 //! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. What differs from
 //! etcd is in `docs/design/0039-etcd-api.md`.
 //!
+//! ```
+//! use clap::{Args, Command, FromArgMatches};
+//! use plinth_etcd::{EtcdOptions, Server};
+//!
+//! let command = EtcdOptions::augment_args(Command::new("etcd"));
+//! let flags = ["etcd", "--data-dir", "unused", "--listen-client-urls", "http://127.0.0.1:0"];
+//! let options = EtcdOptions::from_arg_matches(&command.try_get_matches_from(flags)?)?;
+//! let dir = tempfile::tempdir()?;
+//! tokio::runtime::Runtime::new()?.block_on(async {
+//!     let server = Server::start(&options, dir.path()).await?;
+//!     println!("serving http://{}", server.addresses()[0]);
+//!     // Serves until this future resolves: here at once.
+//!     server.serve(async {}).await?;
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Modules
 //!
 //! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that

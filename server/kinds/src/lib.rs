@@ -14,6 +14,7 @@
 //! | the part of an object that a check reads and reports errors of | `checks::part` |
 //! | pod templates: containers, volumes, affinity, security contexts | `pod_template` |
 //! | claims on volumes, `status.loadBalancer` | `volume_claim`, `load_balancer_status` |
+//! | how objects are deleted; fields by dotted paths | `deletion`, `path` |
 //!
 //! ```
 //! use plinth_codec::tree;

@@ -13,6 +13,20 @@
 //! | [`import`], [`follow`], [`export`] | the moves |
 //! | [`refusal`] | why an object cannot be taken over |
 //! | [`report`] | what was moved: numbers by kind, and a hash |
+//!
+//! Where kube-apiserver keeps an object, below `--etcd-prefix`:
+//!
+//! ```
+//! use plinth_migration::keys::{Located, UpstreamKeys};
+//! use plinth_registry::Registry;
+//!
+//! let keys = UpstreamKeys::new(&Registry::builtin());
+//! let Located::Builtin { resource, namespace, name } = keys.locate("services/specs/default/web") else {
+//!     panic!("not a key of a built-in kind");
+//! };
+//! assert_eq!((resource.plural(), namespace, name), ("services", "default", "web"));
+//! assert!(matches!(keys.locate("masterleases/10.0.0.1"), Located::Internal));
+//! ```
 
 pub mod decode;
 mod earlier;

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use plinth_codec::hex;
 use ring::rand::{SecureRandom, SystemRandom};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -112,7 +113,7 @@ impl JoinCredential {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        hex(&hash.finalize())
+        hex::lower(&hash.finalize())
     }
 
     /// Whether a stored hash is that of this credential, in constant time.
@@ -142,7 +143,7 @@ impl JoinToken {
 
     /// The token as it is handed over.
     pub fn expose(&self) -> String {
-        format!("{PREFIX}.{}.{}", hex(&self.authority), self.credential.expose())
+        format!("{PREFIX}.{}.{}", hex::lower(&self.authority), self.credential.expose())
     }
 }
 
@@ -172,15 +173,6 @@ fn digits(random: &SystemRandom, length: usize) -> Result<String, NoRandomness> 
     Ok(text)
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to memory does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Lowercase digits of a hash.
 fn from_hex(text: &str) -> Option<AuthorityHash> {
     let value = |digit: u8| match digit {
@@ -207,7 +199,7 @@ mod tests {
             assert_eq!(JoinToken::parse(&text[..cut]), Err(MalformedJoinToken), "{cut}");
             assert_eq!(JoinToken::parse(&text[cut + 1..]), Err(MalformedJoinToken), "{cut}");
         }
-        let (hash, credential) = (hex(&token.authority), token.credential.expose());
+        let (hash, credential) = (hex::lower(&token.authority), token.credential.expose());
         for bad in [
             credential.clone(),
             format!("plinth-join.{credential}"),

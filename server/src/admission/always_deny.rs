@@ -6,17 +6,14 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::ApiError;
-
-/// User name of the server's own requests.
-const OWN: &str = "system:apiserver";
+use plinth_api::{ApiError, SERVER_USER};
 
 /// Denies all requests but the server's own.
 ///
 /// # Errors
 /// 403.
 pub(super) fn refuse(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    if call.cx.user.name == OWN {
+    if call.cx.user.name == SERVER_USER {
         return Ok(());
     }
     Err(call.forbidden(object, "admission control is denying all modifications"))

@@ -5,11 +5,9 @@
 use plinth_codec::Value;
 
 use super::Call;
-use plinth_api::ApiError;
+use plinth_api::{ApiError, MASTERS_GROUP};
 use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::CLIENT_SIGNER;
-
-const GROUP: &str = "system:masters";
 
 /// Denies requests for that signer with that group.
 ///
@@ -28,8 +26,8 @@ pub(crate) fn error(request: &Value) -> Option<String> {
     }
     match csr::parse(request) {
         Err(error) => Some(format!("failed to parse CSR: {error}")),
-        Ok(parsed) if parsed.subject.organizations().contains(&GROUP) => {
-            Some(format!("use of {} signer with {GROUP} group is not allowed", CLIENT_SIGNER))
+        Ok(parsed) if parsed.subject.organizations().contains(&MASTERS_GROUP) => {
+            Some(format!("use of {} signer with {MASTERS_GROUP} group is not allowed", CLIENT_SIGNER))
         }
         Ok(_) => None,
     }
@@ -49,10 +47,10 @@ mod tests {
             tree!({ "spec": tree!({ "request": text, "signerName": signer }) })
         };
         assert_eq!(error(&request(&["dev"], CLIENT_SIGNER)), None);
-        assert_eq!(error(&request(&[GROUP], KUBELET_CLIENT_SIGNER)), None);
+        assert_eq!(error(&request(&[MASTERS_GROUP], KUBELET_CLIENT_SIGNER)), None);
         let why =
             "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
-        assert_eq!(error(&request(&["dev", GROUP], CLIENT_SIGNER)).as_deref(), Some(why));
+        assert_eq!(error(&request(&["dev", MASTERS_GROUP], CLIENT_SIGNER)).as_deref(), Some(why));
         let bad = tree!({ "spec": tree!({ "request": "bm8=", "signerName": CLIENT_SIGNER }) });
         let why = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
         assert_eq!(error(&bad).as_deref(), Some(why));

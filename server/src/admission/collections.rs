@@ -1,11 +1,8 @@
-//! The collections that plugins read on every write, from caches that are as fresh as a read, and the
-//! namespace of a request.
+//! The collections that plugins read on every write, from caches that are as fresh as a read.
 
-use plinth_api::ApiError;
-use plinth_codec::Value;
 use plinth_storage::{DerivedCache, ObjectCache};
 
-use super::{policy, webhook, Call};
+use super::{policy, webhook};
 
 /// A cache for each collection. They lock internally.
 pub(crate) struct Collections {
@@ -59,15 +56,5 @@ impl Default for Collections {
             ),
             validating_bindings: ObjectCache::new(GROUP, "v1", "validatingadmissionpolicybindings"),
         }
-    }
-}
-
-/// The namespace of the request; `None` if it does not exist.
-pub(super) async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
-    let Some(form) = &namespaces.storage else { return Ok(None) };
-    match call.cx.stored(form, "", call.namespace).await? {
-        Some(record) => Ok(Some(plinth_storage::decode_object(namespaces, &record)?)),
-        None => Ok(None),
     }
 }

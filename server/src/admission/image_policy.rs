@@ -2,18 +2,17 @@
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/imagepolicy`. Responses are cached.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use plinth_codec::{json, tree, Value};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use super::Call;
 use plinth_api::{decode_config_part, ApiError, Strictness};
-use plinth_apiserver::egress::Service;
+use plinth_apiserver::egress::{AnswerCache, Service};
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
 /// Prefix of audit annotations.
@@ -46,14 +45,14 @@ struct ImagePolicyEntry {
     default_allow: bool,
 }
 
-/// The webhook and its cached responses. The lock is held for a lookup or an insertion.
+/// The webhook and its cached responses, by the hash of what was sent.
 pub(super) struct ImagePolicy {
     service: Service,
     allow: Duration,
     deny: Duration,
     /// Whether images are allowed when the webhook fails.
     default_allow: bool,
-    cache: Mutex<HashMap<Bytes, (Answer, Instant)>>,
+    cache: AnswerCache<[u8; 32], Answer>,
 }
 
 impl std::fmt::Debug for ImagePolicy {
@@ -104,26 +103,19 @@ impl ImagePolicy {
             allow: seconds(config.allow_ttl, 300)?,
             deny: seconds(config.deny_ttl, 30)?,
             default_allow: config.default_allow,
-            cache: Mutex::default(),
+            cache: AnswerCache::new(CACHE_SIZE),
         })
     }
 
     async fn answer(&self, question: Bytes) -> Result<Answer, String> {
-        if let Some((answer, until)) = self.cache.lock().get(&question) {
-            if *until > Instant::now() {
-                return Ok(answer.clone());
-            }
+        let hash: [u8; 32] = Sha256::digest(&question).into();
+        if let Some(answer) = self.cache.get(&hash) {
+            return Ok(answer);
         }
-        let document = self.service.post_with_retries(question.clone()).await.map_err(|f| f.to_string())?;
+        let document = self.service.post_with_retries(question).await.map_err(|f| f.to_string())?;
         let answer = answer_of(&json::parse(&document).map_err(|error| error.to_string())?)?;
         let time = if answer.allowed { self.allow } else { self.deny };
-        if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {
-            let mut cache = self.cache.lock();
-            if cache.len() >= CACHE_SIZE {
-                cache.clear();
-            }
-            cache.insert(question, (answer.clone(), until));
-        }
+        self.cache.insert(hash, answer.clone(), time);
         Ok(answer)
     }
 }

@@ -38,7 +38,9 @@
 //!
 //! `Call` is a write that passes the plugins. `matching` matches requests with webhooks and policies,
 //! `expressions` evaluates their CEL, `mutated` decodes mutated objects, `configuration` loads the plugins'
-//! configuration file, `reinvocation` tracks the second round of webhooks and policies.
+//! configuration file and `section` the part of one plugin, `reinvocation` tracks the second round of
+//! webhooks and policies, `namespace` reads the namespace of a request, `resource_list` adds up what pods
+//! request.
 //!
 //! A plugin that needs a small collection for every write reads it from one of the caches of `collections`.
 
@@ -46,7 +48,7 @@ mod always_deny;
 mod always_pull_images;
 mod anti_affinity;
 #[cfg(test)]
-mod certificate_requests;
+mod certificate_request_tests;
 pub(crate) mod certificate_subject_restriction;
 mod collections;
 pub mod configuration;
@@ -60,6 +62,7 @@ pub(crate) mod image_policy;
 mod limit_ranger;
 mod matching;
 mod mutated;
+mod namespace;
 mod namespace_auto_provision;
 mod namespace_lifecycle;
 pub(crate) mod node_restriction;
@@ -94,7 +97,7 @@ use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome}
 use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::match_namespace;
 
-use collections::{namespace_of, Collections};
+use collections::Collections;
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};

@@ -1,8 +1,5 @@
 //! The table of plugins.
 
-use std::future::Future;
-use std::pin::Pin;
-
 use plinth_codec::Value;
 
 use super::Call;
@@ -16,14 +13,12 @@ use super::{
 };
 use plinth_api::ApiError;
 use plinth_apiserver::context::Operation::{self, Connect, Create, Delete, Update};
-
-/// The result of a plugin's function.
-pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + 'a>>;
+use plinth_apiserver::context::Outcome;
 
 /// A mutating function.
-pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a>;
+pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a, ()>;
 /// A validating function. The object is null at a deletion.
-pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a>;
+pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a, ()>;
 
 /// Requests that a plugin handles: group, resource, subresource and operations; `*` is any group, resource or
 /// subresource.
@@ -49,7 +44,7 @@ const EVERYTHING: &[Handled] = &[("*", "*", "*", &[Create, Update, Delete, Conne
 const CLAIMS: Handled = ("", "persistentvolumeclaims", "", &[Create]);
 
 /// A function that does not wait.
-fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a> {
+fn at_once<'a>(outcome: Result<(), ApiError>) -> Outcome<'a, ()> {
     Box::pin(std::future::ready(outcome))
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use plinth_codec::{names, Value};
 use serde::Deserialize;
 
-use super::{namespace_of, Call};
+use super::namespace::namespace_of;
+use super::Call;
 use plinth_api::{decode_config_part, metadata_text, ApiError, Reason, Strictness};
 
 pub(super) const NAME: &str = "PodNodeSelector";

@@ -7,8 +7,9 @@ use plinth_codec::{json, tree, Value};
 use serde::de::IgnoredAny;
 use serde::Deserialize;
 
+use super::namespace::namespace_of;
 use super::section::decode_section;
-use super::{namespace_of, Call, Operation};
+use super::{Call, Operation};
 use plinth_api::{ApiError, ConfigKind, Reason};
 use plinth_kinds::quality_of_service;
 use plinth_kinds::validate_tolerations;

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use super::files::{create_durably, exists, is_at, sync_parent};
 use super::pki;
+use super::stage::{Stage, TITLE};
 use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized};
 
 pub use error::DataDirError;
@@ -41,44 +42,9 @@ const MARKER: &str = "plinth";
 const RESTORING: &str = "plinth.restoring";
 const STORE: &str = "store";
 const CONTINUE_KEY: &str = "continue.key";
-/// First line of the marker, and its only line in a directory whose first start was complete.
-const TITLE: &str = "This directory holds the data of a plinth server.\n";
 /// Names that may exist in an empty directory: a mount point contains the first, a first start that was
 /// killed leaves the second.
 const HARMLESS: [&str; 2] = ["lost+found", "plinth.new"];
-
-/// What a start may create in a data directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The first start has not finished: missing files are created.
-    New,
-    /// A backup was restored: certificates and keys are created unless the operator has put some there; the
-    /// store must exist.
-    Restored,
-    /// Certificates and keys for a restored store are being created.
-    Keys,
-    /// The first start was complete: store, certificates and keys must exist.
-    Complete,
-}
-
-impl Stage {
-    const ALL: [Stage; 4] = [Stage::New, Stage::Restored, Stage::Keys, Stage::Complete];
-
-    /// The second line of the marker.
-    fn line(self) -> &'static str {
-        match self {
-            Stage::New => "stage: first start\n",
-            Stage::Restored => "stage: restored\n",
-            Stage::Keys => "stage: restored, making certificates and keys\n",
-            Stage::Complete => "",
-        }
-    }
-
-    /// The contents of the marker.
-    fn text(self) -> String {
-        format!("{TITLE}{}", self.line())
-    }
-}
 
 /// A data directory that is Plinth's or was empty.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Which replica of which cluster a data directory is: the file `DIR/replica`, written once.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use plinth_codec::hex;
 use plinth_journal::record::{ClusterId, ReplicaId};
 
 use super::files::exists;
@@ -94,12 +94,7 @@ impl Identity {
     }
 
     fn text(&self) -> String {
-        let mut cluster = String::with_capacity(32);
-        for byte in self.cluster.0 {
-            // Writing to memory does not fail.
-            let _ = write!(cluster, "{byte:02x}");
-        }
-        format!("cluster: {cluster}\nreplica: {}\n", self.id.0)
+        format!("cluster: {}\nreplica: {}\n", hex::lower(&self.cluster.0), self.id.0)
     }
 
     /// The identity of a directory, if it has one.

@@ -5,5 +5,7 @@ pub(crate) mod files;
 pub mod identity;
 pub mod kubeconfig;
 pub mod pki;
+mod stage;
 
-pub use datadir::{DataDir, DataDirError, Stage};
+pub use datadir::{DataDir, DataDirError};
+pub use stage::Stage;

@@ -27,7 +27,8 @@ use x509_parser::x509::AttributeTypeAndValue;
 pub use acceptance::RejectedCertificate;
 
 use super::files::{create_durably, exists, sync_parent};
-use super::Stage;
+use super::stage::Stage;
+use plinth_api::MASTERS_GROUP;
 use plinth_pki::{
     certificate_uses, check_signature, pkcs8_from_key, public_key_of, public_key_of_certificate,
     read_certificates, read_key, AlternativeNames, Authority, AuthorityError, FileError, Name,
@@ -318,7 +319,7 @@ impl Pki {
         }
         if !self.is_current(&self.admin_cert(), &self.admin_key(), &[]) {
             let params =
-                leaf_params("kubernetes-admin", &["system:masters"], ExtendedKeyUsagePurpose::ClientAuth);
+                leaf_params("kubernetes-admin", &[MASTERS_GROUP], ExtendedKeyUsagePurpose::ClientAuth);
             self.issue(&issuer, params, &self.admin_cert(), &self.admin_key())?;
         }
         Ok(())

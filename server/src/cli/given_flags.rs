@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use super::ServeOptions;
-
 /// What is shown of a value that may contain a password; upstream's word.
 const CLASSIFIED: &str = "CLASSIFIED";
 
@@ -14,9 +12,8 @@ const CLASSIFIED: &str = "CLASSIFIED";
 pub struct GivenFlags(BTreeMap<String, String>);
 
 impl GivenFlags {
-    /// Every flag with its value; empty where there is none.
-    pub fn values(&self) -> BTreeMap<String, String> {
-        let command = ServeOptions::augment_args(Command::new("serve"));
+    /// Every flag of the command with its value; empty where there is none.
+    pub fn values(&self, command: &Command) -> BTreeMap<String, String> {
         let value = |argument: &Arg| {
             let value = self.0.get(argument.get_id().as_str()).cloned().unwrap_or_default();
             // The authority of a URL before an @ is a user with a password.
@@ -62,6 +59,7 @@ impl Args for GivenFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::ServeOptions;
 
     #[test]
     fn every_flag_has_its_value_and_passwords_are_not_shown() {
@@ -74,7 +72,7 @@ mod tests {
             "-v3",
         ];
         let options = ServeOptions::from_arguments(arguments).unwrap();
-        let values = options.flags.values();
+        let values = options.flag_values();
         for (name, value) in [
             ("data-dir", "d"),
             ("secure-port", "8443"),

@@ -75,7 +75,7 @@ impl IdentityLease {
         remove(server, &self.name, |_| true).await
     }
 
-    /// What a Lease says after it was renewed.
+    /// The Lease, renewed.
     fn renewed(&self, live: Option<&Value>, now: Timestamp) -> Value {
         let mut lease = live.cloned().unwrap_or_else(|| {
             tree!({

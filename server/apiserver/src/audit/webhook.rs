@@ -11,21 +11,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::{mpsc, watch, OwnedSemaphorePermit, Semaphore};
 
 use super::counters::{Counters, EventLost};
 use super::options::{AuditMode, Batching};
 use super::throttle::Throttle;
-use crate::egress::service::{Service, ServiceError};
-use crate::egress::KubeconfigError;
+use crate::egress::{KubeconfigError, Service};
 
 /// Bytes of queued events.
 const MAX_QUEUED_BYTES: usize = 32 << 20;
 /// Timeout of a call; upstream's.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Attempts to send a batch. Each pause is half as long again as the one before.
-const ATTEMPTS: u32 = 5;
 /// How long a shutdown waits for queued events.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prefix and suffix of an `EventList`.
@@ -54,7 +50,6 @@ struct QueuedEvent {
 /// Sends batches.
 struct Sender {
     service: Service,
-    backoff: Duration,
     counters: Counters,
 }
 
@@ -73,8 +68,8 @@ impl AuditWebhook {
         batching: Batching,
         counters: Counters,
     ) -> Result<AuditWebhook, KubeconfigError> {
-        let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        let sender = Arc::new(Sender { service, backoff, counters });
+        let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?.with_backoff(backoff);
+        let sender = Arc::new(Sender { service, counters });
         let (queue, events) = mpsc::unbounded_channel();
         let (flush, flushing) = watch::channel(false);
         tokio::spawn(send_batches(events, batching, flushing, sender.clone()));
@@ -196,27 +191,15 @@ impl Sender {
             list.extend_from_slice(event.as_ref());
         }
         list.extend_from_slice(LIST_END);
-        match self.post(list.into()).await {
-            Ok(()) => Ok(()),
+        // Every error is retried: no answer justifies dropping events while the service may recover.
+        match self.service.post_persistently(list.into()).await {
+            Ok(_) => Ok(()),
             Err(error) => {
                 tracing::error!(%error, events = events.len(), "audit events could not be delivered");
                 self.counters.lost(AuditWebhook::NAME, events.len());
                 Err(EventLost)
             }
         }
-    }
-
-    /// Every error is retried: no answer justifies dropping events while the service may recover.
-    async fn post(&self, list: Bytes) -> Result<(), ServiceError> {
-        let mut backoff = self.backoff;
-        for _ in 1..ATTEMPTS {
-            if self.service.post(list.clone()).await.is_ok() {
-                return Ok(());
-            }
-            tokio::time::sleep(backoff).await;
-            backoff = backoff * 3 / 2;
-        }
-        self.service.post(list).await.map(drop)
     }
 }
 

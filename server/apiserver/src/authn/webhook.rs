@@ -1,22 +1,20 @@
 //! `--authentication-token-webhook-config-file`: a webhook that answers TokenReviews (k8s.io/apiserver
 //! `plugin/pkg/authenticator/token/webhook`). Both positive and negative answers are cached.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Authenticated;
-use crate::egress::{KubeconfigError, Service};
+use crate::egress::{AnswerCache, KubeconfigError, Service};
 use plinth_api::User;
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Cached answers; when the limit is reached the cache is cleared.
+/// Cached answers.
 const MAX_CACHED: usize = 4096;
 
 /// API version of the TokenReview.
@@ -44,13 +42,13 @@ pub enum TokenWebhookError {
 /// The webhook's answer: a user for some audiences, or none.
 pub type Answer = Option<(Arc<User>, Vec<String>)>;
 
-/// The webhook. The lock of the cache is held to look up and to insert.
+/// The webhook, and what it answered lately.
 pub(crate) struct TokenWebhook {
     service: Service,
     version: TokenReviewVersion,
     ttl: Duration,
     audiences: Vec<String>,
-    cache: Mutex<HashMap<[u8; 32], (Answer, Instant)>>,
+    cache: AnswerCache<[u8; 32], Answer>,
 }
 
 impl TokenWebhook {
@@ -65,7 +63,7 @@ impl TokenWebhook {
         audiences: Vec<String>,
     ) -> Result<TokenWebhook, KubeconfigError> {
         let service = Service::from_kubeconfig(kubeconfig, TIMEOUT)?;
-        Ok(TokenWebhook { service, version, ttl, audiences, cache: Mutex::default() })
+        Ok(TokenWebhook { service, version, ttl, audiences, cache: AnswerCache::new(MAX_CACHED) })
     }
 
     /// Authenticates a token; `None` when the webhook does not recognize it.
@@ -78,18 +76,11 @@ impl TokenWebhook {
         wanted: &[String],
     ) -> Result<Option<Authenticated>, TokenWebhookError> {
         let key = key(token, wanted);
-        let cached = self.cache.lock().get(&key).filter(|(_, until)| Instant::now() < *until).cloned();
-        let answer = match cached {
-            Some((answer, _)) => answer,
+        let answer = match self.cache.get(&key) {
+            Some(answer) => answer,
             None => {
                 let answer = parse_review(&self.call(token, wanted).await?, wanted, &self.audiences)?;
-                let mut cache = self.cache.lock();
-                if cache.len() >= MAX_CACHED {
-                    cache.clear();
-                }
-                if let Some(until) = Instant::now().checked_add(self.ttl).filter(|_| !self.ttl.is_zero()) {
-                    cache.insert(key, (answer.clone(), until));
-                }
+                self.cache.insert(key, answer.clone(), self.ttl);
                 answer
             }
         };

@@ -188,7 +188,7 @@ impl Authorizer {
                     rules.incomplete = true;
                     errors.push("webhook authorizer does not support user rule resolution".into());
                 }
-                LinkAuthorizer::AlwaysAllow => rules.rules.extend(simple::everything()),
+                LinkAuthorizer::AlwaysAllow => rules.rules.extend(PolicyRule::everything()),
                 LinkAuthorizer::Node(_) | LinkAuthorizer::AlwaysDeny => {}
             }
         }

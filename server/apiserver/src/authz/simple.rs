@@ -1,15 +1,12 @@
 //! Authorizers without state.
 
-use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, Target};
+use plinth_api::MASTERS_GROUP;
 use plinth_pki::JOIN_PATH;
 
-/// The group that is allowed everything in every mode (`user.SystemPrivilegedGroup`).
-pub const MASTERS: &str = "system:masters";
-
-/// Allows everything to `system:masters`; runs before the chain.
+/// Allows everything to `system:masters`, in every mode; runs before the chain.
 pub fn masters(attributes: &Attributes<'_>) -> Decision {
-    match attributes.user.is_in(MASTERS) {
+    match attributes.user.is_in(MASTERS_GROUP) {
         true => Decision::ALLOW,
         false => Decision::NO_OPINION,
     }
@@ -73,11 +70,4 @@ pub fn always_allow(attributes: &Attributes<'_>) -> Decision {
 /// `AlwaysDeny`: has no opinion, so that the chain denies.
 pub fn always_deny() -> Decision {
     Decision::no_opinion("Everything is forbidden.")
-}
-
-/// The rules that allow everything.
-pub fn everything() -> [PolicyRule; 2] {
-    let all = || vec!["*".into()];
-    let resources = PolicyRule { verbs: all(), groups: all(), resources: all(), ..PolicyRule::default() };
-    [resources, PolicyRule { verbs: all(), paths: all(), ..PolicyRule::default() }]
 }

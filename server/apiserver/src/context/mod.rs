@@ -21,7 +21,7 @@ use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::Representation;
 use crate::stored_objects::read;
-use plinth_api::{ApiError, Query, User, Verb};
+use plinth_api::{ApiError, Query, User, Verb, MASTERS_GROUP, SERVER_USER};
 use plinth_http::Upgrade;
 use plinth_registry::{object_key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
@@ -302,7 +302,7 @@ impl Context {
 
 /// As whom the server itself writes.
 fn server_user() -> User {
-    User::new("system:apiserver", &["system:masters"])
+    User::new(SERVER_USER, &[MASTERS_GROUP])
 }
 
 /// The namespace part of an object's key.

@@ -13,11 +13,13 @@
 //! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
 //! | [`kubelets`] | flags and TLS settings for kubelets |
 //! | [`service`] | posts JSON documents to the service of a kubeconfig |
+//! | `answer_cache` | what such a service answered, for a time |
 //! | [`webhook`] | webhooks described by an API object (`clientConfig`) |
 //!
 //! Time, size of an answer and the number of idle connections are bounded. Redirects are not followed: they
 //! would let a service choose the server that is contacted.
 
+mod answer_cache;
 pub mod client;
 pub mod connection;
 pub mod forward;
@@ -31,6 +33,7 @@ mod slots;
 pub mod tls;
 pub mod webhook;
 
+pub use answer_cache::AnswerCache;
 pub use kubeconfig::KubeconfigError;
 pub use service::Service;
 pub use webhook::Webhooks;

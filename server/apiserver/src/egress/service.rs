@@ -71,10 +71,22 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub async fn post_with_retries(&self, document: Bytes) -> Result<Bytes, ServiceError> {
+        self.retry(document, CallError::is_retryable).await
+    }
+
+    /// The same with retries after every error.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    pub async fn post_persistently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
+        self.retry(document, |_| true).await
+    }
+
+    async fn retry(&self, document: Bytes, helps: fn(&CallError) -> bool) -> Result<Bytes, ServiceError> {
         let mut backoff = self.backoff;
         for _ in 1..ATTEMPTS {
             match self.call(document.clone()).await {
-                Err(error) if error.is_retryable() => {}
+                Err(error) if helps(&error) => {}
                 outcome => return outcome.map_err(|source| self.error(source)),
             }
             tokio::time::sleep(backoff).await;

@@ -2,6 +2,7 @@
 //!
 //! Data from k8s.io/apiserver `pkg/apis/flowcontrol/bootstrap/default.go`.
 
+use plinth_api::MASTERS_GROUP;
 use plinth_codec::{tree, Map, Value};
 
 /// The annotation that enables updates of an object's spec by the server.
@@ -74,7 +75,7 @@ const fn schema(
 const SCHEMAS: &[FlowSchemaRow] = &[
     FlowSchemaRow {
         mandatory: true,
-        ..schema("exempt", "exempt", 1, "", &[BootstrapSubject::Group("system:masters")], EVERYTHING)
+        ..schema("exempt", "exempt", 1, "", &[BootstrapSubject::Group(MASTERS_GROUP)], EVERYTHING)
     },
     FlowSchemaRow {
         mandatory: true,

@@ -33,7 +33,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTE
 use hyper::{Response, StatusCode};
 use parking_lot::RwLock;
 
-use plinth_api::{ApiError, Route, Verb};
+use plinth_api::{ApiError, Route, Verb, MASTERS_GROUP};
 use plinth_http::Body;
 
 pub use classify::RequestDigest;
@@ -175,7 +175,7 @@ impl FlowControl {
             Mode::Plain(limits) => match limits.enter(mutating) {
                 Ok(permit) => Ok(Seat(permit.map_or(Inner::Unlimited, Inner::InFlight))),
                 // Upstream's rule: administrators always get an answer.
-                Err(_) if digest.user.is_in("system:masters") => Ok(Seat::default()),
+                Err(_) if digest.user.is_in(MASTERS_GROUP) => Ok(Seat::default()),
                 Err(_) => Err(Refused { retry_after: 1 }),
             },
             Mode::Fair(current) => {

@@ -13,7 +13,7 @@ use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::{self, Accepts, ContentType, Encoding};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::yaml;
-use plinth_codec::{cbor, json, protobuf, Value};
+use plinth_codec::{cbor, hex, json, protobuf, Value};
 
 use super::Context;
 use crate::custom_resources::object;
@@ -350,7 +350,6 @@ fn apply_field_validation(
 
 /// The start of a body for an error message: as text if it looks like JSON, otherwise hexadecimal.
 fn summary(bytes: &[u8]) -> String {
-    use std::fmt::Write;
     const MAX_SHOWN: usize = 30;
     let (start, more) = match bytes.get(..MAX_SHOWN) {
         Some(start) if bytes.len() > MAX_SHOWN => (start, " ..."),
@@ -359,14 +358,7 @@ fn summary(bytes: &[u8]) -> String {
     match start.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
-        Some(_) => {
-            let mut text = String::with_capacity(2 * MAX_SHOWN + 4);
-            for byte in start {
-                // Writing to a String never fails.
-                let _ = write!(text, "{byte:02x}");
-            }
-            text + more
-        }
+        Some(_) => hex::lower(start) + more,
     }
 }
 

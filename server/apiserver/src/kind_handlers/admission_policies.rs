@@ -9,10 +9,9 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::authorize;
-use crate::authz::simple::MASTERS;
 use crate::authz::{Decision, ResourceTarget};
 use crate::context::{Outcome, Write};
-use plinth_api::{ApiError, Cause, User};
+use plinth_api::{ApiError, Cause, User, MASTERS_GROUP};
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::decode_object;
 
@@ -82,7 +81,7 @@ pub(super) fn check_binding<'a>(write: Write<'a>, errors: &'a mut Vec<Cause>) ->
 async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Some(kind) = of_spec(write.new, "paramKind") else { return };
     let same = |old: &Value| of_spec(old, "paramKind") == Some(kind);
-    if !errors.is_empty() || write.old.is_some_and(same) || write.cx.user.is_in(MASTERS) {
+    if !errors.is_empty() || write.old.is_some_and(same) || write.cx.user.is_in(MASTERS_GROUP) {
         return;
     }
     let Parameters { group, version, resource, .. } = Parameters::of(kind, &write.cx.registry);
@@ -113,7 +112,7 @@ async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
             && of_spec(old, "paramRef") == Some(reference)
             && of_spec(old, "policyName") == of_spec(write.new, "policyName")
     };
-    if !errors.is_empty() || write.old.is_some_and(same) || write.cx.user.is_in(MASTERS) {
+    if !errors.is_empty() || write.old.is_some_and(same) || write.cx.user.is_in(MASTERS_GROUP) {
         return;
     }
     let policy_name = of_spec(write.new, "policyName").and_then(Value::as_str).unwrap_or_default();

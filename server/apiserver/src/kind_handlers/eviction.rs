@@ -192,17 +192,15 @@ async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError>
 
 /// Sets the reason in the pod's conditions, and deletes it.
 async fn mark_and_delete(pods: &Context, mut options: DeleteOptions) -> Result<(), ApiError> {
-    if !options.is_dry_run() {
-        let written = internal::update_unchecked(pods, false, &|pod| {
-            delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
-            let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
-            plinth_kinds::set_pod_condition(pod, "DisruptionTarget", "True", reason, message);
-            Ok(())
-        })
-        .await?;
-        if let (Some(version), Some(revision)) = (options.resource_version.as_mut(), written.revision) {
-            *version = revision.get().to_string();
-        }
+    let written = internal::update_unchecked(pods, options.is_dry_run(), &|pod| {
+        delete::check_preconditions(pods, &pods.info.name, &options, pod)?;
+        let (reason, message) = ("EvictionByEvictionAPI", "Eviction API: evicting");
+        plinth_kinds::set_pod_condition(pod, "DisruptionTarget", "True", reason, message);
+        Ok(())
+    })
+    .await?;
+    if let (Some(version), Some(revision)) = (options.resource_version.as_mut(), written.revision) {
+        *version = revision.get().to_string();
     }
     let key = pods.info.object_key(&pods.resource)?;
     delete::delete_object(pods, key, &pods.info.name, &options).await.map(|_| ())

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use plinth_codec::hex;
 use prometheus::{GaugeVec, IntCounterVec, Registry};
 use sha2::{Digest, Sha256};
 
@@ -39,7 +40,7 @@ impl ReloadMetrics {
         // Upstream hashes the identity of the server, which it makes from the name of its host.
         let host = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
         let hash = Sha256::digest(host.trim_ascii());
-        let id_hash = hash.iter().fold(String::from("sha256:"), |text, byte| format!("{text}{byte:02x}"));
+        let id_hash = format!("sha256:{}", hex::lower(&hash));
         let families = [of("authentication")?, of("authorization")?];
         Ok(ReloadMetrics { id_hash, families })
     }

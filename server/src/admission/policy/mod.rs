@@ -28,6 +28,7 @@ pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
 use super::expressions::{CelAuthorizer, Subject};
 use super::matching;
+use super::namespace::namespace_of;
 use super::webhook::review;
 use super::Call;
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
@@ -319,7 +320,7 @@ async fn namespace_object(call: &Call<'_>) -> Result<Value, ApiError> {
     if call.namespace.is_empty() || call.is_about_namespace() {
         return Ok(Value::Null);
     }
-    let namespace = super::namespace_of(call).await?;
+    let namespace = namespace_of(call).await?;
     let namespace = namespace.ok_or_else(|| Namespaces::not_found(call.namespace))?;
     let mut shown = Map::new();
     for key in ["spec", "status"] {

@@ -1,5 +1,6 @@
 //! Options of `plinth serve`.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -223,6 +224,11 @@ impl ServeOptions {
     {
         let command = ServeOptions::augment_args(clap::Command::new("plinth serve").no_binary_name(true));
         ServeOptions::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+
+    /// Every flag with its value; empty where there is none.
+    pub(crate) fn flag_values(&self) -> BTreeMap<String, String> {
+        self.flags.values(&ServeOptions::augment_args(clap::Command::new("serve")))
     }
 
     /// The names besides the usual ones that the server's own certificate covers.

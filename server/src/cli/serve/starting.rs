@@ -319,7 +319,7 @@ impl Parts<'_> {
                 ..Limits::default()
             },
             has_registered_apis: AtomicBool::new(false),
-            flags: options.flags.values(),
+            flags: options.flag_values(),
             is_draining: AtomicBool::new(false),
             stopping,
             tasks: TaskTracker::new(),

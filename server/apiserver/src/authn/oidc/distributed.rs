@@ -10,9 +10,9 @@
 //! tokens: algorithms, audience, time. The endpoint is taken from the issuer's signed token; nothing is
 //! fetched before its signature is verified.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use super::provider::{self, Provider};
 use super::{Claims, OidcError, TokenRequirements};
 use crate::egress::client::Bounds;
+use crate::egress::AnswerCache;
 use plinth_pki::{unix_now, LONGEST_JWT};
 
 /// Limits of an endpoint's answer, which is a token.
@@ -74,14 +75,14 @@ pub(super) fn sources(claims: &Claims) -> Result<Sources, OidcError> {
     names.into_iter().map(find).collect()
 }
 
-/// Resolves a distributed claim. The locks are held to look up and to insert, never across a fetch.
+/// Resolves a distributed claim. The lock is held to look up and to insert, never across a fetch.
 pub(super) struct Resolver {
     claim: String,
     in_flight: Semaphore,
     /// Issuers of fetched tokens, by URL.
     providers: Mutex<BTreeMap<String, Arc<Provider>>>,
     /// Fetched claims, by the hash of the token that named the endpoint.
-    cache: Mutex<HashMap<[u8; 32], (Instant, Value)>>,
+    cache: AnswerCache<[u8; 32], Value>,
 }
 
 impl Resolver {
@@ -91,7 +92,7 @@ impl Resolver {
             claim: claim.to_owned(),
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
             providers: Mutex::default(),
-            cache: Mutex::default(),
+            cache: AnswerCache::new(MAX_CACHED),
         }
     }
 
@@ -114,14 +115,14 @@ impl Resolver {
             return Ok(());
         };
         let id: [u8; 32] = Sha256::digest(token).into();
-        let value = match self.cached(&id) {
+        let value = match self.cache.get(&id) {
             Some(value) => value,
             None => {
                 let resolved = tokio::time::timeout(BOUNDS.time, self.resolve(own, rules, &source)).await;
                 let timeout =
                     || format!("while getting distributed claim {:?}: context deadline exceeded", self.claim);
                 let value = resolved.unwrap_or_else(|_| Err(timeout())).map_err(OidcError::Distributed)?;
-                self.insert(id, &value);
+                self.cache.insert(id, value.clone(), CACHE_TTL);
                 value
             }
         };
@@ -173,21 +174,5 @@ impl Resolver {
         }
         let new = || Arc::new(Provider::new(issuer, "", own.tls().clone()));
         providers.entry(issuer.to_owned()).or_insert_with(new).clone()
-    }
-
-    fn cached(&self, id: &[u8; 32]) -> Option<Value> {
-        let cache = self.cache.lock();
-        cache.get(id).filter(|(inserted, _)| inserted.elapsed() < CACHE_TTL).map(|(_, value)| value.clone())
-    }
-
-    fn insert(&self, id: [u8; 32], value: &Value) {
-        let mut cache = self.cache.lock();
-        if cache.len() >= MAX_CACHED {
-            cache.retain(|_, (inserted, _)| inserted.elapsed() < CACHE_TTL);
-        }
-        // If all are fresh, this one is not cached.
-        if cache.len() < MAX_CACHED {
-            cache.insert(id, (Instant::now(), value.clone()));
-        }
     }
 }

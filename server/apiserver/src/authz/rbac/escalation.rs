@@ -15,9 +15,8 @@ use super::coverage::{self, CoverageLimits, TooComplex, Uncovered};
 use super::index::RoleKey;
 use super::rules::{self, PolicyRule};
 use super::{Rbac, GROUP};
-use crate::authz::simple::{everything, MASTERS};
 use crate::authz::{aggregate, Attributes, Authorizer, ResourceTarget};
-use plinth_api::{metadata_text, ApiError, User};
+use plinth_api::{metadata_text, ApiError, User, MASTERS_GROUP};
 
 /// A write of a role or binding.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +40,8 @@ pub struct RoleWrite<'a> {
 /// # Errors
 /// 403 with upstream's message, 404 when a binding's role does not exist, 500 when roles cannot be read.
 pub async fn check(authorizer: &Authorizer, write: RoleWrite<'_>) -> Result<(), ApiError> {
-    if write.user.is_in(MASTERS) || write.old.is_some_and(|old| changes_only_gc_fields(write.new, old)) {
+    if write.user.is_in(MASTERS_GROUP) || write.old.is_some_and(|old| changes_only_gc_fields(write.new, old))
+    {
         return Ok(());
     }
     match write.plural {
@@ -68,7 +68,7 @@ async fn check_role(authorizer: &Authorizer, write: RoleWrite<'_>) -> Result<(),
     };
     if plural == "clusterroles" && (aggregates(new) || old.is_some_and(aggregates)) {
         // An aggregated role may match any role, so it requires all permissions.
-        check_covered(rbac, user, plural, namespace, everything().into())
+        check_covered(rbac, user, plural, namespace, PolicyRule::everything().into())
             .await?
             .map_err(|_| forbidden("must have cluster-admin privileges to use the aggregationRule"))?;
     }

@@ -30,6 +30,13 @@ pub struct PolicyRule {
 const MEMBERS: [&str; 5] = ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"];
 
 impl PolicyRule {
+    /// The rules that allow everything.
+    pub fn everything() -> [PolicyRule; 2] {
+        let all = || vec![ALL.into()];
+        let resources = PolicyRule { verbs: all(), groups: all(), resources: all(), ..PolicyRule::default() };
+        [resources, PolicyRule { verbs: all(), paths: all(), ..PolicyRule::default() }]
+    }
+
     /// Parses a rule. Values of a wrong type are ignored: the rule then allows less.
     pub fn of(rule: &Value) -> PolicyRule {
         let [verbs, groups, resources, names, paths] = MEMBERS.map(|member| {

@@ -8,13 +8,12 @@ pub(super) mod conditions;
 pub mod review;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use super::{Attributes, Decision, Reason, Target, Verdict};
-use crate::egress::Service;
+use crate::egress::{AnswerCache, Service};
 use conditions::Conditions;
 use review::AccessReviewStatus;
 
@@ -47,18 +46,19 @@ pub(crate) struct WebhookSettings {
     pub on_error: Verdict,
 }
 
-/// A webhook. The lock of the cache is held to look up and to insert.
+/// A webhook, and what it answered lately.
 pub(crate) struct WebhookAuthorizer {
     service: Service,
     settings: WebhookSettings,
     conditions: Conditions,
-    cache: Mutex<DecisionCache>,
+    cache: AnswerCache<Bytes, Arc<AccessReviewStatus>>,
 }
 
 impl WebhookAuthorizer {
     /// A webhook without match conditions.
     pub fn new(service: Service, settings: WebhookSettings) -> WebhookAuthorizer {
-        WebhookAuthorizer { service, settings, conditions: Conditions::default(), cache: Mutex::default() }
+        let cache = AnswerCache::new(MAX_CACHED);
+        WebhookAuthorizer { service, settings, conditions: Conditions::default(), cache }
     }
 
     /// Calls the webhook only if these conditions are true.
@@ -76,8 +76,7 @@ impl WebhookAuthorizer {
             }
         }
         let body: Bytes = review::encode(self.settings.version, attributes).into();
-        let known = self.cache.lock().get(&body);
-        let answer = match known {
+        let answer = match self.cache.get(&body) {
             Some(answer) => answer,
             None => match self.call(&body).await {
                 Ok(answer) => {
@@ -86,8 +85,8 @@ impl WebhookAuthorizer {
                         true => self.settings.authorized_ttl,
                         false => self.settings.unauthorized_ttl,
                     };
-                    if !ttl.is_zero() && texts(attributes) < MAX_CACHED_TEXT {
-                        self.cache.lock().insert(body, answer.clone(), ttl);
+                    if texts(attributes) < MAX_CACHED_TEXT {
+                        self.cache.insert(body, answer.clone(), ttl);
                     }
                     answer
                 }
@@ -127,31 +126,6 @@ fn texts(attributes: &Attributes<'_>) -> usize {
                 texts.iter().map(|text| text.len()).sum()
             }
         }
-}
-
-/// Answers with their expiration. When it is full, the half that expires first is dropped.
-#[derive(Default)]
-struct DecisionCache {
-    answers: std::collections::HashMap<Bytes, (Arc<AccessReviewStatus>, Instant)>,
-}
-
-impl DecisionCache {
-    fn get(&self, body: &Bytes) -> Option<Arc<AccessReviewStatus>> {
-        let (answer, until) = self.answers.get(body)?;
-        (*until > Instant::now()).then(|| answer.clone())
-    }
-
-    fn insert(&mut self, body: Bytes, answer: Arc<AccessReviewStatus>, ttl: Duration) {
-        if self.answers.len() >= MAX_CACHED {
-            let mut ends: Vec<Instant> = self.answers.values().map(|(_, until)| *until).collect();
-            let (_, median, _) = ends.select_nth_unstable(MAX_CACHED / 2);
-            let median = *median;
-            self.answers.retain(|_, (_, until)| *until > median);
-        }
-        if let Some(until) = Instant::now().checked_add(ttl) {
-            self.answers.insert(body, (answer, until));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ async fn create_once(
         Committed::Done(done) => Ok(Created::Written(done.written(false))),
         Committed::Conflict => {
             let holder = cx.server.store.newest(key).await;
-            if !dry_run && can_race && matches!(holder, Ok(None)) {
+            if can_race && matches!(holder, Ok(None)) {
                 return Ok(Created::Raced);
             }
             let mut error = already_exists(cx, &name, has_generate_name);

@@ -103,7 +103,7 @@ async fn writes_by_table() {
 async fn the_collector_and_masters_pass() {
     let chain = world();
     let nobody = User::new("nobody", &[]);
-    let masters = User::new("admin", &[MASTERS]);
+    let masters = User::new("admin", &[MASTERS_GROUP]);
     let old = parse(
         r#"{"metadata":{"name":"r","finalizers":["x"]},"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}"#,
     );
