@@ -297,7 +297,7 @@ async fn broken_stores_cost_no_memory_and_no_archives() {
     let misbehaviors: [(_, &dyn Fn() -> (bool, String), _); 7] = [
         (Misbehavior::EndlessList, &join, "returns more than 100000 keys"),
         (Misbehavior::LongToken, &join, "the token of the next page has more than"),
-        (Misbehavior::EndlessError, &join, "access denied"),
+        (Misbehavior::EndlessError, &join, "403 Forbidden: xxx"),
         (Misbehavior::LongUploadId, &|| back_up("other"), "is longer than"),
         (Misbehavior::LongParts, &restore, "changed while it was read"),
         (Misbehavior::Replace, &restore, "changed while it was read"),
