@@ -59,7 +59,7 @@ pub(crate) struct Member {
     pub leases: Leases,
     pub metrics: Metrics,
     pub answers: Arc<Answers>,
-    /// Reservation shared while a transaction of single keys is evaluated and committed, exclusively by transactions
+    /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
     /// that read ranges and by revocations of leases. See [`Member::barrier`] for callers that have left.
     pub writes: Arc<RwLock<()>>,
     /// A permit for each snapshot that is being sent.

@@ -63,8 +63,8 @@ pub(crate) fn is_selective(request: &RangeRequest) -> bool {
 }
 
 /// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
-/// revision, which is what the header of the response has, whatever revision is read. What is read is added to
-/// `held`.
+/// revision, which is what the header of the response has, whatever revision is read. What is read is added
+/// to `held`.
 pub(crate) fn execute(
     snapshot: &Snapshot,
     overlay: &Overlay,

@@ -45,7 +45,7 @@ const FRAME_PREFIX: usize = 5;
 
 /// A message of gRPC on its way out.
 struct Outgoing {
-    /// Its beginning.
+    /// The beginning of the message.
     pieces: Vec<Bytes>,
     /// What has yet to be read.
     rest: Option<Rest>,

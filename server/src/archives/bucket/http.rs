@@ -30,8 +30,8 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(128);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest response to what reads: a part, or a page of a list.
 const MAX_RESPONSE: usize = PART + (1 << 20);
-/// Longest response to what writes. The identifier of an upload is in one; it becomes part of URLs, with three
-/// characters for each.
+/// Longest response to what writes. The identifier of an upload is in one; it becomes part of URLs, with
+/// three characters for each.
 const MAX_REPLY: usize = 16 << 10;
 /// Time limit of an error's text.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
