@@ -2,8 +2,8 @@
 //!
 //! A response of gRPC is one message, which is whole in memory from the first key that is read until its
 //! client has taken the end of it. So what it takes is counted while keys are read ([`Reservation`]), a
-//! request is refused that would take more than is left, and a client that takes nothing for a while loses its
-//! response.
+//! request is refused that would take more than is left, and a client that takes nothing for a while loses
+//! its response.
 //! A Range in the order of keys takes little memory (`range_body`), but the state of the store.
 
 use std::pin::Pin;

@@ -96,8 +96,8 @@ impl ArchiveLocation {
     }
 
     /// Opens what holds several archives; of the entries those count whose names are `is_name`, all of which
-    /// begin with `plinth-`. No request is sent. Once `stopping` is true, requests and archives that are being
-    /// written are abandoned.
+    /// begin with `plinth-`. No request is sent. Once `stopping` is true, requests and archives that are
+    /// being written are abandoned.
     ///
     /// # Errors
     /// When settings or credentials of a bucket cannot be used.
