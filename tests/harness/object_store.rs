@@ -1,20 +1,23 @@
 //! A small S3-compatible store: one bucket in memory, for requests that are signed by its one key.
 //!
 //! It speaks what backups and checkpoints need: HEAD, GET with ranges, PUT, DELETE, uploads in parts, and
-//! lists in pages of `PAGE`. Signatures are checked as the protocol "AWS Signature Version 4" has it. A
+//! lists in pages of `PAGE`. It can also misbehave, as stores do that are broken ([`Misbehavior`]). Signatures are checked as the protocol "AWS Signature Version 4" has it. A
 //! real store takes its place where one is named, see [`ObjectStore::start`].
 
 // An answer ends a request early, as an error does.
 #![allow(clippy::result_large_err)]
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Frame, Incoming};
 use hyper::header::{HeaderMap, CONTENT_LENGTH, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -34,7 +37,22 @@ const REAL_URL: &str = "PLINTH_S3_URL";
 /// The directory in which that store keeps the objects of the bucket as files.
 const REAL_DIRECTORY: &str = "PLINTH_S3_DIRECTORY";
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Either<Full<Bytes>, Endless>>;
+
+/// A body that does not end.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 1 << 10])))))
+    }
+}
 
 /// A bucket for one test. Dropping it ends the store of a test.
 pub struct ObjectStore {
@@ -61,6 +79,34 @@ struct State {
     unavailable: AtomicUsize,
     /// Number of the first part that is refused.
     refused_part: AtomicUsize,
+    misbehavior: Mutex<Option<Misbehavior>>,
+    /// Requests that are not answered.
+    hanging: AtomicUsize,
+}
+
+/// What a stub does instead of what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misbehavior {
+    /// It answers no request.
+    Hang,
+    /// It answers no request that writes.
+    HangOnWrites,
+    /// It answers no request with a part of an upload.
+    HangOnParts,
+    /// Each page of a list names a next one.
+    EndlessList,
+    /// Pages name a next one with a token that fits into no URL.
+    LongToken,
+    /// Uploads get an identifier that fits into no URL.
+    LongUploadId,
+    /// The text of an error does not end.
+    EndlessError,
+    /// Parts of objects are longer than was asked for.
+    LongParts,
+    /// Objects are replaced before their first part is read.
+    Replace,
+    /// Objects are deleted before their first part is read.
+    Delete,
 }
 
 impl ObjectStore {
@@ -157,6 +203,35 @@ impl ObjectStore {
         self.stub().map(|state| state.refused_part.store(number, Ordering::Relaxed)).is_some()
     }
 
+    /// Has the stub misbehave from now on, or no longer; returns whether there is a stub.
+    pub fn misbehave(&self, misbehavior: Option<Misbehavior>) -> bool {
+        self.stub().map(|state| *state.misbehavior.lock() = misbehavior).is_some()
+    }
+
+    /// Requests that the stub does not answer.
+    pub fn hanging(&self) -> usize {
+        self.stub().map_or(0, |state| state.hanging.load(Ordering::Relaxed))
+    }
+
+    /// Changes an object below the URL.
+    pub fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        match &self.kind {
+            Kind::Stub { state, .. } => {
+                let key = format!("{}/{name}", self.url.trim_start_matches(&format!("s3://{BUCKET}/")));
+                let mut objects = state.objects.lock();
+                let object = objects.get_mut(&key).expect("an object");
+                let mut content = object.to_vec();
+                change(&mut content);
+                *object = content.into();
+            }
+            Kind::Real { directory } => {
+                let mut content = std::fs::read(directory.join(name)).expect("an object");
+                change(&mut content);
+                std::fs::write(directory.join(name), content).expect("an object");
+            }
+        }
+    }
+
     /// Uploads in parts that the stub has begun, and those that are neither complete nor aborted.
     pub fn uploads(&self) -> Option<(usize, usize)> {
         self.stub().map(|state| (state.begun.load(Ordering::Relaxed), state.uploads.lock().len()))
@@ -172,6 +247,18 @@ async fn serve(listener: std::net::TcpListener, state: Arc<State>) {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
+                let hangs = match *state.misbehavior.lock() {
+                    Some(Misbehavior::Hang) => true,
+                    Some(Misbehavior::HangOnWrites) => {
+                        parts.method != Method::GET && parts.method != Method::HEAD
+                    }
+                    Some(Misbehavior::HangOnParts) => query(&parts).contains_key("partNumber"),
+                    _ => false,
+                };
+                if hangs {
+                    state.hanging.fetch_add(1, Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                }
                 Ok::<_, hyper::Error>(state.answer(&parts, body).unwrap_or_else(|refusal| refusal))
             }
         });
@@ -181,7 +268,7 @@ async fn serve(listener: std::net::TcpListener, state: Arc<State>) {
 }
 
 fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let mut answer = Response::new(Either::Left(Full::new(body.into())));
     *answer.status_mut() = status;
     answer
 }
@@ -214,6 +301,10 @@ fn query(parts: &http::request::Parts) -> BTreeMap<String, String> {
 /// Without the escapes of a query.
 fn unescape(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+fn escape_xml(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 /// Checks the signature of a request.
@@ -270,6 +361,12 @@ impl State {
             return Err(refusal(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"));
         }
         check_signature(parts, &body)?;
+        let misbehavior = *self.misbehavior.lock();
+        if misbehavior == Some(Misbehavior::EndlessError) {
+            let mut endless = Response::new(Either::Right(Endless));
+            *endless.status_mut() = StatusCode::FORBIDDEN;
+            return Err(endless);
+        }
         let path = unescape(parts.uri.path());
         let (bucket, key) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
         if bucket != BUCKET {
@@ -279,7 +376,17 @@ impl State {
         let upload = query.get("uploadId").map(|id| unescape(id));
         match (&parts.method, key, upload) {
             (&Method::GET, "", _) => Ok(self.list(&query)),
-            (&Method::GET | &Method::HEAD, key, _) => self.get(parts, key),
+            (&Method::GET | &Method::HEAD, key, _) => {
+                let is_read = parts.method == Method::GET;
+                match misbehavior {
+                    Some(Misbehavior::Replace) if is_read => {
+                        self.objects.lock().insert(key.to_owned(), Bytes::from(vec![b'x'; 1 << 10]));
+                    }
+                    Some(Misbehavior::Delete) if is_read => drop(self.objects.lock().remove(key)),
+                    _ => {}
+                }
+                self.get(parts, key)
+            }
             (&Method::PUT, key, None) => {
                 self.objects.lock().insert(key.to_owned(), body.clone());
                 Ok(with_tag(answer(StatusCode::OK, ""), &body))
@@ -289,7 +396,10 @@ impl State {
                 Ok(answer(StatusCode::NO_CONTENT, ""))
             }
             (&Method::POST, _, None) if query.contains_key("uploads") => {
-                let id = format!("upload-{}", self.begun.fetch_add(1, Ordering::Relaxed));
+                let mut id = format!("upload-{}", self.begun.fetch_add(1, Ordering::Relaxed));
+                if misbehavior == Some(Misbehavior::LongUploadId) {
+                    id = "u".repeat(1 << 18);
+                }
                 self.uploads.lock().insert(id.clone(), BTreeMap::new());
                 let text = format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>");
                 Ok(answer(StatusCode::OK, text))
@@ -315,7 +425,11 @@ impl State {
         let mut found = match range {
             Some((first, last)) if first <= last && first < length => {
                 let last = last.min(length - 1);
-                let mut found = answer(StatusCode::PARTIAL_CONTENT, object.slice(first..=last));
+                let mut part = object.slice(first..=last);
+                if *self.misbehavior.lock() == Some(Misbehavior::LongParts) {
+                    part = [&part[..], b"more"].concat().into();
+                }
+                let mut found = answer(StatusCode::PARTIAL_CONTENT, part);
                 let shown = format!("bytes {first}-{last}/{length}").parse().expect("a value");
                 found.headers_mut().insert(CONTENT_RANGE, shown);
                 found
@@ -336,20 +450,32 @@ impl State {
     fn list(&self, query: &BTreeMap<String, String>) -> Answer {
         let value = |name: &str| query.get(name).map(|value| unescape(value)).unwrap_or_default();
         let (prefix, after) = (value("prefix"), value("continuation-token"));
+        let token = match *self.misbehavior.lock() {
+            Some(Misbehavior::EndlessList) => Some("next".to_owned()),
+            Some(Misbehavior::LongToken) => Some("t".repeat(1 << 18)),
+            _ => None,
+        };
+        if let Some(token) = token {
+            let contents = format!("<Contents><Key>{prefix}x</Key></Contents>").repeat(1000);
+            let next = format!("<NextContinuationToken>{token}</NextContinuationToken>");
+            return answer(StatusCode::OK, format!("<ListBucketResult>{contents}{next}</ListBucketResult>"));
+        }
         let objects = self.objects.lock();
         let mut keys = objects.keys().filter(|key| key.starts_with(&prefix) && **key > after);
         let page: Vec<&String> = keys.by_ref().take(PAGE).collect();
         let contents: String = page
             .iter()
             .map(|key| {
-                let size = objects[*key].len();
+                let (size, key) = (objects[*key].len(), escape_xml(key));
                 // Twice, as by a store that repeats an object on the next page.
                 format!("<Contents><Key>{key}</Key><Size>{size}</Size><LastModified>2025-01-01T00:00:00.000Z</LastModified></Contents>")
                     .repeat(2)
             })
             .collect();
         let next = match (keys.next(), page.last()) {
-            (Some(_), Some(last)) => format!("<NextContinuationToken>{last}</NextContinuationToken>"),
+            (Some(_), Some(last)) => {
+                format!("<NextContinuationToken>{}</NextContinuationToken>", escape_xml(last))
+            }
             _ => String::new(),
         };
         answer(StatusCode::OK, format!("<ListBucketResult>{contents}{next}</ListBucketResult>"))

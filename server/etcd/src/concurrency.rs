@@ -71,7 +71,7 @@ pub(crate) async fn lock(
     wait(member, stop, &request.name, &place).await?;
     // The lease may have ended just before.
     let own = RangeRequest { key: place.key.clone(), ..RangeRequest::default() };
-    let own = kv::range(member, own).await?;
+    let own = kv::range(member, own).await?.message;
     match own.kvs.first() {
         Some(found) if found.create_revision == place.revision => {
             Ok(LockResponse { header: own.header, key: place.key })
@@ -83,7 +83,7 @@ pub(crate) async fn lock(
 /// Unlock.
 pub(crate) async fn unlock(member: &Arc<Member>, request: UnlockRequest) -> Result<HeaderResponse, Status> {
     let delete = DeleteRangeRequest { key: request.key, ..DeleteRangeRequest::default() };
-    Ok(HeaderResponse { header: kv::delete_range(member, delete).await?.header })
+    Ok(HeaderResponse { header: kv::delete_range(member, delete).await?.message.header })
 }
 
 /// Campaign: returns once the candidate leads.
@@ -115,7 +115,7 @@ pub(crate) async fn proclaim(
         lease: leader.lease,
         ..PutRequest::default()
     };
-    let response = kv::txn(member, while_created(&leader, Request::Put(put))).await?;
+    let response = kv::txn(member, while_created(&leader, Request::Put(put))).await?.message;
     match response.succeeded {
         true => Ok(HeaderResponse { header: response.header }),
         false => Err(errors::not_leader()),
@@ -126,7 +126,7 @@ pub(crate) async fn proclaim(
 pub(crate) async fn resign(member: &Arc<Member>, request: ResignRequest) -> Result<HeaderResponse, Status> {
     let leader = request.leader.ok_or_else(errors::no_leader_key)?;
     let delete = DeleteRangeRequest { key: leader.key.clone(), ..DeleteRangeRequest::default() };
-    let response = kv::txn(member, while_created(&leader, Request::DeleteRange(delete))).await?;
+    let response = kv::txn(member, while_created(&leader, Request::DeleteRange(delete))).await?.message;
     Ok(HeaderResponse { header: response.header })
 }
 
@@ -222,7 +222,7 @@ async fn one_below(
 ) -> Result<(ResponseHeader, Option<KeyValue>), Status> {
     let (key, range_end) = below(name);
     let request = RangeRequest { key, range_end, limit: 1, sort_target: sort_target::CREATE, ..request };
-    let mut response = kv::range(member, request).await?;
+    let mut response = kv::range(member, request).await?.message;
     Ok((response.header.unwrap_or_else(|| member.header()), response.kvs.pop()))
 }
 
@@ -267,15 +267,12 @@ async fn enter(member: &Arc<Member>, name: &[u8], lease: i64, value: Bytes) -> R
     let key: Bytes = [name, b"/", format!("{lease:x}").as_bytes()].concat().into();
     let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
     let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
-    let response = kv::txn(
-        member,
-        TxnRequest {
-            compare: vec![created_at(key.clone(), 0)],
-            success: vec![RequestOp { request: Some(Request::Put(put)) }],
-            failure: vec![RequestOp { request: Some(Request::Range(get)) }],
-        },
-    )
-    .await?;
+    let request = TxnRequest {
+        compare: vec![created_at(key.clone(), 0)],
+        success: vec![RequestOp { request: Some(Request::Put(put)) }],
+        failure: vec![RequestOp { request: Some(Request::Range(get)) }],
+    };
+    let response = kv::txn(member, request).await?.message;
     let header = response.header.unwrap_or_else(|| member.header());
     let found = found(response);
     let revision = found.as_ref().map_or(header.revision, |kv| kv.create_revision);

@@ -22,6 +22,7 @@ errors! {
     compacted = OutOfRange, "etcdserver: mvcc: required revision has been compacted";
     future_revision = OutOfRange, "etcdserver: mvcc: required revision is a future revision";
     no_space = ResourceExhausted, "etcdserver: mvcc: database space exceeded";
+    too_many_requests = ResourceExhausted, "etcdserver: too many requests";
     lease_not_found = NotFound, "etcdserver: requested lease not found";
     lease_exists = FailedPrecondition, "etcdserver: lease already exists";
     lease_ttl_too_large = OutOfRange, "etcdserver: too large lease TTL";

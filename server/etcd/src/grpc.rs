@@ -16,6 +16,7 @@ use tonic::server::{Grpc, ServerStreamingService, StreamingService, UnaryService
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use crate::answers::Answer;
 use crate::errors;
 use crate::lease_service as lease;
 use crate::maintenance::{self, Identity};
@@ -38,7 +39,7 @@ pub(crate) struct Services {
     pub stop: CancellationToken,
 }
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<tonic::Response<T>, Status>> + Send>>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<tonic::Response<T>, Status>> + Send>>;
 
 /// A call with one request and one response.
 struct Unary<F>(F);
@@ -50,11 +51,29 @@ where
     Resp: 'static,
 {
     type Response = Resp;
-    type Future = Answer<Resp>;
+    type Future = Pending<Resp>;
 
-    fn call(&mut self, request: tonic::Request<Request>) -> Answer<Resp> {
+    fn call(&mut self, request: tonic::Request<Request>) -> Pending<Resp> {
         let answer = (self.0.clone())(request.into_inner());
         Box::pin(async move { answer.await.map(tonic::Response::new) })
+    }
+}
+
+/// A call whose response may be large.
+struct Large<F>(F);
+
+impl<F, Request, Resp, Answered> UnaryService<Request> for Large<F>
+where
+    F: FnOnce(Request) -> Answered + Clone,
+    Answered: Future<Output = Result<Answer<Resp>, Status>> + Send + 'static,
+    Resp: 'static,
+{
+    type Response = Resp;
+    type Future = Pending<Resp>;
+
+    fn call(&mut self, request: tonic::Request<Request>) -> Pending<Resp> {
+        let answer = (self.0.clone())(request.into_inner());
+        Box::pin(async move { answer.await.map(Answer::into_response) })
     }
 }
 
@@ -180,7 +199,7 @@ impl Call<'_> {
         // A compressed request is refused by the other path, in gRPC's words.
         if self.request.headers().contains_key("grpc-encoding") {
             let member = self.member();
-            return self.unary(|request| async move { kv::range(&member, request).await }).await;
+            return self.large(|request| async move { kv::range(&member, request).await }).await;
         }
         let limit = self.services.member.limits.request_bytes.saturating_add(OVERHEAD);
         let decoder = ProstCodec::<RangeResponse, RangeRequest>::default().decoder();
@@ -191,6 +210,17 @@ impl Call<'_> {
             Ok(request) => range_body::answer(&self.services.member, request).await,
             Err(status) => status.into_http(),
         }
+    }
+
+    /// A call whose response may be large.
+    async fn large<Req, Resp, F, Answered>(self, answer: F) -> Response<Body>
+    where
+        Req: Message + Default + Send + 'static,
+        Resp: Message + Send + 'static,
+        F: FnOnce(Req) -> Answered + Clone,
+        Answered: Future<Output = Result<Answer<Resp>, Status>> + Send + 'static,
+    {
+        self.codec().unary(Large(answer), self.request).await
     }
 
     /// A call that changes nothing in the store and is refused.
@@ -215,14 +245,14 @@ impl Call<'_> {
                 .await
             }
             "DeleteRange" => {
-                self.unary(move |request: DeleteRangeRequest| async move {
+                self.large(move |request: DeleteRangeRequest| async move {
                     check_size(&request, limit)?;
                     kv::delete_range(&member, request).await
                 })
                 .await
             }
             "Txn" => {
-                self.unary(move |request: TxnRequest| async move {
+                self.large(move |request: TxnRequest| async move {
                     check_size(&request, limit)?;
                     kv::txn(&member, request).await
                 })
@@ -238,7 +268,7 @@ impl Call<'_> {
         match method {
             "Watch" => {
                 let (interval, stop) = (self.services.progress_interval, self.services.stop.clone());
-                let answer = |requests| ReceiverStream::new(watch::serve(member, requests, interval, stop));
+                let answer = |requests| watch::serve(member, requests, interval, stop);
                 self.codec().streaming(Streamed(answer), self.request).await
             }
             "LeaseGrant" => self.unary(|request| async move { lease::grant(&member, request).await }).await,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plinth_engine::{Committed, InMemory, Snapshot, Transaction};
 use tonic::Status;
 
+use crate::answers::Answer;
 use crate::errors;
 use crate::keys::Keys;
 use crate::leases::hint_name;
@@ -34,11 +35,14 @@ fn fill(member: &Member, header: &mut Option<ResponseHeader>) {
 }
 
 /// Range.
-pub(crate) async fn range(member: &Arc<Member>, request: RangeRequest) -> Result<RangeResponse, Status> {
+pub(crate) async fn range(
+    member: &Arc<Member>,
+    request: RangeRequest,
+) -> Result<Answer<RangeResponse>, Status> {
     range::check(&request)?;
     member.metrics.ranges.inc();
-    if let Some(response) = in_memory(member, &request)? {
-        return Ok(response);
+    if let Some(answer) = in_memory(member, &request)? {
+        return Ok(answer);
     }
     let reader = Arc::clone(member);
     let read = tokio::task::spawn_blocking(move || from_snapshot(&reader, &request));
@@ -46,11 +50,15 @@ pub(crate) async fn range(member: &Arc<Member>, request: RangeRequest) -> Result
 }
 
 /// The response of the store. Blocks.
-pub(crate) fn from_snapshot(member: &Member, request: &RangeRequest) -> Result<RangeResponse, Status> {
+pub(crate) fn from_snapshot(
+    member: &Member,
+    request: &RangeRequest,
+) -> Result<Answer<RangeResponse>, Status> {
     let (snapshot, current) = snapshot(member, request)?;
-    let mut response = range::execute(&snapshot, &Overlay::new(), request, current)?;
-    fill(member, &mut response.header);
-    Ok(response)
+    let mut held = member.answers.begin();
+    let mut message = range::execute(&snapshot, &Overlay::new(), request, current, &mut held)?;
+    fill(member, &mut message.header);
+    Ok(Answer { message, held })
 }
 
 /// What a request reads, and the newest revision.
@@ -65,7 +73,10 @@ pub(crate) fn snapshot(member: &Member, request: &RangeRequest) -> Result<(Snaps
 }
 
 /// The newest state of one key, if it is in memory and belongs to one revision beyond doubt.
-pub(crate) fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<RangeResponse>, Status> {
+pub(crate) fn in_memory(
+    member: &Member,
+    request: &RangeRequest,
+) -> Result<Option<Answer<RangeResponse>>, Status> {
     let Keys::One(key) = Keys::of(&request.key, &request.range_end) else { return Ok(None) };
     if request.revision > 0 {
         return Ok(None);
@@ -80,9 +91,10 @@ pub(crate) fn in_memory(member: &Member, request: &RangeRequest) -> Result<Optio
         None => return Ok(None),
     };
     let found = record.map(|record| key_value(&record));
-    let mut response = range::of_one(request, found, to_etcd(revision));
-    fill(member, &mut response.header);
-    Ok(Some(response))
+    let mut held = member.answers.begin();
+    let mut message = range::of_one(request, found, to_etcd(revision), &mut held)?;
+    fill(member, &mut message.header);
+    Ok(Some(Answer { message, held }))
 }
 
 /// Put.
@@ -92,12 +104,12 @@ pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<Put
     if request.ignore_value || request.ignore_lease {
         // It depends on the key: a transaction of one operation.
         let operation = RequestOp { request: Some(Request::Put(request)) };
-        let response = commit_txn(member, txn_of(operation)).await?;
-        return only(response, |response| match response {
+        let answer = commit_txn(member, txn_of(operation)).await?;
+        return only(answer, |response| match response {
             crate::wire::kv::response_op::Response::Put(put) => Some(put),
             _ => None,
         })
-        .map(|mut put| {
+        .map(|Answer { message: mut put, .. }| {
             fill(member, &mut put.header);
             put
         });
@@ -122,42 +134,44 @@ pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<Put
 pub(crate) async fn delete_range(
     member: &Arc<Member>,
     request: DeleteRangeRequest,
-) -> Result<DeleteRangeResponse, Status> {
+) -> Result<Answer<DeleteRangeResponse>, Status> {
     check::delete(&request)?;
     let Keys::One(key) = Keys::of(&request.key, &request.range_end) else {
         let operation = RequestOp { request: Some(Request::DeleteRange(request)) };
-        let response = commit_txn(member, txn_of(operation)).await?;
-        return only(response, |response| match response {
+        let answer = commit_txn(member, txn_of(operation)).await?;
+        return only(answer, |response| match response {
             crate::wire::kv::response_op::Response::DeleteRange(delete) => Some(delete),
             _ => None,
         })
-        .map(|mut delete| {
-            fill(member, &mut delete.header);
-            delete
+        .map(|mut answer| {
+            fill(member, &mut answer.message.header);
+            answer
         });
     };
     let _shared = member.writes.read().await;
     let committed = member.commit(Transaction::new().delete(key)).await?;
     let events = committed.commit.as_ref().map(|commit| commit.events.as_slice()).unwrap_or_default();
     let deleted = events.iter().filter_map(|event| event.previous.as_ref());
-    Ok(DeleteRangeResponse {
+    let message = DeleteRangeResponse {
         header: Some(member.header_at(to_etcd(committed.revision))),
         deleted: i64::from(!events.is_empty()),
         prev_kvs: deleted.filter(|_| request.prev_kv).map(key_value).collect(),
-    })
+    };
+    // One value, which a request has brought.
+    Ok(Answer { message, held: member.answers.begin() })
 }
 
 /// Txn.
-pub(crate) async fn txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResponse, Status> {
+pub(crate) async fn txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
     check::txn(&request, member.limits.txn_operations)?;
     member.check_space(txn_cost(&request)).await?;
     member.metrics.txns.inc();
-    let mut response = match check::is_read_only(&request) {
+    let mut answer = match check::is_read_only(&request) {
         true => read_txn(member, request).await?,
         false => commit_txn(member, request).await?,
     };
-    fill(member, &mut response.header);
-    Ok(response)
+    fill(member, &mut answer.message.header);
+    Ok(answer)
 }
 
 /// Compact.
@@ -175,12 +189,13 @@ fn txn_of(operation: RequestOp) -> TxnRequest {
 
 /// The response of a transaction of one operation.
 fn only<T>(
-    mut response: TxnResponse,
+    Answer { mut message, held }: Answer<TxnResponse>,
     select: impl FnOnce(crate::wire::kv::response_op::Response) -> Option<T>,
-) -> Result<T, Status> {
-    let operation = response.responses.pop().and_then(|operation| operation.response);
+) -> Result<Answer<T>, Status> {
+    let operation = message.responses.pop().and_then(|operation| operation.response);
     operation
         .and_then(select)
+        .map(|message| Answer { message, held })
         .ok_or_else(|| Status::internal("a transaction of one operation has no response"))
 }
 
@@ -208,7 +223,8 @@ fn evaluate_snapshot(member: &Member, request: &TxnRequest, mode: Mode) -> Resul
     let snapshot = member.latest()?;
     let current = to_etcd(snapshot.revision());
     let older = |revision| member.snapshot_at(revision, current);
-    evaluate(request, View::Snapshot(&snapshot, &older), mode, &|id| member.leases.has(id))
+    let has_lease = |id| member.leases.has(id);
+    evaluate(request, View::Snapshot(&snapshot, &older), mode, &has_lease, member.answers.begin())
 }
 
 /// The outcome of an evaluation that had a snapshot, and all writes to itself.
@@ -220,7 +236,7 @@ fn without_stop(evaluated: Result<Evaluated, Stop>) -> Result<Evaluated, Status>
 }
 
 /// A transaction that changes nothing, as of a snapshot.
-async fn read_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResponse, Status> {
+async fn read_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
     let reader = Arc::clone(member);
     let read = tokio::task::spawn_blocking(move || {
         without_stop(evaluate_snapshot(&reader, &request, Mode::Exclusive))
@@ -231,7 +247,7 @@ async fn read_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnRespon
 }
 
 /// A transaction that may change something.
-async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResponse, Status> {
+async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
     let request = Arc::new(request);
     for _ in 0..ATTEMPTS {
         let _shared = member.writes.read().await;
@@ -261,9 +277,9 @@ async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<TxnResp
 
 /// Evaluates a transaction while others are written: of what is in memory, or else of a snapshot.
 async fn evaluate_shared(member: &Arc<Member>, request: &Arc<TxnRequest>) -> Result<Evaluated, Stop> {
-    let in_memory =
-        evaluate(request, View::Memory(&member.engine), Mode::Shared, &|id| member.leases.has(id));
-    match in_memory {
+    let has_lease = |id| member.leases.has(id);
+    let (view, held) = (View::Memory(&member.engine), member.answers.begin());
+    match evaluate(request, view, Mode::Shared, &has_lease, held) {
         Err(Stop::Snapshot) => {
             let (reader, request) = (Arc::clone(member), Arc::clone(request));
             let evaluation =
@@ -285,7 +301,7 @@ fn revision_of_read(member: &Member, evaluated: &Evaluated) -> Option<i64> {
 
 /// Evaluates and commits a transaction while nothing else is written. To its end, whether or not the client
 /// waits: the lock is held until it is committed.
-async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<TxnResponse, Status> {
+async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<Answer<TxnResponse>, Status> {
     let member = Arc::clone(member);
     let committed = tokio::spawn(async move {
         let _alone = member.writes.write().await;
@@ -306,7 +322,7 @@ async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<
     committed.await.map_err(errors::from_task)?
 }
 
-fn respond(evaluated: Evaluated, committed: &Committed) -> TxnResponse {
+fn respond(evaluated: Evaluated, committed: &Committed) -> Answer<TxnResponse> {
     let revision = to_etcd(committed.revision);
     evaluated.respond(revision - 1, revision)
 }

@@ -80,7 +80,7 @@ pub(crate) async fn revoke(member: &Arc<Member>, ids: Vec<i64>) -> Result<usize,
 
 /// The transactions that revoke a lease. Nothing else is written while they are built and committed.
 fn revocation(engine: &Engine, id: i64) -> Result<Vec<Transaction>, Error> {
-    let records = attached(engine, id)?;
+    let records = attached(engine, id, |record| record)?;
     let mut transactions = Vec::new();
     for records in records.chunks(KEYS_PER_REVISION) {
         let mut transaction = Transaction::new();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use plinth_engine::Record;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Status, Streaming};
 
@@ -59,18 +58,18 @@ pub(crate) async fn time_to_live(
         let header = Some(member.header());
         return Ok(LeaseTimeToLiveResponse { header, id, ttl: -1, ..LeaseTimeToLiveResponse::default() });
     };
-    let mut attached = Vec::new();
+    let mut keys = Vec::new();
     if request.keys {
         let engine = member.engine.clone();
-        let read = tokio::task::spawn_blocking(move || leases::attached(&engine, id));
-        attached = read.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
+        let read = tokio::task::spawn_blocking(move || leases::attached(&engine, id, |record| record.key));
+        keys = read.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
     }
     Ok(LeaseTimeToLiveResponse {
         header: Some(member.header()),
         id,
         ttl: info.left,
         granted_ttl: info.ttl,
-        keys: attached.into_iter().map(|record: Record| record.key).collect(),
+        keys,
     })
 }
 

@@ -212,8 +212,8 @@ pub(crate) fn after(name: &[u8]) -> Vec<u8> {
     next
 }
 
-/// The keys that are attached to a lease, in order. Reads from disk.
-pub(crate) fn attached(engine: &Engine, id: i64) -> Result<Vec<Record>, Error> {
+/// The keys that are attached to a lease, in order; of each what `select` takes. Reads from disk.
+pub(crate) fn attached<T>(engine: &Engine, id: i64, select: fn(Record) -> T) -> Result<Vec<T>, Error> {
     let prefix = hints_of(id);
     let snapshot = engine.snapshot(At::Latest)?;
     let mut from = prefix.clone();
@@ -223,7 +223,7 @@ pub(crate) fn attached(engine: &Engine, id: i64) -> Result<Vec<Record>, Error> {
         for (name, _) in &hints {
             let key = name.get(prefix.len()..).unwrap_or_default();
             let record = snapshot.get(key)?;
-            records.extend(record.filter(|record| lease_of(&record.value) == id));
+            records.extend(record.filter(|record| lease_of(&record.value) == id).map(select));
         }
         match hints.last() {
             Some((name, _)) if hints.len() == HINTS => from = after(name),

@@ -20,6 +20,7 @@ use plinth_engine::{At, Committed, Engine, Error, Options, Revision, Snapshot, T
 use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
+use crate::answers::Answers;
 use crate::errors;
 use crate::leases::Leases;
 use crate::metrics::{Figures, Metrics};
@@ -43,6 +44,8 @@ const SNAPSHOTS: usize = 2;
 pub struct Limits {
     /// Bytes of a request.
     pub request_bytes: usize,
+    /// Bytes of the responses that are in memory at a time.
+    pub response_bytes: usize,
     /// Operations of a transaction.
     pub txn_operations: usize,
     /// Bytes of the store; zero or less for no limit.
@@ -55,6 +58,7 @@ pub(crate) struct Member {
     pub limits: Limits,
     pub leases: Leases,
     pub metrics: Metrics,
+    pub answers: Arc<Answers>,
     /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
     /// that read ranges and by revocations of leases. See [`Member::barrier`] for callers that have left.
     pub writes: Arc<RwLock<()>>,
@@ -121,6 +125,7 @@ impl Member {
         let member = Member {
             leases,
             metrics: Metrics::new(),
+            answers: Answers::new(limits.response_bytes),
             writes: Arc::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
             cluster_id,

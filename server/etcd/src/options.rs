@@ -42,6 +42,9 @@ pub struct EtcdOptions {
     /// Largest request in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1_572_864)]
     pub max_request_bytes: usize,
+    /// Most bytes of keys and values in responses that are being made or sent; requests for more are refused
+    #[arg(long, value_name = "BYTES", default_value_t = 2 << 30)]
+    pub max_inflight_response_bytes: usize,
     /// Most operations of a transaction
     #[arg(long, value_name = "NUMBER", default_value_t = 128)]
     pub max_txn_ops: usize,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use plinth_engine::Snapshot;
 use tonic::Status;
 
+use crate::answers::Reservation;
 use crate::errors;
 use crate::keys::Keys;
 use crate::value::entry_key_value;
@@ -62,12 +63,14 @@ pub(crate) fn is_selective(request: &RangeRequest) -> bool {
 }
 
 /// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
-/// revision, which is what the header of the response has, whatever revision is read.
+/// revision, which is what the header of the response has, whatever revision is read. What is read is added
+/// to `held`.
 pub(crate) fn execute(
     snapshot: &Snapshot,
     overlay: &Overlay,
     request: &RangeRequest,
     current: i64,
+    held: &mut Reservation,
 ) -> Result<RangeResponse, Status> {
     let keys = Keys::of(&request.key, &request.range_end);
     // One more than the limit: whether there is more.
@@ -77,15 +80,21 @@ pub(crate) fn execute(
     };
     let fetched = if request.count_only { 0 } else { fetched };
     let with_values = !request.keys_only || request.sort_target == sort_target::VALUE;
-    let (kvs, count) = fetch(snapshot, overlay, &keys, fetched, with_values)?;
+    let (kvs, count) = fetch(snapshot, overlay, &keys, (fetched, with_values), held)?;
     Ok(assemble(request, kvs, count, current))
 }
 
-/// Answers a request about one key whose state is known.
-pub(crate) fn of_one(request: &RangeRequest, found: Option<KeyValue>, current: i64) -> RangeResponse {
+/// Answers a request about one key whose state is known, and adds it to `held`.
+pub(crate) fn of_one(
+    request: &RangeRequest,
+    found: Option<KeyValue>,
+    current: i64,
+    held: &mut Reservation,
+) -> Result<RangeResponse, Status> {
     let count = usize::from(found.is_some());
-    let kvs = found.into_iter().filter(|_| !request.count_only).collect();
-    assemble(request, kvs, count, current)
+    let kvs: Vec<KeyValue> = found.into_iter().filter(|_| !request.count_only).collect();
+    kvs.iter().try_for_each(|kv| held.add(kv))?;
+    Ok(assemble(request, kvs, count, current))
 }
 
 /// The first `limit` keys, and the number of all.
@@ -93,8 +102,8 @@ fn fetch(
     snapshot: &Snapshot,
     overlay: &Overlay,
     keys: &Keys,
-    limit: usize,
-    with_values: bool,
+    (limit, with_values): (usize, bool),
+    held: &mut Reservation,
 ) -> Result<(Vec<KeyValue>, usize), Status> {
     let mut kvs = Vec::new();
     let (mut count, mut bytes) = (0, 0);
@@ -104,6 +113,7 @@ fn fetch(
         if kvs.len() < limit {
             let kv = make();
             bytes += kv.key.len() + kv.value.len();
+            held.add(&kv)?;
             kvs.push(kv);
         }
         match bytes > MAX_RESPONSE {

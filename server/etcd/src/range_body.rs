@@ -22,6 +22,7 @@ use tonic::body::Body;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::Status;
 
+use crate::answers::{self, Answer, Reservation};
 use crate::errors;
 use crate::keys::Keys;
 use crate::kv;
@@ -44,23 +45,28 @@ const FRAME_PREFIX: usize = 5;
 
 /// A message of gRPC on its way out.
 struct Outgoing {
-    /// Its beginning.
+    /// The beginning of the message.
     pieces: Vec<Bytes>,
     /// What has yet to be read.
     rest: Option<Rest>,
+    /// What it takes of the memory for responses; none where there is a rest.
+    held: Option<Reservation>,
 }
 
 /// Answers a request.
 pub(crate) async fn answer(member: &Arc<Member>, request: RangeRequest) -> Response<Body> {
     match read(member, request).await {
-        Ok(outgoing) => respond(outgoing),
+        Ok(outgoing) => respond(member, outgoing),
         Err(status) => status.into_http(),
     }
 }
 
-fn respond(outgoing: Outgoing) -> Response<Body> {
+fn respond(member: &Member, outgoing: Outgoing) -> Response<Body> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let held = outgoing.held.unwrap_or_else(|| member.answers.begin());
+    // A client that does not read the rest holds the state of the store.
+    let is_paced = outgoing.rest.is_some() || held.is_large();
     let begin = stream::iter(outgoing.pieces.into_iter().map(Ok));
     let end = stream::iter([Ok(Frame::trailers(trailers))]);
     let body = match outgoing.rest {
@@ -72,6 +78,9 @@ fn respond(outgoing: Outgoing) -> Response<Body> {
     };
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+    if is_paced {
+        answers::pace(&mut response, held);
+    }
     response
 }
 
@@ -85,13 +94,13 @@ type Piece = Result<Bytes, Status>;
 async fn read(member: &Arc<Member>, request: RangeRequest) -> Result<Outgoing, Status> {
     range::check(&request)?;
     member.metrics.ranges.inc();
-    if let Some(response) = kv::in_memory(member, &request)? {
-        return of_response(&response);
+    if let Some(answer) = kv::in_memory(member, &request)? {
+        return of_response(answer);
     }
     let member = Arc::clone(member);
     let read = tokio::task::spawn_blocking(move || {
         if range::is_selective(&request) {
-            return of_response(&kv::from_snapshot(&member, &request)?);
+            return of_response(kv::from_snapshot(&member, &request)?);
         }
         let (snapshot, current) = kv::snapshot(&member, &request)?;
         of_records(&snapshot, &request, &member.header_at(current))
@@ -99,10 +108,10 @@ async fn read(member: &Arc<Member>, request: RangeRequest) -> Result<Outgoing, S
     read.await.map_err(errors::from_task)?
 }
 
-fn of_response(response: &RangeResponse) -> Result<Outgoing, Status> {
+fn of_response(answer: Answer<RangeResponse>) -> Result<Outgoing, Status> {
     let mut message = MessageWriter::new();
-    message.part(response)?;
-    Ok(Outgoing { pieces: message.finish(0)?, rest: None })
+    message.part(&answer.message)?;
+    Ok(Outgoing { pieces: message.finish(0)?, rest: None, held: Some(answer.held) })
 }
 
 /// The response to a request for all keys of a range or the first ones, in the order of the keys. Blocks.
@@ -143,13 +152,14 @@ fn of_records(
     match last.filter(|_| later > 0) {
         None => {
             message.part(&end)?;
-            Ok(Outgoing { pieces: message.finish(0)?, rest: None })
+            Ok(Outgoing { pieces: message.finish(0)?, rest: None, held: None })
         }
         Some(last) => {
             let bytes = later_bytes.saturating_add(end.encoded_len());
             let pieces = message.finish(bytes)?;
             let range = snapshot.range(&keys.after(&last));
-            Ok(Outgoing { pieces, rest: Some(Rest { range, with_values, records: later, bytes, end }) })
+            let rest = Rest { range, with_values, records: later, bytes, end };
+            Ok(Outgoing { pieces, rest: Some(rest), held: None })
         }
     }
 }
@@ -379,6 +389,7 @@ mod tests {
     use plinth_engine::{At, Engine, Options, Transaction};
 
     use super::*;
+    use crate::answers::Answers;
     use crate::range::Overlay;
     use crate::value::encode as stored;
 
@@ -417,6 +428,7 @@ mod tests {
         }
         let snapshot = engine.snapshot(At::Latest).unwrap();
         let header = ResponseHeader { cluster_id: u64::MAX, member_id: 1, revision: 5, raft_term: 2 };
+        let answers = Answers::new(usize::MAX);
         let (mut most_pieces, mut in_two_parts) = (0, 0);
         for (key, range_end) in [("key-", "key."), ("key-100", "key-200"), ("key-007", ""), ("none", "")] {
             for limit in [0, 1, 47, 48, 49, 50, 51, 52, 53, 99, 100, 101, 1000, -1] {
@@ -433,11 +445,14 @@ mod tests {
                     in_two_parts += usize::from(written.rest.is_some());
                     let written = pieces(written);
                     most_pieces = most_pieces.max(written.len());
+                    let mut held = answers.begin();
+                    let (overlay, revision) = (Overlay::new(), header.revision);
                     let mut message =
-                        range::execute(&snapshot, &Overlay::new(), &request, header.revision).unwrap();
+                        range::execute(&snapshot, &overlay, &request, revision, &mut held).unwrap();
                     message.header = Some(header);
                     assert_eq!(whole(&written), message, "{request:?}");
-                    assert_eq!(whole(&pieces(of_response(&message).unwrap())), message, "{request:?}");
+                    let answer = Answer { message: message.clone(), held };
+                    assert_eq!(whole(&pieces(of_response(answer).unwrap())), message, "{request:?}");
                 }
             }
         }

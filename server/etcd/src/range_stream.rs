@@ -7,6 +7,7 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use crate::answers::PATIENCE;
 use crate::errors;
 use crate::keys::Keys;
 use crate::member::Member;
@@ -68,9 +69,12 @@ async fn send(member: &Arc<Member>, request: RangeRequest, out: &mpsc::Sender<Pa
         if is_last {
             response.header = Some(member.header_at(reader.current));
         }
-        let sent = out.send(Ok(RangeStreamResponse { range_response: Some(response) })).await;
-        if is_last || sent.is_err() {
-            return Ok(());
+        let part = Ok(RangeStreamResponse { range_response: Some(response) });
+        // A client that does not read holds the state of the store.
+        match tokio::time::timeout(PATIENCE, out.send(part)).await {
+            Ok(Ok(())) if !is_last => {}
+            Ok(_) => return Ok(()),
+            Err(_) => return Err(errors::timed_out()),
         }
     }
 }

@@ -18,11 +18,13 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{lookup_host, TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 
+use crate::answers::{self, PATIENCE};
 use crate::gateway;
 use crate::grpc::{self, Services};
 use crate::maintenance::Identity;
@@ -101,6 +103,7 @@ impl Server {
         let listeners = bind(options).await?;
         let limits = Limits {
             request_bytes: options.max_request_bytes,
+            response_bytes: options.max_inflight_response_bytes,
             txn_operations: options.max_txn_ops,
             quota_bytes: options.quota(),
         };
@@ -287,6 +290,9 @@ async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     services: Arc<Services>,
 ) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(PATIENCE));
+    let stream = Box::pin(stream);
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
     builder
@@ -321,10 +327,10 @@ async fn serve_connection(
 async fn answer(services: &Services, request: Request<Incoming>) -> Response<Body> {
     let content_type = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
     if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
-        return grpc::answer(services, request.map(Body::new)).await;
+        return answers::paced(grpc::answer(services, request.map(Body::new)).await);
     }
     match request.uri().path().starts_with(gateway::PREFIX) {
-        true => gateway::answer(services, request).await,
+        true => answers::paced(gateway::answer(services, request).await),
         false => plain::answer(&services.member, request).await,
     }
 }

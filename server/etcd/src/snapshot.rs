@@ -12,7 +12,6 @@
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use plinth_bolt::{BoltWriter, Layout};
@@ -24,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::answers::PATIENCE;
 use crate::errors;
 use crate::maintenance::CLUSTER_VERSION;
 use crate::member::Member;
@@ -35,8 +35,6 @@ use crate::wire::maintenance::SnapshotResponse;
 const PART: usize = 32 << 10;
 /// Parts that wait for the client.
 const PARTS: usize = 4;
-/// A client that takes no part for so long is given up: it holds a thread and the state of the store.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of keys that a scan takes.
 const SCANNED: usize = 32 << 20;
 /// What a key of a scan takes beside its bytes.
@@ -53,23 +51,47 @@ pub(crate) fn serve(member: Arc<Member>, stop: CancellationToken) -> mpsc::Recei
             () = out.closed() => return,
             () = stop.cancelled() => return,
         };
-        let sent = {
-            let (out, runtime) = (out.clone(), Handle::current());
-            tokio::task::spawn_blocking(move || {
-                let sent = send(&member, Client { out, runtime, stop });
+        let sent = async {
+            let state = State::of(&member).await?;
+            let client = Client { out: out.clone(), runtime: Handle::current(), stop };
+            let sent = tokio::task::spawn_blocking(move || {
+                let sent = send(&member, &state, client);
                 drop(permit);
                 sent
-            })
+            });
+            sent.await.map_err(errors::from_task)?
         };
-        let status = match sent.await {
-            Ok(Ok(())) => return,
-            Ok(Err(status)) => status,
-            Err(error) => errors::from_task(error),
-        };
+        let Err(status) = sent.await else { return };
         // A client that has left, or does not read, gets nothing.
         let _ = out.try_send(Err(status));
     });
     parts
+}
+
+/// What a file is made of.
+struct State {
+    keys: Snapshot,
+    /// Ids and times to live, as ids are stored: without a sign.
+    leases: Vec<(i64, i64)>,
+}
+
+impl State {
+    /// Keys and leases of one moment. No lease ends while both are read, and no key gets one, so that each
+    /// lease that a key names is there.
+    async fn of(member: &Arc<Member>) -> Result<State, Status> {
+        let _alone = member.writes.write().await;
+        member.barrier().await?;
+        let reader = Arc::clone(member);
+        let read = tokio::task::spawn_blocking(move || {
+            let keys = reader.latest()?;
+            let leases =
+                reader.leases.all().into_iter().filter_map(|id| Some((id, reader.leases.info(id)?.ttl)));
+            let mut leases: Vec<(i64, i64)> = leases.collect();
+            leases.sort_unstable_by_key(|(id, _)| id.cast_unsigned());
+            Ok(State { keys, leases })
+        });
+        read.await.map_err(errors::from_task)?
+    }
 }
 
 /// Where parts go.
@@ -95,22 +117,17 @@ impl Client {
 }
 
 /// Sends the file and its hash. Blocks.
-fn send(member: &Member, client: Client) -> Result<(), Status> {
-    let snapshot = member.latest()?;
-    let leases = member.leases.all().into_iter().filter_map(|id| Some((id, member.leases.info(id)?.ttl)));
-    let mut leases: Vec<(i64, i64)> = leases.collect();
-    // As their ids are stored: without a sign.
-    leases.sort_unstable_by_key(|(id, _)| id.cast_unsigned());
-    let (_, layout) = write(io::sink(), None, &snapshot, &leases).map_err(|error| status_of(&error))?;
+fn send(member: &Member, state: &State, client: Client) -> Result<(), Status> {
+    let (_, layout) = write(io::sink(), None, state).map_err(|error| status_of(&error))?;
     let parts = Parts {
         client,
         member,
-        revision: to_etcd(snapshot.revision()),
+        revision: to_etcd(state.keys.revision()),
         hash: Sha256::new(),
         buffer: BytesMut::with_capacity(PART),
         remaining: layout.bytes(),
     };
-    let (mut parts, written) = match write(parts, Some(layout), &snapshot, &leases) {
+    let (mut parts, written) = match write(parts, Some(layout), state) {
         Ok(written) => written,
         Err(error) => return Err(status_of(&error)),
     };
@@ -176,31 +193,26 @@ impl Write for Parts<'_> {
 }
 
 /// Writes the file; `layout` is what writing it before has returned.
-fn write<W: Write>(
-    out: W,
-    layout: Option<Layout>,
-    snapshot: &Snapshot,
-    leases: &[(i64, i64)],
-) -> io::Result<(W, Layout)> {
+fn write<W: Write>(out: W, layout: Option<Layout>, state: &State) -> io::Result<(W, Layout)> {
     let mut bolt = match layout {
         None => BoltWriter::new(out)?,
         Some(layout) => BoltWriter::with_layout(out, layout)?,
     };
     let mut bucket = bolt.bucket(b"key");
-    by_revision(snapshot, SCANNED, &mut |sub, record| {
+    by_revision(&state.keys, SCANNED, &mut |sub, record| {
         let key = revision_key(to_etcd(record.mod_revision), sub);
         bucket.put(key, key_value(record).encode_to_vec())
     })?;
     bucket.finish()?;
     let mut bucket = bolt.bucket(b"lease");
-    for (id, ttl) in leases {
+    for (id, ttl) in &state.leases {
         let lease = Lease { id: *id, ttl: *ttl, remaining_ttl: 0 };
         bucket.put(id.to_be_bytes().to_vec(), lease.encode_to_vec())?;
     }
     bucket.finish()?;
     let mut bucket = bolt.bucket(b"meta");
     for name in ["finishedCompactRev", "scheduledCompactRev"] {
-        bucket.put(name.into(), revision_key(to_etcd(snapshot.revision()), 0))?;
+        bucket.put(name.into(), revision_key(to_etcd(state.keys.revision()), 0))?;
     }
     bucket.finish()?;
     bolt.finish_layout()

@@ -4,38 +4,49 @@
 //! | module | subject |
 //! |---|---|
 //! | `http` | requests, their time and the length of their responses |
+//! | `list` | pages of a list of keys |
 //! | `settings` | credentials, region and endpoint, from where AWS' own tools have them |
 //! | `upload` | an object from a writer, in parts |
 //!
 //! Requests that fail for a moment are sent again, a few times. Memory is a few parts, whatever the length of
-//! an archive.
+//! an archive and whatever the store sends. Where a server stops, what it waits for is abandoned.
 
 mod http;
+mod list;
 mod settings;
 mod upload;
 
 use std::fmt;
+use std::future::{pending, Future};
 use std::io::{self, Read, Write};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3;
-use object_store::path::Path;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::{Path, DELIMITER};
 use object_store::{Error as StoreError, GetOptions, GetRange, ObjectStore, ObjectStoreExt, RetryConfig};
 use plinth_apiserver::egress::client::CallError;
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
+use self::list::{ListPage, ListRequest};
 pub use self::settings::SettingsError;
 use self::upload::Upload;
-use super::{ArchiveError, SCHEME};
+use super::{ArchiveError, NAME_PREFIX, SCHEME};
 
 /// Bytes of each part that is sent or read, but for the last.
 const PART: usize = 8 << 20;
 /// Time limit of listing a bucket.
 const LIST_TIMEOUT: Duration = Duration::from_secs(600);
+/// Most keys that are listed.
+const MAX_KEYS: usize = 100_000;
+/// Most pages of a list: a page may have few keys, or none.
+const MAX_PAGES: usize = 10_000;
+/// Longest key of an object.
+const MAX_KEY: usize = 1024;
 /// Most characters of a store's answer that an error has.
 const MAX_REASON: usize = 512;
 /// Longest name of a bucket.
@@ -51,7 +62,8 @@ pub enum BucketUrlError {
         "the name of the bucket is missing or has other characters than letters, digits, '-', '.' and '_'"
     )]
     Bucket,
-    #[error("what follows the bucket has an empty segment, \".\" or \"..\", or characters that keys of objects should not have")]
+    #[error("what follows the bucket has an empty segment, \".\" or \"..\", or characters that keys of objects should not have, \
+             or is too long")]
     Key,
 }
 
@@ -80,6 +92,10 @@ impl FromStr for BucketUrl {
         if !(1..=MAX_BUCKET_NAME).contains(&bucket.len()) || !bucket.chars().all(is_valid) {
             return Err(BucketUrlError::Bucket);
         }
+        // An archive's name follows.
+        if key.len() > MAX_KEY / 2 {
+            return Err(BucketUrlError::Key);
+        }
         let key = Path::parse(key).map_err(|_| BucketUrlError::Key)?;
         Ok(BucketUrl { bucket: bucket.to_owned(), key })
     }
@@ -106,6 +122,13 @@ pub enum BucketError {
     Changed(String),
     #[error("listing {0} takes too long; give a prefix in the bucket that other objects do not have")]
     ListTimeout(String),
+    #[error(
+        "listing {0} returns more than {MAX_KEYS} keys that begin with {NAME_PREFIX}, or more than {MAX_PAGES} pages; \
+         delete archives, or give another prefix in the bucket"
+    )]
+    LongList(String),
+    #[error("{0} was abandoned, since the server stops")]
+    Stopped(String),
     #[error("{url} would be larger than {parts} parts of {PART} bytes, the largest object that is written")]
     TooLarge { url: String, parts: usize },
     #[error("the upload of {0} ended unexpectedly")]
@@ -129,41 +152,104 @@ pub(super) struct Bucket {
     endpoint: Option<String>,
     store: AmazonS3,
     runtime: Runtime,
+    /// Turns true when the server stops that has the bucket opened.
+    stopping: Option<watch::Receiver<bool>>,
 }
 
 impl Bucket {
     /// Reads settings and credentials, and sends nothing.
-    pub(super) fn open(url: &BucketUrl) -> Result<Bucket, BucketError> {
+    pub(super) fn open(
+        url: &BucketUrl,
+        stopping: Option<watch::Receiver<bool>>,
+    ) -> Result<Bucket, BucketError> {
         let (store, endpoint) = client(url)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Bucket { url: url.clone(), endpoint, store, runtime: runtime.map_err(BucketError::Runtime)? })
+        let runtime = runtime.map_err(BucketError::Runtime)?;
+        Ok(Bucket { url: url.clone(), endpoint, store, runtime, stopping })
+    }
+
+    /// Waits for a request about `url`, unless the server stops.
+    fn wait<T>(&self, url: &BucketUrl, request: impl Future<Output = T>) -> Result<T, BucketError> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.stopped() => Err(BucketError::Stopped(url.to_string())),
+                done = request => Ok(done),
+            }
+        })
+    }
+
+    /// Resolves when the server stops.
+    async fn stopped(&self) {
+        match self.stopping.clone() {
+            // A sender that is gone has stopped, too.
+            Some(mut stopping) => drop(stopping.wait_for(|stops| *stops).await),
+            None => pending().await,
+        }
     }
 
     pub(super) fn url(&self) -> &BucketUrl {
         &self.url
     }
 
-    /// The names of the objects directly below the URL that are `is_name`, in no order.
+    /// The names of the objects directly below the URL that are `is_name`, in no order. Others are passed
+    /// over, whatever their keys are.
     pub(super) fn names(&self, is_name: fn(&str) -> bool) -> Result<Vec<String>, BucketError> {
-        let list = async {
-            let mut names = Vec::new();
-            let mut objects = self.store.list(Some(&self.url.key));
-            while let Some(object) = objects.try_next().await? {
-                let mut parts = object.location.prefix_match(&self.url.key).into_iter().flatten();
-                if let (Some(name), None) = (parts.next(), parts.next()) {
-                    names.extend(Some(name.as_ref().to_owned()).filter(|name| is_name(name)));
+        let list = async { tokio::time::timeout(LIST_TIMEOUT, self.list(is_name)).await };
+        let listed = self.wait(&self.url, list)?;
+        listed.map_err(|_| BucketError::ListTimeout(self.url.to_string()))?
+    }
+
+    async fn list(&self, is_name: fn(&str) -> bool) -> Result<Vec<String>, BucketError> {
+        let folder = match self.url.key.as_ref() {
+            "" => String::new(),
+            key => format!("{key}{DELIMITER}"),
+        };
+        let prefix = format!("{folder}{NAME_PREFIX}");
+        let (mut names, mut odd, mut first_odd, mut keys, mut token) = (Vec::new(), 0, None, 0, None);
+        for _ in 0..MAX_PAGES {
+            let page = self.page(&prefix, token).await.map_err(|error| self.failed(&self.url, &error))?;
+            keys += page.keys.len();
+            if keys > MAX_KEYS {
+                break;
+            }
+            for key in page.keys {
+                let Some(name) = key.strip_prefix(&folder) else { continue };
+                if is_name(name) {
+                    names.push(name.to_owned());
+                } else if is_odd(name, is_name) {
+                    odd += 1;
+                    first_odd.get_or_insert_with(|| printable(&key));
                 }
             }
-            Ok::<_, StoreError>(names)
+            if page.next.is_none() {
+                if let Some(key) = first_odd {
+                    tracing::warn!(location = %self.url, count = odd, key,
+                        "objects with unusual keys are ignored; give archives a prefix of their own");
+                }
+                return Ok(names);
+            }
+            token = page.next;
+        }
+        Err(BucketError::LongList(self.url.to_string()))
+    }
+
+    /// A page of the keys that begin with `prefix`. Those with further segments count as one for each next
+    /// segment, where the store does so.
+    async fn page(&self, prefix: &str, token: Option<String>) -> Result<ListPage, StoreError> {
+        let mut options = PaginatedListOptions {
+            delimiter: Some(DELIMITER.into()),
+            page_token: token,
+            ..PaginatedListOptions::default()
         };
-        let listed = self.runtime.block_on(async { tokio::time::timeout(LIST_TIMEOUT, list).await });
-        let listed = listed.map_err(|_| BucketError::ListTimeout(self.url.to_string()))?;
-        listed.map_err(|error| self.failed(&self.url, &error))
+        options.extensions.insert(ListRequest);
+        let mut page = self.store.list_paginated(Some(prefix), options).await?.result;
+        Ok(page.extensions.remove().unwrap_or_default())
     }
 
     /// A reader of an object.
     pub(super) fn read(self: &Arc<Self>, url: &BucketUrl) -> Result<ObjectReader, BucketError> {
-        let head = self.runtime.block_on(self.store.head(&url.key));
+        let head = self.wait(url, self.store.head(&url.key))?;
         let head = head.map_err(|error| self.failed(url, &error))?;
         let (bucket, url) = (self.clone(), url.clone());
         Ok(ObjectReader { bucket, url, e_tag: head.e_tag, size: head.size, at: 0, part: Bytes::new() })
@@ -175,7 +261,7 @@ impl Bucket {
         url: &BucketUrl,
         fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
     ) -> Result<T, E> {
-        match self.runtime.block_on(self.store.head(&url.key)) {
+        match self.wait(url, self.store.head(&url.key)).map_err(ArchiveError::from)? {
             Err(StoreError::NotFound { .. }) => {}
             Err(error) => return Err(ArchiveError::from(self.failed(url, &error)).into()),
             Ok(_) => return Err(ArchiveError::Exists(url.to_string()).into()),
@@ -189,7 +275,7 @@ impl Bucket {
     }
 
     pub(super) fn remove(&self, url: &BucketUrl) -> Result<(), BucketError> {
-        let removed = self.runtime.block_on(self.store.delete(&url.key));
+        let removed = self.wait(url, self.store.delete(&url.key))?;
         removed.map_err(|error| self.failed(url, &error))
     }
 
@@ -215,6 +301,13 @@ impl Bucket {
         let advice = advice(code, error);
         BucketError::Request { url: format!("{url} at {server}"), reason, advice }
     }
+}
+
+/// Whether the name of something else than an archive deserves a line in the log: one that is no path, and a
+/// folder with the name of an archive.
+fn is_odd(name: &str, is_name: fn(&str) -> bool) -> bool {
+    let folder = name.strip_suffix(DELIMITER);
+    folder.is_some_and(is_name) || name.starts_with(DELIMITER) || Path::parse(name).is_err()
 }
 
 /// What to do about a failed request.
@@ -272,7 +365,7 @@ impl ObjectReader {
         let range = Some(GetRange::Bounded(self.at..end));
         let options = GetOptions { range, if_match: self.e_tag.clone(), ..GetOptions::default() };
         let get = async { self.bucket.store.get_opts(&self.url.key, options).await?.bytes().await };
-        let part = match self.bucket.runtime.block_on(get) {
+        let part = match self.bucket.wait(&self.url, get)? {
             Err(StoreError::Precondition { .. }) => return Err(BucketError::Changed(self.url.to_string())),
             part => part.map_err(|error| self.bucket.failed(&self.url, &error))?,
         };
@@ -298,6 +391,17 @@ impl Read for ObjectReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_no_paths_are_odd() {
+        let is_name = |name: &str| name == "archive";
+        for name in ["/archive", "a//b", "../a", "a\n", "a/..", "archive/", "//"] {
+            assert!(is_odd(name, is_name), "{name:?}");
+        }
+        for name in ["", "notes", "folder/", "folder/archive", "100%", "a b", "\u{fffd}"] {
+            assert!(!is_odd(name, is_name), "{name:?}");
+        }
+    }
 
     #[test]
     fn what_a_store_says_is_cut_and_has_no_control_characters() {

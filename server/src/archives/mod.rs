@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use plinth_apiserver::private_files;
+use tokio::sync::watch;
 
 use self::bucket::Bucket;
 pub use self::bucket::{BucketError, BucketUrl, BucketUrlError};
@@ -28,6 +29,8 @@ use crate::unfinished_file::UnfinishedFile;
 const BUFFER: usize = 1 << 20;
 /// What URLs of buckets begin with.
 const SCHEME: &str = "s3://";
+/// What the names of all archives that are listed begin with: a bucket's other keys are not looked at.
+const NAME_PREFIX: &str = "plinth-";
 
 /// An archive could not be listed, read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,8 @@ pub enum ArchiveError {
     File { path: PathBuf, source: io::Error },
     #[error("{0} exists already, and an archive is never overwritten")]
     Exists(String),
+    #[error("{0} was abandoned, since the server stops")]
+    Stopped(String),
     #[error(transparent)]
     Bucket(#[from] BucketError),
 }
@@ -90,17 +95,22 @@ impl ArchiveLocation {
         }
     }
 
-    /// Opens what holds several archives; of the entries those count whose names are `is_name`. No request is
-    /// sent.
+    /// Opens what holds several archives; of the entries those count whose names are `is_name`, all of which
+    /// begin with `plinth-`. No request is sent. Once `stopping` is true, requests and archives that are
+    /// being written are abandoned.
     ///
     /// # Errors
     /// When settings or credentials of a bucket cannot be used.
-    pub fn open(&self, is_name: fn(&str) -> bool) -> Result<Archives, ArchiveError> {
+    pub fn open(
+        &self,
+        is_name: fn(&str) -> bool,
+        stopping: Option<watch::Receiver<bool>>,
+    ) -> Result<Archives, ArchiveError> {
         let place = match self {
             ArchiveLocation::Path(path) => Place::Directory(path.clone()),
-            ArchiveLocation::Bucket(url) => Place::Bucket(Arc::new(Bucket::open(url)?)),
+            ArchiveLocation::Bucket(url) => Place::Bucket(Arc::new(Bucket::open(url, stopping.clone())?)),
         };
-        Ok(Archives { place, is_name })
+        Ok(Archives { place, is_name, stopping })
     }
 
     /// Opens one archive.
@@ -110,7 +120,7 @@ impl ArchiveLocation {
     pub fn read(&self) -> Result<Box<dyn Read>, ArchiveError> {
         match self {
             ArchiveLocation::Path(path) => open_file(path),
-            ArchiveLocation::Bucket(url) => Ok(Box::new(Arc::new(Bucket::open(url)?).read(url)?)),
+            ArchiveLocation::Bucket(url) => Ok(Box::new(Arc::new(Bucket::open(url, None)?).read(url)?)),
         }
     }
 
@@ -125,7 +135,7 @@ impl ArchiveLocation {
         match self {
             ArchiveLocation::Path(path) => write_file(path, fill),
             ArchiveLocation::Bucket(url) => {
-                let bucket = Bucket::open(url).map_err(ArchiveError::from)?;
+                let bucket = Bucket::open(url, None).map_err(ArchiveError::from)?;
                 Arc::new(bucket).write(url, fill)
             }
         }
@@ -156,6 +166,29 @@ enum Place {
 pub struct Archives {
     place: Place,
     is_name: fn(&str) -> bool,
+    stopping: Option<watch::Receiver<bool>>,
+}
+
+/// A writer that fails once the server stops.
+struct UntilStop<'a> {
+    out: &'a mut dyn Write,
+    stopping: Option<watch::Receiver<bool>>,
+    location: &'a ArchiveLocation,
+}
+
+impl Write for UntilStop<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.stopping {
+            Some(stopping) if *stopping.borrow() => {
+                Err(io::Error::other(ArchiveError::Stopped(self.location.to_string())))
+            }
+            _ => self.out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 impl Archives {
@@ -218,6 +251,8 @@ impl Archives {
         name: &str,
         fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
     ) -> Result<T, E> {
+        let (location, stopping) = (&self.location(name), self.stopping.clone());
+        let fill = |out: &mut dyn Write| fill(&mut UntilStop { out, stopping, location });
         match &self.place {
             Place::Directory(dir) => {
                 remove_unfinished(dir, self.is_name).map_err(|source| in_file(dir, source))?;
@@ -315,7 +350,7 @@ mod tests {
     fn what_killed_writers_left_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let location = ArchiveLocation::from(dir.path().join("new"));
-        let archives = location.open(|name| name.ends_with(".backup")).unwrap();
+        let archives = location.open(|name| name.ends_with(".backup"), None).unwrap();
         archives.create().unwrap();
         let fill = |out: &mut dyn Write| out.write_all(b"content");
         archives.write::<(), io::Error>("a.backup", fill).unwrap();
@@ -338,5 +373,21 @@ mod tests {
         archives.read("c.backup").unwrap().read_to_string(&mut text).unwrap();
         assert_eq!((archives.names().unwrap(), text.as_str()), (vec!["c.backup".to_owned()], "content"));
         assert!(archives.read("a.backup").is_err() && archives.remove("a.backup").is_err());
+    }
+
+    #[test]
+    fn an_archive_is_abandoned_when_the_server_stops() {
+        let dir = tempfile::tempdir().unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let location = ArchiveLocation::from(dir.path().to_owned());
+        let archives = location.open(|_| true, Some(stopping)).unwrap();
+        let abandoned = archives.write::<(), io::Error>("a", |out| {
+            out.write_all(b"begin")?;
+            stop.send(true).map_err(io::Error::other)?;
+            out.write_all(b"end")
+        });
+        let error = abandoned.unwrap_err().to_string();
+        assert!(error.contains("abandoned"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

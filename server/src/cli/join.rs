@@ -14,7 +14,7 @@ use plinth_apiserver::private_files;
 
 use self::by_token::TokenError;
 use super::hidden_token::HiddenToken;
-use crate::archives::{ArchiveError, ArchiveLocation};
+use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::bootstrap::files::{exists, parent, sync_parent};
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError};
@@ -24,6 +24,9 @@ use crate::replica::checkpoint_dir;
 use crate::replica::download::{download, DownloadError, CHECKPOINT_PATH};
 
 pub(super) use by_token::{authority_of, client_of, JOIN_PATH};
+
+/// Most checkpoints that are tried, the newest first.
+const MAX_TRIED: usize = 3;
 
 /// Options of `plinth join`.
 #[derive(Debug, Default, Args)]
@@ -129,17 +132,35 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
     Ok(())
 }
 
-/// Unpacks and verifies the newest checkpoint; returns the ids of the replicas at that time.
+/// Unpacks and verifies the newest checkpoint, or an older one where that cannot be used; returns the ids of
+/// the replicas at that time.
 fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
-    let archives = checkpoint_dir::open(checkpoints)?;
+    let archives = checkpoint_dir::open(checkpoints, None)?;
     let found = checkpoint_dir::list(&archives)?;
     let newest = found.first().ok_or_else(|| JoinError::NoCheckpoint(checkpoints.clone()))?;
     if found.iter().any(|checkpoint| checkpoint.cluster != newest.cluster) {
         return Err(JoinError::SeveralClusters(checkpoints.clone()));
     }
-    let name = newest.name();
-    let ids = checkpoint::unpack(archives.read(&name)?, dir).map_err(|source| {
-        let checkpoint = archives.location(&name);
+    let mut unusable = None;
+    for checkpoint in found.iter().take(MAX_TRIED) {
+        match unpack(&archives, &checkpoint.name(), dir) {
+            Ok(ids) => return Ok(ids),
+            Err(error) => {
+                eprintln!("note: checkpoint {} cannot be used: {error}", checkpoint.name());
+                unusable.get_or_insert(error);
+                // It was made here, and so was what is in it.
+                let emptied =
+                    fs::remove_dir_all(dir).and_then(|()| fs::DirBuilder::new().mode(0o700).create(dir));
+                emptied.map_err(|source| JoinError::File { path: dir.to_owned(), source })?;
+            }
+        }
+    }
+    Err(unusable.unwrap_or_else(|| JoinError::NoCheckpoint(checkpoints.clone())))
+}
+
+fn unpack(archives: &Archives, name: &str, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
+    let ids = checkpoint::unpack(archives.read(name)?, dir).map_err(|source| {
+        let checkpoint = archives.location(name);
         JoinError::Checkpoint { checkpoint, source }
     })?;
     checkpoint::verify(dir)?;

@@ -58,11 +58,19 @@ pub fn run<E: From<ServeError>>(
         refused = on_ready(running);
         refused.is_ok()
     }));
-    if served.as_ref().is_err_and(ServeError::is_storage_failure) {
-        // Threads may be blocked by the disk.
-        runtime.shutdown_background();
+    match served {
+        // Threads may be blocked: by the disk, or by what the start waits for.
+        Err(error) if error.is_storage_failure() => {
+            runtime.shutdown_background();
+            refused.and(Err(error.into()))
+        }
+        Err(ServeError::StartAbandoned) => {
+            runtime.shutdown_background();
+            tracing::warn!("server was stopped before its start had ended");
+            Ok(())
+        }
+        served => refused.and(served.map_err(E::from)),
     }
-    refused.and(served.map_err(E::from))
 }
 
 /// A runtime for servers: its threads have the stack that deeply nested objects need.
@@ -120,7 +128,17 @@ async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> boo
     let notifier = Notifier::of(environment)?;
     options.listener = inherited_listener(environment)?;
     let note = ready_note(&options);
-    let running = start(options).await?;
+    let mut starting = Box::pin(start(options));
+    let started = tokio::select! {
+        started = &mut starting => Some(started),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let Some(running) = started.transpose()? else {
+        // It may wait for a journal, or for a checkpoint, that does not come.
+        let started = tokio::time::timeout(START_TIMEOUT, starting).await;
+        return started.map_err(|_| ServeError::StartAbandoned)??.stop().await;
+    };
     print_ready(&running, note);
     if !on_ready(&running) {
         return running.stop().await;
@@ -144,6 +162,8 @@ async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> boo
     running.stop().await
 }
 
+/// Time limit for a start to end after a signal to stop.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for recording that a replica stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for background tasks to end.

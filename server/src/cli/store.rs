@@ -38,6 +38,11 @@ pub enum StoreError {
          kernel's log, then run plinth repair again; if it fails again, restore a backup into another directory"
     )]
     RepairFailed(plinth_engine::Error),
+    #[error(
+        "{source}\nNothing was restored. {path} is marked as unfinished, and no server starts there. Run plinth restore again with the \
+         same --data-dir and a sound archive"
+    )]
+    Restore { path: PathBuf, source: plinth_engine::Error },
     #[error("{path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -232,8 +237,14 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     let bar = Bar::new();
     let restored = plinth_engine::prepare_restore(archive, dir.store(), Continuation::Beyond, |progress| {
         bar.show(progress)
-    })?;
+    });
     drop(bar);
+    let restored = restored.map_err(|source| match source {
+        plinth_engine::Error::InvalidArchive { .. } | plinth_engine::Error::Io { .. } => {
+            StoreError::Restore { path: options.data_dir.clone(), source }
+        }
+        source => source.into(),
+    })?;
     // An existing directory may be accessible to others.
     private_files::narrow(dir.path())
         .map_err(|source| StoreError::File { path: options.data_dir.clone(), source })?;

@@ -17,6 +17,7 @@ use plinth_apiserver::context::{ReplicaInfo, Server};
 use plinth_apiserver::flags::duration;
 use plinth_journal::record::ClusterId;
 use plinth_journal::Position;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::checkpoint::Source;
@@ -75,12 +76,15 @@ impl StoredCheckpoint {
     }
 }
 
-/// Opens a directory or bucket of checkpoints.
+/// Opens a directory or bucket of checkpoints; see [`ArchiveLocation::open`].
 ///
 /// # Errors
 /// When settings or credentials of a bucket cannot be used.
-pub fn open(location: &ArchiveLocation) -> Result<Archives, ArchiveError> {
-    location.open(StoredCheckpoint::is_name)
+pub fn open(
+    location: &ArchiveLocation,
+    stopping: Option<watch::Receiver<bool>>,
+) -> Result<Archives, ArchiveError> {
+    location.open(StoredCheckpoint::is_name, stopping)
 }
 
 /// The checkpoints there, the newest of each cluster first.
@@ -147,7 +151,7 @@ impl CheckpointWriter {
         self.source.keep_for_checkpoint().await.map_err(|error| error.message)?;
         let writer = self.clone();
         let round = tokio::task::spawn_blocking(move || {
-            let archives = open(&writer.location)?;
+            let archives = writer.open()?;
             let written = writer.write(&archives);
             Ok::<_, ArchiveError>((written, list(&archives)?))
         });
@@ -161,11 +165,15 @@ impl CheckpointWriter {
         let written = written?;
         let writer = self.clone();
         let removed = tokio::task::spawn_blocking(move || {
-            let archives = open(&writer.location)?;
+            let archives = writer.open()?;
             all.iter().skip(KEPT).try_for_each(|obsolete| archives.remove(&obsolete.name()))
         });
         removed.await??;
         Ok(written)
+    }
+
+    fn open(&self) -> Result<Archives, ArchiveError> {
+        open(&self.location, Some(self.server.stopping.clone()))
     }
 
     /// Writes one. Blocks.
@@ -227,7 +235,7 @@ mod tests {
         ] {
             fs::write(dir.path().join(foreign), "").unwrap();
         }
-        let archives = open(&dir.path().to_owned().into()).unwrap();
+        let archives = open(&dir.path().to_owned().into(), None).unwrap();
         let found = list(&archives).unwrap();
         let found: Vec<_> =
             found.iter().map(|checkpoint| (checkpoint.cluster, checkpoint.position.get())).collect();

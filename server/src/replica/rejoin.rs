@@ -89,7 +89,7 @@ pub fn rejoin(
         }
     }
     if let Some(checkpoints) = checkpoints {
-        let archives = checkpoint_dir::open(checkpoints)?;
+        let archives = checkpoint_dir::open(checkpoints, None)?;
         let usable = |checkpoint: &StoredCheckpoint| {
             checkpoint.cluster == identity.cluster && checkpoint.position.next() >= oldest
         };

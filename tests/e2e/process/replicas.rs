@@ -491,10 +491,38 @@ async fn replicas_on_etcd_begin_from_checkpoints_in_a_bucket() {
     assert!(store.names().len() <= 3, "{:?}", store.names());
     server.terminate().await.expect("clean end");
 
-    let mut join = launch.command(["join", "--checkpoint-dir", &store.url, "--data-dir"]);
-    join.arg(second.path().join("data"));
-    join.envs(store.environment.iter().map(|(name, value)| (name, value)));
-    succeeds(join);
+    let join = || {
+        let mut join = launch.command(["join", "--checkpoint-dir", &store.url, "--data-dir"]);
+        join.arg(second.path().join("data"));
+        join.envs(store.environment.iter().map(|(name, value)| (name, value)));
+        join
+    };
+    // None that is damaged is taken, and the newest that is whole.
+    let names = store.names();
+    let (newest, older) = names.split_last().expect("checkpoints");
+    let mut whole = Vec::new();
+    for name in older {
+        store.change(name, |content| {
+            whole.push(content.clone());
+            content.truncate(content.len() / 2);
+        });
+    }
+    store.change(newest, |content| {
+        whole.push(content.clone());
+        let middle = content.len() / 2;
+        content[middle] ^= 1;
+    });
+    let output = join().output().expect("plinth runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && text.contains(&format!("note: checkpoint {newest} cannot be used")),
+        "{text}"
+    );
+    assert!(!second.path().join("data").exists() && !second.path().join("data.joining").exists());
+    for (name, whole) in older.iter().zip(whole) {
+        store.change(name, |content| content.clone_from(&whole));
+    }
+    succeeds(join());
     let server = start_ready(&launch, second.path(), &arguments).await;
     let mut client = connect_to(&server, Protocol::Http1).await;
     for name in ["kept", "step-0"] {

@@ -121,6 +121,18 @@ async fn a_stop_logs_no_error() {
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }
 
+/// Its journal takes connections and says nothing.
+#[tokio::test]
+async fn a_start_that_waits_can_be_stopped() {
+    let root = TempDir::new().expect("directory");
+    let journal = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("etcd://{}/plinth", journal.local_addr().expect("its address"));
+    let mut server = launch().start(root.path(), &["--journal", &url]).await.expect("start");
+    let connected = tokio::task::spawn_blocking(move || journal.accept());
+    let _connection = connected.await.expect("a task").expect("a connection");
+    server.terminate().await.expect("clean end");
+}
+
 #[test]
 fn an_unwritable_directory_is_named() {
     // Nobody, not even root, makes directories in /proc.

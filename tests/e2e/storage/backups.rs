@@ -32,7 +32,7 @@ async fn a_restore_that_failed_does_not_become_an_empty_cluster() {
     for cut in [0, 100, archive.len() / 2, archive.len() - 1] {
         fs::write(at("cut"), &archive[..cut]).expect("write");
         let (done, text) = run(&["restore", "--from", &at("cut"), "--data-dir", &at("data")]);
-        assert!(!done, "{text}");
+        assert!(!done && text.contains("Run plinth restore again with the same --data-dir"), "{text}");
         let refusal = start(root.path()).await.expect_err("a half restored directory");
         assert!(refusal.contains("did not finish") && refusal.contains("plinth restore"), "{refusal}");
         // `plinth verify` reports the same.

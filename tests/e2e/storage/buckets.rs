@@ -1,12 +1,13 @@
 //! Backups in an S3-compatible store: a small one of the tests', or a real one (`scripts/test-s3`).
 
+use std::fs;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
-use plinth_benches::api::server::READY_WITHIN;
+use plinth_benches::api::server::{Launch, READY_WITHIN};
 use plinth_tests::eventually;
-use plinth_tests::object_store::ObjectStore;
+use plinth_tests::object_store::{Misbehavior, ObjectStore};
 use plinth_tests::server::{launch, start_ready};
 use serde_json::json;
 use tempfile::TempDir;
@@ -53,8 +54,7 @@ async fn scheduled_backups_go_to_a_bucket_and_can_be_restored() {
     let store = ObjectStore::start("scheduled");
     store.put_foreign("notes");
     let root = TempDir::new().expect("directory");
-    let launch =
-        store.environment.iter().fold(launch(), |launch, (name, value)| launch.env(name, Path::new(value)));
+    let launch = with_credentials(&store);
     let flags =
         [format!("--backup-dir={}", store.url), "--backup-interval=1s".into(), "--backup-keep=2".into()];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -172,4 +172,171 @@ async fn errors_of_a_store_say_what_to_do() {
     let server = start_ready(&away, root.path(), &[&flag]).await;
     let logged = || server.log().tail(20).contains("scheduled backup to s3://");
     eventually("the failure is logged", || async { logged() }).await;
+}
+
+/// Keys that no archive has, but that a list returns.
+const FOREIGN: [&str; 8] = [
+    "plinth-20250101T000000Z.backup/",
+    "plinth-/",
+    "plinth-//plinth-20250101T000000Z.backup",
+    "plinth-/../plinth-20250101T000000Z.backup",
+    "plinth-100%&<\u{1}\n",
+    "plinth-mine.backup",
+    "/plinth-20250101T000000Z.backup",
+    "",
+];
+
+#[tokio::test]
+async fn objects_with_unusual_keys_are_ignored() {
+    let store = ObjectStore::start("foreign");
+    if !store.misbehave(None) {
+        eprintln!("skipped: a real store keeps objects as files, which cannot have such names");
+        return;
+    }
+    FOREIGN.iter().for_each(|name| store.put_foreign(name));
+    let root = TempDir::new().expect("directory");
+    let flags =
+        [format!("--backup-dir={}", store.url), "--backup-interval=1s".into(), "--backup-keep=1".into()];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut server = start_ready(&with_credentials(&store), root.path(), &flags).await;
+    let archives = || {
+        let mut names = store.names();
+        names.retain(|name| !FOREIGN.contains(&name.as_str()));
+        names
+    };
+    eventually("there is one", || async { archives().len() == 1 }).await;
+    let first = archives();
+    eventually("it is replaced", || async { archives().len() == 1 && archives() != first }).await;
+    server.terminate().await.expect("clean end");
+    let names = store.names();
+    assert!(FOREIGN.iter().all(|name| names.iter().any(|found| found == name)), "{names:?}");
+    let log = server.log().tail(50);
+    assert!(log.contains("objects with unusual keys are ignored"), "{log}");
+    assert!(!log.contains("could not be deleted") && !log.contains("failed"), "{log}");
+}
+
+/// A server that knows the store's credentials.
+fn with_credentials(store: &ObjectStore) -> Launch {
+    store.environment.iter().fold(launch(), |launch, (name, value)| launch.env(name, Path::new(value)))
+}
+
+#[tokio::test]
+async fn a_server_stops_while_its_store_does_not_answer() {
+    for misbehavior in [Misbehavior::Hang, Misbehavior::HangOnWrites, Misbehavior::HangOnParts] {
+        let store = ObjectStore::start("hanging");
+        let root = TempDir::new().expect("directory");
+        let flags = [format!("--backup-dir={}", store.url), "--backup-interval=1s".into()];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut server = start_ready(&with_credentials(&store), root.path(), &flags).await;
+        create_large(&config_maps(&server.kubeconfig()).await).await;
+        if !store.misbehave(Some(misbehavior)) {
+            return;
+        }
+        eventually("a request waits", || async { store.hanging() > 0 }).await;
+        server.terminate().await.expect("clean end");
+        if misbehavior == Misbehavior::HangOnParts {
+            assert_eq!(store.uploads().map(|(_, open)| open), Some(0), "it is aborted");
+        }
+    }
+}
+
+/// What was sent of it takes up space, and is in nobody's way.
+#[tokio::test]
+async fn an_upload_that_is_killed_is_no_archive() {
+    let store = ObjectStore::start("killed");
+    if !store.misbehave(Some(Misbehavior::HangOnParts)) {
+        return;
+    }
+    let root = TempDir::new().expect("directory");
+    let mut server = start_ready(&launch(), root.path(), &[]).await;
+    create_large(&config_maps(&server.kubeconfig()).await).await;
+    server.terminate().await.expect("clean end");
+    let (data, to) = (server.data().display().to_string(), format!("{}/archive", store.url));
+    let arguments = ["backup", "--data-dir", &data, "--to", &to];
+    let mut command = launch().command(arguments);
+    command.envs(store.environment.iter().map(|(name, value)| (name, value)));
+    let mut killed = command.spawn().expect("plinth runs");
+    eventually("a part waits", || async { store.hanging() > 0 }).await;
+    killed.kill().expect("killed");
+    killed.wait().expect("its end");
+    assert_eq!((store.names().len(), store.uploads()), (0, Some((1, 1))));
+    store.misbehave(None);
+    let (done, text) = run(&store, &[], &arguments);
+    assert!(done, "{text}");
+    assert_eq!((store.names(), store.uploads()), (vec!["archive".to_owned()], Some((2, 1))));
+    let restored = root.path().join("restored");
+    let data = restored.join("data").display().to_string();
+    let (done, text) = run(&store, &[], &["restore", "--from", &to, "--data-dir", &data]);
+    assert!(done, "{text}");
+    restored_has(&restored, &format!("large-{}", OBJECTS - 1)).await;
+}
+
+/// Runs commands against a store that is broken.
+#[tokio::test]
+async fn broken_stores_cost_no_memory_and_no_archives() {
+    let store = ObjectStore::start("broken");
+    if !store.misbehave(None) {
+        return;
+    }
+    let root = TempDir::new().expect("directory");
+    let mut server = start_ready(&launch(), root.path(), &[]).await;
+    create_large(&config_maps(&server.kubeconfig()).await).await;
+    server.terminate().await.expect("clean end");
+    let (data, to) = (server.data().display().to_string(), |name: &str| format!("{}/{name}", store.url));
+    let back_up = |name: &str| run(&store, &[], &["backup", "--data-dir", &data, "--to", &to(name)]);
+    let restored = root.path().join("restored").display().to_string();
+    let restore = || run(&store, &[], &["restore", "--from", &to("archive"), "--data-dir", &restored]);
+    let joined = root.path().join("joined").display().to_string();
+    let join = || run(&store, &[], &["join", "--checkpoint-dir", &store.url, "--data-dir", &joined]);
+    let (done, text) = back_up("archive");
+    assert!(done, "{text}");
+    let archive = |change: &mut dyn FnMut(&mut Vec<u8>)| store.change("archive", |content| change(content));
+    let mut whole = Vec::new();
+    archive(&mut |content| whole = content.clone());
+    // what the store does, a command, what its error has
+    let misbehaviors: [(_, &dyn Fn() -> (bool, String), _); 7] = [
+        (Misbehavior::EndlessList, &join, "returns more than 100000 keys"),
+        (Misbehavior::LongToken, &join, "the token of the next page has more than"),
+        (Misbehavior::EndlessError, &join, "403 Forbidden: xxx"),
+        (Misbehavior::LongUploadId, &|| back_up("other"), "is longer than"),
+        (Misbehavior::LongParts, &restore, "changed while it was read"),
+        (Misbehavior::Replace, &restore, "changed while it was read"),
+        (Misbehavior::Delete, &restore, "NoSuchKey"),
+    ];
+    for (misbehavior, command, expected) in misbehaviors {
+        store.misbehave(Some(misbehavior));
+        let (done, text) = command();
+        assert!(!done && text.contains(expected) && !text.contains("panicked"), "{misbehavior:?}: {text}");
+        store.misbehave(None);
+        store.put_foreign("archive");
+        archive(&mut |content| content.clone_from(&whole));
+    }
+    // What is stored is damaged.
+    let damages: [&dyn Fn(&mut Vec<u8>); 4] = [
+        &|content| content.truncate(content.len() / 2),
+        &|content| content.truncate(content.len() - 1),
+        &|content| content.clear(),
+        &|content| *content.last_mut().expect("a byte") ^= 1,
+    ];
+    for damage in damages {
+        archive(&mut |content| damage(content));
+        let (done, text) = restore();
+        assert!(!done, "{text}");
+        archive(&mut |content| content.clone_from(&whole));
+    }
+    for place in [0, 100, whole.len() / 3, whole.len() / 2] {
+        archive(&mut |content| content[place] ^= 0x40);
+        let (done, text) = restore();
+        assert!(!done, "byte {place}: {text}");
+        archive(&mut |content| content.clone_from(&whole));
+    }
+    assert_eq!(store.names(), ["archive"]);
+    assert!(!Path::new(&joined).exists());
+    // The directory that all of these have left is no obstacle.
+    let (done, text) = restore();
+    assert!(done, "{text}");
+    let name = format!("large-{}", OBJECTS - 1);
+    fs::create_dir(root.path().join("new")).expect("directory");
+    fs::rename(&restored, root.path().join("new/data")).expect("renamed");
+    restored_has(&root.path().join("new"), &name).await;
 }

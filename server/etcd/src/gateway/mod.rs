@@ -15,10 +15,12 @@ use http::{HeaderValue, Method as Verb, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::Frame;
 use hyper::body::Incoming;
+use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::answers::{self, Reservation};
 use crate::grpc::{self, Services};
 use crate::watch::OVERHEAD;
 use schema::{Message, Method};
@@ -64,7 +66,12 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() != Code::Ok => error_response(&status),
         _ if method.is_stream => stream(method.response, response.into_body()),
-        _ => unary(method.response, response.into_body()).await,
+        _ => {
+            let held = services.member.answers.begin();
+            unary(method.response, response.into_body(), held)
+                .await
+                .unwrap_or_else(|status| error_response(&status))
+        }
     }
 }
 
@@ -72,12 +79,12 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
 /// body stands for an empty one.
 fn messages(method: &Method, body: &[u8]) -> Result<Bytes, String> {
     let mut out = Vec::new();
-    let most = if method.is_stream { usize::MAX } else { 1 };
-    for value in serde_json::Deserializer::from_slice(body).into_iter::<Value>().take(most) {
-        let value = value.map_err(|error| error.to_string())?;
+    let mut values = serde_json::Deserializer::from_slice(body);
+    while (out.is_empty() || method.is_stream) && values.end().is_err() {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_BYTES]);
-        json::encode(method.request, &value, &mut out)?;
+        let encoder = json::Encoder { message: method.request, out: &mut out };
+        encoder.deserialize(&mut values).map_err(|error| error.to_string())?;
         end_message(&mut out, start)?;
     }
     if out.is_empty() {
@@ -106,23 +113,35 @@ fn take_message(received: &mut BytesMut) -> Option<Bytes> {
     Some(received.split_to(length).freeze())
 }
 
-async fn unary(response: &'static Message, body: Body) -> Response<Body> {
-    let collected = match body.collect().await {
-        Ok(collected) => collected,
-        Err(status) => return error_response(&status),
-    };
-    if let Some(status) = collected.trailers().and_then(Status::from_header_map) {
-        if status.code() != Code::Ok {
-            return error_response(&status);
+/// A response that is no stream. What it takes counts until the client has read it.
+async fn unary(
+    response: &'static Message,
+    mut body: Body,
+    mut held: Reservation,
+) -> Result<Response<Body>, Status> {
+    let mut received = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(data) => {
+                held.add_bytes(data.len())?;
+                received.put(data);
+            }
+            Err(frame) => match frame.trailers_ref().and_then(Status::from_header_map) {
+                Some(status) if status.code() != Code::Ok => return Err(status),
+                _ => {}
+            },
         }
     }
-    let mut received = BytesMut::from(collected.to_bytes());
     let mut out = Vec::new();
     let decoded = take_message(&mut received).map(|message| json::decode(response, &message, &mut out));
-    match decoded {
-        Some(Ok(())) => respond(StatusCode::OK, out),
-        _ => error_response(&Status::internal("the response cannot be shown as JSON")),
+    let Some(Ok(())) = decoded else {
+        return Err(Status::internal("the response cannot be shown as JSON"));
+    };
+    let mut response = respond(StatusCode::OK, out);
+    if held.is_large() {
+        answers::pace(&mut response, held);
     }
+    Ok(response)
 }
 
 /// A stream that is being translated.

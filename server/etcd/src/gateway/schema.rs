@@ -11,6 +11,8 @@ pub(super) struct Field {
     pub number: u32,
     pub name: &'static str,
     pub is_repeated: bool,
+    /// The group of fields of which a message has one at most.
+    pub one_of: Option<&'static str>,
     pub kind: Kind,
 }
 
@@ -38,11 +40,15 @@ const BYTES: Kind = Kind::Bytes;
 const TEXT: Kind = Kind::Text;
 
 const fn one(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, is_repeated: false, kind }
+    Field { number, name, is_repeated: false, one_of: None, kind }
+}
+
+const fn one_of(group: &'static str, number: u32, name: &'static str, kind: Kind) -> Field {
+    Field { number, name, is_repeated: false, one_of: Some(group), kind }
 }
 
 const fn many(number: u32, name: &'static str, kind: Kind) -> Field {
-    Field { number, name, is_repeated: true, kind }
+    Field { number, name, is_repeated: true, one_of: None, kind }
 }
 
 macro_rules! messages {
@@ -60,6 +66,10 @@ const FILTERS: Kind = Kind::Enum(&["NOPUT", "NODELETE"]);
 const ALARM_ACTIONS: Kind = Kind::Enum(&["GET", "ACTIVATE", "DEACTIVATE"]);
 const ALARMS: Kind = Kind::Enum(&["NONE", "NOSPACE", "CORRUPT"]);
 const DOWNGRADE_ACTIONS: Kind = Kind::Enum(&["VALIDATE", "ENABLE", "CANCEL"]);
+
+const OPERAND: &str = "etcdserverpb.Compare.target_union";
+const OPERATION: &str = "etcdserverpb.RequestOp.request";
+const WATCH: &str = "etcdserverpb.WatchRequest.request_union";
 
 const HEADER: Field = one(1, "header", Kind::Message(&RESPONSE_HEADER));
 
@@ -83,12 +93,13 @@ messages! {
     DELETE_REQUEST: one(1, "key", BYTES), one(2, "range_end", BYTES), one(3, "prev_kv", BOOL);
     DELETE_RESPONSE: HEADER, one(2, "deleted", LONG), many(3, "prev_kvs", Kind::Message(&KEY_VALUE));
     COMPARE: one(1, "result", COMPARE_RESULTS), one(2, "target", COMPARE_TARGETS), one(3, "key", BYTES),
-        one(4, "version", LONG), one(5, "create_revision", LONG), one(6, "mod_revision", LONG),
-        one(7, "value", BYTES), one(8, "lease", LONG), one(64, "range_end", BYTES);
-    REQUEST_OP: one(1, "request_range", Kind::Message(&RANGE_REQUEST)),
-        one(2, "request_put", Kind::Message(&PUT_REQUEST)),
-        one(3, "request_delete_range", Kind::Message(&DELETE_REQUEST)),
-        one(4, "request_txn", Kind::Message(&TXN_REQUEST));
+        one_of(OPERAND, 4, "version", LONG), one_of(OPERAND, 5, "create_revision", LONG),
+        one_of(OPERAND, 6, "mod_revision", LONG), one_of(OPERAND, 7, "value", BYTES),
+        one_of(OPERAND, 8, "lease", LONG), one(64, "range_end", BYTES);
+    REQUEST_OP: one_of(OPERATION, 1, "request_range", Kind::Message(&RANGE_REQUEST)),
+        one_of(OPERATION, 2, "request_put", Kind::Message(&PUT_REQUEST)),
+        one_of(OPERATION, 3, "request_delete_range", Kind::Message(&DELETE_REQUEST)),
+        one_of(OPERATION, 4, "request_txn", Kind::Message(&TXN_REQUEST));
     RESPONSE_OP: one(1, "response_range", Kind::Message(&RANGE_RESPONSE)),
         one(2, "response_put", Kind::Message(&PUT_RESPONSE)),
         one(3, "response_delete_range", Kind::Message(&DELETE_RESPONSE)),
@@ -101,9 +112,9 @@ messages! {
         one(4, "progress_notify", BOOL), many(5, "filters", FILTERS), one(6, "prev_kv", BOOL),
         one(7, "watch_id", LONG), one(8, "fragment", BOOL);
     WATCH_CANCEL: one(1, "watch_id", LONG);
-    WATCH_REQUEST: one(1, "create_request", Kind::Message(&WATCH_CREATE)),
-        one(2, "cancel_request", Kind::Message(&WATCH_CANCEL)),
-        one(3, "progress_request", Kind::Message(&EMPTY));
+    WATCH_REQUEST: one_of(WATCH, 1, "create_request", Kind::Message(&WATCH_CREATE)),
+        one_of(WATCH, 2, "cancel_request", Kind::Message(&WATCH_CANCEL)),
+        one_of(WATCH, 3, "progress_request", Kind::Message(&EMPTY));
     EVENT: one(1, "type", EVENT_TYPES), one(2, "kv", Kind::Message(&KEY_VALUE)),
         one(3, "prev_kv", Kind::Message(&KEY_VALUE));
     WATCH_RESPONSE: HEADER, one(2, "watch_id", LONG), one(3, "created", BOOL), one(4, "canceled", BOOL),

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use plinth_engine::{Condition, Engine, InMemory, Record, Snapshot, Transaction};
 use tonic::Status;
 
+use crate::answers::{Answer, Reservation};
 use crate::errors;
 use crate::keys::Keys;
 use crate::range::{self, Overlay};
@@ -75,6 +76,8 @@ pub(crate) struct Evaluated {
     /// The keys that were read.
     reads: HashMap<Bytes, Option<Record>>,
     changes: Vec<(Bytes, Change)>,
+    /// What the response takes.
+    held: Reservation,
 }
 
 impl Evaluated {
@@ -127,10 +130,10 @@ impl Evaluated {
 
     /// The response of a transaction that took effect after revision `base`, with this revision in its
     /// header.
-    pub(crate) fn respond(mut self, base: i64, revision: i64) -> TxnResponse {
+    pub(crate) fn respond(mut self, base: i64, revision: i64) -> Answer<TxnResponse> {
         shift_revisions(&mut self.response, base - self.base);
         self.response.header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
-        self.response
+        Answer { message: self.response, held: self.held }
     }
 }
 
@@ -159,6 +162,7 @@ pub(crate) fn evaluate(
     view: View<'_>,
     mode: Mode,
     has_lease: &dyn Fn(i64) -> bool,
+    held: Reservation,
 ) -> Result<Evaluated, Stop> {
     let base = match &view {
         View::Memory(engine) => to_etcd(engine.current_revision()),
@@ -172,12 +176,13 @@ pub(crate) fn evaluate(
         reads: HashMap::new(),
         changes: Vec::new(),
         overlay: Overlay::new(),
+        held,
     };
     // All conditions, those of nested transactions too, are about the state before the transaction.
     let branches = evaluation.branches(request)?;
     let response = evaluation.execute(request, &mut branches.into_iter())?;
-    let Evaluation { reads, changes, .. } = evaluation;
-    Ok(Evaluated { response, base, reads, changes })
+    let Evaluation { reads, changes, held, .. } = evaluation;
+    Ok(Evaluated { response, base, reads, changes, held })
 }
 
 struct Evaluation<'a> {
@@ -189,6 +194,7 @@ struct Evaluation<'a> {
     changes: Vec<(Bytes, Change)>,
     /// The changes as later operations see them; of each changed key at least that it was changed.
     overlay: Overlay,
+    held: Reservation,
 }
 
 impl Evaluation<'_> {
@@ -226,7 +232,7 @@ impl Evaluation<'_> {
                 Ok(compare::holds(condition, found.as_ref()))
             }
             Keys::Range(range) => {
-                let snapshot = self.exclusive_snapshot()?;
+                let snapshot = exclusive_snapshot(&self.view, self.mode)?;
                 let mut range = snapshot.range(&range);
                 Ok(compare::holds_for_all(condition, |visit| {
                     while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
@@ -255,14 +261,6 @@ impl Evaluation<'_> {
         };
         self.reads.insert(key.clone(), record.clone());
         Ok(record)
-    }
-
-    fn exclusive_snapshot(&self) -> Result<&Snapshot, Stop> {
-        match (&self.view, self.mode) {
-            (_, Mode::Shared) => Err(Stop::Exclusive),
-            (View::Memory(_), Mode::Exclusive) => Err(Stop::Snapshot),
-            (View::Snapshot(snapshot, _), Mode::Exclusive) => Ok(snapshot),
-        }
     }
 
     fn execute(
@@ -294,14 +292,17 @@ impl Evaluation<'_> {
         if request.revision != 0 {
             let View::Snapshot(_, older) = &self.view else { return Err(Stop::Snapshot) };
             let snapshot = older(request.revision)?;
-            return Ok(range::execute(&snapshot, &Overlay::new(), request, current)?);
+            return Ok(range::execute(&snapshot, &Overlay::new(), request, current, &mut self.held)?);
         }
         match Keys::of(&request.key, &request.range_end) {
             Keys::One(key) if !self.overlay.contains_key(&key) => {
                 let found = self.read(&key)?.map(|record| key_value(&record));
-                Ok(range::of_one(request, found, current))
+                Ok(range::of_one(request, found, current, &mut self.held)?)
             }
-            _ => Ok(range::execute(self.exclusive_snapshot()?, &self.overlay, request, current)?),
+            _ => {
+                let snapshot = exclusive_snapshot(&self.view, self.mode)?;
+                Ok(range::execute(snapshot, &self.overlay, request, current, &mut self.held)?)
+            }
         }
     }
 
@@ -354,10 +355,14 @@ impl Evaluation<'_> {
             Keys::One(key) => self.read(&key)?.iter().map(key_value).collect(),
             Keys::Range(range) => {
                 let mut deleted = Vec::new();
-                let mut range = self.exclusive_snapshot()?.range(&range);
+                let mut range = exclusive_snapshot(&self.view, self.mode)?.range(&range);
                 while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
                     if !self.overlay.contains_key(entry.key) {
-                        deleted.push(entry_key_value(&entry, request.prev_kv));
+                        let kv = entry_key_value(&entry, request.prev_kv);
+                        if request.prev_kv {
+                            self.held.add(&kv)?;
+                        }
+                        deleted.push(kv);
                     }
                 }
                 deleted
@@ -379,6 +384,15 @@ impl Evaluation<'_> {
         }
         self.changes.push((key, change));
         Ok(())
+    }
+}
+
+/// The snapshot of a view that nothing is written beside.
+fn exclusive_snapshot<'a>(view: &View<'a>, mode: Mode) -> Result<&'a Snapshot, Stop> {
+    match (view, mode) {
+        (_, Mode::Shared) => Err(Stop::Exclusive),
+        (View::Memory(_), Mode::Exclusive) => Err(Stop::Snapshot),
+        (View::Snapshot(snapshot, _), Mode::Exclusive) => Ok(snapshot),
     }
 }
 

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable, Aborted};
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{FuturesUnordered, Stream};
 use plinth_engine::{Error, Feed, KeyRange, Revision, Subscribe, Subscription};
 use prometheus::IntGauge;
-use tokio::sync::{mpsc, Notify};
+use tokio::sync::Notify;
 use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use super::queue::{queue, Queue};
 use super::response::{responses, Selection};
 use crate::errors;
 use crate::keys::Keys;
@@ -26,8 +27,6 @@ use crate::wire::watch::{WatchCreateRequest, WatchRequest, WatchResponse};
 
 /// The id of a response that is about all watches of a stream, or about none.
 const ALL: i64 = -1;
-/// Responses that wait for the client.
-const RESPONSES: usize = 16;
 /// What a response may have beyond the largest request: gRPC's overhead in etcd.
 pub(crate) const OVERHEAD: usize = 512 << 10;
 
@@ -114,7 +113,7 @@ struct Progress {
 
 struct WatchStream {
     member: Arc<Member>,
-    out: mpsc::Sender<Result<WatchResponse, Status>>,
+    out: Queue,
     watches: HashMap<i64, Handle>,
     active: FuturesUnordered<Abortable<Pending>>,
     next_id: i64,
@@ -131,8 +130,8 @@ pub(crate) fn serve(
     requests: Streaming<WatchRequest>,
     progress_interval: Duration,
     stop: CancellationToken,
-) -> mpsc::Receiver<Result<WatchResponse, Status>> {
-    let (out, responses) = mpsc::channel(RESPONSES);
+) -> impl Stream<Item = Result<WatchResponse, Status>> + Send + 'static {
+    let (out, responses) = queue();
     let stream = WatchStream {
         _counted: Counted::new(&member.metrics.watch_streams),
         member,
@@ -175,7 +174,7 @@ impl WatchStream {
                 }
                 () = out.closed() => return,
                 () = stop.cancelled() => {
-                    let _ = out.try_send(Err(errors::stopped()));
+                    out.end(errors::stopped());
                     return;
                 }
             };

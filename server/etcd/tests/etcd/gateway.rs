@@ -1,9 +1,13 @@
 //! The JSON gateway, by a plain HTTP/1.1 connection.
 
+use std::time::Duration;
+
+use plinth_etcd::wire::kv::{sort_order, RangeRequest};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
+use tonic::Code;
 
-use crate::support::{server, TestServer};
+use crate::support::{bytes, server, TestServer};
 
 async fn send(server: &TestServer, method: &str, path: &str, body: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -83,6 +87,15 @@ async fn errors_have_code_and_text() {
         ("POST", "/v3/kv/put", "{", 400, "EOF"),
         ("POST", "/v3/kv/put", "", 400, r#"{"code":3,"message":"etcdserver: key is not provided"}"#),
         ("POST", "/v3/kv/put", r#"{"key": 1}"#, 400, "invalid value for field key"),
+        ("POST", "/v3/kv/put", r#"{"key": "YQ==", "key": "Yg=="}"#, 400, "duplicate field"),
+        (
+            "POST",
+            "/v3/kv/txn",
+            r#"{"success": [{"request_put": {"key": "YQ=="}, "request_range": {"key": "YQ=="}}]}"#,
+            400,
+            "oneof etcdserverpb.RequestOp.request is already set",
+        ),
+        ("POST", "/v3/watch", r#"{"create_request": {}, "cancel_request": {}}"#, 400, "is already set"),
         ("POST", "/v3/kv/range", r#"{"key": "YQ==", "revision": 9}"#, 400, "future revision"),
         ("POST", "/v3/lease/revoke", r#"{"ID": 9}"#, 404, "requested lease not found"),
         ("POST", "/v3/nothing", "{}", 404, "Not Found"),
@@ -98,5 +111,43 @@ async fn errors_have_code_and_text() {
     let endless = format!("[{}", "[".repeat(600 << 10));
     let (code, answer) = request(&server, "POST", "/v3/kv/put", &endless).await;
     assert_eq!(code, 400, "{answer}");
+    server.stop().await;
+}
+
+/// Responses that nobody reads take memory until their clients leave.
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_that_are_not_read_are_bounded() {
+    let (_dir, server, client) = server(&["--max-inflight-response-bytes", "40000000"]).await;
+    // More than the buffers of a connection take.
+    for number in 0..32 {
+        client.put(&format!("key/{number}"), &"x".repeat(1_000_000)).await;
+    }
+    let all = r#"{"key": "AA==", "range_end": "AA=="}"#;
+    let read_twice = r#"{"success": [{"request_range": {"key": "AA==", "range_end": "AA=="}},
+        {"request_range": {"key": "AA==", "range_end": "AA=="}}]}"#;
+    let refusal = (429, r#"{"code":8,"message":"etcdserver: too many requests"}"#.to_owned());
+    assert_eq!(request(&server, "POST", "/v3/kv/txn", read_twice).await, refusal);
+    let mut unread = send(&server, "POST", "/v3/kv/range", all).await;
+    read_until(&mut unread, "200 OK").await;
+    assert_eq!(request(&server, "POST", "/v3/kv/range", all).await, refusal);
+    // One in another order than that of the keys is whole in memory, by gRPC, too.
+    let (key, range_end) = (bytes("\0"), bytes("\0"));
+    let range = RangeRequest { key, range_end, sort_order: sort_order::DESCEND, ..RangeRequest::default() };
+    let refused = client.range(range.clone()).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::ResourceExhausted, "etcdserver: too many requests")
+    );
+    // Others, and small ones, are served all the same.
+    assert_eq!(client.all().await.kvs.len(), 32);
+    let few = r#"{"key": "AA==", "range_end": "AA==", "keys_only": true}"#;
+    assert_eq!(request(&server, "POST", "/v3/kv/range", few).await.0, 200);
+    drop(unread);
+    while let Err(refused) = client.range(range.clone()).await {
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (code, body) = request(&server, "POST", "/v3/kv/range", all).await;
+    assert!(code == 200 && body.len() > 32_000_000 * 4 / 3 && body.ends_with("}"), "{code}");
     server.stop().await;
 }

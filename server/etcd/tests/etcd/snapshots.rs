@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use plinth_bolt::{BoltError, BoltFile};
-use plinth_etcd::wire::kv::KeyValue;
-use plinth_etcd::wire::lease::{Lease, LeaseGrantRequest, LeaseGrantResponse};
+use plinth_etcd::wire::kv::{KeyValue, PutRequest, PutResponse};
+use plinth_etcd::wire::lease::{Lease, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest};
 use plinth_etcd::wire::maintenance::SnapshotResponse;
-use plinth_etcd::wire::Empty;
+use plinth_etcd::wire::{Empty, HeaderResponse};
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 use tokio_stream::StreamExt as _;
@@ -66,7 +68,7 @@ async fn a_snapshot_has_every_key_with_its_revisions_and_every_lease() {
     }
     let mut leased = put("key/0000", "leased");
     leased.lease = 9;
-    client.call::<_, plinth_etcd::wire::kv::PutResponse>("KV/Put", leased).await.unwrap();
+    client.call::<_, PutResponse>("KV/Put", leased).await.unwrap();
     let content = snapshot(&client).await;
     let all = client.all().await;
     let keys = bucket(&content, b"key");
@@ -82,6 +84,49 @@ async fn a_snapshot_has_every_key_with_its_revisions_and_every_lease() {
     assert_eq!(Lease::decode(&leases[9i64.to_be_bytes().as_slice()][..]).unwrap().ttl, 600);
     let meta = bucket(&content, b"meta");
     assert_eq!(meta[b"finishedCompactRev".as_slice()], revision(all.header.unwrap().revision, 0));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_of_a_snapshot_names_a_lease_that_it_lacks() {
+    let (_dir, server, client) = server(&[]).await;
+    let grant = async |client: &Client, id| {
+        let grant = LeaseGrantRequest { ttl: 600, id };
+        client.call::<_, LeaseGrantResponse>("Lease/LeaseGrant", grant).await.unwrap();
+    };
+    // Some leases that stay, so that reading them takes a while.
+    for id in 1..2000 {
+        grant(&client, id).await;
+    }
+    let is_over = Arc::new(AtomicBool::new(false));
+    let changing = tokio::spawn({
+        let (client, is_over) = (client.clone(), Arc::clone(&is_over));
+        async move {
+            for id in 1_000_000.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                grant(&client, id).await;
+                let leased = PutRequest { lease: id, ..put(&format!("key/{}", id % 10), "value") };
+                client.call::<_, PutResponse>("KV/Put", leased).await.unwrap();
+                let revoke = LeaseRequest { id };
+                client.call::<_, HeaderResponse>("Lease/LeaseRevoke", revoke).await.unwrap();
+            }
+        }
+    });
+    let mut attached = 0;
+    for _ in 0..150 {
+        let content = snapshot(&client).await;
+        let leases = bucket(&content, b"lease");
+        for value in bucket(&content, b"key").values() {
+            let kv = KeyValue::decode(&value[..]).unwrap();
+            attached += usize::from(kv.lease != 0);
+            assert!(leases.contains_key(kv.lease.to_be_bytes().as_slice()), "{kv:?}");
+        }
+    }
+    is_over.store(true, Ordering::Relaxed);
+    changing.await.unwrap();
+    assert!(attached > 0, "no snapshot had a key with a lease");
     server.stop().await;
 }
 

@@ -6,9 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper::header::{HeaderValue, HOST};
-use hyper::Uri;
+use hyper::http::response::Parts;
+use hyper::{Method, Uri};
 use object_store::client::{
     ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
     HttpResponseBody, HttpService,
@@ -17,6 +20,7 @@ use plinth_apiserver::egress::client::{CallError, Origin};
 use plinth_apiserver::egress::tls::{self, ServerTrust};
 use rustls::ClientConfig;
 
+use super::list::{ListPage, ListRequest, EMPTY};
 use super::settings::SettingsError;
 use super::PART;
 
@@ -24,8 +28,13 @@ use super::PART;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(128);
 /// Time limit of connecting, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest response: a part, or a page of a list.
+/// Longest response to what reads: a part, or a page of a list.
 const MAX_RESPONSE: usize = PART + (1 << 20);
+/// Longest response to what writes. The identifier of an upload is in one; it becomes part of URLs, with
+/// three characters for each.
+const MAX_REPLY: usize = 16 << 10;
+/// Time limit of an error's text.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes clients that trust the system's authorities, or those of a PEM text.
 #[derive(Clone, Debug)]
@@ -39,7 +48,8 @@ impl Connector {
         Ok(Connector(config.map_err(|error| SettingsError::Authorities(error.to_string()))?))
     }
 
-    async fn exchange(&self, request: HttpRequest) -> Result<HttpResponse, CallError> {
+    async fn exchange(&self, request: HttpRequest) -> Result<(Parts, Bytes), CallError> {
+        let most = if request.method() == Method::GET { MAX_RESPONSE } else { MAX_REPLY };
         let origin = origin(request.uri(), &self.0);
         let (mut parts, body) = request.into_parts();
         if let Ok(host) = HeaderValue::try_from(&origin.authority) {
@@ -52,11 +62,30 @@ impl Connector {
         let mut sender = connected.map_err(|_| CallError::Timeout)??;
         let response = sender.send_request(HttpRequest::from_parts(parts, body)).await?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, MAX_RESPONSE).collect().await;
-        let body = body.map_err(|_| CallError::Answer(MAX_RESPONSE))?.to_bytes();
-        let body = Full::new(body).map_err(|never| match never {});
-        Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
+        if !parts.status.is_success() {
+            return Ok((parts, beginning(body).await));
+        }
+        let body = Limited::new(body, most).collect().await;
+        Ok((parts, body.map_err(|_| CallError::Answer(most))?.to_bytes()))
     }
+}
+
+/// The beginning of an error's text. The status says that it is one, whether or not the text ends.
+async fn beginning(mut body: Incoming) -> Bytes {
+    let mut text = BytesMut::new();
+    let read = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let data = frame.data_ref().map(Bytes::as_ref).unwrap_or_default();
+            let room = MAX_REPLY - text.len();
+            text.extend_from_slice(data.get(..room).unwrap_or(data));
+            if text.len() == MAX_REPLY {
+                return;
+            }
+        }
+    };
+    // What has come until then counts.
+    let _ = tokio::time::timeout(ERROR_TIMEOUT, read).await;
+    String::from_utf8_lossy(&text).into_owned().into()
 }
 
 /// Where a request goes. Its URL has a host: it was checked with the settings.
@@ -88,8 +117,9 @@ impl HttpService for Connector {
         Self: 'b,
     {
         Box::pin(async move {
+            let is_list = request.extensions().get::<ListRequest>().is_some();
             let exchange = tokio::time::timeout(TIMEOUT, self.exchange(request)).await;
-            exchange.unwrap_or(Err(CallError::Timeout)).map_err(|error| {
+            let (mut parts, mut body) = exchange.unwrap_or(Err(CallError::Timeout)).map_err(|error| {
                 let kind = match &error {
                     CallError::Connect(_) => HttpErrorKind::Connect,
                     CallError::Timeout => HttpErrorKind::Timeout,
@@ -97,7 +127,14 @@ impl HttpService for Connector {
                     _ => HttpErrorKind::Interrupted,
                 };
                 HttpError::new(kind, error)
-            })
+            })?;
+            if is_list && parts.status.is_success() {
+                let page = ListPage::parse(&body);
+                parts.extensions.insert(page.map_err(|error| HttpError::new(HttpErrorKind::Decode, error))?);
+                body = Bytes::from_static(EMPTY);
+            }
+            let body = Full::new(body).map_err(|never| match never {});
+            Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)))
         })
     }
 }

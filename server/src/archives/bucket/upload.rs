@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt};
@@ -12,6 +13,8 @@ use super::{Bucket, BucketError, BucketUrl, PART};
 
 /// Most parts of an object.
 const MAX_PARTS: usize = 10_000;
+/// Time limit of aborting an upload once the server stops.
+const LAST_ABORT: Duration = Duration::from_secs(2);
 
 /// A part of the object, in their order.
 enum Part {
@@ -73,24 +76,39 @@ impl Write for Upload {
 /// Sends the parts of an object. One that is a single part is sent at once.
 fn send(bucket: &Bucket, url: &BucketUrl, parts: &Receiver<Part>) -> Result<(), BucketError> {
     let failed = |error| bucket.failed(url, &error);
-    let (store, runtime) = (&bucket.store, &bucket.runtime);
+    let store = &bucket.store;
     let first = match parts.recv() {
         Ok(Part::Next(first)) => first,
         Ok(Part::Last(only)) => {
-            return runtime.block_on(store.put(&url.key, Bytes::from(only).into())).map(drop).map_err(failed)
+            let put = bucket.wait(url, store.put(&url.key, Bytes::from(only).into()))?;
+            return put.map(drop).map_err(failed);
         }
         Err(_) => return Ok(()),
     };
-    let mut upload = runtime.block_on(store.put_multipart(&url.key)).map_err(failed)?;
+    let mut upload = bucket.wait(url, store.put_multipart(&url.key))?.map_err(failed)?;
     let sent = send_parts(bucket, url, upload.as_mut(), (first, parts));
     if !matches!(sent, Ok(true)) {
         // What cannot be dropped now is for a rule of the bucket to remove.
-        if let Err(error) = runtime.block_on(upload.abort()) {
-            tracing::warn!(%url, %error, "an unfinished upload could not be aborted, its parts take up space; \
+        if let Err(error) = abort(bucket, url, upload.as_mut()) {
+            tracing::warn!(%error, "an unfinished upload could not be aborted, its parts take up space; \
                 a lifecycle rule of the bucket removes such parts");
         }
     }
     sent.map(drop)
+}
+
+/// Drops the parts that were sent; a server that stops waits for that a moment only.
+fn abort(bucket: &Bucket, url: &BucketUrl, upload: &mut dyn MultipartUpload) -> Result<(), BucketError> {
+    let given_up = async {
+        bucket.stopped().await;
+        tokio::time::sleep(LAST_ABORT).await;
+    };
+    bucket.runtime.block_on(async {
+        tokio::select! {
+            aborted = upload.abort() => aborted.map_err(|error| bucket.failed(url, &error)),
+            () = given_up => Err(BucketError::Stopped(url.to_string())),
+        }
+    })
 }
 
 /// Sends parts until the last; returns whether there was a last one.
@@ -103,7 +121,7 @@ fn send_parts(
     let failed = |error| bucket.failed(url, &error);
     let mut put = |part: Vec<u8>| {
         let part = upload.put_part(Bytes::from(part).into());
-        bucket.runtime.block_on(part).map_err(failed)
+        bucket.wait(url, part)?.map_err(failed)
     };
     put(first)?;
     for _ in 1..MAX_PARTS {
@@ -111,7 +129,7 @@ fn send_parts(
             Ok(Part::Next(part)) => put(part)?,
             Ok(Part::Last(part)) => {
                 put(part)?;
-                return bucket.runtime.block_on(upload.complete()).map(|_| true).map_err(failed);
+                return bucket.wait(url, upload.complete())?.map(|_| true).map_err(failed);
             }
             Err(_) => return Ok(false),
         }

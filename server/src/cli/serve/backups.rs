@@ -13,6 +13,7 @@ use plinth_engine::Engine;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
+use tokio::sync::watch;
 
 use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
@@ -53,6 +54,7 @@ pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
         location,
         interval: options.backup_interval,
         keep: options.backup_keep as usize,
+        stopping: server.stopping.clone(),
         is_scheduled: AtomicBool::new(false),
     };
     reconciler::spawn(server, backups);
@@ -64,6 +66,7 @@ struct Backups {
     location: ArchiveLocation,
     interval: Duration,
     keep: usize,
+    stopping: watch::Receiver<bool>,
     /// Whether the first one since the start was scheduled.
     is_scheduled: AtomicBool,
 }
@@ -83,9 +86,9 @@ impl Reconciler for Backups {
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
         let is_first = !self.is_scheduled.swap(true, Ordering::Relaxed);
         let (location, engine) = (self.location.clone(), self.engine.clone());
-        let (interval, keep) = (self.interval, self.keep);
+        let (interval, keep, stopping) = (self.interval, self.keep, self.stopping.clone());
         let run = move || {
-            let archives = location.open(is_name)?;
+            let archives = location.open(is_name, Some(stopping))?;
             let now = OffsetDateTime::now_utc();
             match is_first {
                 true => Ok(until_due(&archives, interval, now)),
@@ -177,7 +180,7 @@ mod tests {
         for name in past.into_iter().chain(future).chain(["plinth-mine.backup"]) {
             fs::write(dir.join(name), "").unwrap();
         }
-        let archives = ArchiveLocation::from(dir.clone()).open(is_name).unwrap();
+        let archives = ArchiveLocation::from(dir.clone()).open(is_name, None).unwrap();
         let written = back_up(&engine, &archives, 2, OffsetDateTime::now_utc()).unwrap();
         let ArchiveLocation::Path(written) = written else { panic!("{written}") };
         let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -196,7 +199,7 @@ mod tests {
         let dir = root.path().join("backups");
         // A directory is not removed.
         fs::create_dir_all(dir.join("plinth-20250101T000000Z.backup")).unwrap();
-        let archives = ArchiveLocation::from(dir.clone()).open(is_name).unwrap();
+        let archives = ArchiveLocation::from(dir.clone()).open(is_name, None).unwrap();
         let now = OffsetDateTime::now_utc();
         let written = back_up(&engine, &archives, 1, now).unwrap();
         assert!(delete_oldest(&archives, "", 1, now).is_err());
@@ -209,7 +212,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (day, now) = (Duration::from_secs(86_400), datetime!(2025-01-02 06:00 UTC));
         let until_due = |dir: &std::path::Path| {
-            until_due(&ArchiveLocation::from(dir.to_owned()).open(is_name).unwrap(), day, now)
+            until_due(&ArchiveLocation::from(dir.to_owned()).open(is_name, None).unwrap(), day, now)
         };
         assert_eq!(until_due(dir.path()), Duration::ZERO);
         assert_eq!(until_due(&dir.path().join("none")), Duration::ZERO);

@@ -84,6 +84,8 @@ pub enum ServeError {
     #[error("the storage failed while the server stopped: {0}\nNo acknowledged write is lost. Check the disk and the kernel's log, then start \
              the server again; if it does not start, run plinth verify")]
     Close(#[source] plinth_engine::Error),
+    #[error("stopped before the start had ended")]
+    StartAbandoned,
     #[error("{what}: {source}")]
     Io { what: &'static str, source: std::io::Error },
 }
