@@ -7,12 +7,14 @@
 //! # Modules
 //!
 //! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that
-//! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over
-//! `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway`
-//! translates calls with JSON bodies to those of gRPC and their responses back. Below them `member` is the
-//! open store with all that etcd keeps beside keys, `compaction` compacts it in intervals, `metrics` counts.
+//! answers. `permitted` asks `auth`, which has users and roles, whether the client may do what it wants.
+//! Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over `lease_changes` and
+//! `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway` translates calls
+//! with JSON bodies to those of gRPC and their responses back. Below them `member` is the open store with all
+//! that etcd keeps beside keys, `compaction` compacts it in intervals, `metrics` counts.
 //! `keys`, `value` and `errors` translate ranges, values and errors; `wire` is the crate of the messages.
 
+mod auth;
 mod compaction;
 mod concurrency;
 mod errors;
@@ -29,6 +31,7 @@ mod maintenance;
 mod member;
 mod metrics;
 mod options;
+mod permitted;
 mod range;
 mod range_body;
 mod range_stream;

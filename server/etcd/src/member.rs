@@ -11,6 +11,7 @@
 //! | `alarm.N` | 1: alarm N is raised |
 //! | `lease.ID` | time to live of a lease, in seconds |
 //! | `attached.ID KEY` | the key was attached to the lease (`leases.rs`) |
+//! | `auth.` and more | users, roles and whether they are needed (`auth/mod.rs`) |
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use plinth_engine::{At, Committed, Engine, Error, Options, Revision, Snapshot, T
 use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
+use crate::auth::{Auth, AuthOptions};
 use crate::errors;
 use crate::leases::Leases;
 use crate::metrics::{Figures, Metrics};
@@ -54,6 +56,7 @@ pub(crate) struct Member {
     pub engine: Engine,
     pub limits: Limits,
     pub leases: Leases,
+    pub auth: Auth,
     pub metrics: Metrics,
     /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
     /// that read ranges and by revocations of leases. See [`Member::barrier`] for callers that have left.
@@ -77,7 +80,7 @@ impl Member {
     ///
     /// # Errors
     /// Those of [`Engine::open`].
-    pub(crate) fn open(dir: &Path, limits: Limits) -> Result<Member, Error> {
+    pub(crate) fn open(dir: &Path, limits: Limits, auth: AuthOptions) -> Result<Member, Error> {
         let options = Options::new(dir)
             .mark(STORE_MARK)
             .max_key_bytes(limits.request_bytes)
@@ -120,6 +123,7 @@ impl Member {
         let leases = Leases::load(&engine)?;
         let member = Member {
             leases,
+            auth: Auth::load(&engine, auth)?,
             metrics: Metrics::new(),
             writes: Arc::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),

@@ -2,7 +2,8 @@
 //!
 //! The file is a bbolt file and the SHA-256 of it. The bucket `key` has each key's newest version under its
 //! mod revision, so that every key keeps its revisions, its version and its lease; what is older counts as
-//! compacted. The bucket `lease` has the leases with their whole time to live.
+//! compacted. The bucket `lease` has the leases with their whole time to live; `auth`, `authUsers` and
+//! `authRoles` have users and roles as etcd stores them.
 //!
 //! Nothing is written to disk, and memory is bounded: a first pass writes the file to nowhere for its length
 //! and for what its beginning names, a second one to the client. Both read the keys in the order of their
@@ -24,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::auth::Records;
 use crate::errors;
 use crate::maintenance::CLUSTER_VERSION;
 use crate::member::Member;
@@ -101,7 +103,9 @@ fn send(member: &Member, client: Client) -> Result<(), Status> {
     let mut leases: Vec<(i64, i64)> = leases.collect();
     // As their ids are stored: without a sign.
     leases.sort_unstable_by_key(|(id, _)| id.cast_unsigned());
-    let (_, layout) = write(io::sink(), None, &snapshot, &leases).map_err(|error| status_of(&error))?;
+    let users = member.auth.state().buckets();
+    let (_, layout) =
+        write(io::sink(), None, &snapshot, &leases, &users).map_err(|error| status_of(&error))?;
     let parts = Parts {
         client,
         member,
@@ -110,7 +114,7 @@ fn send(member: &Member, client: Client) -> Result<(), Status> {
         buffer: BytesMut::with_capacity(PART),
         remaining: layout.bytes(),
     };
-    let (mut parts, written) = match write(parts, Some(layout), &snapshot, &leases) {
+    let (mut parts, written) = match write(parts, Some(layout), &snapshot, &leases, &users) {
         Ok(written) => written,
         Err(error) => return Err(status_of(&error)),
     };
@@ -181,11 +185,19 @@ fn write<W: Write>(
     layout: Option<Layout>,
     snapshot: &Snapshot,
     leases: &[(i64, i64)],
+    users: &[Records],
 ) -> io::Result<(W, Layout)> {
     let mut bolt = match layout {
         None => BoltWriter::new(out)?,
         Some(layout) => BoltWriter::with_layout(out, layout)?,
     };
+    for (name, records) in users {
+        let mut bucket = bolt.bucket(name.as_bytes());
+        for (key, value) in records {
+            bucket.put(key.clone(), value.clone())?;
+        }
+        bucket.finish()?;
+    }
     let mut bucket = bolt.bucket(b"key");
     by_revision(snapshot, SCANNED, &mut |sub, record| {
         let key = revision_key(to_etcd(record.mod_revision), sub);
