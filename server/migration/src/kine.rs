@@ -210,8 +210,8 @@ impl Database {
             };
             let name = match row.get_ref(1).map_err(failed)? {
                 ValueRef::Text(name) => name,
-                // The column was declared as a number once, and what reads as one is stored as one then: no key
-                // below a prefix that begins with a slash.
+                // The column was declared as a number once, and what reads as one is stored as one then: it
+                // does not begin with a slash.
                 ValueRef::Integer(_) | ValueRef::Real(_) => b"",
                 ValueRef::Null | ValueRef::Blob(_) => {
                     return Err(self.damaged(id, b"", "its name is no text".to_owned()));

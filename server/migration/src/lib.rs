@@ -1,9 +1,9 @@
 //! Moves the objects of a cluster from etcd into a new store, and out again.
 //!
 //! A *source* has the keys and values of an etcd at one revision: [`snapshot`] reads the file of `etcdctl
-//! snapshot save`, [`live`] a running etcd into a [`spool`], [`kine`] the database of k3s likewise. An [`import`] decodes each value as
-//! kube-apiserver wrote it, lists what cannot be taken over, and writes the rest to a new store. An
-//! [`export`] writes a snapshot file from a store.
+//! snapshot save`, [`live`] a running etcd into a [`spool`], and [`kine`] the database of k3s likewise. An
+//! [`import`] decodes each value as kube-apiserver wrote it, lists what cannot be taken over, and writes the
+//! rest to a new store. An [`export`] writes a snapshot file from a store.
 //!
 //! | module | subject |
 //! |---|---|

@@ -91,7 +91,7 @@ fn script(plain: &str, tls: &str) -> String {
         } else if line.starts_with("kube-apiserver") {
             script.push_str("# scripts/upstream-e2e runs one on plinth etcd\n");
         } else {
-            let made = line.starts_with("etcdutl").then_some("rm -rf etcd\n").unwrap_or_default();
+            let made = if line.starts_with("etcdutl") { "rm -rf etcd\n" } else { "" };
             script.push_str(&format!("{made}{line}\n"));
         }
     }

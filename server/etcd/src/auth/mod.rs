@@ -58,7 +58,7 @@ pub(crate) struct AuthOptions {
 /// What a request has brought along.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Credentials {
-    /// Its token.
+    /// A token that the server has issued.
     pub token: Option<Arc<str>>,
     /// The common name of the client certificate of its connection.
     pub common_name: Option<Arc<str>>,
