@@ -1,8 +1,8 @@
 //! etcd's v3 API on the storage engine: an etcd server of one member for clients that know etcd. Knows
 //! nothing of Kubernetes.
 //!
-//! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. What differs from
-//! etcd is in `docs/design/0039-etcd-api.md`.
+//! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. [`Restore`] makes
+//! a store of what an etcd had. What differs from etcd is in `docs/design/0039-etcd-api.md`.
 //!
 //! # Modules
 //!
@@ -35,6 +35,7 @@ mod permitted;
 mod range;
 mod range_body;
 mod range_stream;
+mod restore;
 mod server;
 mod snapshot;
 mod txn;
@@ -45,4 +46,5 @@ pub use maintenance::VERSION;
 pub use member::STORE_MARK;
 pub use options::{CompactionMode, EtcdOptions};
 pub use plinth_etcd_wire as wire;
+pub use restore::{Restore, RestoreError, Restored};
 pub use server::{Server, StartError};

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 mod document;
 mod etcd;
+mod for_etcd;
 mod kine;
 mod snapshots;
 

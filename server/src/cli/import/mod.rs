@@ -1,5 +1,6 @@
 //! `plinth import`: makes a data directory from the objects of a kube-apiserver's etcd.
 
+mod for_etcd;
 mod target;
 
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ struct TargetOptions {
 /// Options of `plinth import snapshot`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
+    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n  plinth import snapshot snapshot.db --data-dir ./etcd-data --for-etcd\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
 )]
 struct SnapshotOptions {
     /// File to read
@@ -77,6 +78,9 @@ struct SnapshotOptions {
     /// Take a file without the hash at its end: that of a stopped member (member/snap/db)
     #[arg(long)]
     skip_hash_check: bool,
+    /// Make a directory of plinth etcd: all keys with their revisions, leases, users and roles, as they are
+    #[arg(long, conflicts_with_all = ["prefix", "encryption_provider_config", "skip_unknown"])]
+    for_etcd: bool,
     #[command(flatten)]
     target: TargetOptions,
 }
@@ -151,6 +155,8 @@ pub enum ImportCommandError {
     Engine(#[from] plinth_engine::Error),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Restore(plinth_etcd::RestoreError),
     #[error("--user needs the password in the environment variable ETCDCTL_PASSWORD")]
     Password,
 }
@@ -162,6 +168,7 @@ pub enum ImportCommandError {
 pub fn run(command: ImportCommand) -> Result<(), ImportCommandError> {
     let runtime = serve::runtime()?;
     match command.source {
+        ImportSource::Snapshot(options) if options.for_etcd => for_etcd::run(&options),
         ImportSource::Snapshot(options) => snapshot(&options, &runtime),
         ImportSource::Etcd(options) => etcd(&options, &runtime),
         ImportSource::Kine(options) => kine(&options, &runtime),
