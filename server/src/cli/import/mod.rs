@@ -119,7 +119,7 @@ struct EtcdSourceOptions {
 /// Options of `plinth import kine`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth import kine /var/lib/rancher/k3s/server/db/state.db --data-dir ./data\n  plinth import kine 'sqlite:///var/lib/rancher/k3s/server/db/state.db?_journal=WAL' --data-dir ./data\n\nReads one state of the database and writes nothing to it, whether k3s runs or not; what it changes afterwards is not imported. kine\non another database is read as an etcd: plinth import etcd --endpoints. resourceVersions continue above those of kine."
+    after_help = "Examples:\n  plinth import kine /var/lib/rancher/k3s/server/db/state.db --data-dir ./data\n  plinth import kine 'sqlite:///var/lib/rancher/k3s/server/db/state.db?_journal=WAL' --data-dir ./data\n\nReads one state of the database and writes nothing to it, whether k3s runs or not; what it changes afterwards is not imported.\nresourceVersions continue above those of kine. Other databases of kine are not read."
 )]
 struct KineOptions {
     /// The database, or kine's --endpoint: sqlite://FILE
@@ -182,9 +182,7 @@ fn database(text: &str) -> Result<PathBuf, String> {
     match (scheme, path) {
         ("sqlite", "") => Err("it names no file".to_owned()),
         ("sqlite", path) => Ok(PathBuf::from(path)),
-        _ => Err(format!(
-            "{scheme} cannot be read, only SQLite: start kine on it, and import with plinth import etcd --endpoints"
-        )),
+        _ => Err(format!("{scheme} cannot be read: only SQLite is, as sqlite://FILE")),
     }
 }
 
