@@ -38,7 +38,7 @@ etcd= server=
 trap 'for pid in $etcd $server; do kill -9 "$pid" 2>/dev/null || true; done' EXIT
 healthy() {
   n=0
-  until etcdctl --endpoints "$1" endpoint health >/dev/null 2>&1; do
+  until ETCDCTL_ENDPOINTS="$1" etcdctl endpoint health >/dev/null 2>&1; do
     n=$((n + 1)); [ $n -lt 600 ] || { echo "$1 is not ready"; exit 1; }
     sleep 0.1
   done
