@@ -51,6 +51,7 @@
 
 mod archive;
 mod block;
+mod builder;
 mod clock;
 mod commit;
 mod compact;
@@ -95,6 +96,7 @@ mod wal;
 mod watermark;
 
 pub use archive::{prepare_restore, restore, ArchiveSummary, Continuation, PreparedRestore, Progress};
+pub use builder::StoreBuilder;
 pub use clock::Clock;
 pub use commit::proposal::Proposal;
 pub use commit::reply::Committed;

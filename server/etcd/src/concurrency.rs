@@ -200,9 +200,14 @@ async fn follow(
 }
 
 /// The keys below a name.
-fn below(name: &[u8]) -> (Bytes, Bytes) {
+pub(crate) fn below(name: &[u8]) -> (Bytes, Bytes) {
     // '0' is the byte behind '/'.
     ([name, b"/"].concat().into(), [name, b"0"].concat().into())
+}
+
+/// The key of a lease below a name.
+pub(crate) fn place_of(name: &[u8], lease: i64) -> Bytes {
+    [name, b"/", format!("{lease:x}").as_bytes()].concat().into()
 }
 
 /// The key below a name that was created first: that of the leader.
@@ -264,7 +269,7 @@ async fn enter(member: &Arc<Member>, name: &[u8], lease: i64, value: Bytes) -> R
         0 => lease_changes::grant(member, 0, SESSION_TTL).await?.0,
         lease => lease,
     };
-    let key: Bytes = [name, b"/", format!("{lease:x}").as_bytes()].concat().into();
+    let key = place_of(name, lease);
     let put = PutRequest { key: key.clone(), value, lease, ..PutRequest::default() };
     let get = RangeRequest { key: key.clone(), ..RangeRequest::default() };
     let request = TxnRequest {

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::AUTHORIZATION;
 use http::{Request, Response};
 use prost::Message;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,16 +18,15 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::answers::Answer;
-use crate::errors;
-use crate::lease_service as lease;
+use crate::auth::{service as auth, Credentials};
 use crate::maintenance::{self, Identity};
 use crate::member::Member;
+use crate::permitted::Permitted;
 use crate::watch::{self, OVERHEAD};
-use crate::wire::auth::{AuthStatusResponse, NamesResponse};
 use crate::wire::kv::{DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, TxnRequest};
-use crate::wire::maintenance::{HealthCheckResponse, MemberRequest};
-use crate::wire::{Empty, HeaderResponse};
-use crate::{concurrency, kv, range_body, range_stream, snapshot};
+use crate::wire::maintenance::{alarm_action, AlarmRequest, HealthCheckResponse, MemberRequest};
+use crate::wire::Empty;
+use crate::{errors, range_body, snapshot};
 
 /// Bytes that a request has more in etcd's log than on the wire: an id and the kind of request.
 const LOG_OVERHEAD: usize = 18;
@@ -80,17 +80,19 @@ where
 /// A call whose response is a stream; so may be its request.
 struct Streamed<F>(F);
 
-impl<F, Request, Resp, Responses> ServerStreamingService<Request> for Streamed<F>
+impl<F, Request, Resp, Responses, Answered> ServerStreamingService<Request> for Streamed<F>
 where
-    F: FnOnce(Request) -> Responses + Clone,
+    F: FnOnce(Request) -> Answered + Clone,
+    Answered: Future<Output = Result<Responses, Status>> + Send + 'static,
     Responses: Stream<Item = Result<Resp, Status>> + Send + 'static,
 {
     type Response = Resp;
     type ResponseStream = Responses;
-    type Future = std::future::Ready<Result<tonic::Response<Responses>, Status>>;
+    type Future = Pending<Responses>;
 
     fn call(&mut self, request: tonic::Request<Request>) -> Self::Future {
-        std::future::ready(Ok(tonic::Response::new((self.0.clone())(request.into_inner()))))
+        let answer = (self.0.clone())(request.into_inner());
+        Box::pin(async move { answer.await.map(tonic::Response::new) })
     }
 }
 
@@ -118,7 +120,8 @@ pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Respo
     let path = request.uri().path().to_owned();
     let Some((service, method)) = split(&path) else { return unknown(&path) };
     let short = service.strip_prefix("etcdserverpb.").unwrap_or(service);
-    let call = Call { services, request };
+    let credentials = credentials(&request);
+    let call = Call { services, request, credentials };
     let response = match short {
         "KV" => call.kv(method).await,
         "Watch" | "Lease" => call.watch_or_lease(method).await,
@@ -164,10 +167,25 @@ fn readable_size_error(response: Response<Body>) -> Response<Body> {
     Status::resource_exhausted(text).into_http()
 }
 
+/// What a request has brought along. The certificate of its connection counts unless the JSON gateway was
+/// asked: what it passes on is not its own.
+fn credentials(request: &Request<Body>) -> Credentials {
+    let headers = request.headers();
+    let token = headers.get("token").or_else(|| headers.get(AUTHORIZATION));
+    let token = token.map(|token| String::from_utf8_lossy(token.as_bytes()).into());
+    let common_name = request.extensions().get::<CommonName>().map(|name| Arc::clone(&name.0));
+    Credentials { token, common_name }
+}
+
+/// The common name of the client certificate of a connection, in the extensions of its requests.
+#[derive(Clone)]
+pub(crate) struct CommonName(pub Arc<str>);
+
 /// A call that is being answered.
 struct Call<'a> {
     services: &'a Services,
     request: Request<Body>,
+    credentials: Credentials,
 }
 
 impl Call<'_> {
@@ -196,18 +214,25 @@ impl Call<'_> {
 
     /// Range, whose response is no message but the records on their way out.
     async fn range(self) -> Response<Body> {
+        let permitted = self.permitted();
         // A compressed request is refused by the other path, in gRPC's words.
         if self.request.headers().contains_key("grpc-encoding") {
-            let member = self.member();
-            return self.large(|request| async move { kv::range(&member, request).await }).await;
+            return self.large(|request| permitted.range(request)).await;
         }
         let limit = self.services.member.limits.request_bytes.saturating_add(OVERHEAD);
         let decoder = ProstCodec::<RangeResponse, RangeRequest>::default().decoder();
         let body = self.request.into_body();
         let request = Streaming::new_request(decoder, body, None, Some(limit)).message().await;
-        match request.and_then(|request| request.ok_or_else(|| Status::internal("Missing request message.")))
+        let request = match request
+            .and_then(|request| request.ok_or_else(|| Status::internal("Missing request message.")))
         {
-            Ok(request) => range_body::answer(&self.services.member, request).await,
+            Ok(request) => request,
+            Err(status) => return status.into_http(),
+        };
+        // Until the state that is read is pinned.
+        let _unchanged = permitted.member.auth.shared().await;
+        match permitted.check_range(&request).await {
+            Ok(_) => range_body::answer(&permitted.member, request).await,
             Err(status) => status.into_http(),
         }
     }
@@ -228,98 +253,111 @@ impl Call<'_> {
         self.unary(|_: Empty| async { Err::<Empty, Status>(status) }).await
     }
 
+    fn permitted(&self) -> Permitted {
+        Permitted { member: self.member(), credentials: self.credentials.clone() }
+    }
+
     async fn kv(self, method: &str) -> Response<Body> {
-        let member = self.member();
-        let limit = member.limits.request_bytes;
+        let permitted = self.permitted();
+        let limit = permitted.member.limits.request_bytes;
         match method {
             "Range" => self.range().await,
             "RangeStream" => {
-                let answer = |request| ReceiverStream::new(range_stream::serve(member, request));
+                let answer =
+                    |request| async move { permitted.range_stream(request).await.map(ReceiverStream::new) };
                 self.codec().server_streaming(Streamed(answer), self.request).await
             }
             "Put" => {
                 self.unary(move |request: PutRequest| async move {
                     check_size(&request, limit)?;
-                    kv::put(&member, request).await
+                    permitted.put(request).await
                 })
                 .await
             }
             "DeleteRange" => {
                 self.large(move |request: DeleteRangeRequest| async move {
                     check_size(&request, limit)?;
-                    kv::delete_range(&member, request).await
+                    permitted.delete_range(request).await
                 })
                 .await
             }
             "Txn" => {
                 self.large(move |request: TxnRequest| async move {
                     check_size(&request, limit)?;
-                    kv::txn(&member, request).await
+                    permitted.txn(request).await
                 })
                 .await
             }
-            "Compact" => self.unary(|request| async move { kv::compact(&member, request).await }).await,
+            "Compact" => self.unary(|request| permitted.compact(request)).await,
             _ => unknown(self.request.uri().path()),
         }
     }
 
     async fn watch_or_lease(self, method: &str) -> Response<Body> {
-        let member = self.member();
+        let permitted = self.permitted();
         match method {
             "Watch" => {
                 let (interval, stop) = (self.services.progress_interval, self.services.stop.clone());
-                let answer = |requests| watch::serve(member, requests, interval, stop);
+                let Permitted { member, credentials } = permitted;
+                let answer = |requests| watch::serve(member, credentials, requests, interval, stop);
                 self.codec().streaming(Streamed(answer), self.request).await
             }
-            "LeaseGrant" => self.unary(|request| async move { lease::grant(&member, request).await }).await,
-            "LeaseRevoke" => self.unary(|request| async move { lease::revoke(&member, request).await }).await,
+            "LeaseGrant" => self.unary(|request| permitted.grant_lease(request)).await,
+            "LeaseRevoke" => self.unary(|request| permitted.revoke_lease(request)).await,
             "LeaseKeepAlive" => {
-                let answer = |requests| lease::keep_alive(member, requests);
+                let answer = |requests| permitted.keep_alive(requests);
                 self.codec().streaming(Streamed(answer), self.request).await
             }
-            "LeaseTimeToLive" => {
-                self.unary(|request| async move { lease::time_to_live(&member, request).await }).await
-            }
-            "LeaseLeases" => self.unary(|_: Empty| async move { Ok(lease::all(&member)) }).await,
+            "LeaseTimeToLive" => self.unary(|request| permitted.time_to_live(request)).await,
+            "LeaseLeases" => self.unary(|_: Empty| permitted.leases()).await,
             _ => unknown(self.request.uri().path()),
         }
     }
 
     async fn concurrency(self, method: &str) -> Response<Body> {
-        let (member, stop) = (self.member(), self.services.stop.clone());
+        let (permitted, stop) = (self.permitted(), self.services.stop.clone());
         match method {
-            "Lock" => {
-                self.unary(|request| async move { concurrency::lock(&member, &stop, request).await }).await
-            }
-            "Unlock" => {
-                self.unary(|request| async move { concurrency::unlock(&member, request).await }).await
-            }
-            "Campaign" => {
-                self.unary(|request| async move { concurrency::campaign(&member, &stop, request).await })
-                    .await
-            }
-            "Proclaim" => {
-                self.unary(|request| async move { concurrency::proclaim(&member, request).await }).await
-            }
-            "Leader" => {
-                self.unary(|request| async move { concurrency::leader(&member, request).await }).await
-            }
+            "Lock" => self.unary(|request| permitted.lock(stop, request)).await,
+            "Unlock" => self.unary(|request| permitted.unlock(request)).await,
+            "Campaign" => self.unary(|request| permitted.campaign(stop, request)).await,
+            "Proclaim" => self.unary(|request| permitted.proclaim(request)).await,
+            "Leader" => self.unary(|request| permitted.leader(request)).await,
             "Observe" => {
-                let answer = |request| ReceiverStream::new(concurrency::observe(member, stop, request));
+                let answer =
+                    |request| async move { permitted.observe(stop, request).await.map(ReceiverStream::new) };
                 self.codec().server_streaming(Streamed(answer), self.request).await
             }
-            "Resign" => {
-                self.unary(|request| async move { concurrency::resign(&member, request).await }).await
-            }
+            "Resign" => self.unary(|request| permitted.resign(request)).await,
             _ => unknown(self.request.uri().path()),
         }
     }
 
+    /// What needs the user root, but for questions.
     async fn maintenance(self, method: &str) -> Response<Body> {
-        let member = self.member();
+        let (member, credentials) = (self.member(), self.credentials.clone());
+        if !matches!(method, "Status" | "Alarm") {
+            if let Err(status) = member.auth.check_root(&credentials) {
+                return self.refuse(status).await;
+            }
+        }
         match method {
-            "Status" => self.unary(|_: Empty| async move { maintenance::status(&member).await }).await,
-            "Alarm" => self.unary(|request| async move { maintenance::alarms(&member, request).await }).await,
+            "Status" => {
+                let status = |_: Empty| async move {
+                    member.auth.known_caller(&credentials)?;
+                    maintenance::status(&member).await
+                };
+                self.unary(status).await
+            }
+            "Alarm" => {
+                let alarms = |request: AlarmRequest| async move {
+                    match request.action {
+                        alarm_action::GET => member.auth.known_caller(&credentials)?,
+                        _ => member.auth.check_root(&credentials)?,
+                    };
+                    maintenance::alarms(&member, request).await
+                };
+                self.unary(alarms).await
+            }
             "Defragment" => {
                 self.unary(|_: Empty| async move { maintenance::defragment(&member).await }).await
             }
@@ -329,7 +367,7 @@ impl Call<'_> {
             }
             "Snapshot" => {
                 let stop = self.services.stop.clone();
-                let answer = |_: Empty| ReceiverStream::new(snapshot::serve(member, stop));
+                let answer = |_: Empty| async move { Ok(ReceiverStream::new(snapshot::serve(member, stop))) };
                 self.codec().server_streaming(Streamed(answer), self.request).await
             }
             "MoveLeader" => {
@@ -342,6 +380,13 @@ impl Call<'_> {
 
     async fn cluster(self, method: &str) -> Response<Body> {
         let member = self.member();
+        let permitted = match method {
+            "MemberList" => member.auth.known_caller(&self.credentials),
+            _ => member.auth.check_root(&self.credentials),
+        };
+        if let Err(status) = permitted {
+            return self.refuse(status).await;
+        }
         match method {
             "MemberList" => {
                 let members = maintenance::members(&member, &self.services.identity);
@@ -370,32 +415,31 @@ impl Call<'_> {
         }
     }
 
-    /// There are no users and no roles, and authentication is not enabled: answers are those of such an etcd.
     async fn auth(self, method: &str) -> Response<Body> {
-        let header = Some(self.services.member.header());
+        let (m, c) = (self.member(), self.credentials.clone());
         match method {
-            "AuthStatus" => {
-                let response = AuthStatusResponse { header, enabled: false, auth_revision: 1 };
-                self.unary(|_: Empty| async move { Ok(response) }).await
+            "AuthStatus" => self.unary(|_: Empty| async move { auth::status(&m, &c) }).await,
+            "AuthEnable" => self.unary(|_: Empty| async move { auth::enable(&m, &c).await }).await,
+            "AuthDisable" => self.unary(|_: Empty| async move { auth::disable(&m, &c).await }).await,
+            "Authenticate" => self.unary(|r| async move { auth::authenticate(&m, r).await }).await,
+            "UserAdd" => self.unary(|r| async move { auth::add_user(&m, &c, r).await }).await,
+            "UserGet" => self.unary(|r| async move { auth::get_user(&m, &c, &r) }).await,
+            "UserList" => self.unary(|_: Empty| async move { auth::users(&m, &c) }).await,
+            "UserDelete" => self.unary(|r| async move { auth::delete_user(&m, &c, r).await }).await,
+            "UserChangePassword" => {
+                self.unary(|r| async move { auth::change_password(&m, &c, r).await }).await
             }
-            "AuthDisable" => self.unary(|_: Empty| async move { Ok(HeaderResponse { header }) }).await,
-            "UserList" | "RoleList" => {
-                let names = Vec::new();
-                self.unary(|_: Empty| async move { Ok(NamesResponse { header, names }) }).await
+            "UserGrantRole" => self.unary(|r| async move { auth::grant_role(&m, &c, r).await }).await,
+            "UserRevokeRole" => self.unary(|r| async move { auth::revoke_role(&m, &c, r).await }).await,
+            "RoleAdd" => self.unary(|r| async move { auth::add_role(&m, &c, r).await }).await,
+            "RoleGet" => self.unary(|r| async move { auth::get_role(&m, &c, &r) }).await,
+            "RoleList" => self.unary(|_: Empty| async move { auth::roles(&m, &c) }).await,
+            "RoleDelete" => self.unary(|r| async move { auth::delete_role(&m, &c, r).await }).await,
+            "RoleGrantPermission" => {
+                self.unary(|r| async move { auth::grant_permission(&m, &c, r).await }).await
             }
-            "AuthEnable" => self.refuse(errors::root_user_missing()).await,
-            "Authenticate" => self.refuse(errors::auth_not_enabled()).await,
-            "UserGet" | "UserDelete" | "UserChangePassword" | "UserGrantRole" | "UserRevokeRole" => {
-                self.refuse(errors::user_not_found()).await
-            }
-            "RoleGet" | "RoleDelete" | "RoleGrantPermission" | "RoleRevokePermission" => {
-                self.refuse(errors::role_not_found()).await
-            }
-            "UserAdd" | "RoleAdd" => {
-                self.refuse(errors::unsupported(
-                    "there are no users and roles; use client certificates (--client-cert-auth)",
-                ))
-                .await
+            "RoleRevokePermission" => {
+                self.unary(|r| async move { auth::revoke_permission(&m, &c, r).await }).await
             }
             _ => unknown(self.request.uri().path()),
         }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio_stream::{Stream, StreamExt as _};
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use crate::errors;
 use crate::kv::LEASE_OVERHEAD;
@@ -33,19 +32,13 @@ pub(crate) async fn revoke(member: &Arc<Member>, request: LeaseRequest) -> Resul
     }
 }
 
-/// LeaseKeepAlive: an answer to each request of the stream.
-pub(crate) fn keep_alive(
-    member: Arc<Member>,
-    requests: Streaming<LeaseRequest>,
-) -> impl Stream<Item = Result<LeaseKeepAliveResponse, Status>> {
-    requests.map(move |request| {
-        let id = request?.id;
-        let ttl = member.leases.renew(id);
-        if ttl.is_some() {
-            member.metrics.leases_renewed.inc();
-        }
-        Ok(LeaseKeepAliveResponse { header: Some(member.header()), id, ttl: ttl.unwrap_or(0) })
-    })
+/// The answer to a request of LeaseKeepAlive.
+pub(crate) fn keep_alive(member: &Member, id: i64) -> LeaseKeepAliveResponse {
+    let ttl = member.leases.renew(id);
+    if ttl.is_some() {
+        member.metrics.leases_renewed.inc();
+    }
+    LeaseKeepAliveResponse { header: Some(member.header()), id, ttl: ttl.unwrap_or(0) }
 }
 
 /// LeaseTimeToLive.

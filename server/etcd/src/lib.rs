@@ -1,8 +1,8 @@
 //! etcd's v3 API on the storage engine: an etcd server of one member for clients that know etcd. Knows
 //! nothing of Kubernetes.
 //!
-//! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. What differs from
-//! etcd is in `docs/design/0039-etcd-api.md`.
+//! [`Server`] opens a store and serves it; [`EtcdOptions`] are its flags, by etcd's names. [`Restore`] makes
+//! a store of what an etcd had. What differs from etcd is in `docs/design/0039-etcd-api.md`.
 //!
 //! ```
 //! use clap::{Args, Command, FromArgMatches};
@@ -25,14 +25,16 @@
 //! # Modules
 //!
 //! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that
-//! answers. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over
-//! `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway`
-//! translates calls with JSON bodies to those of gRPC and their responses back. `answers` bounds what large
-//! responses take. Below them `member` is the open store with all that etcd keeps beside keys, `compaction`
-//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
-//! errors; `wire` is the crate of the messages.
+//! answers. `permitted` asks `auth`, which has users and roles, whether the client may do what it wants.
+//! Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `lease_service` over `lease_changes` and
+//! `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway` translates calls
+//! with JSON bodies to those of gRPC and their responses back. `answers` bounds what large responses take.
+//! Below them `member` is the open store with all that etcd keeps beside keys, `compaction` compacts it in
+//! intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and errors; `wire` is the
+//! crate of the messages.
 
 mod answers;
+mod auth;
 mod compaction;
 mod concurrency;
 mod errors;
@@ -49,9 +51,11 @@ mod maintenance;
 mod member;
 mod metrics;
 mod options;
+mod permitted;
 mod range;
 mod range_body;
 mod range_stream;
+mod restore;
 mod server;
 mod snapshot;
 mod txn;
@@ -62,4 +66,5 @@ pub use maintenance::VERSION;
 pub use member::STORE_MARK;
 pub use options::{CompactionMode, EtcdOptions};
 pub use plinth_etcd_wire as wire;
+pub use restore::{Restore, RestoreError, Restored};
 pub use server::{Server, StartError};

@@ -11,6 +11,7 @@
 //! | `alarm.N` | 1: alarm N is raised |
 //! | `lease.ID` | time to live of a lease, in seconds |
 //! | `attached.ID KEY` | the key was attached to the lease (`leases.rs`) |
+//! | `auth.` and more | users, roles and whether they are needed (`auth/mod.rs`) |
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -21,6 +22,7 @@ use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
 use crate::answers::Answers;
+use crate::auth::{Auth, AuthOptions};
 use crate::errors;
 use crate::leases::Leases;
 use crate::metrics::{Figures, Metrics};
@@ -57,6 +59,7 @@ pub(crate) struct Member {
     pub engine: Engine,
     pub limits: Limits,
     pub leases: Leases,
+    pub auth: Auth,
     pub metrics: Metrics,
     pub answers: Arc<Answers>,
     /// Held shared while a transaction of single keys is evaluated and committed, exclusively by transactions
@@ -81,7 +84,7 @@ impl Member {
     ///
     /// # Errors
     /// Those of [`Engine::open`].
-    pub(crate) fn open(dir: &Path, limits: Limits) -> Result<Member, Error> {
+    pub(crate) fn open(dir: &Path, limits: Limits, auth: AuthOptions) -> Result<Member, Error> {
         let options = Options::new(dir)
             .mark(STORE_MARK)
             .max_key_bytes(limits.request_bytes)
@@ -124,6 +127,7 @@ impl Member {
         let leases = Leases::load(&engine)?;
         let member = Member {
             leases,
+            auth: Auth::load(&engine, auth)?,
             metrics: Metrics::new(),
             answers: Answers::new(limits.response_bytes),
             writes: Arc::default(),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use crate::auth::AuthOptions;
+
 /// The options of a server.
 #[derive(Debug, Clone, Args)]
 pub struct EtcdOptions {
@@ -29,7 +31,8 @@ pub struct EtcdOptions {
     /// File with the authorities of client certificates, PEM; clients must have a certificate of one of them
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     pub trusted_ca_file: Option<PathBuf>,
-    /// Require client certificates; needs --trusted-ca-file
+    /// Require client certificates, whose common names are users where authentication is enabled; needs
+    /// --trusted-ca-file
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, requires = "trusted_ca_file")]
     pub client_cert_auth: bool,
@@ -52,6 +55,15 @@ pub struct EtcdOptions {
     /// negative for no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     pub quota_backend_bytes: i64,
+    /// Kind of the tokens that users get: simple. etcd's jwt is refused
+    #[arg(long, value_name = "KIND", default_value = "simple")]
+    pub auth_token: String,
+    /// Seconds that a token lives after its last use
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub auth_token_ttl: u64,
+    /// Cost of the hashes of passwords by bcrypt, a power of two from 4 to 31
+    #[arg(long, value_name = "COST", default_value_t = 10, value_parser = clap::value_parser!(u32).range(4..=31))]
+    pub bcrypt_cost: u32,
     /// Interval of progress notifications to watches that want them, at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration,
         alias = "experimental-watch-progress-notify-interval")]
@@ -80,6 +92,9 @@ pub(crate) enum Retention {
 
 /// Shortest interval of progress notifications.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Seconds that a token lives where none are given, and at most: thirty years.
+const DEFAULT_TOKEN_TTL: u64 = 300;
+const LONGEST_TOKEN_TTL: u64 = 1 << 30;
 /// etcd's quota where none is given.
 const DEFAULT_QUOTA: i64 = 2 << 30;
 
@@ -100,6 +115,20 @@ impl EtcdOptions {
                 time => Ok(Retention::Time(time)),
             },
         }
+    }
+
+    /// How users show who they are, or what is wrong with it.
+    pub(crate) fn auth(&self) -> Result<AuthOptions, String> {
+        if self.auth_token != "simple" {
+            return Err(format!("{:?} is not supported; only simple tokens are", self.auth_token));
+        }
+        // etcd takes its default for zero, too.
+        let seconds = if self.auth_token_ttl == 0 { DEFAULT_TOKEN_TTL } else { self.auth_token_ttl };
+        Ok(AuthOptions {
+            token_ttl: Duration::from_secs(seconds.min(LONGEST_TOKEN_TTL)),
+            bcrypt_cost: self.bcrypt_cost,
+            uses_certificates: self.client_cert_auth,
+        })
     }
 
     /// The quota in bytes; zero for none.

@@ -23,10 +23,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::answers::{self, PATIENCE};
 use crate::gateway;
-use crate::grpc::{self, Services};
+use crate::grpc::{self, CommonName, Services};
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
 use crate::options::EtcdOptions;
@@ -108,7 +109,8 @@ impl Server {
             quota_bytes: options.quota(),
         };
         let dir = dir.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Member::open(&dir, limits)).await;
+        let auth = options.auth().map_err(|reason| StartError::Flag { flag: "--auth-token", reason })?;
+        let opened = tokio::task::spawn_blocking(move || Member::open(&dir, limits, auth)).await;
         let member = opened.map_err(|_| plinth_engine::Error::Closed)??;
         let client_urls = match options.advertise_client_urls.is_empty() {
             true => options.listen_client_urls.clone(),
@@ -277,17 +279,28 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, services: Arc<S
     // Small frames are not held back; without it they only come later.
     let _ = stream.set_nodelay(true);
     match tls {
-        None => serve_connection(stream, services).await,
+        None => serve_connection(stream, None, services).await,
         Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve_connection(stream, services).await,
+            Ok(Ok(stream)) => {
+                let name = common_name(stream.get_ref().1.peer_certificates());
+                serve_connection(stream, name, services).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         },
     }
 }
 
+/// The common name of a verified client certificate.
+fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<CommonName> {
+    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
+    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    (!name.is_empty()).then(|| CommonName(name.into()))
+}
+
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    name: Option<CommonName>,
     services: Arc<Services>,
 ) {
     let mut stream = TimeoutStream::new(stream);
@@ -303,8 +316,11 @@ async fn serve_connection(
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER);
     let stop = services.stop.clone();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let services = Arc::clone(&services);
+        if let Some(name) = &name {
+            request.extensions_mut().insert(name.clone());
+        }
         async move { Ok::<_, Infallible>(answer(&services, request).await) }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -2,7 +2,8 @@
 //!
 //! The file is a bbolt file and the SHA-256 of it. The bucket `key` has each key's newest version under its
 //! mod revision, so that every key keeps its revisions, its version and its lease; what is older counts as
-//! compacted. The bucket `lease` has the leases with their whole time to live.
+//! compacted. The bucket `lease` has the leases with their whole time to live; `auth`, `authUsers` and
+//! `authRoles` have users and roles as etcd stores them.
 //!
 //! Nothing is written to disk, and memory is bounded: a first pass writes the file to nowhere for its length
 //! and for what its beginning names, a second one to the client. Both read the keys in the order of their
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use crate::answers::PATIENCE;
+use crate::auth::Records;
 use crate::errors;
 use crate::maintenance::CLUSTER_VERSION;
 use crate::member::Member;
@@ -73,6 +75,8 @@ struct State {
     keys: Snapshot,
     /// Ids and times to live, as ids are stored: without a sign.
     leases: Vec<(i64, i64)>,
+    /// Users and roles, as etcd's buckets.
+    users: [Records; 3],
 }
 
 impl State {
@@ -88,7 +92,7 @@ impl State {
                 reader.leases.all().into_iter().filter_map(|id| Some((id, reader.leases.info(id)?.ttl)));
             let mut leases: Vec<(i64, i64)> = leases.collect();
             leases.sort_unstable_by_key(|(id, _)| id.cast_unsigned());
-            Ok(State { keys, leases })
+            Ok(State { keys, leases, users: reader.auth.state().buckets() })
         });
         read.await.map_err(errors::from_task)?
     }
@@ -198,6 +202,13 @@ fn write<W: Write>(out: W, layout: Option<Layout>, state: &State) -> io::Result<
         None => BoltWriter::new(out)?,
         Some(layout) => BoltWriter::with_layout(out, layout)?,
     };
+    for (name, records) in &state.users {
+        let mut bucket = bolt.bucket(name.as_bytes());
+        for (key, value) in records {
+            bucket.put(key.clone(), value.clone())?;
+        }
+        bucket.finish()?;
+    }
     let mut bucket = bolt.bucket(b"key");
     by_revision(&state.keys, SCANNED, &mut |sub, record| {
         let key = revision_key(to_etcd(record.mod_revision), sub);

@@ -25,6 +25,8 @@ const PATHS: [(&str, &str, &str); 7] = [
 /// What kube-apiserver keeps for itself and builds again from the objects: addresses of its replicas, and
 /// bitmaps of what Services hold.
 const INTERNAL: [&str; 3] = ["masterleases/", "peerserverleases/", "ranges/"];
+/// The key that kube-apiserver reads to see whether etcd answers. kine has it, etcd has not.
+const HEALTH: &str = "health";
 
 /// What a key is for.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl UpstreamKeys {
 
     /// What a key is for, without the prefix and the slash behind it.
     pub fn locate<'a>(&'a self, key: &'a str) -> Located<'a> {
-        if INTERNAL.iter().any(|internal| key.starts_with(internal)) {
+        if key == HEALTH || INTERNAL.iter().any(|internal| key.starts_with(internal)) {
             return Located::Internal;
         }
         let slashes: Vec<usize> = key.match_indices('/').map(|(at, _)| at).collect();
@@ -168,11 +170,12 @@ mod tests {
         let keys = UpstreamKeys::new(&registry);
         let custom = |key| matches!(keys.locate(key), Located::Custom { .. });
         assert!(custom("example.com/cars/ns/a") && custom("example.com/cars/a"));
-        for internal in ["masterleases/10.0.0.1", "ranges/serviceips", "peerserverleases/x"] {
+        for internal in ["masterleases/10.0.0.1", "ranges/serviceips", "peerserverleases/x", "health"] {
             assert!(matches!(keys.locate(internal), Located::Internal), "{internal}");
         }
         for unknown in [
             "",
+            "health/x",
             "pods",
             "pods/",
             "pods/a",

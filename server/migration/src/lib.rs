@@ -1,13 +1,13 @@
 //! Moves the objects of a cluster from etcd into a new store, and out again.
 //!
 //! A *source* has the keys and values of an etcd at one revision: [`snapshot`] reads the file of `etcdctl
-//! snapshot save`, [`live`] a running etcd into a [`spool`]. An [`import`] decodes each value as
-//! kube-apiserver wrote it, lists what cannot be taken over, and writes the rest to a new store. An
-//! [`export`] writes a snapshot file from a store.
+//! snapshot save`, [`live`] a running etcd into a [`spool`], and [`kine`] the database of k3s likewise. An
+//! [`import`] decodes each value as kube-apiserver wrote it, lists what cannot be taken over, and writes the
+//! rest to a new store. An [`export`] writes a snapshot file from a store.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`snapshot`], [`spool`], [`live`] | sources |
+//! | [`snapshot`], [`spool`], [`live`], [`kine`] | sources |
 //! | [`keys`] | where kube-apiserver keeps which object |
 //! | [`decode`], `earlier` | values of kube-apiserver as stored objects; versions that are not served any more |
 //! | [`import`], [`follow`], [`export`] | the moves |
@@ -34,6 +34,7 @@ pub mod export;
 pub mod follow;
 pub mod import;
 pub mod keys;
+pub mod kine;
 pub mod live;
 pub mod refusal;
 pub mod report;
@@ -41,5 +42,7 @@ pub mod snapshot;
 pub mod source;
 pub mod spool;
 
+#[cfg(test)]
+mod kine_tests;
 #[cfg(test)]
 mod tests;

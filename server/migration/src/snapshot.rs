@@ -11,6 +11,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use plinth_etcd_wire::kv::KeyValue;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -36,8 +37,7 @@ pub struct Snapshot {
     revision: u64,
     /// Where the newest value of each key is.
     keys: BTreeMap<Vec<u8>, Place>,
-    /// Times to live by lease.
-    leases: HashMap<i64, Duration>,
+    leases: HashMap<i64, Lease>,
 }
 
 /// A record of the bucket `key`.
@@ -88,6 +88,47 @@ impl Snapshot {
         snapshot.read_compacted().map_err(bolt)?;
         snapshot.read_leases().map_err(bolt)?;
         Ok(snapshot)
+    }
+
+    /// Visits all keys as etcd has them, in order.
+    ///
+    /// # Errors
+    /// When they cannot be read, or the first error of `visit`.
+    pub fn records<E: From<SourceError>>(
+        &self,
+        visit: &mut dyn FnMut(KeyValue) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.keys.iter().try_for_each(|(key, place)| visit(self.record(key, *place)?))
+    }
+
+    /// The leases, as they were granted.
+    pub fn leases(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+
+    /// Visits what a bucket has beside keys and leases; nothing where there is none of this name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn bucket(&self, name: &str, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), SourceError> {
+        let bolt = |source| SourceError::Bolt { path: self.path.clone(), source };
+        if !self.file.has_bucket(name.as_bytes()).map_err(bolt)? {
+            return Ok(());
+        }
+        let visited = self.file.bucket::<BoltError>(name.as_bytes(), &mut |key, value, _| {
+            visit(key, value);
+            Ok(())
+        });
+        visited.map_err(bolt)
+    }
+
+    fn record(&self, key: &[u8], place: Place) -> Result<KeyValue, SourceError> {
+        let read = self.file.value(place);
+        let record = read.map_err(|source| SourceError::Bolt { path: self.path.clone(), source })?;
+        KeyValue::decode(Bytes::from(record)).map_err(|_| SourceError::File {
+            path: self.path.clone(),
+            reason: format!("the value of {} was changed while it was read", key.escape_ascii()),
+        })
     }
 
     fn read_keys(&mut self) -> Result<(), SourceError> {
@@ -142,8 +183,7 @@ impl Snapshot {
                 page: place.at / 4096,
                 reason: "a lease cannot be decoded",
             })?;
-            let ttl = if lease.remaining_ttl > 0 { lease.remaining_ttl } else { lease.ttl };
-            leases.insert(lease.id, Duration::from_secs(u64::try_from(ttl).unwrap_or(0).max(1)));
+            leases.insert(lease.id, lease);
             Ok(())
         })?;
         self.leases = leases;
@@ -161,19 +201,20 @@ impl Source for Snapshot {
     }
 
     fn visit<E: From<SourceError>>(&self, prefix: &[u8], visit: Visit<'_, E>) -> Result<(), E> {
-        let bolt = |source| SourceError::Bolt { path: self.path.clone(), source };
         for (key, place) in self.keys.range(prefix.to_vec()..).take_while(|(key, _)| key.starts_with(prefix))
         {
-            let record = self.file.value(*place).map_err(bolt)?;
-            let record = KeyValue::decode(&record[..]).map_err(|_| SourceError::File {
-                path: self.path.clone(),
-                reason: format!("the value of {} was changed while it was read", key.escape_ascii()),
-            })?;
-            let ttl = self.leases.get(&record.lease).copied();
+            let record = self.record(key, *place)?;
+            let ttl = self.leases.get(&record.lease).map(time_to_live);
             visit(SourceEntry { key: key.clone(), value: record.value.to_vec(), ttl })?;
         }
         Ok(())
     }
+}
+
+/// What is left of a lease.
+fn time_to_live(lease: &Lease) -> Duration {
+    let ttl = if lease.remaining_ttl > 0 { lease.remaining_ttl } else { lease.ttl };
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0).max(1))
 }
 
 /// An error of a visit, which does not name the file.

@@ -35,6 +35,17 @@ pub enum SourceError {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// A row of a database is damaged.
+    #[error("{path}: row {id} of the table kine, {key}: {reason}")]
+    Row {
+        path: String,
+        /// Its number, which is a revision.
+        id: i64,
+        /// Its key, as far as it can be read.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A part of a file is damaged.
     #[error("{path}: {source}")]
     Bolt {

@@ -22,6 +22,7 @@ fn the_commands_are_found() {
         "etcdctl snapshot save",
         "plinth import snapshot",
         "plinth import etcd",
+        "plinth import kine",
         "plinth export etcd-snapshot",
         "etcdutl snapshot restore",
     ] {
@@ -35,16 +36,19 @@ const READER: &str = r#"set -eu
 export ETCDCTL_ENDPOINTS="$PLAIN"
 etcd= server=
 trap 'for pid in $etcd $server; do kill -9 "$pid" 2>/dev/null || true; done' EXIT
+healthy() {
+  n=0
+  until ETCDCTL_ENDPOINTS="$1" etcdctl endpoint health >/dev/null 2>&1; do
+    n=$((n + 1)); [ $n -lt 600 ] || { echo "$1 is not ready"; exit 1; }
+    sleep 0.1
+  done
+}
 start_etcd() {
   "$PLINTH_ETCD" --data-dir "$1" --log-level error --listen-peer-urls "$PEER" --initial-advertise-peer-urls "$2" \
     --initial-cluster "default=$2" --listen-client-urls "$PLAIN,$TLS" --advertise-client-urls "$PLAIN" \
     --client-cert-auth --trusted-ca-file ca.crt --cert-file server.crt --key-file server.key &
   etcd=$!
-  n=0
-  until etcdctl endpoint health >/dev/null 2>&1; do
-    n=$((n + 1)); [ $n -lt 600 ] || { echo "etcd is not ready"; exit 1; }
-    sleep 0.1
-  done
+  healthy "$PLAIN"
 }
 ready() {
   n=0
@@ -62,6 +66,7 @@ fn script(plain: &str, tls: &str) -> String {
     let mut script = String::from(READER);
     for line in commands() {
         let line = line.replace("https://127.0.0.1:2379", tls).replace("http://127.0.0.1:2379", plain);
+        let line = line.replace("/var/lib/rancher/k3s/server/db/", "");
         script.push_str(&format!("echo '$ {line}'\n"));
         if line.contains("--data-dir data") && line.starts_with("plinth import") {
             script.push_str("rm -rf data\n");
@@ -78,8 +83,16 @@ fn script(plain: &str, tls: &str) -> String {
             let line = line.trim_end_matches('&');
             script.push_str(&format!("{line} > followed 2>&1 &\nfollower=$!\nuntil grep -q following followed; do sleep 0.1; done\n"));
             script.push_str("kill $follower; wait $follower; cat followed; rm -f snapshot.db\n");
+        } else if line.starts_with("plinth etcd") {
+            // Beside the etcd, so at an address of its own.
+            let own = super::etcd::free_url("http");
+            script.push_str(&format!("{} &\nserver=$!\n", line.replace(plain, &own)));
+            script.push_str(&format!("healthy {own}\nkill $server; wait $server || true\n"));
+        } else if line.starts_with("kube-apiserver") {
+            script.push_str("# scripts/upstream-e2e runs one on plinth etcd\n");
         } else {
-            script.push_str(&format!("{line}\n"));
+            let made = if line.starts_with("etcdutl") { "rm -rf etcd\n" } else { "" };
+            script.push_str(&format!("{made}{line}\n"));
         }
     }
     script.push_str("kill $etcd; wait $etcd || true; start_etcd etcd http://localhost:2380\n");
@@ -103,6 +116,7 @@ async fn every_command_of_the_document_works() {
     super::etcd::certificates(&paths);
     let data = server.data();
     must(&["export", "etcd-snapshot", "--data-dir", data.to_str().expect("text"), &paths.at("start.db")]);
+    drop(super::kine::database(&paths.at("state.db"), &paths.at("start.db")));
     let bin = paths.0.path().join("bin");
     fs::create_dir(&bin).expect("a directory");
     symlink(launch().command(["--version"]).get_program(), bin.join("plinth")).expect("a link");

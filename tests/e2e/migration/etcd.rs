@@ -20,6 +20,7 @@ use prost::Message;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
+use tonic::Status;
 use tonic_prost::ProstCodec;
 
 use super::{assert_same, filled, hash, must, objects, run, start_with_keys_of, Objects, Paths, NAMESPACE};
@@ -150,16 +151,24 @@ pub(super) fn certificates(paths: &Paths) {
     }
 }
 
-async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
+pub(super) async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
     channel: &Channel,
     path: &'static str,
     request: Q,
 ) -> A {
+    try_ask(channel, path, request).await.expect("an answer")
+}
+
+pub(super) async fn try_ask<Q: Message + 'static, A: Message + Default + 'static>(
+    channel: &Channel,
+    path: &'static str,
+    request: Q,
+) -> Result<A, Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.expect("ready");
     let codec = ProstCodec::<Q, A>::default();
     let path = PathAndQuery::from_static(path);
-    grpc.unary(tonic::Request::new(request), path, codec).await.expect("an answer").into_inner()
+    Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
 }
 
 async fn get(channel: &Channel, key: &str) -> Vec<u8> {

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 mod document;
 mod etcd;
+mod for_etcd;
+mod kine;
 mod snapshots;
 
 /// Without most controllers, which would delete and create objects while they are compared.

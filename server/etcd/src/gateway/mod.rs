@@ -10,7 +10,7 @@ mod schema;
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use http::header::{CONTENT_TYPE, TE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, TE};
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
 use hyper::body::Frame;
@@ -41,6 +41,7 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
     if request.method() != Verb::POST {
         return refuse(StatusCode::NOT_IMPLEMENTED, &Status::unimplemented("Method Not Allowed"));
     }
+    let token = request.headers().get(AUTHORIZATION).cloned();
     // base64 adds a third.
     let limit = services.member.limits.request_bytes.saturating_mul(2).saturating_add(OVERHEAD);
     let body = Limited::new(request.into_body(), limit).collect();
@@ -54,6 +55,9 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
         Err(reason) => return error_response(&Status::invalid_argument(reason)),
     };
     let mut call = Request::new(Body::new(Full::new(messages)));
+    if let Some(token) = token {
+        call.headers_mut().insert(AUTHORIZATION, token);
+    }
     *call.method_mut() = Verb::POST;
     // It is one of the table's.
     let Ok(uri) = format!("/{}", method.call).parse() else {

@@ -65,6 +65,7 @@ const EVENT_TYPES: Kind = Kind::Enum(&["PUT", "DELETE"]);
 const FILTERS: Kind = Kind::Enum(&["NOPUT", "NODELETE"]);
 const ALARM_ACTIONS: Kind = Kind::Enum(&["GET", "ACTIVATE", "DEACTIVATE"]);
 const ALARMS: Kind = Kind::Enum(&["NONE", "NOSPACE", "CORRUPT"]);
+const PERMISSION_TYPES: Kind = Kind::Enum(&["READ", "WRITE", "READWRITE"]);
 const DOWNGRADE_ACTIONS: Kind = Kind::Enum(&["VALIDATE", "ENABLE", "CANCEL"]);
 
 const OPERAND: &str = "etcdserverpb.Compare.target_union";
@@ -151,6 +152,20 @@ messages! {
     DOWNGRADE_REQUEST: one(1, "action", DOWNGRADE_ACTIONS), one(2, "version", TEXT);
     DOWNGRADE_RESPONSE: HEADER, one(2, "version", TEXT);
     AUTH_STATUS_RESPONSE: HEADER, one(2, "enabled", BOOL), one(3, "authRevision", ULONG);
+    AUTHENTICATE_REQUEST: one(1, "name", TEXT), one(2, "password", TEXT);
+    AUTHENTICATE_RESPONSE: HEADER, one(2, "token", TEXT);
+    USER_OPTIONS: one(1, "no_password", BOOL);
+    USER_ADD_REQUEST: one(1, "name", TEXT), one(2, "password", TEXT),
+        one(3, "options", Kind::Message(&USER_OPTIONS)), one(4, "hashedPassword", TEXT);
+    CHANGE_PASSWORD_REQUEST: one(1, "name", TEXT), one(2, "password", TEXT), one(3, "hashedPassword", TEXT);
+    NAME_REQUEST: one(1, "name", TEXT);
+    GRANT_ROLE_REQUEST: one(1, "user", TEXT), one(2, "role", TEXT);
+    REVOKE_ROLE_REQUEST: one(1, "name", TEXT), one(2, "role", TEXT);
+    ROLE_REQUEST: one(1, "role", TEXT);
+    PERMISSION: one(1, "permType", PERMISSION_TYPES), one(2, "key", BYTES), one(3, "range_end", BYTES);
+    GRANT_PERMISSION_REQUEST: one(1, "name", TEXT), one(2, "perm", Kind::Message(&PERMISSION));
+    REVOKE_PERMISSION_REQUEST: one(1, "role", TEXT), one(2, "key", BYTES), one(3, "range_end", BYTES);
+    ROLE_GET_RESPONSE: HEADER, many(2, "perm", Kind::Message(&PERMISSION));
     USERS_RESPONSE: HEADER, many(2, "users", TEXT);
     ROLES_RESPONSE: HEADER, many(2, "roles", TEXT);
     LOCK_REQUEST: one(1, "name", BYTES), one(2, "lease", LONG);
@@ -210,7 +225,29 @@ pub(super) fn method(path: &str) -> Option<Method> {
     }
 }
 
-/// The methods of Maintenance, Cluster and Auth.
+/// The methods about users and roles, by their paths below `auth/`.
+fn user_or_role_method(path: &str) -> Option<Method> {
+    let method = |call, request, response| Some(Method { call, request, response, is_stream: false });
+    let change = |call, request| method(call, request, &HEADER_RESPONSE);
+    match path {
+        "user/add" => change("etcdserverpb.Auth/UserAdd", &USER_ADD_REQUEST),
+        "user/get" => method("etcdserverpb.Auth/UserGet", &NAME_REQUEST, &ROLES_RESPONSE),
+        "user/list" => method("etcdserverpb.Auth/UserList", &EMPTY, &USERS_RESPONSE),
+        "user/delete" => change("etcdserverpb.Auth/UserDelete", &NAME_REQUEST),
+        "user/changepw" => change("etcdserverpb.Auth/UserChangePassword", &CHANGE_PASSWORD_REQUEST),
+        "user/grant" => change("etcdserverpb.Auth/UserGrantRole", &GRANT_ROLE_REQUEST),
+        "user/revoke" => change("etcdserverpb.Auth/UserRevokeRole", &REVOKE_ROLE_REQUEST),
+        "role/add" => change("etcdserverpb.Auth/RoleAdd", &NAME_REQUEST),
+        "role/get" => method("etcdserverpb.Auth/RoleGet", &ROLE_REQUEST, &ROLE_GET_RESPONSE),
+        "role/list" => method("etcdserverpb.Auth/RoleList", &EMPTY, &ROLES_RESPONSE),
+        "role/delete" => change("etcdserverpb.Auth/RoleDelete", &ROLE_REQUEST),
+        "role/grant" => change("etcdserverpb.Auth/RoleGrantPermission", &GRANT_PERMISSION_REQUEST),
+        "role/revoke" => change("etcdserverpb.Auth/RoleRevokePermission", &REVOKE_PERMISSION_REQUEST),
+        _ => None,
+    }
+}
+
+/// The methods of Maintenance and Cluster, and those of Auth that are about all users.
 fn member_method(path: &str) -> Option<Method> {
     let unary = |call, request, response| Some(Method { call, request, response, is_stream: false });
     match path {
@@ -245,11 +282,9 @@ fn member_method(path: &str) -> Option<Method> {
         "auth/status" => unary("etcdserverpb.Auth/AuthStatus", &EMPTY, &AUTH_STATUS_RESPONSE),
         "auth/enable" => unary("etcdserverpb.Auth/AuthEnable", &EMPTY, &HEADER_RESPONSE),
         "auth/disable" => unary("etcdserverpb.Auth/AuthDisable", &EMPTY, &HEADER_RESPONSE),
-        "auth/authenticate" => unary("etcdserverpb.Auth/Authenticate", &EMPTY, &HEADER_RESPONSE),
-        "auth/user/list" => unary("etcdserverpb.Auth/UserList", &EMPTY, &USERS_RESPONSE),
-        "auth/user/add" => unary("etcdserverpb.Auth/UserAdd", &EMPTY, &HEADER_RESPONSE),
-        "auth/role/list" => unary("etcdserverpb.Auth/RoleList", &EMPTY, &ROLES_RESPONSE),
-        "auth/role/add" => unary("etcdserverpb.Auth/RoleAdd", &EMPTY, &HEADER_RESPONSE),
-        _ => None,
+        "auth/authenticate" => {
+            unary("etcdserverpb.Auth/Authenticate", &AUTHENTICATE_REQUEST, &AUTHENTICATE_RESPONSE)
+        }
+        path => user_or_role_method(path.strip_prefix("auth/")?),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::{FuturesUnordered, Stream};
 use plinth_engine::{Error, Feed, KeyRange, Revision, Subscribe, Subscription};
@@ -18,9 +19,11 @@ use tonic::{Status, Streaming};
 
 use super::queue::{queue, Queue};
 use super::response::{responses, Selection};
+use crate::auth::{Credentials, Needs};
 use crate::errors;
 use crate::keys::Keys;
 use crate::member::Member;
+use crate::permitted::permit;
 use crate::value::to_etcd;
 use crate::wire::watch::watch_request::Request;
 use crate::wire::watch::{WatchCreateRequest, WatchRequest, WatchResponse};
@@ -113,6 +116,7 @@ struct Progress {
 
 struct WatchStream {
     member: Arc<Member>,
+    credentials: Credentials,
     out: Queue,
     watches: HashMap<i64, Handle>,
     active: FuturesUnordered<Abortable<Pending>>,
@@ -121,12 +125,18 @@ struct WatchStream {
     _counted: Counted,
 }
 
+/// An error as gRPC for Go prints it: clients match on that.
+fn as_go(status: &Status) -> String {
+    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+}
+
 /// The client has left, or the stream has failed, and the reason was sent.
 struct Ended;
 
 /// Serves a watch stream until the client leaves or `stop` is cancelled; returns its responses.
 pub(crate) fn serve(
     member: Arc<Member>,
+    credentials: Credentials,
     requests: Streaming<WatchRequest>,
     progress_interval: Duration,
     stop: CancellationToken,
@@ -135,6 +145,7 @@ pub(crate) fn serve(
     let stream = WatchStream {
         _counted: Counted::new(&member.metrics.watch_streams),
         member,
+        credentials,
         out,
         watches: HashMap::new(),
         active: FuturesUnordered::new(),
@@ -206,20 +217,15 @@ impl WatchStream {
     }
 
     async fn create(&mut self, request: WatchCreateRequest) -> Result<(), Ended> {
-        let range = match self.check(&request) {
+        // An empty key stands for the lowest one.
+        let key = if request.key.is_empty() { "\0".into() } else { request.key.clone() };
+        let needs = Needs::default().read(&key, &request.range_end);
+        if let Err(status) = permit(&self.member, &self.credentials, needs).await {
+            return self.refuse(as_go(&status)).await;
+        }
+        let range = match self.check(&request, &key) {
             Ok(range) => range,
-            Err(reason) => {
-                return self
-                    .send(WatchResponse {
-                        header: Some(self.member.header()),
-                        watch_id: ALL,
-                        created: true,
-                        canceled: true,
-                        cancel_reason: reason.to_owned(),
-                        ..WatchResponse::default()
-                    })
-                    .await;
-            }
+            Err(reason) => return self.refuse(reason.to_owned()).await,
         };
         let watch_id = self.choose_id(request.watch_id);
         // The position is taken before the answer: what is committed after it is delivered.
@@ -246,14 +252,25 @@ impl WatchStream {
         Ok(())
     }
 
+    /// There is no watch, for a reason.
+    async fn refuse(&mut self, cancel_reason: String) -> Result<(), Ended> {
+        self.send(WatchResponse {
+            header: Some(self.member.header()),
+            watch_id: ALL,
+            created: true,
+            canceled: true,
+            cancel_reason,
+            ..WatchResponse::default()
+        })
+        .await
+    }
+
     /// The keys of a watch, or why there is none.
-    fn check(&self, request: &WatchCreateRequest) -> Result<KeyRange, &'static str> {
+    fn check(&self, request: &WatchCreateRequest, key: &Bytes) -> Result<KeyRange, &'static str> {
         if request.start_revision < 0 {
             return Err("etcdserver: mvcc: required revision has been compacted");
         }
-        // An empty key stands for the lowest one.
-        let key = if request.key.is_empty() { "\0".into() } else { request.key.clone() };
-        let range = Keys::of(&key, &request.range_end).to_range();
+        let range = Keys::of(key, &request.range_end).to_range();
         if range.is_empty() {
             return Err("mvcc: watcher range is empty");
         }

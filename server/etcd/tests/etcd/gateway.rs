@@ -10,9 +10,20 @@ use tonic::Code;
 use crate::support::{bytes, server, TestServer};
 
 async fn send(server: &TestServer, method: &str, path: &str, body: &str) -> BufReader<TcpStream> {
+    send_with(server, method, path, "", body).await
+}
+
+/// Sends a request with further headers.
+async fn send_with(
+    server: &TestServer,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}");
     let request = format!("{head}Content-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.unwrap();
     BufReader::new(stream)
@@ -67,6 +78,34 @@ async fn keys_and_transactions_in_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn users_and_tokens_in_json() {
+    let (_dir, server, _client) = server(&["--bcrypt-cost", "4"]).await;
+    post(&server, "/v3/auth/user/add", r#"{"name": "root", "password": "pw"}"#).await;
+    post(&server, "/v3/auth/user/grant", r#"{"user": "root", "role": "root"}"#).await;
+    post(&server, "/v3/auth/user/add", r#"{"name": "u", "options": {"no_password": true}}"#).await;
+    post(&server, "/v3/auth/role/add", r#"{"name": "r"}"#).await;
+    let permission =
+        r#"{"name": "r", "perm": {"permType": "READWRITE", "key": "YQ==", "range_end": "Yg=="}}"#;
+    post(&server, "/v3/auth/role/grant", permission).await;
+    let role = post(&server, "/v3/auth/role/get", r#"{"role": "r"}"#).await;
+    assert!(role.contains(r#""perm":[{"permType":"READWRITE","key":"YQ==","range_end":"Yg=="}]"#), "{role}");
+    assert!(post(&server, "/v3/auth/user/get", r#"{"name": "root"}"#).await.contains(r#""roles":["root"]"#));
+    post(&server, "/v3/auth/enable", "{}").await;
+    let (code, refused) = request(&server, "POST", "/v3/kv/range", r#"{"key": "YQ=="}"#).await;
+    assert!(code == 400 && refused.contains("user name is empty"), "{code} {refused}");
+    let answer = post(&server, "/v3/auth/authenticate", r#"{"name": "root", "password": "pw"}"#).await;
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    for (token, code) in [(answer["token"].as_str().unwrap(), "200"), ("none.1", "401")] {
+        let headers = format!("Authorization: {token}\r\n");
+        let mut response = String::new();
+        let mut sent = send_with(&server, "POST", "/v3/kv/range", &headers, r#"{"key": "YQ=="}"#).await;
+        sent.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {code} ")), "{response}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_is_a_line_for_each_response() {
     let (_dir, server, client) = server(&[]).await;
     let create = r#"{"create_request": {"key": "YQ==", "start_revision": "1"}}"#;
@@ -100,7 +139,8 @@ async fn errors_have_code_and_text() {
         ("POST", "/v3/lease/revoke", r#"{"ID": 9}"#, 404, "requested lease not found"),
         ("POST", "/v3/nothing", "{}", 404, "Not Found"),
         ("GET", "/v3/kv/range", "", 501, "Method Not Allowed"),
-        ("POST", "/v3/auth/user/add", "{}", 501, "plinth etcd"),
+        ("POST", "/v3/auth/user/add", "{}", 400, "etcdserver: user name is empty"),
+        ("POST", "/v3/cluster/member/add", "{}", 501, "plinth etcd"),
     ] {
         let (found, answer) = request(&server, method, path, body).await;
         assert!(found == code && answer.contains(text), "{method} {path} {body}: {found} {answer}");

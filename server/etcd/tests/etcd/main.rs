@@ -12,4 +12,5 @@ mod real;
 mod service;
 mod snapshots;
 mod support;
+mod users;
 mod watches;

@@ -28,6 +28,17 @@ struct Program {
     options: EtcdOptions,
 }
 
+fn options(flags: &[&str]) -> EtcdOptions {
+    let mut fixed = vec!["plinth", "--data-dir", "unused"];
+    if !flags.contains(&"--listen-client-urls") {
+        fixed.extend(["--listen-client-urls", "http://127.0.0.1:0"]);
+    }
+    Program::try_parse_from(fixed.into_iter().chain(flags.iter().copied()))
+        .map_err(|error| error.to_string())
+        .unwrap()
+        .options
+}
+
 /// A server in a temporary directory, or one that the test owns.
 pub struct TestServer {
     pub address: SocketAddr,
@@ -38,15 +49,7 @@ pub struct TestServer {
 impl TestServer {
     /// Starts a server on the store in `dir`.
     pub async fn start(dir: &Path, flags: &[&str]) -> TestServer {
-        let mut fixed = vec!["plinth", "--data-dir", "unused"];
-        if !flags.contains(&"--listen-client-urls") {
-            fixed.extend(["--listen-client-urls", "http://127.0.0.1:0"]);
-        }
-        let options = Program::try_parse_from(fixed.into_iter().chain(flags.iter().copied()))
-            .map_err(|error| error.to_string())
-            .unwrap()
-            .options;
-        let server = Server::start(&options, dir).await.unwrap();
+        let server = Server::start(&options(flags), dir).await.unwrap();
         let address = server.addresses()[0];
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(server.serve(async {
@@ -56,10 +59,16 @@ impl TestServer {
         TestServer { address, stop: Some(stop), serving: Some(serving) }
     }
 
+    /// The error of a server that does not start with these flags.
+    pub async fn refused(dir: &Path, flags: &[&str]) -> String {
+        let started = Server::start(&options(flags), dir).await;
+        started.err().expect("it does not start").to_string()
+    }
+
     /// A client with a connection of its own.
     pub async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
-        Client(endpoint.connect().await.unwrap())
+        Client::of(endpoint.connect().await.unwrap())
     }
 
     /// A client over TLS, with a certificate of its own or none.
@@ -74,7 +83,7 @@ impl TestServer {
             tls = tls.identity(identity);
         }
         let endpoint = Endpoint::from_shared(format!("https://{}", self.address)).unwrap();
-        Ok(Client(endpoint.tls_config(tls)?.connect().await?))
+        Ok(Client::of(endpoint.tls_config(tls)?.connect().await?))
     }
 
     /// Stops it and closes the store.
@@ -94,12 +103,37 @@ pub async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Client) {
 
 /// Calls of etcd's services over one connection.
 #[derive(Clone)]
-pub struct Client(Channel);
+pub struct Client {
+    channel: Channel,
+    token: Option<String>,
+}
 
 impl Client {
+    fn of(channel: Channel) -> Client {
+        Client { channel, token: None }
+    }
+
+    /// The same connection for requests with a token.
+    pub fn with_token(&self, token: &str) -> Client {
+        Client { channel: self.channel.clone(), token: Some(token.to_owned()) }
+    }
+
+    /// The token of its requests.
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    fn request<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.parse().unwrap());
+        }
+        request
+    }
+
     /// A client of a server at `url`, if there is one.
     pub async fn connect(url: &str) -> Option<Client> {
-        Endpoint::from_shared(url.to_owned()).unwrap().connect().await.ok().map(Client)
+        Endpoint::from_shared(url.to_owned()).unwrap().connect().await.ok().map(Client::of)
     }
 
     /// Whether it answers reads.
@@ -114,11 +148,11 @@ impl Client {
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(1 << 30);
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(1 << 30);
         grpc.ready().await.unwrap();
         let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
-        Ok(grpc.unary(tonic::Request::new(request), path, codec).await?.into_inner())
+        Ok(grpc.unary(self.request(request), path, codec).await?.into_inner())
     }
 
     /// Opens a stream such as `Watch/Watch`; requests are sent through the channel.
@@ -137,11 +171,11 @@ impl Client {
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(1 << 30);
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(1 << 30);
         grpc.ready().await.unwrap();
         let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
-        let request = tonic::Request::new(ReceiverStream::new(sent));
+        let request = self.request(ReceiverStream::new(sent));
         grpc.streaming(request, path, codec).await.unwrap().into_inner()
     }
 
@@ -151,11 +185,11 @@ impl Client {
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
     {
-        let mut grpc = Grpc::new(self.0.clone());
+        let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.unwrap();
         let path = path(method);
         let codec = ProstCodec::<Req, Resp>::default();
-        Ok(grpc.server_streaming(tonic::Request::new(request), path, codec).await?.into_inner())
+        Ok(grpc.server_streaming(self.request(request), path, codec).await?.into_inner())
     }
 
     pub async fn put(&self, key: &str, value: &str) -> PutResponse {

@@ -1,5 +1,6 @@
 //! `plinth import`: makes a data directory from the objects of a kube-apiserver's etcd.
 
+mod for_etcd;
 mod target;
 
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ use target::Target;
 /// `plinth import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data\n\nThe directory is made whole or not at all: docs/migration.md has the way in and back."
+    after_help = "Examples:\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data\n  plinth import kine /var/lib/rancher/k3s/server/db/state.db --data-dir ./data\n\nThe directory is made whole or not at all: docs/migration.md has the way in and back."
 )]
 pub struct ImportCommand {
     /// What is imported
@@ -44,9 +45,11 @@ enum ImportSource {
     Snapshot(SnapshotOptions),
     /// Import from a running etcd, and follow it if asked to
     Etcd(EtcdSourceOptions),
+    /// Import from the SQLite database of k3s or kine
+    Kine(KineOptions),
 }
 
-/// Options of both sources.
+/// Options of all sources.
 #[derive(Debug, Args)]
 struct TargetOptions {
     /// Data directory to create; must not exist
@@ -66,7 +69,7 @@ struct TargetOptions {
 /// Options of `plinth import snapshot`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
+    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n  plinth import snapshot snapshot.db --data-dir ./etcd-data --for-etcd\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
 )]
 struct SnapshotOptions {
     /// File to read
@@ -75,6 +78,9 @@ struct SnapshotOptions {
     /// Take a file without the hash at its end: that of a stopped member (member/snap/db)
     #[arg(long)]
     skip_hash_check: bool,
+    /// Make a directory of plinth etcd: all keys with their revisions, leases, users and roles, as they are
+    #[arg(long, conflicts_with_all = ["prefix", "encryption_provider_config", "skip_unknown"])]
+    for_etcd: bool,
     #[command(flatten)]
     target: TargetOptions,
 }
@@ -110,6 +116,19 @@ struct EtcdSourceOptions {
     target: TargetOptions,
 }
 
+/// Options of `plinth import kine`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  plinth import kine /var/lib/rancher/k3s/server/db/state.db --data-dir ./data\n  plinth import kine 'sqlite:///var/lib/rancher/k3s/server/db/state.db?_journal=WAL' --data-dir ./data\n\nReads one state of the database and writes nothing to it, whether k3s runs or not; what it changes afterwards is not imported.\nresourceVersions continue above those of kine. Other databases of kine are not read."
+)]
+struct KineOptions {
+    /// The database, or kine's --endpoint: sqlite://FILE
+    #[arg(value_name = "FILE-OR-URL", value_parser = database)]
+    database: PathBuf,
+    #[command(flatten)]
+    target: TargetOptions,
+}
+
 /// A failed import. No directory was created.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are the parts that failed; their texts say it
@@ -136,6 +155,8 @@ pub enum ImportCommandError {
     Engine(#[from] plinth_engine::Error),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Restore(plinth_etcd::RestoreError),
     #[error("--user needs the password in the environment variable ETCDCTL_PASSWORD")]
     Password,
 }
@@ -147,8 +168,21 @@ pub enum ImportCommandError {
 pub fn run(command: ImportCommand) -> Result<(), ImportCommandError> {
     let runtime = serve::runtime()?;
     match command.source {
+        ImportSource::Snapshot(options) if options.for_etcd => for_etcd::run(&options),
         ImportSource::Snapshot(options) => snapshot(&options, &runtime),
         ImportSource::Etcd(options) => etcd(&options, &runtime),
+        ImportSource::Kine(options) => kine(&options, &runtime),
+    }
+}
+
+/// The file of a database, which may be named as kine's `--endpoint` does.
+fn database(text: &str) -> Result<PathBuf, String> {
+    let Some((scheme, rest)) = text.split_once("://") else { return Ok(PathBuf::from(text)) };
+    let path = rest.split('?').next().unwrap_or(rest);
+    match (scheme, path) {
+        ("sqlite", "") => Err("it names no file".to_owned()),
+        ("sqlite", path) => Ok(PathBuf::from(path)),
+        _ => Err(format!("{scheme} cannot be read: only SQLite is, as sqlite://FILE")),
     }
 }
 
@@ -157,6 +191,27 @@ fn snapshot(options: &SnapshotOptions, runtime: &Runtime) -> Result<(), ImportCo
     let snapshot = Snapshot::open(&options.file, !options.skip_hash_check)?;
     let mut decoder = decoder(&options.target, runtime)?;
     let report = whole(&snapshot, &mut decoder, &target, &options.target)?;
+    target.finish()?;
+    print(&options.target.data_dir, &report);
+    Ok(())
+}
+
+fn kine(options: &KineOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
+    let target = Target::new(&options.target.data_dir)?;
+    let mut decoder = decoder(&options.target, runtime)?;
+    let (file, path) = target.spool(false)?;
+    let bar = Bar::new();
+    let spool = plinth_migration::kine::spool(
+        &options.database,
+        &target.scratch(),
+        decoder.prefix(),
+        (file, &path),
+        &mut |progress| {
+            bar.show(progress);
+        },
+    )?;
+    drop(bar);
+    let report = whole(&spool, &mut decoder, &target, &options.target)?;
     target.finish()?;
     print(&options.target.data_dir, &report);
     Ok(())
@@ -316,4 +371,24 @@ fn on_signals(runtime: &Handle, commanded: &Arc<AtomicBool>) -> Result<(), Serve
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_a_file_or_kines_endpoint() {
+        let file = |text: &str| database(text).map(|path| path.display().to_string());
+        for (text, expected) in [
+            ("/a/state.db", "/a/state.db"),
+            ("state.db?x", "state.db?x"),
+            ("sqlite:///a/state.db", "/a/state.db"),
+            ("sqlite://./db/state.db?_journal=WAL&cache=shared", "./db/state.db"),
+        ] {
+            assert_eq!(file(text).as_deref(), Ok(expected));
+        }
+        assert!(file("sqlite://").is_err());
+        assert!(file("postgres://user@host/kine").unwrap_err().starts_with("postgres cannot be read"));
+    }
 }

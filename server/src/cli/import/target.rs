@@ -63,6 +63,11 @@ impl Target {
         Ok((file, path))
     }
 
+    /// Where a copy of a source may be made, which is removed before the end.
+    pub(super) fn scratch(&self) -> PathBuf {
+        self.unfinished.join("scratch")
+    }
+
     /// Gives the directory its name. The store is closed.
     pub(super) fn finish(mut self) -> Result<(), ImportCommandError> {
         for name in SPOOLS {

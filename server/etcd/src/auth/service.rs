@@ -1,0 +1,456 @@
+//! The service Auth: users, roles, permissions and tokens, with etcd's rules and errors.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tonic::Status;
+
+use super::permissions::is_valid_range;
+use super::tokens::Tokens;
+use super::{Auth, Credentials, State, ROOT};
+use crate::errors;
+use crate::member::Member;
+use crate::wire::auth::{
+    permission_type, AuthStatusResponse, AuthenticateRequest, AuthenticateResponse, ChangePasswordRequest,
+    GrantPermissionRequest, NameRequest, NamesResponse, Permission, RevokePermissionRequest, Role,
+    RoleGetResponse, User, UserAddRequest, UserRoleRequest,
+};
+use crate::wire::HeaderResponse;
+
+/// How often a password is checked while users are being changed.
+const ATTEMPTS: usize = 8;
+/// Bytes of a password that bcrypt takes.
+const LONGEST_PASSWORD: usize = 72;
+
+/// What a change of users and roles leads to.
+enum Change {
+    /// These, at the next revision.
+    Next(State),
+    /// These, at the same one.
+    Same(State),
+    /// Nothing has changed.
+    None,
+}
+
+/// Changes users and roles, durably, when nothing is carried out that was permitted before. `plan` is given
+/// what is there; the user must be root.
+async fn change(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
+) -> Result<(), Status> {
+    let (member, credentials) = (Arc::clone(member), credentials.clone());
+    // To its end, whether or not the client waits: memory and disk are changed together.
+    let changed = tokio::spawn(async move {
+        let auth = &member.auth;
+        let _alone = auth.gate.write().await;
+        auth.check_root(&credentials)?;
+        let before = auth.state();
+        let mut after = match plan(&before)? {
+            Change::None => return Ok(()),
+            Change::Same(after) => after,
+            Change::Next(mut after) => {
+                after.revision = before.revision.saturating_add(1);
+                after
+            }
+        };
+        // What callers that have left have queued.
+        member.barrier().await?;
+        let stored = member.engine.transact(after.change_from(&before)).await;
+        stored.map_err(|error| errors::from_engine(&error))?;
+        after.permit();
+        end_tokens(&auth.tokens, &before, &after);
+        auth.enabled.store(after.enabled, Ordering::Release);
+        *auth.state.write() = Arc::new(after);
+        Ok(())
+    });
+    changed.await.map_err(errors::from_task)?
+}
+
+/// Ends the tokens of users that were deleted or have another password.
+fn end_tokens(tokens: &Tokens, before: &State, after: &State) {
+    if !after.enabled {
+        tokens.end_all();
+        return;
+    }
+    for (name, user) in &before.users {
+        if after.users.get(name).is_none_or(|after| after.password != user.password) {
+            tokens.end_of(name);
+        }
+    }
+}
+
+type Changed = Result<HeaderResponse, Status>;
+
+/// Changes users and roles; the response is a header.
+async fn changed(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
+) -> Changed {
+    change(member, credentials, plan).await?;
+    Ok(HeaderResponse { header: Some(member.header()) })
+}
+
+/// The next state: what `edit` makes of a copy.
+fn next(state: &State, edit: impl FnOnce(&mut State) -> Result<(), Status>) -> Result<Change, Status> {
+    let mut after = state.clone();
+    edit(&mut after)?;
+    Ok(Change::Next(after))
+}
+
+/// AuthStatus.
+pub(crate) fn status(member: &Member, credentials: &Credentials) -> Result<AuthStatusResponse, Status> {
+    member.auth.caller(credentials)?;
+    let state = member.auth.state();
+    Ok(AuthStatusResponse {
+        header: Some(member.header()),
+        enabled: state.enabled,
+        auth_revision: state.revision,
+    })
+}
+
+/// AuthEnable.
+pub(crate) async fn enable(member: &Arc<Member>, credentials: &Credentials) -> Changed {
+    changed(member, credentials, |state| {
+        if state.enabled {
+            return Ok(Change::None);
+        }
+        if !state.users.contains_key(ROOT) {
+            return Err(errors::root_user_missing());
+        }
+        if !state.is_root(ROOT) {
+            return Err(errors::root_role_missing());
+        }
+        Ok(Change::Same(State { enabled: true, ..state.clone() }))
+    })
+    .await
+}
+
+/// AuthDisable.
+pub(crate) async fn disable(member: &Arc<Member>, credentials: &Credentials) -> Changed {
+    changed(member, credentials, |state| match state.enabled {
+        true => Ok(Change::Next(State { enabled: false, ..state.clone() })),
+        false => Ok(Change::None),
+    })
+    .await
+}
+
+/// Authenticate: a token for a name and a password.
+pub(crate) async fn authenticate(
+    member: &Arc<Member>,
+    request: AuthenticateRequest,
+) -> Result<AuthenticateResponse, Status> {
+    let auth = &member.auth;
+    for _ in 0..ATTEMPTS {
+        let state = auth.state();
+        if !state.enabled {
+            return Err(errors::auth_not_enabled());
+        }
+        let user = state.users.get(&request.name).ok_or_else(errors::auth_failed)?;
+        if user.options.is_some_and(|options| options.no_password) {
+            return Err(errors::no_password_user());
+        }
+        if !auth.verify(&request.password, &user.password).await? {
+            tracing::info!(user = request.name, "password is not that of the user");
+            return Err(errors::auth_failed());
+        }
+        // Neither the password nor the user has changed meanwhile.
+        if auth.state().revision == state.revision {
+            let token = auth.tokens.issue(&request.name);
+            return Ok(AuthenticateResponse { header: Some(member.header()), token });
+        }
+    }
+    Err(errors::old_auth_revision())
+}
+
+/// UserAdd.
+pub(crate) async fn add_user(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: UserAddRequest,
+) -> Changed {
+    let auth = &member.auth;
+    auth.check_root(credentials)?;
+    let options = request.options.unwrap_or_default();
+    let password = match options.no_password {
+        true => Bytes::new(),
+        false => auth.hash(request.password).await?,
+    };
+    let name = request.name;
+    changed(member, credentials, move |state| {
+        if name.is_empty() {
+            return Err(errors::user_empty());
+        }
+        if state.users.contains_key(&name) {
+            return Err(errors::user_exists());
+        }
+        next(state, |after| {
+            let stored = Bytes::from(name.clone().into_bytes());
+            let user = User { name: stored, password, roles: Vec::new(), options: Some(options) };
+            after.users.insert(name, user);
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// UserGet: the roles of a user, for root and for the user.
+pub(crate) fn get_user(
+    member: &Member,
+    credentials: &Credentials,
+    request: &NameRequest,
+) -> Result<NamesResponse, Status> {
+    let caller = member.auth.caller(credentials)?;
+    match member.auth.check_root_caller(&caller) {
+        Err(refused) if *caller.name != request.name => return Err(refused),
+        _ => {}
+    }
+    let state = member.auth.state();
+    let user = state.users.get(&request.name).ok_or_else(errors::user_not_found)?;
+    Ok(NamesResponse { header: Some(member.header()), names: user.roles.clone() })
+}
+
+/// UserList.
+pub(crate) fn users(member: &Member, credentials: &Credentials) -> Result<NamesResponse, Status> {
+    member.auth.check_root(credentials)?;
+    let names = member.auth.state().users.keys().cloned().collect();
+    Ok(NamesResponse { header: Some(member.header()), names })
+}
+
+/// UserDelete.
+pub(crate) async fn delete_user(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: NameRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        if state.enabled && request.name == ROOT {
+            return Err(errors::invalid_auth_management());
+        }
+        next(state, |after| after.users.remove(&request.name).map(drop).ok_or_else(errors::user_not_found))
+    })
+    .await
+}
+
+/// UserChangePassword.
+pub(crate) async fn change_password(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: ChangePasswordRequest,
+) -> Changed {
+    let auth = &member.auth;
+    auth.check_root(credentials)?;
+    // An empty one is nobody's, as in etcd.
+    let password = match request.password.is_empty() {
+        true => Bytes::new(),
+        false => auth.hash(request.password).await?,
+    };
+    let name = request.name;
+    changed(member, credentials, move |state| {
+        next(state, |after| {
+            let user = after.users.get_mut(&name).ok_or_else(errors::user_not_found)?;
+            let has_none = user.options.is_some_and(|options| options.no_password);
+            user.password = if has_none { Bytes::new() } else { password };
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// UserGrantRole.
+pub(crate) async fn grant_role(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: UserRoleRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        let user = state.users.get(&request.user).ok_or_else(errors::user_not_found)?;
+        if request.role != ROOT && !state.roles.contains_key(&request.role) {
+            return Err(errors::role_not_found());
+        }
+        if user.roles.contains(&request.role) {
+            return Ok(Change::None);
+        }
+        next(state, |after| {
+            let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
+            user.roles.push(request.role);
+            user.roles.sort();
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// UserRevokeRole.
+pub(crate) async fn revoke_role(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: UserRoleRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        if state.enabled && request.user == ROOT && request.role == ROOT {
+            return Err(errors::invalid_auth_management());
+        }
+        next(state, |after| {
+            let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
+            let before = user.roles.len();
+            user.roles.retain(|role| *role != request.role);
+            match user.roles.len() < before {
+                true => Ok(()),
+                false => Err(errors::role_not_granted()),
+            }
+        })
+    })
+    .await
+}
+
+/// RoleAdd.
+pub(crate) async fn add_role(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: NameRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        let name = request.name;
+        if name.is_empty() {
+            return Err(errors::role_empty());
+        }
+        if state.roles.contains_key(&name) {
+            return Err(errors::role_exists());
+        }
+        next(state, |after| {
+            let stored = Bytes::from(name.clone().into_bytes());
+            after.roles.insert(name, Role { name: stored, permissions: Vec::new() });
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// RoleGet: the permissions of a role, for root and for who has it.
+pub(crate) fn get_role(
+    member: &Member,
+    credentials: &Credentials,
+    request: &NameRequest,
+) -> Result<RoleGetResponse, Status> {
+    let caller = member.auth.caller(credentials)?;
+    let state = member.auth.state();
+    let has_it = state.users.get(&*caller.name).is_some_and(|user| user.roles.contains(&request.name));
+    match member.auth.check_root_caller(&caller) {
+        Err(refused) if !has_it => return Err(refused),
+        _ => {}
+    }
+    let role = state.roles.get(&request.name).ok_or_else(errors::role_not_found)?;
+    let permissions = match request.name == ROOT {
+        true => vec![Permission {
+            perm_type: permission_type::READWRITE,
+            key: Bytes::new(),
+            range_end: Bytes::from_static(&[0]),
+        }],
+        false => role.permissions.clone(),
+    };
+    Ok(RoleGetResponse { header: Some(member.header()), permissions })
+}
+
+/// RoleList.
+pub(crate) fn roles(member: &Member, credentials: &Credentials) -> Result<NamesResponse, Status> {
+    member.auth.check_root(credentials)?;
+    let names = member.auth.state().roles.keys().cloned().collect();
+    Ok(NamesResponse { header: Some(member.header()), names })
+}
+
+/// RoleDelete: takes it from its users, too.
+pub(crate) async fn delete_role(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: NameRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        if state.enabled && request.name == ROOT {
+            return Err(errors::invalid_auth_management());
+        }
+        next(state, |after| {
+            after.roles.remove(&request.name).ok_or_else(errors::role_not_found)?;
+            after.users.values_mut().for_each(|user| user.roles.retain(|role| *role != request.name));
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// RoleGrantPermission: a permission for a range, or another one for the same range.
+pub(crate) async fn grant_permission(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: GrantPermissionRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        let permission = request.permission.ok_or_else(errors::permission_not_given)?;
+        if !is_valid_range(&permission.key, &permission.range_end) {
+            return Err(errors::invalid_auth_management());
+        }
+        next(state, |after| {
+            let role = after.roles.get_mut(&request.name).ok_or_else(errors::role_not_found)?;
+            let is_same = |other: &Permission| {
+                (&other.key, &other.range_end) == (&permission.key, &permission.range_end)
+            };
+            role.permissions.retain(|other| !is_same(other));
+            role.permissions.push(permission);
+            role.permissions
+                .sort_by(|one, other| (&one.key, &one.range_end).cmp(&(&other.key, &other.range_end)));
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// RoleRevokePermission.
+pub(crate) async fn revoke_permission(
+    member: &Arc<Member>,
+    credentials: &Credentials,
+    request: RevokePermissionRequest,
+) -> Changed {
+    changed(member, credentials, move |state| {
+        next(state, |after| {
+            let role = after.roles.get_mut(&request.role).ok_or_else(errors::role_not_found)?;
+            let before = role.permissions.len();
+            role.permissions
+                .retain(|other| (&other.key, &other.range_end) != (&request.key, &request.range_end));
+            match role.permissions.len() < before {
+                true => Ok(()),
+                false => Err(errors::permission_not_granted()),
+            }
+        })
+    })
+    .await
+}
+
+impl Auth {
+    /// The hash of a password.
+    async fn hash(&self, password: String) -> Result<Bytes, Status> {
+        if password.len() > LONGEST_PASSWORD {
+            return Err(errors::password_too_long());
+        }
+        let _one_of_few = self.hashing.acquire().await.map_err(|_| errors::stopped())?;
+        let cost = self.options.bcrypt_cost;
+        let hashed = tokio::task::spawn_blocking(move || bcrypt::hash(password, cost));
+        match hashed.await.map_err(errors::from_task)? {
+            Ok(hash) => Ok(hash.into_bytes().into()),
+            Err(error) => Err(Status::unknown(error.to_string())),
+        }
+    }
+
+    /// Whether a hash is that of a password.
+    async fn verify(&self, password: &str, hash: &Bytes) -> Result<bool, Status> {
+        let _one_of_few = self.hashing.acquire().await.map_err(|_| errors::stopped())?;
+        let (password, hash) = (password.to_owned(), hash.clone());
+        let verified = tokio::task::spawn_blocking(move || {
+            let hash = std::str::from_utf8(&hash).unwrap_or_default();
+            // An error stands for a hash that is none, which no password has.
+            bcrypt::verify(password, hash).unwrap_or(false)
+        });
+        verified.await.map_err(errors::from_task)
+    }
+}
