@@ -172,7 +172,17 @@ async fn users_and_roles_have_etcds_rules() {
     refused(revoke("a", "").await, Code::FailedPrecondition, not_granted);
     revoke("a", "b").await.unwrap();
     assert_eq!(role().await.unwrap().permissions.len(), 1);
+    server.stop().await;
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_is_gone_and_root_stays() {
+    let (_dir, server, client) = server(&FLAGS).await;
+    let enable = || client.call::<_, HeaderResponse>("Auth/AuthEnable", Empty {});
+    let management = "etcdserver: invalid auth management";
+    add_user(&client, "root", "secret").await.unwrap();
+    grant_role(&client, "root", "root").await.unwrap();
+    by_name(&client, "Auth/RoleAdd", "r").await.unwrap();
     add_user(&client, "u", "pw").await.unwrap();
     grant_role(&client, "u", "r").await.unwrap();
     let roles =
