@@ -1,8 +1,11 @@
 # shellcheck shell=bash
 # A control plane on loopback: processes in the background, kube-controller-manager and kube-scheduler, and nodes whose
-# kubelet is kwok. Read by scripts/upstream-e2e and scripts/replicated-control-plane, which set
+# kubelet is kwok. Read by scripts/upstream-e2e, scripts/replicated-control-plane, scripts/remote-apis and
+# scripts/large-cluster, which set
 #   to              the directory of logs and kubeconfigs
 #   kubectl, kwok, stages, kubeconfig, and pods if pods have other addresses than of loopback
+#   node_network, kubelet_port   the first three numbers of the nodes' addresses, and their kubelets' port, where
+#                   something listens there; kwok's own otherwise
 # and define fail MESSAGE, and credentials USER FILE, which writes a kubeconfig.
 
 pids=()
@@ -64,23 +67,38 @@ write_stages() {
     echo ---
   done
 }
-# start_nodes COUNT
-start_nodes() {
-  local number
+# nodes COUNT: as manifests.
+nodes() {
+  local number addresses
   for number in $(seq "$1"); do
-    "${kubectl:?}" --kubeconfig "${kubeconfig:?}" create -f - <<END >/dev/null
+    addresses=
+    [ -z "${node_network:-}" ] || addresses="\"addresses\": [{\"type\": \"InternalIP\", \"address\": \"$node_network.$number\"},
+   {\"type\": \"Hostname\", \"address\": \"node-$number\"}],"
+    cat <<END
+---
 {"apiVersion": "v1", "kind": "Node",
  "metadata": {"name": "node-$number", "labels": {"kubernetes.io/hostname": "node-$number", "kubernetes.io/os": "linux",
    "kubernetes.io/arch": "amd64"}},
- "status": {"capacity": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"},
+ "status": {$addresses "capacity": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"},
    "allocatable": {"cpu": "32", "memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "250"}}}
 END
   done
+}
+# start_nodes COUNT
+start_nodes() {
+  nodes "$1" | "${kubectl:?}" --kubeconfig "${kubeconfig:?}" create -f - >/dev/null
   write_stages > "$to/stages.yaml"
   # An empty home: kwok reads a configuration there.
   mkdir -p "$to/home"
   start kwok env HOME="$to/home" "${kwok:?}" --config "$to/stages.yaml" --kubeconfig "$kubeconfig" \
-    --manage-all-nodes=true --node-ip 127.0.0.1 --cidr "${pods:-127.100.0.0/16}" --node-port "$(free_port)" --server-address "127.0.0.1:$(free_port)" \
+    --manage-all-nodes=true --node-ip 127.0.0.1 --cidr "${pods:-127.100.0.0/16}" --node-port "${kubelet_port:-$(free_port)}" --server-address "127.0.0.1:$(free_port)" \
     --node-lease-duration-seconds 40
-  ready kwok "$kubectl" --kubeconfig "$kubeconfig" wait node --all --for=condition=Ready --timeout=10s
+  ready kwok are_ready "$1"
+}
+# are_ready COUNT: so many nodes.
+are_ready() {
+  local conditions
+  conditions=$("$kubectl" --kubeconfig "$kubeconfig" get nodes \
+    -o 'jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}')
+  [ "$(grep -c True <<< "$conditions")" = "$1" ]
 }

@@ -133,6 +133,25 @@ pub fn path_segment_errors(text: &str) -> Vec<String> {
     ["/", "%"].iter().filter(|c| text.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }
 
+/// A key of a ConfigMap or Secret.
+pub fn config_key_errors(key: &str) -> Vec<String> {
+    const MAX: usize = 253;
+    let mut errors = Vec::new();
+    if key.len() > MAX {
+        errors.push(format!("must be no more than {MAX} characters"));
+    }
+    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(good) {
+        errors.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
+    }
+    match key {
+        "." | ".." => errors.push(format!("must not be '{key}'")),
+        _ if key.starts_with("..") => errors.push("must not start with '..'".into()),
+        _ => {}
+    }
+    errors
+}
+
 /// A label key, annotation key or finalizer: a name of at most 63 bytes, optionally after a DNS subdomain
 /// and a slash.
 pub fn qualified_name_errors(text: &str) -> Vec<String> {

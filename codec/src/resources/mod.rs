@@ -1,10 +1,11 @@
 //! The resource table: group, version and name of every resource.
 //!
-//! Built-in rows come from `builtin.table`; a CustomResourceDefinition makes rows of the same type at
+//! Built-in rows come from `builtin.table`, which also has versions that are off by default; a CustomResourceDefinition makes rows of the same type at
 //! run time.
 
 mod parse;
 
+use std::collections::HashSet;
 use std::sync::OnceLock;
 
 use smol_str::SmolStr;
@@ -91,15 +92,60 @@ pub struct Table {
     pub resources: Vec<Resource>,
 }
 
-/// The resources that a v1.36 server serves by default. Parsed once per process, in well under a millisecond.
+impl Table {
+    /// The part whose resources `is_selected` accepts; without versions and groups that have none left.
+    pub fn selected(&self, is_selected: impl Fn(&Resource) -> bool) -> Table {
+        let resources: Vec<Resource> = self.resources.iter().filter(|r| is_selected(r)).cloned().collect();
+        let has = |group: &SmolStr, version: &SmolStr| {
+            resources.iter().any(|r| r.group == *group && r.version == *version)
+        };
+        let left = |group: &Group| {
+            let versions = group.versions.iter().filter(|(version, _)| has(&group.name, version));
+            let versions: Vec<_> = versions.cloned().collect();
+            (!versions.is_empty()).then(|| Group { versions, ..group.clone() })
+        };
+        let groups = self.groups.iter().filter_map(left).collect();
+        Table { groups, resources }
+    }
+}
+
+/// Every built-in resource, also of the versions that are off by default.
+#[derive(Debug)]
+pub struct Known {
+    /// All rows.
+    pub table: Table,
+    /// Group and version of those that are off by default.
+    off: HashSet<(SmolStr, SmolStr)>,
+}
+
+impl Known {
+    /// Whether a version of the table is served unless it is switched off.
+    pub fn is_on_by_default(&self, group: &str, version: &str) -> bool {
+        !self.off.iter().any(|(g, v)| g == group && v == version)
+    }
+}
+
+/// Every resource that a v1.36 server can serve. Parsed once per process, in well under a millisecond.
 ///
 /// # Panics
 /// Never in a build whose tests pass: the table is part of the source and a test parses it.
+pub fn known() -> &'static Known {
+    static KNOWN: OnceLock<Known> = OnceLock::new();
+    KNOWN.get_or_init(|| match parse::table(include_str!("builtin.table")) {
+        Ok(known) => known,
+        Err(error) => unreachable!("builtin.table: {error}"),
+    })
+}
+
+/// The resources that it serves by default.
+///
+/// # Panics
+/// As [`known`].
 pub fn builtin() -> &'static Table {
     static BUILTIN: OnceLock<Table> = OnceLock::new();
-    BUILTIN.get_or_init(|| match parse::table(include_str!("builtin.table")) {
-        Ok(table) => table,
-        Err(error) => unreachable!("builtin.table: {error}"),
+    BUILTIN.get_or_init(|| {
+        let known = known();
+        known.table.selected(|row| known.is_on_by_default(&row.group, &row.version))
     })
 }
 
@@ -129,5 +175,29 @@ mod tests {
         assert_eq!(table.groups[0].name, "");
         assert_eq!(table.groups[1].name, "apiregistration.k8s.io");
         assert!(table.resources.iter().all(|r| table.groups.iter().any(|g| g.name == r.group)));
+    }
+
+    #[test]
+    fn versions_that_are_off_by_default_are_known_and_not_served() {
+        let (known, table) = (known(), builtin());
+        let networking = |table: &Table| {
+            let group = table.groups.iter().find(|g| g.name == "networking.k8s.io").unwrap();
+            group
+                .versions
+                .iter()
+                .map(|(version, priority)| format!("{version}={priority}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(networking(&known.table), ["v1=15", "v1beta1=9"]);
+        assert_eq!(networking(table), ["v1=15"]);
+        assert!(table.resources.iter().all(|r| !r.version.contains("alpha") && !r.version.contains("beta")));
+        assert!(known.is_on_by_default("networking.k8s.io", "v1"));
+        assert!(!known.is_on_by_default("networking.k8s.io", "v1beta1"));
+        let without = table.selected(|r| r.group != "apps" && r.plural != "horizontalpodautoscalers");
+        assert!(!without.groups.iter().any(|g| g.name == "apps" || g.name == "autoscaling"));
+        assert!(without.groups.iter().any(|g| g.name == "batch"));
+        for row in &known.table.resources {
+            assert!(crate::schema::builtin().kind(&row.gvk()).is_some(), "{}", row.gvk().api_version());
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Reads `builtin.table`; its header describes the format.
 
+use std::collections::HashSet;
+
 use smol_str::SmolStr;
 
-use super::{Group, Resource, Subresource, Table};
+use super::{Group, Known, Resource, Subresource, Table};
 use crate::schema::GVK;
 
 /// A line of the table that cannot be read.
@@ -13,8 +15,8 @@ pub struct TableError {
     what: &'static str,
 }
 
-pub(super) fn table(text: &str) -> Result<Table, TableError> {
-    let mut table = Table::default();
+pub(super) fn table(text: &str) -> Result<Known, TableError> {
+    let (mut table, mut off) = (Table::default(), HashSet::new());
     for (number, line) in text.lines().enumerate() {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let error = |what| TableError { line: number + 1, what };
@@ -22,20 +24,28 @@ pub(super) fn table(text: &str) -> Result<Table, TableError> {
             [] => {}
             [first, ..] if first.starts_with('#') => {}
             ["group", name, priority, versions, _preferred] => {
-                table.groups.push(group(name, priority, versions).ok_or(error("bad group"))?);
+                let (group, optional) = group(name, priority, versions).ok_or(error("bad group"))?;
+                off.extend(optional.into_iter().map(|version| (group.name.clone(), version)));
+                table.groups.push(group);
             }
             columns => table.resources.push(resource(columns).ok_or(error("bad resource"))?),
         }
     }
-    Ok(table)
+    Ok(Known { table, off })
 }
 
-fn group(name: &str, priority: &str, versions: &str) -> Option<Group> {
-    let versions = versions
-        .split(',')
-        .map(|v| v.split_once('=').and_then(|(v, p)| Some((SmolStr::new(v), p.parse().ok()?))))
-        .collect::<Option<_>>()?;
-    Some(Group { name: dash_is_empty(name), priority: priority.parse().ok()?, versions })
+/// The group, and which of its versions are off by default.
+fn group(name: &str, priority: &str, versions: &str) -> Option<(Group, Vec<SmolStr>)> {
+    let mut optional = Vec::new();
+    let mut version = |text: &str| {
+        let (version, priority) = text.split_once('=')?;
+        if priority.ends_with('?') {
+            optional.push(SmolStr::new(version));
+        }
+        Some((SmolStr::new(version), priority.trim_end_matches('?').parse().ok()?))
+    };
+    let versions = versions.split(',').map(&mut version).collect::<Option<_>>()?;
+    Some((Group { name: dash_is_empty(name), priority: priority.parse().ok()?, versions }, optional))
 }
 
 fn resource(columns: &[&str]) -> Option<Resource> {

@@ -45,6 +45,7 @@ pub(crate) static ROWS: &[Row] = &[
     ("batch", "cronjobs", &batch::cron_job::STRATEGY),
     ("batch", "jobs", &batch::job::STRATEGY),
     ("certificates.k8s.io", "certificatesigningrequests", &certificates::certificate_signing_request::STRATEGY),
+    ("coordination.k8s.io", "leasecandidates", &coordination::lease_candidate::STRATEGY),
     ("coordination.k8s.io", "leases", &coordination::lease::STRATEGY),
     ("discovery.k8s.io", "endpointslices", &discovery::endpoint_slice::STRATEGY),
     ("events.k8s.io", "events", &events::event::STRATEGY),
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_row_names_a_resource() {
-        let known = &plinth_codec::resources::builtin().resources;
+        let known = &plinth_codec::resources::known().table.resources;
         for (group, plural, _) in ROWS {
             assert!(known.iter().any(|r| r.group == *group && r.plural == *plural), "{group} {plural}");
         }

@@ -32,6 +32,8 @@ pub enum NameRule {
     Label1035,
     /// Anything that fits into a path segment.
     PathSegment,
+    /// As a key of a ConfigMap.
+    ConfigKey,
 }
 
 /// What increments `metadata.generation`.
@@ -167,6 +169,13 @@ pub struct Conversion {
     pub to_served: fn(&mut Value),
     /// Converts a served object in place.
     pub to_stored: fn(&mut Value),
+}
+
+impl Conversion {
+    /// Of a version whose objects are the stored ones but for `apiVersion`.
+    pub(crate) const fn same(version: &'static str, stored: (&'static str, &'static str)) -> Conversion {
+        Conversion { version, stored, to_served: |_| (), to_stored: |_| () }
+    }
 }
 
 /// The strategy of most resources.

@@ -29,13 +29,18 @@ pub struct Current {
 impl Default for Current {
     /// The built-in resources.
     fn default() -> Current {
-        let registry = watch::Sender::new(Arc::new(Registry::builtin()));
-        let (reached, is_ahead) = (watch::Sender::new(Revision::ZERO), watch::Sender::new(false));
-        Current { registry, reached, is_ahead }
+        Current::new(Registry::builtin())
     }
 }
 
 impl Current {
+    /// That registry.
+    pub fn new(registry: Registry) -> Current {
+        let registry = watch::Sender::new(Arc::new(registry));
+        let (reached, is_ahead) = (watch::Sender::new(Revision::ZERO), watch::Sender::new(false));
+        Current { registry, reached, is_ahead }
+    }
+
     /// The current registry.
     pub fn snapshot(&self) -> Arc<Registry> {
         self.registry.borrow().clone()

@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_codec::resources::{self, Resource};
+use plinth_codec::resources::{self, Resource, Table};
 use plinth_codec::schema::{self, Schema, TypeId};
 use plinth_codec::selector::SelectableField;
 use plinth_codec::{table, Value};
@@ -198,7 +198,7 @@ impl ResourceType {
 }
 
 /// All served resources. Immutable; a change creates a new registry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Registry {
     /// Built-in ones in the order of the table: group priority, version, name. Then those of
     /// CustomResourceDefinitions.
@@ -206,6 +206,10 @@ pub struct Registry {
     /// Increases by one with each registry; that of the built-in resources alone is 0.
     pub generation: u64,
     by_name: HashMap<(String, String, String), usize>,
+    /// The built-in rows that are served.
+    table: Arc<Table>,
+    /// Built-in resources that are switched off: the server itself reads and writes their objects.
+    unserved: Arc<Vec<Arc<ResourceType>>>,
     /// One resource for each prefix of keys.
     stored: Vec<Arc<ResourceType>>,
     /// Indexes into `stored`.
@@ -227,12 +231,31 @@ pub struct CustomRows {
 }
 
 impl Registry {
-    /// The built-in resources.
+    /// The built-in resources that are served by default.
     pub fn builtin() -> Registry {
-        let rows = resources::builtin().resources.iter();
-        let resources: Vec<_> = rows.filter_map(ResourceType::builtin).map(Arc::new).collect();
-        let stored = resources.iter().filter(|r| r.is_storage_version()).cloned().collect();
-        Registry::index(resources, stored)
+        Registry::of_table(resources::builtin().clone())
+    }
+
+    /// These built-in resources. The others are known to the server alone: requests do not find them, and
+    /// [`Registry::internal`] does. So objects of a version that was served before are deleted with their
+    /// namespace.
+    pub fn of_table(table: Table) -> Registry {
+        let made = |rows: &[Resource]| rows.iter().filter_map(ResourceType::builtin).map(Arc::new).collect();
+        let resources: Vec<Arc<ResourceType>> = made(&table.resources);
+        let off = resources::known().table.selected(|row| !table.resources.contains(row));
+        let unserved: Vec<Arc<ResourceType>> = made(&off.resources);
+        let all = resources.iter().chain(&unserved);
+        let stored = all.filter(|r| r.is_storage_version()).cloned().collect();
+        Registry {
+            table: Arc::new(table),
+            unserved: Arc::new(unserved),
+            ..Registry::index(resources, stored)
+        }
+    }
+
+    /// The built-in rows that are served.
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     /// The next registry: the built-in rows and those of the definitions, in this order. A row of a built-in
@@ -255,6 +278,7 @@ impl Registry {
         next.generation = self.generation + 1;
         next.versions = next.version_generations(self);
         next.remote = self.remote.clone();
+        (next.table, next.unserved) = (self.table.clone(), self.unserved.clone());
         next
     }
 
@@ -282,8 +306,8 @@ impl Registry {
         let by_name = resources.iter().enumerate().map(|(i, r)| (names(r), i)).collect();
         let prefix = |r: &ResourceType| r.storage.as_ref().map(|s| s.prefix.clone().into_bytes());
         let by_prefix = stored.iter().enumerate().filter_map(|(i, r)| Some((prefix(r)?, i))).collect();
-        let (versions, remote) = (HashMap::new(), Arc::default());
-        Registry { resources, generation: 0, by_name, stored, by_prefix, versions, remote }
+        let (table, unserved, versions, remote) = Default::default();
+        Registry { resources, generation: 0, by_name, table, unserved, stored, by_prefix, versions, remote }
     }
 
     /// For each version with custom resources the generation in which its rows last changed.
@@ -309,7 +333,15 @@ impl Registry {
         found
     }
 
-    /// The resource of that group, version and plural name.
+    /// The same for the server's own reads and writes: also a built-in resource that is not served.
+    pub fn internal(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
+        let is_it = |r: &&Arc<ResourceType>| {
+            r.row.plural == plural && r.row.group == group && r.row.version == version
+        };
+        self.get(group, version, plural).or_else(|| self.unserved.iter().find(is_it))
+    }
+
+    /// The served resource of that group, version and plural name.
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
         // The map's key owns its strings; at this size a scan of one group costs as much as hashing.
         let key = (group.to_owned(), version.to_owned(), plural.to_owned());
@@ -406,5 +438,29 @@ mod tests {
     #[test]
     fn every_row_of_the_table_has_its_types() {
         assert_eq!(Registry::builtin().resources.len(), resources::builtin().resources.len());
+        let all = &resources::known().table;
+        let registry = Registry::of_table(all.clone());
+        assert_eq!(registry.resources.len(), all.resources.len());
+        // A version that is off by default has the objects of the other one.
+        let beta = registry.get("networking.k8s.io", "v1beta1", "servicecidrs").unwrap();
+        let stored = registry.of_key(b"networking.k8s.io/servicecidrs/x").unwrap();
+        assert!(!beta.is_storage_version());
+        assert_eq!(stored.api_version, "networking.k8s.io/v1");
+        assert_eq!(beta.storage.as_ref().map(|form| form.version.as_str()), Some("v1"));
+    }
+
+    #[test]
+    fn what_is_switched_off_is_found_by_the_server_alone() {
+        let table = resources::builtin().selected(|row| row.group != "apps");
+        let registry = Registry::of_table(table).with_custom(&[]);
+        assert!(registry.get("apps", "v1", "deployments").is_none() && !registry.has_builtin_group("apps"));
+        assert!(registry.internal("apps", "v1", "deployments").is_some());
+        assert_eq!(
+            registry.of_key(b"coordination.k8s.io/leasecandidates/n/x").map(|r| r.plural()),
+            Some("leasecandidates")
+        );
+        assert_eq!(registry.of_key(b"apps/deployments/n/x").map(|r| r.plural()), Some("deployments"));
+        assert!(registry.table().groups.iter().all(|group| group.name != "apps"));
+        assert!(registry.version_generation("apps", "v1").is_none());
     }
 }

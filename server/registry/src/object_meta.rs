@@ -137,6 +137,7 @@ fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
         NameRule::Label => names::dns1123_label_errors(name),
         NameRule::Label1035 => names::dns1035_label_errors(name),
         NameRule::PathSegment => names::path_segment_errors(name),
+        NameRule::ConfigKey => names::config_key_errors(name),
     }
 }
 

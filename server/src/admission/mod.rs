@@ -31,6 +31,7 @@
 //! | default class of an Ingress | `default_ingress_class` |
 //! | no external IPs of Services | `deny_service_external_ips` |
 //! | zone and region labels of bound pods | `pod_topology_labels` |
+//! | running pods are changed as their node allows | `pod_resize` |
 //! | webhooks | `webhook` |
 //! | policies in CEL | `policy` |
 //! | resource quotas | `resource_quota` |
@@ -70,6 +71,7 @@ pub mod options;
 mod owner_references;
 mod plugins;
 mod pod_node_selector;
+mod pod_resize;
 mod pod_security;
 mod pod_toleration_restriction;
 mod pod_topology_labels;

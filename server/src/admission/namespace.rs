@@ -7,7 +7,8 @@ use super::Call;
 
 /// The namespace of the request; `None` if it does not exist.
 pub(super) async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {
-    let namespaces = call.cx.registry.get("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
+    let namespaces =
+        call.cx.registry.internal("", "v1", "namespaces").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &namespaces.storage else { return Ok(None) };
     match call.cx.stored(form, "", call.namespace).await? {
         Some(record) => Ok(Some(plinth_storage::decode_object(namespaces, &record)?)),

@@ -41,15 +41,8 @@ impl Default for AdmissionOptions {
 
 /// Plugins of upstream that are accepted and have no function here: they allow everything, others of this
 /// table do the same, or they concern APIs that are not served.
-const NEEDLESS: &[&str] = &[
-    "AlwaysAdmit",
-    "JobValidation",
-    "NamespaceExists",
-    "NodeDeclaredFeatureValidator",
-    "PodGroupProtection",
-    "PodGroupWorkloadExists",
-    "PodResizeValidator",
-];
+const NEEDLESS: &[&str] =
+    &["AlwaysAdmit", "JobValidation", "NamespaceExists", "PodGroupProtection", "PodGroupWorkloadExists"];
 /// Invalid admission flags.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it
@@ -124,8 +117,7 @@ mod tests {
         assert!(!options(&[], &["NamespaceLifecycle"]).admission().unwrap().runs("NamespaceLifecycle"));
         assert!(options(&["AlwaysPullImages"], &[]).admission().unwrap().runs("AlwaysPullImages"));
         assert!(!options(&[], &[]).admission().unwrap().runs("AlwaysPullImages"));
-        let needless =
-            options(&["PodResizeValidator", "NamespaceExists"], &["EventRateLimit", "JobValidation"]);
+        let needless = options(&["AlwaysAdmit", "NamespaceExists"], &["EventRateLimit", "JobValidation"]);
         assert!(needless.admission().is_ok());
         assert!(options(&["PodNodeSelector"], &[]).admission().unwrap().runs("PodNodeSelector"));
         let errors = [

@@ -7,8 +7,8 @@ use super::{
     always_deny, always_pull_images, anti_affinity, certificate_subject_restriction, default_ingress_class,
     default_toleration_seconds, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
     image_policy, limit_ranger, namespace_auto_provision, namespace_lifecycle, node_restriction,
-    owner_references, pod_node_selector, pod_security, pod_toleration_restriction, pod_topology_labels,
-    policy, priority, resource_quota, runtime_class, service_account, signers, storage,
+    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
+    pod_topology_labels, policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
 use plinth_api::ApiError;
@@ -39,6 +39,7 @@ pub struct Plugin {
 }
 
 const PODS: Handled = ("", "pods", "", &[Create]);
+const RESIZE: Handled = ("", "pods", "resize", &[Update]);
 const PODS_CHANGED: Handled = ("", "pods", "", &[Create, Update]);
 const EVERYTHING: &[Handled] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
 const CLAIMS: Handled = ("", "persistentvolumeclaims", "", &[Create]);
@@ -298,6 +299,20 @@ pub static PLUGINS: &[Plugin] = &[
         handles: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
         mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
         validate: None,
+    },
+    Plugin {
+        name: "NodeDeclaredFeatureValidator",
+        on: true,
+        handles: &[("", "pods", "", &[Update]), RESIZE],
+        mutate: None,
+        validate: Some(|call, pod| Box::pin(pod_resize::check_features(call, pod))),
+    },
+    Plugin {
+        name: "PodResizeValidator",
+        on: true,
+        handles: &[RESIZE],
+        mutate: None,
+        validate: Some(|call, pod| Box::pin(pod_resize::check_node(call, pod))),
     },
     Plugin {
         name: MUTATING_POLICY,

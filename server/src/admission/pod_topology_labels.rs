@@ -22,7 +22,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &mut Value) -> Result<(), Api
         false => object.str_at(&["spec", "nodeName"]),
     };
     let Some(node) = node.filter(|node| !node.is_empty()) else { return Ok(()) };
-    let nodes = call.cx.registry.get("", "v1", "nodes").ok_or_else(ApiError::no_such_resource)?;
+    let nodes = call.cx.registry.internal("", "v1", "nodes").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &nodes.storage else { return Ok(()) };
     // An invalid name has no node.
     let Some(record) = call.cx.stored(form, "", node).await? else { return Ok(()) };

@@ -67,7 +67,7 @@ mod tests {
             "--data-dir=d",
             "--secure-port=8443",
             "--service-cluster-ip-range=10.0.0.0/24,fd00::/108",
-            "--feature-gates=A=true",
+            "--feature-gates=WatchList=true",
             "--etcd-servers=https://user:password@127.0.0.1:2379",
             "-v3",
         ];
@@ -78,7 +78,7 @@ mod tests {
             ("secure-port", "8443"),
             ("service-cluster-ip-range", "10.0.0.0/24,fd00::/108"),
             ("event-ttl", "1h"),
-            ("feature-gates", "A=true"),
+            ("feature-gates", "WatchList=true"),
             ("etcd-prefix", ""),
             ("etcd-servers", CLASSIFIED),
             ("v", "3"),

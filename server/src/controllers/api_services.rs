@@ -82,7 +82,7 @@ impl Reconciler for ApiServices {
 /// Creates missing APIServices, repairs changed ones, deletes those of versions that are not served.
 async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Result<(), ApiError> {
     let wanted = wanted(registry);
-    let Some(resource) = registry.get(RESOURCE.0, RESOURCE.1, RESOURCE.2) else { return Ok(()) };
+    let Some(resource) = registry.internal(RESOURCE.0, RESOURCE.1, RESOURCE.2) else { return Ok(()) };
     let live: BTreeMap<String, Value> = server
         .store
         .objects(resource, "")
@@ -101,7 +101,9 @@ async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Re
         }
     }
     internal::create_together(server, objects).await?;
-    let gone = |name: &str, object: &Value| label(object) == FOLLOWS && !wanted.contains_key(name);
+    // A built-in version that is no longer served was switched off before this start.
+    let follows = |object: &Value| label(object) == FOLLOWS || (first && label(object) == ON_START);
+    let gone = |name: &str, object: &Value| follows(object) && !wanted.contains_key(name);
     for (name, object) in live.iter().filter(|(name, object)| gone(name, object)) {
         let cx = Context::internal(server, RESOURCE, "", name, Verb::Delete)?;
         match delete::delete_one(&cx, "Background", metadata_text(object, "uid"), None).await {

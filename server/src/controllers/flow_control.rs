@@ -109,7 +109,7 @@ async fn apply_configuration(server: &Arc<Server>, levels: &Mutex<Levels>) -> Re
 
 async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiError> {
     let registry = server.registry();
-    let resource = registry.get(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
+    let resource = registry.internal(GROUP, "v1", plural).ok_or_else(ApiError::no_such_resource)?.clone();
     let Some(form) = &resource.storage else { return Err(ApiError::no_such_resource()) };
     let range = prefix_range(form.prefix.as_bytes());
     let (records, _) = server.store.scan(range, |entry| Some(entry.to_record())).await?;

@@ -155,7 +155,7 @@ impl IdentityLeases {
 /// Deletes the Leases of servers that have not renewed them in time.
 async fn collect(server: &Arc<Server>) -> Result<(), ApiError> {
     let registry = server.registry();
-    let resource = registry.get(LEASES.0, LEASES.1, LEASES.2).ok_or_else(ApiError::no_such_resource)?;
+    let resource = registry.internal(LEASES.0, LEASES.1, LEASES.2).ok_or_else(ApiError::no_such_resource)?;
     let now = Timestamp::now();
     for lease in server.store.objects(resource, NAMESPACE).await? {
         let is_identity = lease.str_at(&["metadata", "labels", IDENTITY.0]) == Some(IDENTITY.1);

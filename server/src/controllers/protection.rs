@@ -159,7 +159,7 @@ async fn reconcile(
     let uid = metadata_text(&live, "uid").to_owned();
     let mut used = (protected.in_use)(&live);
     for ((group, version, plural), uses) in protected.users {
-        let users = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let users = registry.internal(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
         let users = server.store.objects(users, namespace).await?;
         used |= users.iter().any(|user| uses(user, name));
     }

@@ -149,7 +149,7 @@ fn recount(
         let form = resource.storage.as_ref();
         form.map(|form| prefix_range(&collection_prefix(&form.prefix, namespace)))
     };
-    let quotas = registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+    let quotas = registry.internal("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(own) = range(quotas) else { return Ok(Vec::new()) };
     let mut counts = Vec::new();
     let mut entries = snapshot.range(&own);

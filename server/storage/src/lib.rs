@@ -109,7 +109,12 @@ impl Deref for Fetched {
 impl Store {
     /// A store over an engine, with the built-in resources.
     pub fn new(engine: Engine, encryption: Arc<Encryption>) -> Store {
-        Store { engine, encryption, registry: Arc::default() }
+        Store::serving(engine, encryption, Registry::builtin())
+    }
+
+    /// The same with the built-in resources of a registry.
+    pub fn serving(engine: Engine, encryption: Arc<Encryption>, registry: Registry) -> Store {
+        Store { engine, encryption, registry: Arc::new(Current::new(registry)) }
     }
 
     /// The current registry. A request reads it once and keeps it.

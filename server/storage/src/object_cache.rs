@@ -64,7 +64,7 @@ impl ObjectCache {
             return Ok(informer);
         }
         let (group, version, plural) = self.resource;
-        let resource = store.registry().get(group, version, plural).cloned();
+        let resource = store.registry().internal(group, version, plural).cloned();
         let resource = resource.ok_or_else(ApiError::no_such_resource)?;
         let prefix = resource.storage.as_ref().map(|form| form.prefix.clone());
         let prefix = prefix.ok_or_else(ApiError::no_such_resource)?;

@@ -56,7 +56,7 @@ async fn a_control_planes_flags_are_followed() {
         "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
         "--tls-min-version=VersionTLS13".to_owned(),
         "--profiling=false".to_owned(),
-        "--feature-gates=SomeGate=true".to_owned(),
+        "--feature-gates=WatchList=true".to_owned(),
     ];
     let server = TestServer::start(&flags.each_ref().map(String::as_str)).await;
 

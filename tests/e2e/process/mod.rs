@@ -1,6 +1,7 @@
 //! The process: flags, start and stop, the files that it creates, the tour of the README,
 //! and the commands about replicas.
 
+mod built_in_apis;
 mod configuration;
 mod etcd;
 mod flags;

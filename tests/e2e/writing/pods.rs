@@ -186,6 +186,48 @@ async fn what_is_fixed_once_a_pod_is_there() {
 }
 
 #[tokio::test]
+async fn a_pod_is_resized_as_its_node_allows() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "resizing").await);
+    let node = unique("resizing");
+    let object = json!({"metadata": {"name": node, "labels": {"kubernetes.io/os": "linux"}},
+        "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "9"}}});
+    create(&client, "/api/v1/nodes", &object).await;
+    let pod = |node: &str| {
+        json!({"metadata": {"name": node}, "spec": {"nodeName": node,
+        "initContainers": [{"name": "i", "image": "x", "resources": {"requests": {"cpu": "1"}}}],
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
+    };
+    create(&client, &pods, &pod(&node)).await;
+    create(&client, &pods, &pod("absent")).await;
+    let resize = async |name: &str, part: &str, container: &str, cpu: &str| {
+        let change = json!({"spec": {part: [{"name": container, "resources": {"requests": {"cpu": cpu}}}]}});
+        send(&client, "PATCH", &format!("{pods}/{name}/resize"), &change).await
+    };
+    let refused = resize(&node, "containers", "c", "3").await;
+    let why = "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000";
+    assert_eq!(refused.code, 403, "{}", refused.body);
+    assert!(refused.text_at("/message").ends_with(why), "{}", refused.body);
+    assert_eq!(refused.text_at("/details/causes/0/reason"), "NodeCapacity");
+    assert_eq!(resize(&node, "containers", "c", "2").await.code, 200);
+    let refused = resize("absent", "containers", "c", "2").await;
+    assert!(refused.text_at("/message").ends_with("node \"absent\" not found"), "{}", refused.body);
+
+    // Init containers only where the kubelet can.
+    let refused = resize(&node, "initContainers", "i", "2").await;
+    let why = format!(
+        "pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node {node:?}"
+    );
+    assert_eq!(refused.code, 403, "{}", refused.body);
+    assert!(refused.text_at("/message").ends_with(&why), "{}", refused.body);
+    let declared = json!({"status": {"declaredFeatures": ["InPlacePodVerticalScalingInitContainers"]}});
+    assert_eq!(send(&client, "MERGE", &format!("/api/v1/nodes/{node}/status"), &declared).await.code, 200);
+    let resized = resize(&node, "initContainers", "i", "2").await;
+    assert_eq!(resized.code, 200, "{}", resized.body);
+    assert_eq!(send(&client, "DELETE", &format!("/api/v1/nodes/{node}"), &Value::Null).await.code, 200);
+}
+
+#[tokio::test]
 async fn scheduling_gates_set_a_condition_and_claims_name_their_source_in_both_fields() {
     let server = shared().await;
     let client = server.client().await;

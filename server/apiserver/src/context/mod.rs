@@ -118,7 +118,7 @@ impl Context {
         verb: Verb,
     ) -> Result<Context, ApiError> {
         let registry = server.registry();
-        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let resource = registry.internal(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
         Ok(Context::of_resource(server, &registry, resource, (namespace, name), verb))
     }
 
@@ -134,7 +134,7 @@ impl Context {
         verb: Verb,
     ) -> Result<Context, ApiError> {
         let registry = self.server.registry();
-        let resource = registry.get(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
+        let resource = registry.internal(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
         let namespace = if resource.row.namespaced { self.info.namespace.as_str() } else { "" };
         let made = Context::of_resource(&self.server, &registry, resource, (namespace, name), verb);
         Ok(Context { slot: self.slot.clone(), ..made })

@@ -8,7 +8,7 @@ use hyper::header::{HeaderValue, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Encoding, Offer, Shape, Transform};
-use plinth_codec::{resources, schema};
+use plinth_codec::schema;
 
 use super::{not_found_text, text};
 use crate::representation;
@@ -166,13 +166,13 @@ fn missing(registry: &Registry, segments: &[&str]) -> Result<Response<Body>, Api
 pub fn catalog(registry: &Registry) -> Catalog<'_> {
     let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
     let remote = registry.remote_versions().values().map(|remote| &**remote);
-    Catalog::with_remote(resources::builtin(), custom, remote)
+    Catalog::with_remote(registry.table(), custom, remote)
 }
 
 /// What this server itself serves.
 pub fn local_catalog(registry: &Registry) -> Catalog<'_> {
     let custom = registry.resources.iter().filter(|r| r.is_custom()).map(|r| &r.row);
-    Catalog::new(resources::builtin(), custom)
+    Catalog::new(registry.table(), custom)
 }
 
 impl Encoded {

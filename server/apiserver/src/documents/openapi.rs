@@ -18,7 +18,7 @@ use plinth_codec::negotiate;
 use plinth_codec::openapi::{
     descriptions, gnostic, merge, v2, v3, CustomSchema, Descriptions, PublishedResource,
 };
-use plinth_codec::{resources, schema, Value};
+use plinth_codec::{schema, Value};
 
 use super::{not_found_text, text};
 use plinth_api::{query_parameter, ApiError, Reason};
@@ -250,7 +250,7 @@ fn hash_parameter(query: Option<&str>) -> Option<Cow<'_, str>> {
 
 fn index_paths(registry: &Registry) -> Vec<String> {
     let mut versions = Vec::new();
-    for group in &resources::builtin().groups {
+    for group in &registry.table().groups {
         versions.extend(group.versions.iter().map(|(version, _)| (group.name.clone(), version.clone())));
     }
     let mut paths = v3::document_paths(&versions);

@@ -102,7 +102,7 @@ pub fn is_own(target: &ServicePort) -> bool {
 /// When the store cannot be read.
 pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, ApiError> {
     let registry = store.registry();
-    let Some(services) = registry.get("", "v1", "services") else { return Ok(None) };
+    let Some(services) = registry.internal("", "v1", "services") else { return Ok(None) };
     let Some(form) = &services.storage else { return Ok(None) };
     let record = store.get(form, &target.namespace, &target.name).await?;
     record.map(|record| decode_object(services, &record)).transpose()
@@ -114,7 +114,7 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
 /// When the store cannot be read.
 pub async fn slices(store: &Store, namespace: &str, service: &str) -> Result<Vec<Value>, ApiError> {
     let registry = store.registry();
-    let Some(slices) = registry.get("discovery.k8s.io", "v1", "endpointslices") else {
+    let Some(slices) = registry.internal("discovery.k8s.io", "v1", "endpointslices") else {
         return Ok(Vec::new());
     };
     let mut slices = store.objects(slices, namespace).await?;

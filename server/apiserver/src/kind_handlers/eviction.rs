@@ -179,7 +179,7 @@ fn allows_unhealthy(budget: &Value) -> bool {
 
 /// The budgets of the pod's namespace that select it; one without a selector selects nothing.
 async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError> {
-    let budgets = pods.registry.get("policy", "v1", "poddisruptionbudgets");
+    let budgets = pods.registry.internal("policy", "v1", "poddisruptionbudgets");
     let budgets = budgets.ok_or_else(ApiError::no_such_resource)?;
     let all = pods.server.store.objects(budgets, &pods.info.namespace).await?;
     let label = |key: &str| pod.str_at(&["metadata", "labels", key]);

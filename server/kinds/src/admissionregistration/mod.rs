@@ -12,7 +12,7 @@ pub(crate) mod validating_admission_policy_binding;
 pub(crate) mod validating_webhook_configuration;
 pub(crate) mod webhook;
 
-use crate::strategy::{Generation, Strategy, BASE};
+use crate::strategy::{Conversion, Generation, Strategy, BASE};
 use crate::warnings;
 
 /// What the six kinds have in common: they configure the server and have generations.
@@ -22,3 +22,9 @@ const REGISTRATION: Strategy = Strategy {
     warnings: warnings::reserved_name_warnings,
     ..BASE
 };
+
+/// Versions of mutating policies and their bindings that are off by default.
+const OLDER_VERSIONS: &[Conversion] = &[
+    Conversion::same("v1beta1", ("admissionregistration.k8s.io", "v1")),
+    Conversion::same("v1alpha1", ("admissionregistration.k8s.io", "v1")),
+];

@@ -9,7 +9,7 @@ use crate::admissionregistration::match_resources::{
     operations_with_an_object, MATCH_RESOURCES, POLICY_DEFAULTS,
 };
 use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
-use crate::admissionregistration::REGISTRATION;
+use crate::admissionregistration::{OLDER_VERSIONS, REGISTRATION};
 use crate::checks::Check::{self, By, In, Required, RequiredOneOf};
 use crate::checks::Part;
 use crate::strategy::Strategy;
@@ -20,6 +20,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create: |policy| validate_expressions(policy, true),
     validate_update: |new, old| validate_expressions(new, conditions_changed(new, old)),
     columns: COLUMNS,
+    conversions: OLDER_VERSIONS,
     ..REGISTRATION
 };
 

@@ -6,12 +6,17 @@ use crate::admissionregistration::match_resources::{
     operations_with_an_object, BINDING_DEFAULTS, MATCH_RESOURCES,
 };
 use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
-use crate::admissionregistration::REGISTRATION;
+use crate::admissionregistration::{OLDER_VERSIONS, REGISTRATION};
 use crate::checks::Check::{self, By, In};
 use crate::strategy::Strategy;
 
-pub(crate) const STRATEGY: Strategy =
-    Strategy { defaults: BINDING_DEFAULTS, checks: CHECKS, columns: BINDING_COLUMNS, ..REGISTRATION };
+pub(crate) const STRATEGY: Strategy = Strategy {
+    defaults: BINDING_DEFAULTS,
+    checks: CHECKS,
+    columns: BINDING_COLUMNS,
+    conversions: OLDER_VERSIONS,
+    ..REGISTRATION
+};
 
 const CHECKS: &[Check] = &[
     Check::RequiredText("spec.policyName", names::dns1123_subdomain_errors),

@@ -1,3 +1,4 @@
 //! Kinds of `coordination.k8s.io`.
 
 pub(crate) mod lease;
+pub(crate) mod lease_candidate;

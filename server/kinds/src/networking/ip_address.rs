@@ -6,13 +6,14 @@ use plinth_codec::{names, Value};
 use crate::checks::address;
 use crate::checks::Check::{self, By, In, RequiredText, Set, Text};
 use crate::path::{at, text};
-use crate::strategy::{NameRule, Strategy, BASE};
+use crate::strategy::{Conversion, NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::PathSegment,
     checks: CHECKS,
     immutable: &["spec.parentRef"],
     columns: COLUMNS,
+    conversions: &[Conversion::same("v1beta1", ("networking.k8s.io", "v1"))],
     ..BASE
 };
 

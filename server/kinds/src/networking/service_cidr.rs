@@ -7,7 +7,7 @@ use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, By, Each, Is};
 use crate::checks::{address, Part};
 use crate::path::texts;
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
+use crate::strategy::{Conversion, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
@@ -15,6 +15,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_keeps: STATUS_KEEPS_METADATA,
     columns: &[Column::NAME, Column::list("CIDRs", "spec.cidrs", ""), Column::AGE],
     reset_fields: STATUS_OWNS_NO_METADATA,
+    conversions: &[Conversion::same("v1beta1", ("networking.k8s.io", "v1"))],
     ..BASE
 };
 

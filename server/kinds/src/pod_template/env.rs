@@ -12,7 +12,7 @@ use crate::pod_template::file_paths::no_backsteps;
 pub(crate) const VARIABLE: &[Check] = &[RequiredText("name", variable_errors), By(value_from)];
 
 const KEY_REFERENCE: &[Check] =
-    &[AnyText("name", names::dns1123_subdomain_errors), RequiredText("key", config_key_errors)];
+    &[AnyText("name", names::dns1123_subdomain_errors), RequiredText("key", names::config_key_errors)];
 
 const FILE_KEY_REFERENCE: &[Check] = &[
     RequiredText("key", variable_errors),
@@ -60,25 +60,6 @@ const RESOURCES: &[&str] = &[
     "requests.ephemeral-storage",
     "requests.memory",
 ];
-
-/// Errors of a key of a ConfigMap or Secret.
-fn config_key_errors(key: &str) -> Vec<String> {
-    const MAX: usize = 253;
-    let mut errors = Vec::new();
-    if key.len() > MAX {
-        errors.push(format!("must be no more than {MAX} characters"));
-    }
-    let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    if key.is_empty() || !key.bytes().all(good) {
-        errors.push("a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".into());
-    }
-    match key {
-        "." | ".." => errors.push(format!("must not be '{key}'")),
-        _ if key.starts_with("..") => errors.push("must not start with '..'".into()),
-        _ => {}
-    }
-    errors
-}
 
 /// Errors of the name of a variable.
 fn variable_errors(name: &str) -> Vec<String> {

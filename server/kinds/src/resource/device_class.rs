@@ -4,6 +4,7 @@ use plinth_codec::table::Column;
 
 use crate::checks::Check::{self, By, Each};
 use crate::resource::device::{opaque_config, SELECTOR};
+use crate::resource::OLDER_VERSIONS;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -11,6 +12,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     checks: CHECKS,
     columns: &[Column::NAME, Column::AGE],
+    conversions: OLDER_VERSIONS,
     ..BASE
 };
 

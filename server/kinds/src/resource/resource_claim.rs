@@ -16,6 +16,7 @@ use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::path::{at, list, text};
 use crate::resource::device::{attribute_name, opaque_config, SELECTOR};
+use crate::resource::OLDER_VERSIONS;
 use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -28,6 +29,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     prepare_status,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
+    conversions: OLDER_VERSIONS,
     ..BASE
 };
 

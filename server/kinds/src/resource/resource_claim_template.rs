@@ -5,6 +5,7 @@ use plinth_codec::table::Column;
 use crate::checks::Check::{self, By, Labels};
 use crate::defaults::DefaultRule::{self, Ensure, IfPresent};
 use crate::resource::resource_claim::{claim_devices, SPEC_DEFAULTS};
+use crate::resource::OLDER_VERSIONS;
 use crate::strategy::{Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -13,6 +14,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     checks: CHECKS,
     immutable: &["spec"],
     columns: &[Column::NAME, Column::AGE],
+    conversions: OLDER_VERSIONS,
     ..BASE
 };
 

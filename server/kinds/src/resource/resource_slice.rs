@@ -11,6 +11,7 @@ use crate::checks::Check::{
 use crate::checks::{Part, PartError};
 use crate::path::text;
 use crate::resource::device::attribute_name;
+use crate::resource::OLDER_VERSIONS;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -21,6 +22,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     columns: COLUMNS,
     selectable: SELECTABLE,
+    conversions: OLDER_VERSIONS,
     ..BASE
 };
 

@@ -7,13 +7,14 @@ use crate::checks::Check::{self, By};
 use crate::checks::Part;
 use crate::path::at;
 use crate::storage::class::{parameters, provisioner};
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Conversion, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     checks: CHECKS,
     validate_update,
     columns: &[Column::NAME, Column::text("DriverName", "driverName", ""), Column::AGE],
+    conversions: &[Conversion::same("v1beta1", ("storage.k8s.io", "v1"))],
     ..BASE
 };
 

@@ -484,7 +484,7 @@ fn errors_are_as_recorded() {
         if text.as_deref().is_some_and(|wanted| wanted != *plural) {
             continue;
         }
-        let rows = &resources::builtin().resources;
+        let rows = &resources::known().table.resources;
         let served = rows.iter().find(|row| row.group == *group && row.plural == *plural).unwrap();
         let gvk = served.gvk();
         let mut random = Random(hash(plural.as_bytes(), START));

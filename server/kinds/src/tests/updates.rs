@@ -111,6 +111,30 @@ const ROWS: &[(Resource, &str, &str, &[&str])] = &[
         r#"{"spec":{"suspend":true,"template":{"spec":{"nodeSelector":{"a":"c"}}}}}"#,
         &[],
     ),
+    // Of a suspended Job that ran before, too, once its pods are gone.
+    (
+        JOBS,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"initContainers":[{"name":"i"}],"containers":[{"name":"a","resources":{"limits":{"cpu":"1"}}}]}}},
+            "status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"True"}]}}"#,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"tolerations":[{"key":"k"}],
+            "initContainers":[{"name":"i","resources":{"limits":{"cpu":"1"}}}],"containers":[{"name":"a","resources":{"limits":{"cpu":"2"}}}]}}},
+            "status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"True"}]}}"#,
+        &[],
+    ),
+    (
+        JOBS,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"containers":[{"name":"a","image":"i"}]}}}}"#,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"containers":[{"name":"a","image":"j"}]}}}}"#,
+        &["spec.template.spec"],
+    ),
+    (
+        JOBS,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"nodeSelector":{"a":"b"}}}},
+            "status":{"active":1,"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"True"}]}}"#,
+        r#"{"spec":{"suspend":true,"template":{"spec":{"nodeSelector":{"a":"c"}}}},
+            "status":{"active":1,"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Suspended","status":"True"}]}}"#,
+        &["spec.template"],
+    ),
     (NODES, r#"{"spec":{}}"#, r#"{"spec":{"podCIDRs":["10.0.0.0/24"],"providerID":"x"}}"#, &[]),
     (
         NODES,

@@ -130,7 +130,7 @@ async fn get_of(
     if name.is_empty() {
         return Ok(None);
     }
-    let Some(resource) = call.cx.registry.get(group, version, plural) else { return Ok(None) };
+    let Some(resource) = call.cx.registry.internal(group, version, plural) else { return Ok(None) };
     let Some(form) = &resource.storage else { return Ok(None) };
     let record = call.cx.stored(form, namespace, name).await?;
     record.map(|record| plinth_storage::decode_object(resource, &record)).transpose()

@@ -194,7 +194,7 @@ async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), Ap
 /// Warns of existing pods that the new level would deny: each violation once, with the first pod and the
 /// number of others.
 async fn warn_of_existing_pods(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
-    let pods = call.cx.registry.get("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
+    let pods = call.cx.registry.internal("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
     let pods = call.cx.server.store.objects(pods, namespace).await?;
     let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for pod in pods.iter().take(PODS_CHECKED) {

@@ -129,7 +129,8 @@ fn charge(
 
 /// Adds the new usage to the object's transaction.
 fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(), ApiError> {
-    let quotas = call.cx.registry.get("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
+    let quotas =
+        call.cx.registry.internal("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
     let Some(form) = &quotas.storage else { return Ok(()) };
     let revision = metadata_text(quota, "resourceVersion").parse().map_err(ApiError::internal)?;
     let key = Bytes::from(object_key(&form.prefix, call.namespace, metadata_text(quota, "name")));

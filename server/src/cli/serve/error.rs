@@ -1,5 +1,7 @@
 //! Reasons why a server does not start, or ends.
 
+use super::super::feature_gates::FeatureGateError;
+use super::super::runtime_config::RuntimeConfigError;
 use super::super::service_manager::ServiceManagerError;
 use super::super::upstream::UpstreamFlagError;
 use crate::admission::options::BadPlugins;
@@ -26,6 +28,10 @@ use plinth_storage::EncryptionConfigError;
 pub enum ServeError {
     #[error(transparent)]
     Flag(#[from] UpstreamFlagError),
+    #[error("--feature-gates: {0}")]
+    FeatureGates(#[from] FeatureGateError),
+    #[error("--runtime-config: {0}")]
+    RuntimeConfig(#[from] RuntimeConfigError),
     #[error(transparent)]
     ServiceManager(#[from] ServiceManagerError),
     #[error(transparent)]

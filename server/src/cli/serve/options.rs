@@ -10,7 +10,9 @@ use clap::{Args, FromArgMatches, ValueEnum};
 use ipnet::IpNet;
 use rcgen::SanType;
 
+use super::super::feature_gates::FeatureGateOptions;
 use super::super::given_flags::GivenFlags;
+use super::super::runtime_config::ApiEnablementOptions;
 use super::super::upstream::UpstreamFlags;
 use super::backups::BackupScheduleOptions;
 use crate::admission::AdmissionOptions;
@@ -120,6 +122,12 @@ pub struct ServeOptions {
     /// Remote APIs
     #[command(flatten, next_help_heading = "API aggregation")]
     pub aggregator: AggregatorOptions,
+    /// Built-in APIs
+    #[command(flatten, next_help_heading = "Built-in APIs")]
+    pub apis: ApiEnablementOptions,
+    /// Feature gates
+    #[command(flatten, next_help_heading = "Built-in APIs")]
+    pub gates: FeatureGateOptions,
     /// Admission plugins
     #[command(flatten, next_help_heading = "Admission")]
     pub admission: AdmissionOptions,

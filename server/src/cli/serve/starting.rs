@@ -13,6 +13,7 @@ use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
+use super::super::runtime_config::EnabledApis;
 use super::opening::{checkpoint_writer, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
@@ -51,9 +52,11 @@ use plinth_apiserver::reload::{self, WatchedFiles};
 use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_apiserver::traces::Traces;
+use plinth_codec::resources::Table;
 use plinth_http::{BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
+use plinth_registry::Registry;
 use plinth_storage::{ContinueTokens, Counts, Encryption, HeaderIndex, Lengths, Namespaces, Store};
 
 /// Replicas that join with a token at once, each of which reads the whole store.
@@ -114,12 +117,19 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
 struct Settings {
     plugins: Arc<Plugins>,
     kubelets: Kubelets,
+    /// The built-in resources that are served.
+    table: Table,
 }
 
 impl Settings {
     fn check(options: &ServeOptions, is_replica: bool) -> Result<Settings, ServeError> {
         for (flag, warning) in options.upstream.warnings()? {
             tracing::warn!("--{flag} is ignored: {warning}");
+        }
+        options.gates.check()?;
+        let EnabledApis { table, missing } = options.apis.enabled()?;
+        if !missing.is_empty() {
+            tracing::warn!("--runtime-config: {} are not implemented, and not served", missing.join(", "));
         }
         if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
             return Err(ServeError::CheckpointsOfSingle);
@@ -137,7 +147,7 @@ impl Settings {
         {
             Authority::read(certificate, key).map_err(ServeError::Signing)?;
         }
-        Ok(Settings { plugins, kubelets })
+        Ok(Settings { plugins, kubelets, table })
     }
 }
 
@@ -259,14 +269,19 @@ impl Parts<'_> {
         dir: &DataDir,
         pki: &Pki,
     ) -> Result<Built, ServeError> {
-        let Parts { settings: Settings { plugins, kubelets }, addresses, remote_apis, replica, stopping } =
-            self;
+        let Parts {
+            settings: Settings { plugins, kubelets, table },
+            addresses,
+            remote_apis,
+            replica,
+            stopping,
+        } = self;
         let Addresses { services, resolver, advertised, issuer } = addresses;
         let metrics = Metrics::new()?;
         let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
         let remote_waits = RemoteWaits::default();
         let encryption = Encryption::start(&options.encryption, &remote_waits).await?;
-        let store = Store::new(engine, encryption);
+        let store = Store::serving(engine, encryption, Registry::of_table(table));
         let authenticator = Authenticator::new(
             &options.authentication,
             authn::Dependencies {

@@ -162,7 +162,11 @@ fn prefix() -> String {
 }
 
 fn resource(server: &Server) -> Result<Arc<ResourceType>, ApiError> {
-    server.registry().get(RESOURCE.0, RESOURCE.1, RESOURCE.2).cloned().ok_or_else(ApiError::no_such_resource)
+    server
+        .registry()
+        .internal(RESOURCE.0, RESOURCE.1, RESOURCE.2)
+        .cloned()
+        .ok_or_else(ApiError::no_such_resource)
 }
 
 /// The remote version of an APIService.

@@ -287,8 +287,10 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
         }
         None => port,
     };
-    let slices =
-        cx.registry.get("discovery.k8s.io", "v1", "endpointslices").ok_or_else(ApiError::no_such_resource)?;
+    let slices = cx
+        .registry
+        .internal("discovery.k8s.io", "v1", "endpointslices")
+        .ok_or_else(ApiError::no_such_resource)?;
     let slices = cx.server.store.objects(slices, &cx.info.namespace).await?;
     let own =
         |slice: &&Value| slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name);

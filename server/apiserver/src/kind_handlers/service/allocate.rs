@@ -273,7 +273,7 @@ fn port_key(port: u16) -> Vec<u8> {
 
 /// The IPAddress that says who holds the address.
 fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>, Bytes), ApiError> {
-    let resource = cx.registry.get("networking.k8s.io", "v1", "ipaddresses");
+    let resource = cx.registry.internal("networking.k8s.io", "v1", "ipaddresses");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
     let moment = Moment::present();
     let labels = tree!({

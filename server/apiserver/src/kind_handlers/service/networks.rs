@@ -17,7 +17,7 @@ pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
 /// The networks of both families, in the order of the ServiceCIDRs' names. While the default ServiceCIDR is
 /// still to be created, its networks are those of the flag.
 pub(super) async fn networks(cx: &Context) -> Result<Vec<IpNet>, ApiError> {
-    let resource = cx.registry.get("networking.k8s.io", "v1", "servicecidrs");
+    let resource = cx.registry.internal("networking.k8s.io", "v1", "servicecidrs");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
     let objects = cx.server.store.objects(resource, "").await?;
     let is_default = |object: &Value| metadata_text(object, "name") == DEFAULT_SERVICE_CIDR;

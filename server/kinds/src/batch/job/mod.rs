@@ -3,6 +3,7 @@
 mod columns;
 mod indexes;
 pub(crate) mod status;
+mod template;
 
 use plinth_api::Cause;
 use plinth_codec::error::quoted;
@@ -11,7 +12,6 @@ use plinth_codec::{names, tree, Map, Value};
 
 use crate::batch::job::indexes::count_indexes;
 use crate::batch::job::status::uncounted_pods;
-use crate::checks::comparison::{same, take};
 use crate::checks::immutable::{immutable, IMMUTABLE};
 use crate::checks::qualified_names::domain_prefixed_path;
 use crate::checks::Check::{self, Always, AnyText, AtLeast, By, Enum, In, Required, Selector, Set};
@@ -19,7 +19,7 @@ use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach};
 use crate::defaults::Literal::{Bool, Str};
 use crate::defaults::{self, is_empty_map};
-use crate::path::{at, int, int_or_zero, list, text};
+use crate::path::{int, int_or_zero, text};
 use crate::pod_template::controller::labels_do_not_match;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
@@ -390,8 +390,7 @@ fn pod_names(job: &Part<'_>) {
     }
 }
 
-/// The template is immutable, except for scheduling directives of a suspended Job that never started. An
-/// indexed Job can change `completions` together with `parallelism`.
+/// An indexed Job can change `completions` together with `parallelism`.
 fn validate_update(new: &Part<'_>, old: &Value) {
     const FIXED: &[&str] = &[
         "spec.completionMode",
@@ -412,33 +411,7 @@ fn validate_update(new: &Part<'_>, old: &Value) {
         }
     }
     immutable(&["spec.selector"], new, old);
-    let mut template = new.value().clone();
-    if at(old, "spec.suspend").and_then(Value::as_bool) == Some(true) && at(old, "status.startTime").is_none()
-    {
-        const DIRECTIVES: [&[&str]; 6] = [
-            &["spec", "template", "metadata", "annotations"],
-            &["spec", "template", "metadata", "labels"],
-            &["spec", "template", "spec", "nodeSelector"],
-            &["spec", "template", "spec", "tolerations"],
-            &["spec", "template", "spec", "schedulingGates"],
-            &["spec", "template", "spec", "affinity", "nodeAffinity"],
-        ];
-        for path in DIRECTIVES {
-            take(&mut template, old, path);
-        }
-        let containers = template.get_mut("spec").and_then(|s| s.get_mut("template"));
-        let containers = containers.and_then(|t| t.get_mut("spec")).and_then(|s| s.get_mut("containers"));
-        let before = list(old, "spec.template.spec.containers");
-        for (container, before) in containers.and_then(Value::as_array_mut).into_iter().flatten().zip(before)
-        {
-            if container.get("name") == before.get("name") {
-                take(container, before, &["resources"]);
-            }
-        }
-    }
-    if !same(at(&template, "spec.template"), at(old, "spec.template")) {
-        new.invalid("spec.template", new.shown("spec.template"), IMMUTABLE);
-    }
+    template::validate_update(new, old);
     immutable(FIXED, new, old);
 }
 

@@ -49,7 +49,8 @@ pub(crate) fn uncounted_pods(job: &Part<'_>) {
     }
 }
 
-fn is_true(object: &Value, kind: &str) -> bool {
+/// Whether the status has a condition of that type that is true.
+pub(super) fn is_true(object: &Value, kind: &str) -> bool {
     let conditions = list(object, "status.conditions").iter();
     conditions
         .into_iter()

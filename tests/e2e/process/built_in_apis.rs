@@ -1,0 +1,202 @@
+//! `--runtime-config` and `--feature-gates`.
+
+use plinth_tests::eventually;
+use plinth_tests::requests::{create, send};
+use plinth_tests::server::{client_of, launch, start_ready};
+use serde_json::{json, Value};
+
+const SERVICE_CIDRS: &str = "/apis/networking.k8s.io/v1/servicecidrs";
+const BETA_CIDRS: &str = "/apis/networking.k8s.io/v1beta1/servicecidrs";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const NULL: &Value = &Value::Null;
+
+#[tokio::test]
+async fn versions_and_resources_are_switched_on_and_off() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let code = async |path: &str| send(&client, "GET", path, NULL).await.code;
+    assert_eq!((code(BETA_CIDRS).await, code("/apis/batch/v1/jobs").await), (404, 200));
+    let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "kept", "namespace": "default" },
+        "spec": { "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] } } } });
+    create(&client, "/apis/batch/v1/namespaces/default/jobs", &job).await;
+    server.terminate().await.expect("end");
+
+    let flags = "--runtime-config=networking.k8s.io/v1beta1=true,apps/v1/daemonsets=false,batch/v1=false";
+    let mut server = start_ready(&launch, dir.path(), &[flags, "--runtime-config=api/alpha=false"]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let get = async |path: &str| send(&client, "GET", path, NULL).await;
+    // Written in one version, read in the other.
+    let made = json!({ "apiVersion": "networking.k8s.io/v1beta1", "kind": "ServiceCIDR", "metadata": { "name": "more" },
+        "spec": { "cidrs": ["10.77.0.0/16"] } });
+    let made = create(&client, BETA_CIDRS, &made).await;
+    assert_eq!(made["apiVersion"], "networking.k8s.io/v1beta1");
+    let stable = get(&format!("{SERVICE_CIDRS}/more")).await;
+    assert_eq!(stable.text_at("/apiVersion"), "networking.k8s.io/v1");
+    assert_eq!(stable.body["spec"], made["spec"]);
+    let list = get(BETA_CIDRS).await;
+    assert_eq!(list.text_at("/kind"), "ServiceCIDRList");
+    assert_eq!(list.body["items"].as_array().map(Vec::len), Some(2), "{}", list.text);
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    let patched = send(&client, "MERGE", &format!("{BETA_CIDRS}/more"), &labels).await;
+    assert_eq!((patched.code, patched.text_at("/metadata/labels/a")), (200, "b"));
+    let watch = get(&format!("{BETA_CIDRS}?watch=true&timeoutSeconds=1&resourceVersion=0")).await;
+    assert!(
+        watch.text.contains("networking.k8s.io/v1beta1") && watch.text.contains("10.77.0.0/16"),
+        "{}",
+        watch.text
+    );
+    assert_eq!(send(&client, "DELETE", &format!("{BETA_CIDRS}/more"), NULL).await.code, 200);
+
+    // What is off is nowhere.
+    assert_eq!(get("/apis/apps/v1/namespaces/default/daemonsets").await.code, 404);
+    assert_eq!(get("/apis/apps/v1/namespaces/default/deployments").await.code, 200);
+    for path in ["/apis/batch", "/apis/batch/v1", "/apis/batch/v1/jobs"] {
+        let answer = get(path).await;
+        assert_eq!((answer.code, answer.text.as_str()), (404, "404 page not found\n"), "{path}");
+    }
+    let resources = get("/apis/apps/v1").await.text;
+    assert!(resources.contains("statefulsets") && !resources.contains("daemonsets"), "{resources}");
+    let groups = get("/apis").await.text;
+    assert!(groups.contains("networking.k8s.io/v1beta1") && !groups.contains("\"batch\""), "{groups}");
+    let index = get("/openapi/v3").await.text;
+    assert!(index.contains("apis/networking.k8s.io/v1beta1") && !index.contains("apis/batch"), "{index}");
+    let swagger = get("/openapi/v2").await.text;
+    assert!(swagger.contains("/apis/networking.k8s.io/v1beta1/servicecidrs"));
+    assert!(!swagger.contains("/apis/batch/v1/jobs") && !swagger.contains("/apis/apps/v1/daemonsets"));
+    let object = async |name: &str| get(&format!("{API_SERVICES}/{name}")).await;
+    eventually("the APIServices follow", async || {
+        let beta = object("v1beta1.networking.k8s.io").await;
+        beta.body["spec"]["versionPriority"] == 9 && object("v1.batch").await.code == 404
+    })
+    .await;
+    server.terminate().await.expect("end");
+
+    // Nothing is lost.
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let get = async |path: &str| send(&client, "GET", path, NULL).await;
+    assert_eq!(get("/apis/batch/v1/namespaces/default/jobs/kept").await.code, 200);
+    assert_eq!((get(BETA_CIDRS).await.code, get("/apis/batch").await.code), (404, 200));
+    server.terminate().await.expect("end");
+}
+
+/// Every optional version that is implemented takes objects, also those of the other version.
+#[tokio::test]
+async fn optional_versions_take_objects() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let mut server =
+        start_ready(&launch, dir.path(), &["--runtime-config=api/beta=true,api/alpha=true"]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    // path of the collection, other versions, object
+    for (group, versions, collection, object) in [
+        (
+            "coordination.k8s.io",
+            &["v1beta1", "v1alpha2"][..],
+            "namespaces/default/leasecandidates",
+            json!({ "kind": "LeaseCandidate", "spec": { "leaseName": "l", "binaryVersion": "1.36.0", "strategy": "a/b" } }),
+        ),
+        (
+            "storage.k8s.io",
+            &["v1beta1", "v1"],
+            "volumeattributesclasses",
+            json!({ "kind": "VolumeAttributesClass", "driverName": "example.com", "parameters": { "a": "b" } }),
+        ),
+        (
+            "admissionregistration.k8s.io",
+            &["v1alpha1", "v1beta1", "v1"],
+            "mutatingadmissionpolicybindings",
+            json!({ "kind": "MutatingAdmissionPolicyBinding", "spec": { "policyName": "p" } }),
+        ),
+        (
+            "resource.k8s.io",
+            &["v1beta2", "v1"],
+            "namespaces/default/resourceclaims",
+            json!({ "kind": "ResourceClaim", "spec": { "devices": { "requests": [{ "name": "r", "exactly": { "deviceClassName": "c" } }] } } }),
+        ),
+    ] {
+        for version in versions {
+            let mut made = object.clone();
+            made["apiVersion"] = json!(format!("{group}/{version}"));
+            made["metadata"] = json!({ "name": format!("by-{version}") });
+            let path = |version: &str| format!("/apis/{group}/{version}/{collection}");
+            let made = create(&client, &path(version), &made).await;
+            for other in versions {
+                let read = send(&client, "GET", &format!("{}/by-{version}", path(other)), NULL).await;
+                assert_eq!(read.text_at("/apiVersion"), format!("{group}/{other}"));
+                assert_eq!(read.body["spec"], made["spec"], "{group} {version} {other}");
+            }
+        }
+    }
+    let bad = json!({ "apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate", "metadata": { "name": "x" },
+        "spec": { "leaseName": "l", "binaryVersion": "1", "strategy": "a/b" } });
+    let refused =
+        send(&client, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates", &bad)
+            .await;
+    assert_eq!((refused.code, refused.fields()), (422, vec!["spec.binaryVersion"]));
+    server.terminate().await.expect("end");
+}
+
+/// The server itself reads and writes what it needs, whatever is served.
+#[tokio::test]
+async fn a_server_runs_on_what_is_switched_off() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let flags = "--runtime-config=api/all=false,/v1=true,apps/v1/deployments=true";
+    let mut server = start_ready(&launch, dir.path(), &[flags]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let groups = send(&client, "GET", "/apis", NULL).await;
+    let names: Vec<&str> = groups.body["groups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|group| group["name"].as_str())
+        .collect();
+    assert_eq!(names, ["apps"]);
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } });
+    create(&client, "/api/v1/namespaces", &namespace).await;
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" } });
+    create(&client, "/api/v1/namespaces/n/configmaps", &map).await;
+    assert_eq!(send(&client, "DELETE", "/api/v1/namespaces/n", NULL).await.code, 200);
+    eventually("the namespace is gone", async || {
+        send(&client, "GET", "/api/v1/namespaces/n", NULL).await.code == 404
+    })
+    .await;
+    server.terminate().await.expect("end");
+}
+
+#[test]
+fn what_cannot_be_switched_is_refused_with_its_name() {
+    let dir = tempfile::tempdir().expect("directory");
+    let data = dir.path().join("data");
+    for (flag, message) in [
+        ("--runtime-config=apps/v9=true", "--runtime-config: group version apps/v9 that has not been registered"),
+        ("--runtime-config=example.com/v1=true", "--runtime-config: unknown api groups example.com/v1"),
+        (
+            "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true",
+            "--runtime-config: internal.apiserver.k8s.io/v1alpha1: storageversions of this version are not implemented; leave it out",
+        ),
+        ("--feature-gates=Nonesuch=true", "--feature-gates: unrecognized feature gate: Nonesuch"),
+        (
+            "--feature-gates=HPAScaleToZero=true",
+            "--feature-gates: cannot set feature gate HPAScaleToZero to true: it is not implemented",
+        ),
+        (
+            "--feature-gates=WatchList=false",
+            "--feature-gates: cannot set feature gate WatchList to false: it cannot be switched off",
+        ),
+        (
+            "--feature-gates=SidecarContainers=false",
+            "--feature-gates: cannot set feature gate SidecarContainers to false, feature is locked to true",
+        ),
+    ] {
+        let path = data.to_str().expect("a path in UTF-8");
+        let output = launch().command(["serve", "--secure-port=0", "--data-dir", path, flag]).output();
+        let output = output.expect("plinth runs");
+        assert_eq!(output.status.code(), Some(1), "{flag}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("error: {message}\n"));
+        assert!(!data.exists(), "nothing was made");
+    }
+}
