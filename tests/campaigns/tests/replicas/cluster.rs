@@ -98,8 +98,8 @@ impl Cluster {
         }
     }
 
-    /// Starts the members that do not run; returns the URL of the journal. One whose disk was full may end a
-    /// moment after it was found running, and is started again.
+    /// Starts the members that do not run; returns the URL of the journal. One that was killed, or whose disk
+    /// was full, may end a moment after it was found running: the next attempt starts it.
     fn start_members(&self) -> String {
         const ATTEMPTS: usize = 3;
         let mut output = self.journal("start");
