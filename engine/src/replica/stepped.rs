@@ -69,6 +69,12 @@ impl Stepper {
         self.tasks.compactor.step_with(|tombstones| applier.lock().purge(tombstones).map(drop))
     }
 
+    /// Ends the replica as a kill of its process would: nothing is written to its directory any more.
+    pub fn kill(self) {
+        let store = Arc::clone(&self.follower.applier.lock().store);
+        store.health().fail(Failure::Write { message: "killed".to_owned() });
+    }
+
     /// Proposes to raise the compaction floor, without waiting for it.
     pub fn raise_floor(&self, revision: Revision) {
         drop(Proposal::submit(&self.proposer.queue, Task::SetFloor(revision), 0));

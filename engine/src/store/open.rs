@@ -177,7 +177,10 @@ fn database_options(memory: &Memory, create: bool) -> rocksdb::Options {
     // RocksDB's info log, not the write-ahead log.
     options.set_log_level(rocksdb::LogLevel::Warn);
     options.set_keep_log_file_num(2);
-    options.set_max_log_file_size(1 << 20);
+    if memory.full_database_log {
+        // A log that is not rotated leaves its header out at this level.
+        options.set_max_log_file_size(1 << 20);
+    }
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options

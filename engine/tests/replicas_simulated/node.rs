@@ -106,7 +106,8 @@ impl Node {
                 _ => {}
             }
         }
-        self.stepper = None;
+        // What it would write when it is closed is lost with its directory.
+        self.stepper.take().unwrap().kill();
         self.engine = None;
         self.dir = copy;
         how
@@ -139,6 +140,7 @@ fn options(dir: &Path) -> Options {
         .event_ring_bytes(4000)
         .block_cache_bytes(1 << 20)
         .write_buffer_bytes(64 << 10)
+        .short_database_log()
 }
 
 /// Some of the sectors of a file were not written, where they hold nothing of its first `synced` bytes.

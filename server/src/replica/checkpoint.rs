@@ -23,6 +23,7 @@ use plinth_journal::record::ReplicaId;
 use plinth_storage::Store;
 use sha2::{Digest, Sha256};
 
+use super::pace::Paced;
 use crate::members;
 
 /// Directory below the data directory in which checkpoints are made while they are sent.
@@ -37,6 +38,12 @@ const OWN: [&str; 2] = ["apiserver.crt", "apiserver.key"];
 const FILES: [&str; 2] = ["replica", "continue.key"];
 /// The configuration of encryption at rest. A joining replica gets it under this name.
 pub const ENCRYPTION: &str = "encryption.yaml";
+/// Bytes per second of a store that are sent: to read, hash, encrypt and send it takes processors that also
+/// serve requests, and without a limit as much of them as the receiver can take.
+const RATE: u64 = 32 << 20;
+/// A store that would take longer than this many seconds is sent as fast as that takes: the journal is kept
+/// for the receiver for ten minutes.
+const LONGEST_SECONDS: u64 = 120;
 /// Most bytes of the list of members.
 const MAX_MEMBERS_BYTES: u64 = 16 << 20;
 
@@ -81,7 +88,7 @@ impl ReplicaInfo for Source {
 
     fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()> {
         let scratch = Scratch::create(&self.dir)?;
-        let mut tar = Packer { tar: tar::Builder::new(out), digest: Sha256::new() };
+        let mut tar = Packer { tar: tar::Builder::new(Paced::new(out)), digest: Sha256::new() };
         let mut ids: BTreeSet<u16> = members::ids(&self.store).map_err(io::Error::other)?;
         ids.insert(self.id.0);
         tar.add(MEMBERS, &serde_json::to_vec(&ids)?)?;
@@ -102,6 +109,7 @@ impl ReplicaInfo for Source {
         }
         let store = scratch.0.join(STORE);
         self.store.engine().checkpoint(&store).map_err(io::Error::other)?;
+        tar.tar.get_mut().set_rate(rate_of(bytes_below(&store)?));
         tar.add_directory(STORE, &store)?;
         tar.finish()
     }
@@ -109,7 +117,7 @@ impl ReplicaInfo for Source {
 
 /// Writes entries, and a digest of them at the end.
 struct Packer<'a> {
-    tar: tar::Builder<&'a mut dyn Write>,
+    tar: tar::Builder<Paced<&'a mut dyn Write>>,
     digest: Sha256,
 }
 
@@ -172,6 +180,25 @@ impl<R: Read> Read for Digesting<'_, R> {
         self.digest.update(&buffer[..count]);
         Ok(count)
     }
+}
+
+/// Bytes per second at which a store of so many bytes is sent.
+fn rate_of(bytes: u64) -> u64 {
+    RATE.max(bytes / LONGEST_SECONDS)
+}
+
+/// Bytes of all files below a directory.
+fn bytes_below(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        bytes = bytes.saturating_add(match metadata.is_dir() {
+            true => bytes_below(&entry.path())?,
+            false => metadata.len(),
+        });
+    }
+    Ok(bytes)
 }
 
 /// A directory for one checkpoint, removed when it has been sent.
@@ -330,6 +357,18 @@ mod tests {
         tar.finish().unwrap();
         drop(tar);
         bytes
+    }
+
+    #[test]
+    fn a_large_store_is_sent_faster() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("db")).unwrap();
+        fs::write(dir.path().join("db/1.sst"), [0; 1000]).unwrap();
+        fs::write(dir.path().join("marker"), [0; 24]).unwrap();
+        assert_eq!(bytes_below(dir.path()).unwrap(), 1024);
+        assert_eq!(rate_of(1024), 32 << 20);
+        assert_eq!(rate_of(12 << 30), (12 << 30) / 120);
+        assert!(bytes_below(&dir.path().join("absent")).is_err());
     }
 
     #[test]

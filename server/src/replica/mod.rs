@@ -7,6 +7,7 @@
 //! | [`controller_lease`] | which replica runs the controllers |
 //! | [`download`] | copies that from another replica |
 //! | [`journal`] | the journal that `--journal` names |
+//! | `pace` | a writer that keeps to a rate |
 //! | [`rejoin`] | a new checkpoint for a replica that was away for long |
 //!
 //! Which replicas there are lies below this: [`crate::members`].
@@ -18,4 +19,5 @@ pub mod checkpoint_dir;
 pub mod controller_lease;
 pub mod download;
 pub mod journal;
+mod pace;
 pub mod rejoin;

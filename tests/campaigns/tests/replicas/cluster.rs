@@ -62,7 +62,7 @@ impl Cluster {
                 succeeds(mount.args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(cluster.root(node)));
             }
         }
-        cluster.url = String::from_utf8(cluster.journal("start").stdout).expect("text").trim().to_owned();
+        cluster.url = cluster.start_members();
         for replica in 0..SIDE {
             let root = cluster.root(replica);
             File::create(root.join("clock")).and_then(|mut file| file.write_all(&[0; 8])).expect("clock");
@@ -98,6 +98,35 @@ impl Cluster {
         }
     }
 
+    /// Starts the members that do not run; returns the URL of the journal. One that was killed, or whose disk
+    /// was full, may end a moment after it was found running: the next attempt starts it.
+    fn start_members(&self) -> String {
+        const ATTEMPTS: usize = 3;
+        let mut output = self.journal("start");
+        for _ in 1..ATTEMPTS {
+            if output.status.success() {
+                break;
+            }
+            eprintln!("started again: {}", String::from_utf8_lossy(&output.stderr).trim());
+            self.print_logs_of_members();
+            output = self.journal("start");
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "the members of the journal do not start: {said}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Prints why members have ended: their directories are removed after the test.
+    fn print_logs_of_members(&self) {
+        for node in SIDE..2 * SIDE {
+            let log = fs::read(self.root(node).join("log")).unwrap_or_default();
+            let log = String::from_utf8_lossy(&log);
+            let lines: Vec<&str> = log.lines().collect();
+            let last = &lines[lines.len().saturating_sub(12)..];
+            eprintln!("--- the last lines of member {}:\n{}", node - SIDE, last.join("\n"));
+        }
+    }
+
     fn journal(&self, command: &str) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/journal");
         let mut script = Command::new(script);
@@ -110,7 +139,7 @@ impl Cluster {
                 .env("PLINTH_JOURNAL_HOSTS", hosts.join(" "))
                 .env("PLINTH_JOURNAL_NAMESPACES", names.join(" "));
         }
-        succeeds(&mut script)
+        script.output().expect("the script runs")
     }
 
     /// Where the replicas are.
@@ -151,7 +180,7 @@ impl Cluster {
     /// Starts what does not run; why a replica had ended that was not killed.
     pub async fn revive(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
-        self.journal("start");
+        self.start_members();
         for (replica, killed) in self.replicas.iter_mut().zip(&mut self.killed) {
             if let Some(why) = replica.ended() {
                 if !std::mem::take(killed) {
@@ -206,6 +235,7 @@ impl Drop for Cluster {
             for replica in &self.replicas {
                 eprintln!("--- the last lines of a replica:\n{}", replica.log().tail(20));
             }
+            self.print_logs_of_members();
         }
         self.replicas.clear();
         for node in SIDE..2 * SIDE {
