@@ -8,7 +8,7 @@
 //! `pkg/logstructured`.
 //!
 //! The table is read once, in one read transaction, into a [`Spool`]: a k3s that runs goes on meanwhile, and
-//! is left alone afterwards. Nothing is written to the source, nor beside it ([`Access`]). Indexes are not
+//! is left alone afterwards. Nothing is written to the source, nor beside it (`Access`). Indexes are not
 //! used: one that is damaged would hide rows.
 
 use std::collections::BTreeMap;
