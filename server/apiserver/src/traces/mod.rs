@@ -213,12 +213,11 @@ impl RequestTrace {
 fn span_name(route: &Route, method: &Method) -> String {
     let Route::Resource(info) = route else { return method.to_string() };
     let RequestInfo { group, version, namespace, resource, name, subresource, .. } = info;
-    let part = |shown: bool, text: &str| if shown { format!("/{text}") } else { String::new() };
     let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
-    let namespace = part(!namespace.is_empty(), "namespaces/{:namespace}");
-    let name = part(!name.is_empty(), "{:name}");
-    let subresource = part(!subresource.is_empty(), subresource);
-    format!("{method} {prefix}/{version}{namespace}/{resource}{name}{subresource}")
+    let namespace = if namespace.is_empty() { "" } else { "/namespaces/{:namespace}" };
+    let name = if name.is_empty() { "" } else { "/{:name}" };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{method} {prefix}/{version}{namespace}/{resource}{name}{slash}{subresource}")
 }
 
 /// The name of the span below that.
