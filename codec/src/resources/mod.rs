@@ -1,7 +1,7 @@
 //! The resource table: group, version and name of every resource.
 //!
-//! Built-in rows come from `builtin.table`, which also has versions that are off by default; a CustomResourceDefinition makes rows of the same type at
-//! run time.
+//! Built-in rows come from `builtin.table`, which also has versions that are off by default; a
+//! CustomResourceDefinition makes rows of the same type at run time.
 
 mod parse;
 

@@ -2,8 +2,8 @@
 //! (k8s.io/apiserver `pkg/endpoints/request/webhook_duration.go`, written by
 //! `pkg/endpoints/filters/audit.go`).
 //!
-//! Any step reports its time with [`timed`]; outside of the task of a request that is audited or traced that has no
-//! effect. Of a traced request each step is kept, and services that it calls are told its trace.
+//! Any step reports its time with [`timed`]; outside of the task of a request that is audited or traced that
+//! has no effect. Of a traced request each step is kept, and services that it calls are told its trace.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,8 +74,8 @@ struct Trace {
     steps: Mutex<Vec<Step>>,
 }
 
-/// Nanoseconds that a request has spent in each layer; of a traced one its steps, too. Steps of one request run
-/// in one task or several; the lock is held to push one.
+/// Nanoseconds that a request has spent in each layer; of a traced one its steps, too. Steps of one request
+/// run in one task or several; the lock is held to push one.
 #[derive(Debug, Default)]
 pub struct Latencies {
     sums: [AtomicU64; NAMES.len()],

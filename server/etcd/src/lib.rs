@@ -30,8 +30,8 @@
 //! `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway` translates calls
 //! with JSON bodies to those of gRPC and their responses back. `answers` bounds what large responses take.
 //! Below them `member` is the open store with all that etcd keeps beside keys, `compaction` compacts it in
-//! intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and errors; `wire` is the
-//! crate of the messages.
+//! intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and errors; `wire` is
+//! the crate of the messages.
 
 mod answers;
 mod auth;

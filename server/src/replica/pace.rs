@@ -1,4 +1,5 @@
-//! A writer that keeps to a rate, so that what is written takes a bounded share of a machine that also serves.
+//! A writer that keeps to a rate, so that what is written takes a bounded share of a machine that also
+//! serves.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

@@ -22,7 +22,8 @@ const KIND: ConfigKind = ConfigKind {
 /// Flags of traces.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TracesOptions {
-    /// File with a TracingConfiguration (apiserver.config.k8s.io/v1): where spans of requests go, by OTLP over gRPC
+    /// File with a TracingConfiguration (apiserver.config.k8s.io/v1): where spans of requests go, by OTLP
+    /// over gRPC
     #[arg(long, value_name = "FILE")]
     pub tracing_config_file: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! LeaseCandidate (`coordination.k8s.io`): who could lead. The versions that have it are off by default, and so
-//! is the controller that would elect.
+//! LeaseCandidate (`coordination.k8s.io`): who could lead. The versions that have it are off by default, and
+//! so is the controller that would elect.
 
 use plinth_codec::names;
 use plinth_codec::selector::{Selectable, SelectableField};

@@ -1,4 +1,5 @@
-//! What of its template a Job may change (kubernetes `pkg/apis/batch/validation`, `validatePodTemplateUpdate`).
+//! What of its template a Job may change (kubernetes `pkg/apis/batch/validation`,
+//! `validatePodTemplateUpdate`).
 
 use plinth_codec::Value;
 
