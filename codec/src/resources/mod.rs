@@ -111,14 +111,14 @@ impl Table {
 
 /// Every built-in resource, also of the versions that are off by default.
 #[derive(Debug)]
-pub struct Known {
+pub struct BuiltinResources {
     /// All rows.
     pub table: Table,
     /// Group and version of those that are off by default.
     off: HashSet<(SmolStr, SmolStr)>,
 }
 
-impl Known {
+impl BuiltinResources {
     /// Whether a version of the table is served unless it is switched off.
     pub fn is_on_by_default(&self, group: &str, version: &str) -> bool {
         !self.off.iter().any(|(g, v)| g == group && v == version)
@@ -129,8 +129,8 @@ impl Known {
 ///
 /// # Panics
 /// Never in a build whose tests pass: the table is part of the source and a test parses it.
-pub fn known() -> &'static Known {
-    static KNOWN: OnceLock<Known> = OnceLock::new();
+pub fn known() -> &'static BuiltinResources {
+    static KNOWN: OnceLock<BuiltinResources> = OnceLock::new();
     KNOWN.get_or_init(|| match parse::table(include_str!("builtin.table")) {
         Ok(known) => known,
         Err(error) => unreachable!("builtin.table: {error}"),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use smol_str::SmolStr;
 
-use super::{Group, Known, Resource, Subresource, Table};
+use super::{BuiltinResources, Group, Resource, Subresource, Table};
 use crate::schema::GVK;
 
 /// A line of the table that cannot be read.
@@ -15,7 +15,7 @@ pub struct TableError {
     what: &'static str,
 }
 
-pub(super) fn table(text: &str) -> Result<Known, TableError> {
+pub(super) fn table(text: &str) -> Result<BuiltinResources, TableError> {
     let (mut table, mut off) = (Table::default(), HashSet::new());
     for (number, line) in text.lines().enumerate() {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -31,7 +31,7 @@ pub(super) fn table(text: &str) -> Result<Known, TableError> {
             columns => table.resources.push(resource(columns).ok_or(error("bad resource"))?),
         }
     }
-    Ok(Known { table, off })
+    Ok(BuiltinResources { table, off })
 }
 
 /// The group, and which of its versions are off by default.

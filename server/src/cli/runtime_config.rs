@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use clap::Args;
-use plinth_codec::resources::{self, Known, Resource, Table};
+use plinth_codec::resources::{self, BuiltinResources, Resource, Table};
 use plinth_codec::schema::{self, GVK};
 
 use super::go_bool::parse_bool;
@@ -68,7 +68,7 @@ pub struct ApiEnablementOptions {
 /// The built-in resources that are served.
 #[derive(Debug)]
 pub struct EnabledApis {
-    /// The rows.
+    /// Rows of what is served.
     pub table: Table,
     /// What was enabled among others, and is not implemented: `GROUP/VERSION RESOURCE`.
     pub missing: Vec<String>,
@@ -149,13 +149,13 @@ fn is_group(group: &str) -> bool {
 
 /// What is on and off, resources above versions.
 struct Preferences {
-    known: &'static Known,
+    known: &'static BuiltinResources,
     versions: HashMap<(String, String), bool>,
     resources: HashMap<(String, String, String), bool>,
 }
 
 impl Preferences {
-    fn new(known: &'static Known) -> Preferences {
+    fn new(known: &'static BuiltinResources) -> Preferences {
         let groups = known.table.groups.iter();
         let versions = groups.flat_map(|group| {
             group.versions.iter().map(|(version, _)| {

@@ -46,15 +46,13 @@ struct Recording {
 
 /// A request that may be traced.
 pub(crate) struct TracedRequest<'a> {
-    /// Its parsed path.
+    /// What its path is about.
     pub route: &'a Route,
-    /// Its method.
     pub method: &'a Method,
     /// Its path and query.
     pub uri: &'a Uri,
     /// Its version of HTTP.
     pub version: Version,
-    /// Its headers.
     pub headers: &'a HeaderMap,
     /// Its audit ID.
     pub audit_id: &'a str,

@@ -42,7 +42,7 @@ pub enum TracesError {
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
 }
 
-/// The file.
+/// What the file can say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct TracingConfiguration {
@@ -50,7 +50,7 @@ struct TracingConfiguration {
     sampling_rate_per_million: Option<i64>,
 }
 
-/// What the file says.
+/// What it says, checked and complete.
 #[derive(Debug, PartialEq)]
 pub(super) struct Settings {
     /// URL of the collector.
