@@ -291,10 +291,10 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, services: Arc<S
     }
 }
 
-/// The common name of a verified client certificate.
+/// The common name of a verified client certificate; of several the last one, as Go has it.
 fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<CommonName> {
     let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let name = certificate.subject().iter_common_name().last()?.as_str().ok()?;
     (!name.is_empty()).then(|| CommonName(name.into()))
 }
 
