@@ -300,15 +300,22 @@ impl Walk<'_> {
             return Err(damaged("the tree is too deep"));
         }
         let page = self.file.page(number)?;
-        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
-        match self.visited.get_mut(word) {
-            Some(seen) if *seen & bit == 0 => *seen |= bit,
-            _ => return Err(damaged("the tree reaches it twice")),
+        // With the pages that it continues over: what is read is no more than the file.
+        let continued = page.bytes.len() as u64 / self.file.page_size;
+        for number in number..number + continued {
+            let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+            match self.visited.get_mut(word) {
+                Some(seen) if *seen & bit == 0 => *seen |= bit,
+                _ => return Err(damaged("the tree reaches it twice")),
+            }
         }
         match page.kind {
             LEAF_PAGE => self.leaf(&page, number * self.file.page_size, visit),
             BRANCH_PAGE => {
-                for child in branch(&page)? {
+                let children = branch(&page)?;
+                // Those below may be as large.
+                drop(page);
+                for child in children {
                     self.page(child, depth + 1, visit)?;
                 }
                 Ok(())
@@ -319,9 +326,14 @@ impl Walk<'_> {
 
     fn leaf<E: From<BoltError>>(&mut self, page: &Page, at: u64, visit: Visit<'_, E>) -> Result<(), E> {
         let damaged = |reason| E::from(BoltError::Page { page: page.number, reason });
+        let mut bytes = 0;
         for index in 0..page.count {
             let (flags, key, value, from) =
                 leaf_element(page, index).ok_or_else(|| damaged("an element lies outside of it"))?;
+            bytes += key.len() + value.len();
+            if bytes > page.bytes.len() {
+                return Err(damaged("its elements overlap"));
+            }
             if self.last.as_deref().is_some_and(|last| last >= key) {
                 return Err(damaged("its keys are not in order"));
             }

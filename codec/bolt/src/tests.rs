@@ -126,6 +126,25 @@ fn loops_and_strange_pages_are_named() {
 }
 
 #[test]
+fn no_byte_belongs_to_two_pages_or_elements() {
+    let bytes = written(&sample());
+    let leaf = (2..).find(|page| bytes[page * 4096 + 8] == LEAF_PAGE as u8).unwrap() * 4096;
+    // The page continues over the next one; each value ends where the page does.
+    let (mut continued, mut overlapping) = (bytes.clone(), bytes.clone());
+    continued[leaf + 12] += 1;
+    let count = u16_at(&bytes, leaf + 10).unwrap();
+    for element in (leaf + PAGE_HEADER..).step_by(LEAF_ELEMENT).take(count.into()) {
+        let [distance, key] = [4, 8].map(|at| u32_at(&bytes, element + at).unwrap());
+        let length = 4096 - (element - leaf) as u32 - distance - key;
+        overlapping[element + 12..element + 16].copy_from_slice(&length.to_le_bytes());
+    }
+    for (bytes, expected) in [(continued, "twice"), (overlapping, "overlap")] {
+        let error = read(&bytes, &[b"key"]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn a_file_cut_anywhere_is_an_error() {
     let bytes = written(&sample());
     for length in (0..bytes.len()).step_by(1021) {

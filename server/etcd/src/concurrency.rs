@@ -15,6 +15,7 @@ use tonic::Status;
 
 use crate::keys::Keys;
 use crate::member::Member;
+use crate::permitted::Permitted;
 use crate::value::{put_key_value, to_engine};
 use crate::wire::concurrency::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
@@ -34,7 +35,7 @@ const SESSION_TTL: i64 = 60;
 const LEADERS: usize = 16;
 
 /// A key in the queue below a name.
-struct Place {
+pub(crate) struct Place {
     key: Bytes,
     /// Create revision of the key.
     revision: i64,
@@ -43,6 +44,12 @@ struct Place {
     header: ResponseHeader,
     /// Its value, where it was there before.
     found: Option<Bytes>,
+}
+
+impl Place {
+    fn leader(&self, name: Bytes) -> LeaderKey {
+        LeaderKey { name, key: self.key.clone(), rev: self.revision, lease: self.lease }
+    }
 }
 
 /// Deletes the key of a caller that leaves while it waits: nobody else would before its lease ends.
@@ -61,13 +68,13 @@ impl Drop for Withdrawal {
     }
 }
 
-/// Lock: returns once the lock is held.
+/// Lock, from a place in the queue on: returns once the lock is held.
 pub(crate) async fn lock(
     member: &Arc<Member>,
     stop: &CancellationToken,
     request: LockRequest,
+    place: Place,
 ) -> Result<LockResponse, Status> {
-    let place = enter(member, &request.name, request.lease, Bytes::new()).await?;
     wait(member, stop, &request.name, &place).await?;
     // The lease may have ended just before.
     let own = RangeRequest { key: place.key.clone(), ..RangeRequest::default() };
@@ -86,19 +93,24 @@ pub(crate) async fn unlock(member: &Arc<Member>, request: UnlockRequest) -> Resu
     Ok(HeaderResponse { header: kv::delete_range(member, delete).await?.message.header })
 }
 
-/// Campaign: returns once the candidate leads.
+/// The place of a candidate, with the value of its campaign.
+pub(crate) async fn stand(member: &Arc<Member>, request: &CampaignRequest) -> Result<Place, Status> {
+    let place = enter(member, &request.name, request.lease, request.value.clone()).await?;
+    if place.found.as_ref().is_some_and(|found| *found != request.value) {
+        let leader = Some(place.leader(request.name.clone()));
+        proclaim(member, ProclaimRequest { leader, value: request.value.clone() }).await?;
+    }
+    Ok(place)
+}
+
+/// Campaign, from a place on: returns once the candidate leads.
 pub(crate) async fn campaign(
     member: &Arc<Member>,
     stop: &CancellationToken,
     request: CampaignRequest,
+    place: Place,
 ) -> Result<CampaignResponse, Status> {
-    let place = enter(member, &request.name, request.lease, request.value.clone()).await?;
-    let leader =
-        LeaderKey { name: request.name, key: place.key.clone(), rev: place.revision, lease: place.lease };
-    if place.found.as_ref().is_some_and(|found| *found != request.value) {
-        let leader = Some(leader.clone());
-        proclaim(member, ProclaimRequest { leader, value: request.value }).await?;
-    }
+    let leader = place.leader(request.name);
     wait(member, stop, &leader.name, &place).await?;
     Ok(CampaignResponse { header: Some(place.header), leader: Some(leader) })
 }
@@ -139,16 +151,16 @@ pub(crate) async fn leader(member: &Arc<Member>, request: LeaderRequest) -> Resu
     }
 }
 
-/// Observe: who leads now, and every leader and proclamation after it.
+/// Observe: who leads now, and every leader and proclamation after it, while the client may see that.
 pub(crate) fn observe(
-    member: Arc<Member>,
+    client: Permitted,
     stop: CancellationToken,
     request: LeaderRequest,
 ) -> mpsc::Receiver<Result<LeaderResponse, Status>> {
     let (out, leaders) = mpsc::channel(LEADERS);
     tokio::spawn(async move {
         let observed = tokio::select! {
-            observed = follow(&member, &request.name, &out) => observed,
+            observed = follow(&client, &request.name, &out) => observed,
             () = out.closed() => return,
             () = stop.cancelled() => Err(errors::stopped()),
         };
@@ -161,11 +173,14 @@ pub(crate) fn observe(
 }
 
 async fn follow(
-    member: &Arc<Member>,
+    client: &Permitted,
     name: &[u8],
     out: &mpsc::Sender<Result<LeaderResponse, Status>>,
 ) -> Result<(), Status> {
+    let member = &client.member;
     loop {
+        // Each leader is asked for anew, as etcd does.
+        client.see(name).await?;
         let (header, mut current) = current_leader(member, name).await?;
         let send = |header: ResponseHeader, kv: KeyValue| {
             out.send(Ok(LeaderResponse { header: Some(header), kv: Some(kv) }))
@@ -264,7 +279,12 @@ fn created_at(key: Bytes, revision: i64) -> Compare {
 }
 
 /// Puts the key of a lease below a name, unless it is there.
-async fn enter(member: &Arc<Member>, name: &[u8], lease: i64, value: Bytes) -> Result<Place, Status> {
+pub(crate) async fn enter(
+    member: &Arc<Member>,
+    name: &[u8],
+    lease: i64,
+    value: Bytes,
+) -> Result<Place, Status> {
     let lease = match lease {
         0 => lease_changes::grant(member, 0, SESSION_TTL).await?.0,
         lease => lease,

@@ -2,6 +2,7 @@
 //! user may do (`auth`), and then it is carried out. Where authentication is not enabled there is nothing to
 //! compare.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use crate::auth::{Caller, Credentials, Needs};
 use crate::member::Member;
 use crate::txn::check;
 use crate::wire::concurrency::{
-    CampaignRequest, CampaignResponse, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
     ProclaimRequest, ResignRequest, UnlockRequest,
 };
 use crate::wire::kv::{
@@ -57,16 +58,20 @@ impl Permitted {
         self,
         request: RangeRequest,
     ) -> Result<mpsc::Receiver<Result<RangeStreamResponse, Status>>, Status> {
+        // Until the state that is read is pinned.
+        let _unchanged = self.member.auth.shared().await;
         self.check_range(&request).await?;
-        Ok(range_stream::serve(self.member, request))
+        range_stream::serve(&self.member, request).await
     }
 
     /// Put.
     pub(crate) async fn put(self, request: PutRequest) -> Result<PutResponse, Status> {
         check::put(&request)?;
-        let _unchanged = self.member.auth.shared().await;
-        permit(&self.member, &self.credentials, Needs::default().put(&request)).await?;
-        kv::put(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            permit(&member, &credentials, Needs::default().put(&request)).await?;
+            kv::put(&member, request).await
+        })
+        .await
     }
 
     /// DeleteRange.
@@ -75,24 +80,24 @@ impl Permitted {
         request: DeleteRangeRequest,
     ) -> Result<Answer<DeleteRangeResponse>, Status> {
         check::delete(&request)?;
-        let _unchanged = self.member.auth.shared().await;
-        permit(&self.member, &self.credentials, Needs::default().delete(&request)).await?;
-        kv::delete_range(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            permit(&member, &credentials, Needs::default().delete(&request)).await?;
+            kv::delete_range(&member, request).await
+        })
+        .await
     }
 
     /// Txn.
     pub(crate) async fn txn(self, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
-        let member = &self.member;
-        let is_enabled = member.auth.is_enabled();
-        if is_enabled {
-            // How deep it is nested is bounded by that.
-            check::txn(&request, member.limits.txn_operations)?;
-        }
-        let _unchanged = member.auth.shared().await;
-        if is_enabled {
-            permit(member, &self.credentials, Needs::default().txn(&request)).await?;
-        }
-        kv::txn(member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            if member.auth.is_enabled() {
+                // How deep it is nested is bounded by that.
+                check::txn(&request, member.limits.txn_operations)?;
+                permit(&member, &credentials, Needs::default().txn(&request)).await?;
+            }
+            kv::txn(&member, request).await
+        })
+        .await
     }
 
     /// Compact.
@@ -109,10 +114,12 @@ impl Permitted {
 
     /// LeaseRevoke.
     pub(crate) async fn revoke_lease(self, request: LeaseRequest) -> Result<HeaderResponse, Status> {
-        let _unchanged = self.member.auth.shared().await;
-        let caller = self.member.auth.known_caller(&self.credentials)?;
-        permit_leases(&self.member, &caller, vec![request.id], Needs::write).await?;
-        lease_service::revoke(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            let caller = member.auth.known_caller(&credentials)?;
+            permit_leases(&member, &caller, [request.id], Needs::write).await?;
+            lease_service::revoke(&member, request).await
+        })
+        .await
     }
 
     /// LeaseKeepAlive: an answer to each request of the stream.
@@ -126,7 +133,7 @@ impl Permitted {
                 let id = request?.id;
                 if member.auth.is_enabled() {
                     let caller = member.auth.known_caller(&credentials)?;
-                    permit_leases(&member, &caller, vec![id], Needs::write).await?;
+                    permit_leases(&member, &caller, [id], Needs::write).await?;
                 }
                 Ok(lease_service::keep_alive(&member, id))
             }
@@ -140,7 +147,7 @@ impl Permitted {
     ) -> Result<LeaseTimeToLiveResponse, Status> {
         let caller = self.member.auth.known_caller(&self.credentials)?;
         if request.keys {
-            permit_leases(&self.member, &caller, vec![request.id], Needs::read).await?;
+            permit_leases(&self.member, &caller, [request.id], Needs::read).await?;
         }
         let response = lease_service::time_to_live(&self.member, request).await?;
         self.member.auth.check_unchanged(&caller)?;
@@ -160,16 +167,21 @@ impl Permitted {
         stop: CancellationToken,
         request: LockRequest,
     ) -> Result<LockResponse, Status> {
-        self.enter(&request.name, request.lease).await?;
-        concurrency::lock(&self.member, &stop, request).await
+        let place = {
+            let _unchanged = self.member.auth.shared().await;
+            self.may_enter(&request.name, request.lease).await?;
+            concurrency::enter(&self.member, &request.name, request.lease, Bytes::new()).await?
+        };
+        concurrency::lock(&self.member, &stop, request, place).await
     }
 
     /// Unlock.
     pub(crate) async fn unlock(self, request: UnlockRequest) -> Result<HeaderResponse, Status> {
-        let _unchanged = self.member.auth.shared().await;
-        let needs = Needs::default().write(&request.key, &Bytes::new());
-        permit(&self.member, &self.credentials, needs).await?;
-        concurrency::unlock(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            permit(&member, &credentials, Needs::default().write(&request.key, &Bytes::new())).await?;
+            concurrency::unlock(&member, request).await
+        })
+        .await
     }
 
     /// Campaign.
@@ -178,28 +190,36 @@ impl Permitted {
         stop: CancellationToken,
         request: CampaignRequest,
     ) -> Result<CampaignResponse, Status> {
-        self.enter(&request.name, request.lease).await?;
-        concurrency::campaign(&self.member, &stop, request).await
+        let place = {
+            let _unchanged = self.member.auth.shared().await;
+            self.may_enter(&request.name, request.lease).await?;
+            concurrency::stand(&self.member, &request).await?
+        };
+        concurrency::campaign(&self.member, &stop, request, place).await
     }
 
     /// Proclaim.
     pub(crate) async fn proclaim(self, request: ProclaimRequest) -> Result<HeaderResponse, Status> {
-        let _unchanged = self.member.auth.shared().await;
-        if let Some(leader) = &request.leader {
-            let needs = Needs::default().read(&leader.key, &Bytes::new()).write(&leader.key, &Bytes::new());
-            permit(&self.member, &self.credentials, needs.lease(leader.lease)).await?;
-        }
-        concurrency::proclaim(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            if let Some(LeaderKey { key, lease, .. }) = &request.leader {
+                let needs = Needs::default().read(key, &Bytes::new()).write(key, &Bytes::new());
+                permit(&member, &credentials, needs.lease(*lease)).await?;
+            }
+            concurrency::proclaim(&member, request).await
+        })
+        .await
     }
 
     /// Resign.
     pub(crate) async fn resign(self, request: ResignRequest) -> Result<HeaderResponse, Status> {
-        let _unchanged = self.member.auth.shared().await;
-        if let Some(leader) = &request.leader {
-            let needs = Needs::default().read(&leader.key, &Bytes::new()).write(&leader.key, &Bytes::new());
-            permit(&self.member, &self.credentials, needs).await?;
-        }
-        concurrency::resign(&self.member, request).await
+        self.to_its_end(|Permitted { member, credentials }| async move {
+            if let Some(LeaderKey { key, .. }) = &request.leader {
+                let needs = Needs::default().read(key, &Bytes::new()).write(key, &Bytes::new());
+                permit(&member, &credentials, needs).await?;
+            }
+            concurrency::resign(&member, request).await
+        })
+        .await
     }
 
     /// Leader.
@@ -215,11 +235,28 @@ impl Permitted {
         request: LeaderRequest,
     ) -> Result<mpsc::Receiver<Result<LeaderResponse, Status>>, Status> {
         self.see(&request.name).await?;
-        Ok(concurrency::observe(self.member, stop, request))
+        Ok(concurrency::observe(self, stop, request))
+    }
+
+    /// Carries out what is permitted while that does not change. To its end, whether or not the client waits:
+    /// what is revoked is not used afterwards.
+    async fn to_its_end<T, F>(self, carry_out: impl FnOnce(Permitted) -> F) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Status>> + Send + 'static,
+    {
+        let Some(unchanged) = self.member.auth.shared().await else { return carry_out(self).await };
+        let carried_out = carry_out(self);
+        let task = tokio::spawn(async move {
+            let result = carried_out.await;
+            drop(unchanged);
+            result
+        });
+        task.await.map_err(errors::from_task)?
     }
 
     /// Whoever waits below a name sees the keys there, and puts one.
-    async fn enter(&self, name: &[u8], lease: i64) -> Result<(), Status> {
+    async fn may_enter(&self, name: &[u8], lease: i64) -> Result<(), Status> {
         let (first, end) = concurrency::below(name);
         let needs = Needs::default().read(&first, &end).lease(lease);
         // Which key it is depends on the lease, and one that is granted for it has any id.
@@ -230,7 +267,8 @@ impl Permitted {
         permit(&self.member, &self.credentials, needs).await.map(drop)
     }
 
-    async fn see(&self, name: &[u8]) -> Result<(), Status> {
+    /// Whoever looks for a leader sees the keys below a name.
+    pub(crate) async fn see(&self, name: &[u8]) -> Result<(), Status> {
         let (first, end) = concurrency::below(name);
         permit(&self.member, &self.credentials, Needs::default().read(&first, &end)).await.map(drop)
     }
@@ -256,9 +294,10 @@ pub(crate) async fn permit(
 async fn permit_leases(
     member: &Arc<Member>,
     caller: &Caller,
-    ids: Vec<i64>,
+    ids: impl IntoIterator<Item = i64>,
     need: fn(Needs, &Bytes, &Bytes) -> Needs,
 ) -> Result<(), Status> {
+    let ids: Vec<i64> = ids.into_iter().collect();
     if ids.is_empty() || member.auth.check_root_caller(caller).is_ok() {
         return Ok(());
     }
@@ -272,4 +311,98 @@ async fn permit_leases(
         })
     });
     checked.await.map_err(errors::from_task)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plinth_engine::Transaction;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::auth::{service, AuthOptions};
+    use crate::member::Limits;
+    use crate::wire::auth::{AuthenticateRequest, NameRequest, UserAddRequest, UserRoleRequest};
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
+
+    /// The client of root, where requests need a user, and of another one with the role of root.
+    async fn guarded() -> (tempfile::TempDir, Permitted, Permitted) {
+        let dir = tempfile::tempdir().unwrap();
+        let limits =
+            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
+        let auth =
+            AuthOptions { token_ttl: Duration::from_secs(300), bcrypt_cost: 4, uses_certificates: false };
+        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        let nobody = Credentials::default();
+        for name in ["root", "other"] {
+            let (name, password) = (name.to_owned(), "secret".to_owned());
+            let user = UserAddRequest { name: name.clone(), password, options: None };
+            service::add_user(&member, &nobody, user).await.unwrap();
+            let role = UserRoleRequest { user: name, role: "root".to_owned() };
+            service::grant_role(&member, &nobody, role).await.unwrap();
+        }
+        service::enable(&member, &nobody).await.unwrap();
+        let mut clients = Vec::new();
+        for name in ["root", "other"] {
+            let login = AuthenticateRequest { name: name.to_owned(), password: "secret".to_owned() };
+            let token = service::authenticate(&member, login).await.unwrap().token;
+            let credentials = Credentials { token: Some(token.into()), common_name: None };
+            clients.push(Permitted { member: Arc::clone(&member), credentials });
+        }
+        let other = clients.pop().unwrap();
+        (dir, clients.pop().unwrap(), other)
+    }
+
+    /// Deletes the user of a client while its request waits for others that write. Returns whether that waits
+    /// for the request; the client may leave.
+    async fn delete_other<T>(root: &Permitted, request: impl Future<Output = T>, leaves: bool) -> bool {
+        let member = Arc::clone(&root.member);
+        let writing = Arc::clone(&member.writes).read_owned().await;
+        let mut alone = Box::pin(Arc::clone(&member.writes).write_owned());
+        assert!(timeout(Duration::from_millis(1), &mut alone).await.is_err());
+        let mut request = Box::pin(request);
+        assert!(timeout(SHORT, &mut request).await.is_err(), "it waits");
+        let request = (!leaves).then_some(request);
+        let name = NameRequest { name: "other".to_owned() };
+        let mut deleted = Box::pin(service::delete_user(&member, &root.credentials, name));
+        let waits = timeout(SHORT, &mut deleted).await.is_err();
+        drop((alone, writing));
+        if let Some(request) = request {
+            request.await;
+        }
+        if waits {
+            deleted.await.unwrap();
+        }
+        waits
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_was_permitted_is_carried_out_before_the_user_is_deleted() {
+        let (_dir, root, other) = guarded().await;
+        let range = DeleteRangeRequest { key: bytes("a"), range_end: bytes("b"), prev_kv: false };
+        assert!(delete_other(&root, other.delete_range(range), true).await);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_lock_is_waited_for_by_who_may_have_it() {
+        let (_dir, root, other) = guarded().await;
+        let lock = LockRequest { name: bytes("lock"), lease: 0 };
+        assert!(delete_other(&root, other.lock(CancellationToken::new(), lock), false).await);
+    }
+
+    #[tokio::test]
+    async fn a_stream_reads_what_was_there_when_it_was_permitted() {
+        let (_dir, root, other) = guarded().await;
+        let all = RangeRequest { key: bytes("\0"), range_end: bytes("\0"), ..RangeRequest::default() };
+        let mut parts = other.range_stream(all).await.unwrap();
+        root.member.engine.transact(Transaction::new().put("later", "")).wait().unwrap();
+        let part = parts.recv().await.unwrap().unwrap();
+        assert_eq!(part.range_response.unwrap().count, 0);
+    }
 }

@@ -34,20 +34,12 @@ struct Reader {
     current: i64,
 }
 
-/// Answers a range request in parts, the last of which has header and count.
-pub(crate) fn serve(member: Arc<Member>, request: RangeRequest) -> mpsc::Receiver<Part> {
-    let (out, parts) = mpsc::channel(PARTS);
-    tokio::spawn(async move {
-        if let Err(status) = send(&member, request, &out).await {
-            // A client that has left gets nothing.
-            let _ = out.send(Err(status)).await;
-        }
-    });
-    parts
-}
-
-/// Sends all parts. No thread waits for the client.
-async fn send(member: &Arc<Member>, request: RangeRequest, out: &mpsc::Sender<Part>) -> Result<(), Status> {
+/// Answers a range request in parts, the last of which has header and count. What is read is pinned when this
+/// returns.
+pub(crate) async fn serve(
+    member: &Arc<Member>,
+    request: RangeRequest,
+) -> Result<mpsc::Receiver<Part>, Status> {
     range::check(&request)?;
     if !range::has_default_order(&request) {
         return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
@@ -57,7 +49,20 @@ async fn send(member: &Arc<Member>, request: RangeRequest, out: &mpsc::Sender<Pa
     }
     let opener = Arc::clone(member);
     let opened = tokio::task::spawn_blocking(move || Reader::open(&opener, &request)).await;
-    let mut reader = opened.map_err(errors::from_task)??;
+    let reader = opened.map_err(errors::from_task)??;
+    let (out, parts) = mpsc::channel(PARTS);
+    let member = Arc::clone(member);
+    tokio::spawn(async move {
+        if let Err(status) = send(&member, reader, &out).await {
+            // A client that has left gets nothing.
+            let _ = out.send(Err(status)).await;
+        }
+    });
+    Ok(parts)
+}
+
+/// Sends all parts. No thread waits for the client.
+async fn send(member: &Member, mut reader: Reader, out: &mpsc::Sender<Part>) -> Result<(), Status> {
     loop {
         let read = tokio::task::spawn_blocking(move || {
             let part = reader.next_part();

@@ -291,10 +291,10 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, services: Arc<S
     }
 }
 
-/// The common name of a verified client certificate.
+/// The common name of a verified client certificate; of several the last one, as Go has it.
 fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<CommonName> {
     let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
-    let name = certificate.subject().iter_common_name().next()?.as_str().ok()?;
+    let name = certificate.subject().iter_common_name().last()?.as_str().ok()?;
     (!name.is_empty()).then(|| CommonName(name.into()))
 }
 
@@ -348,5 +348,29 @@ async fn answer(services: &Services, request: Request<Incoming>) -> Response<Bod
     match request.uri().path().starts_with(gateway::PREFIX) {
         true => answers::paced(gateway::answer(services, request).await),
         false => plain::answer(&services.member, request).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn the_last_common_name_counts() {
+        let named = |names: &[(DnType, &str)]| {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            names.iter().for_each(|(kind, name)| params.distinguished_name.push(kind.clone(), *name));
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            common_name(Some(&[certificate.der().clone()])).map(|name| name.0.to_string())
+        };
+        let again = DnType::CustomDnType(vec![2, 5, 4, 3]);
+        assert_eq!(named(&[(DnType::CommonName, "root")]).as_deref(), Some("root"));
+        assert_eq!(named(&[(DnType::CommonName, "root"), (again, "u")]).as_deref(), Some("u"));
+        assert_eq!(named(&[(DnType::OrganizationName, "root")]), None);
+        assert_eq!(named(&[(DnType::CommonName, "")]), None);
+        assert!(common_name(None).is_none());
     }
 }

@@ -166,15 +166,36 @@ impl Database {
     /// Refuses what is no database of kine, and one whose structure is damaged.
     fn check(&self) -> Result<(), SourceError> {
         let failed = |error| failed(&self.name, error);
-        let kind: Option<String> = self
-            .connection
-            .query_row("SELECT type FROM pragma_table_list('kine') WHERE schema = 'main'", [], |row| {
-                row.get(0)
-            })
-            .optional()
-            .map_err(failed)?;
-        if kind.as_deref() != Some("table") {
+        if !self.has_table("kine").map_err(failed)? {
             return Err(self.refused("it has no table kine: it is not the database of k3s or kine"));
+        }
+        // Reading such a column computes it, and the file decides for how long.
+        let computed: i64 = self
+            .connection
+            .query_row(
+                "SELECT count(*) FROM pragma_table_list AS tables, pragma_table_xinfo(tables.name) AS columns \
+                 WHERE tables.schema = 'main' AND tables.type = 'table' AND columns.hidden <> 0",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(failed)?;
+        if computed > 0 {
+            return Err(self.refused("it has generated columns, which the database of k3s or kine has not"));
+        }
+        // Rows are looked for by their id, and come in its order, without an index.
+        let is_key: bool = self
+            .connection
+            .query_row(
+                "SELECT count(*) = 1 AND max(name = 'id' AND type = 'INTEGER') \
+                 FROM pragma_table_info('kine') WHERE pk > 0",
+                [],
+                |row| row.get(0),
+            )
+            .map_err(failed)?;
+        if !is_key {
+            return Err(
+                self.refused("the id of its table kine is not the key, as it is in that of k3s or kine")
+            );
         }
         let first: String =
             self.connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
@@ -185,6 +206,15 @@ impl Database {
                 Err(self.refused(&format!("the database is damaged: {damage}")))
             }
         }
+    }
+
+    /// Whether there is a table of this name that is no view, and no module computes.
+    fn has_table(&self, name: &str) -> rusqlite::Result<bool> {
+        self.connection.query_row(
+            "SELECT count(*) FROM pragma_table_list(?1) WHERE schema = 'main' AND type = 'table'",
+            [name],
+            |row| row.get::<_, i64>(0).map(|count| count > 0),
+        )
     }
 
     /// The ids of the newest rows of the keys that are there, and the greatest id of all.
@@ -241,12 +271,7 @@ impl Database {
 
     /// The greatest id that was ever given to a row: the newest ones may have been deleted.
     fn last_assigned(&self) -> rusqlite::Result<i64> {
-        let count: i64 = self.connection.query_row(
-            "SELECT count(*) FROM pragma_table_list('sqlite_sequence') WHERE schema = 'main'",
-            [],
-            |row| row.get(0),
-        )?;
-        if count == 0 {
+        if !self.has_table("sqlite_sequence")? {
             return Ok(0);
         }
         let assigned = self
@@ -305,8 +330,11 @@ fn connect(uri: &str, flags: OpenFlags) -> rusqlite::Result<Connection> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE)?;
-    // Checks each page as it is read, and sorts nothing into files of other directories.
-    connection.execute_batch("PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY")?;
+    // Checks each page as it is read, sorts nothing into files of other directories, and does not evaluate
+    // the file's own conditions when it is checked.
+    connection.execute_batch(
+        "PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA ignore_check_constraints = ON",
+    )?;
     Ok(connection)
 }
 

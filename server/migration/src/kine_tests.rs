@@ -215,6 +215,40 @@ fn other_files_are_refused() {
 }
 
 #[test]
+fn nothing_that_the_file_defines_is_computed() {
+    const FOREVER: &str =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
+    let generated = "it has generated columns, which the database of k3s or kine has not";
+    for change in [
+        "ALTER TABLE kine ADD COLUMN more TEXT AS (name || '/more')",
+        "CREATE TABLE other (a, b NOT NULL AS (a || a)); INSERT INTO other VALUES (1)",
+    ] {
+        assert_eq!(refused(|path| sql(path, change)), generated, "{change}");
+    }
+    let no_key = "the id of its table kine is not the key, as it is in that of k3s or kine";
+    let without = "ALTER TABLE kine RENAME TO old; CREATE TABLE kine AS SELECT * FROM old";
+    assert_eq!(refused(|path| sql(path, without)), no_key);
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let connection = database(&path, false);
+    fill(&connection);
+    // A condition that all rows are against, and a view in the place of SQLite's own table.
+    let change = format!(
+        "PRAGMA writable_schema = ON; \
+         UPDATE sqlite_schema SET sql = replace(sql, 'name INTEGER', 'name INTEGER CHECK (name = 7)') \
+         WHERE name = 'kine'; \
+         UPDATE sqlite_schema SET type = 'view', rootpage = 0, \
+         sql = 'CREATE VIEW sqlite_sequence(name, seq) AS SELECT ''kine'', ({FOREVER})' \
+         WHERE name = 'sqlite_sequence'",
+    );
+    connection.execute_batch(&change).unwrap();
+    drop(connection);
+    let spool = read(&path).unwrap();
+    assert_eq!((entries(&spool), spool.revision()), (expected(), 11));
+}
+
+#[test]
 fn a_damaged_row_is_named() {
     for (column, value, expected) in [
         ("name", "x'00'", "row 9 of the table kine, : its name is no text"),

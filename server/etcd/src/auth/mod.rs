@@ -26,7 +26,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use plinth_engine::{Engine, Error, Transaction};
 use prost::Message as _;
-use tokio::sync::{RwLock as Gate, RwLockReadGuard, Semaphore};
+use tokio::sync::{OwnedRwLockReadGuard, RwLock as Gate, Semaphore};
 use tonic::Status;
 
 use crate::wire::auth::{Role, User};
@@ -93,8 +93,8 @@ pub(crate) struct Auth {
     enabled: AtomicBool,
     state: RwLock<Arc<State>>,
     tokens: Tokens,
-    gate: Gate<()>,
-    hashing: Semaphore,
+    gate: Arc<Gate<()>>,
+    hashing: Arc<Semaphore>,
 }
 
 impl State {
@@ -206,8 +206,8 @@ impl Auth {
             enabled: AtomicBool::new(state.enabled),
             state: RwLock::new(Arc::new(state)),
             tokens: Tokens::new(options.token_ttl),
-            gate: Gate::default(),
-            hashing: Semaphore::new(HASHED_AT_ONCE),
+            gate: Arc::default(),
+            hashing: Arc::new(Semaphore::new(HASHED_AT_ONCE)),
             options,
         })
     }
@@ -223,9 +223,9 @@ impl Auth {
     }
 
     /// Held while a request that was permitted is carried out; none where everything is permitted.
-    pub(crate) async fn shared(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) async fn shared(&self) -> Option<OwnedRwLockReadGuard<()>> {
         match self.is_enabled() {
-            true => Some(self.gate.read().await),
+            true => Some(Arc::clone(&self.gate).read_owned().await),
             false => None,
         }
     }

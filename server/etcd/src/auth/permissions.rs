@@ -1,5 +1,7 @@
 //! What the roles of a user permit, and what a request needs.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 
 use crate::wire::auth::{permission_type, Permission, Role};
@@ -103,7 +105,7 @@ pub(crate) struct Needs {
     pub writes: Vec<(Bytes, Bytes)>,
     /// Leases that keys are attached to: whoever attaches one could revoke it, and must be allowed to write
     /// the keys that it has already.
-    pub leases: Vec<i64>,
+    pub leases: BTreeSet<i64>,
 }
 
 impl Needs {
@@ -233,14 +235,17 @@ mod tests {
             success: vec![RequestOp { request: Some(Request::DeleteRange(delete)) }],
             ..TxnRequest::default()
         };
+        // Its lease is looked at once.
+        let second = PutRequest { key: bytes("q"), prev_kv: false, ..put.clone() };
         let outer = TxnRequest {
-            success: vec![RequestOp { request: Some(Request::Put(put)) }],
+            success: [put, second].map(|put| RequestOp { request: Some(Request::Put(put)) }).into(),
             failure: vec![RequestOp { request: Some(Request::Txn(inner)) }],
             ..TxnRequest::default()
         };
         let needs = Needs::default().txn(&outer);
         assert_eq!(needs.reads, [(bytes("p"), bytes(""))]);
-        assert_eq!(needs.writes, [(bytes("p"), bytes("")), (bytes("d"), bytes("e"))]);
-        assert_eq!(needs.leases, [4]);
+        let writes = [("p", ""), ("q", ""), ("d", "e")];
+        assert_eq!(needs.writes, writes.map(|(key, end)| (bytes(key), bytes(end))));
+        assert_eq!(needs.leases, BTreeSet::from([4]));
     }
 }

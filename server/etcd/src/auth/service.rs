@@ -40,6 +40,8 @@ async fn change(
     credentials: &Credentials,
     plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
 ) -> Result<(), Status> {
+    // Whoever is not root does not make others wait.
+    member.auth.check_root(credentials)?;
     let (member, credentials) = (Arc::clone(member), credentials.clone());
     // To its end, whether or not the client waits: memory and disk are changed together.
     let changed = tokio::spawn(async move {
@@ -143,22 +145,26 @@ pub(crate) async fn authenticate(
     request: AuthenticateRequest,
 ) -> Result<AuthenticateResponse, Status> {
     let auth = &member.auth;
+    let AuthenticateRequest { name, password } = request;
+    let password = hashed_part(password);
     for _ in 0..ATTEMPTS {
         let state = auth.state();
         if !state.enabled {
             return Err(errors::auth_not_enabled());
         }
-        let user = state.users.get(&request.name).ok_or_else(errors::auth_failed)?;
+        let user = state.users.get(&name).ok_or_else(errors::auth_failed)?;
         if user.options.is_some_and(|options| options.no_password) {
             return Err(errors::no_password_user());
         }
-        if !auth.verify(&request.password, &user.password).await? {
-            tracing::info!(user = request.name, "password is not that of the user");
+        if !auth.verify(&password, &user.password).await? {
+            tracing::info!(user = name, "password is not that of the user");
             return Err(errors::auth_failed());
         }
-        // Neither the password nor the user has changed meanwhile.
+        // Neither the password nor the user has changed meanwhile, nor does before the token is there: a
+        // change ends the tokens of before.
+        let _unchanged = auth.gate.read().await;
         if auth.state().revision == state.revision {
-            let token = auth.tokens.issue(&request.name);
+            let token = auth.tokens.issue(&name);
             return Ok(AuthenticateResponse { header: Some(member.header()), token });
         }
     }
@@ -427,30 +433,125 @@ pub(crate) async fn revoke_permission(
     .await
 }
 
+/// What bcrypt takes of a password. That is all that is held of one while others are hashed.
+fn hashed_part(password: String) -> Vec<u8> {
+    let mut password = password.into_bytes();
+    password.truncate(LONGEST_PASSWORD);
+    password.shrink_to_fit();
+    password
+}
+
 impl Auth {
     /// The hash of a password.
     async fn hash(&self, password: String) -> Result<Bytes, Status> {
         if password.len() > LONGEST_PASSWORD {
             return Err(errors::password_too_long());
         }
-        let _one_of_few = self.hashing.acquire().await.map_err(|_| errors::stopped())?;
         let cost = self.options.bcrypt_cost;
-        let hashed = tokio::task::spawn_blocking(move || bcrypt::hash(password, cost));
-        match hashed.await.map_err(errors::from_task)? {
+        match self.with_processor(move || bcrypt::hash(password, cost)).await? {
             Ok(hash) => Ok(hash.into_bytes().into()),
             Err(error) => Err(Status::unknown(error.to_string())),
         }
     }
 
     /// Whether a hash is that of a password.
-    async fn verify(&self, password: &str, hash: &Bytes) -> Result<bool, Status> {
-        let _one_of_few = self.hashing.acquire().await.map_err(|_| errors::stopped())?;
+    async fn verify(&self, password: &[u8], hash: &Bytes) -> Result<bool, Status> {
         let (password, hash) = (password.to_owned(), hash.clone());
-        let verified = tokio::task::spawn_blocking(move || {
+        self.with_processor(move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             // An error stands for a hash that is none, which no password has.
             bcrypt::verify(password, hash).unwrap_or(false)
+        })
+        .await
+    }
+
+    /// Runs what takes long, a few at a time. It counts until it has ended, also when its client has left.
+    async fn with_processor<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let hashing = Arc::clone(&self.hashing);
+        let one_of_few = hashing.acquire_owned().await.map_err(|_| errors::stopped())?;
+        let worked = tokio::task::spawn_blocking(move || {
+            let done = work();
+            drop(one_of_few);
+            done
         });
-        verified.await.map_err(errors::from_task)
+        worked.await.map_err(errors::from_task)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::super::{AuthOptions, HASHED_AT_ONCE};
+    use super::*;
+    use crate::member::Limits;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    /// A store with a user of a password, where requests need a user.
+    async fn guarded(bcrypt_cost: u32) -> (tempfile::TempDir, Arc<Member>) {
+        let dir = tempfile::tempdir().unwrap();
+        let limits =
+            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
+        let auth = AuthOptions { token_ttl: Duration::from_secs(300), bcrypt_cost, uses_certificates: false };
+        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        let nobody = Credentials::default();
+        let user = |name: &str| UserAddRequest {
+            name: name.to_owned(),
+            password: "secret".to_owned(),
+            options: None,
+        };
+        add_user(&member, &nobody, user(ROOT)).await.unwrap();
+        let role = UserRoleRequest { user: ROOT.to_owned(), role: ROOT.to_owned() };
+        grant_role(&member, &nobody, role).await.unwrap();
+        enable(&member, &nobody).await.unwrap();
+        (dir, member)
+    }
+
+    fn login(password: &str) -> AuthenticateRequest {
+        AuthenticateRequest { name: ROOT.to_owned(), password: password.to_owned() }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_token_is_issued_while_no_password_changes() {
+        let (_dir, member) = guarded(4).await;
+        let changing = member.auth.gate.write().await;
+        let mut issued = Box::pin(authenticate(&member, login("secret")));
+        assert!(timeout(SHORT, &mut issued).await.is_err(), "the change would not end it");
+        drop(changing);
+        issued.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn whoever_is_not_root_does_not_keep_others_waiting() {
+        let (_dir, member) = guarded(4).await;
+        let _reading = member.auth.shared().await;
+        let request = NameRequest { name: ROOT.to_owned() };
+        let refused = timeout(SHORT, delete_user(&member, &Credentials::default(), request)).await;
+        assert_eq!(refused.expect("it does not wait").unwrap_err().message(), errors::user_empty().message());
+        assert!(timeout(SHORT, member.auth.shared()).await.is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn few_passwords_are_hashed_at_a_time_whoever_waits_for_them() {
+        let (_dir, member) = guarded(12).await;
+        for _ in 0..HASHED_AT_ONCE {
+            let mut attempt = Box::pin(authenticate(&member, login("wrong")));
+            assert!(timeout(Duration::from_millis(10), &mut attempt).await.is_err());
+            // The client leaves.
+        }
+        assert_eq!(member.auth.hashing.available_permits(), 0);
+    }
+
+    #[test]
+    fn little_is_held_of_a_long_password() {
+        let held = hashed_part("x".repeat(1 << 20));
+        assert_eq!((held.len(), held.capacity()), (LONGEST_PASSWORD, LONGEST_PASSWORD));
+        assert_eq!(hashed_part("short".to_owned()), b"short");
     }
 }

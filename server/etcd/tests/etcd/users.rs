@@ -7,7 +7,10 @@ use plinth_etcd::wire::auth::{
     GrantPermissionRequest, NameRequest, NamesResponse, Permission, RevokePermissionRequest, RoleGetResponse,
     UserAddOptions, UserAddRequest, UserRoleRequest,
 };
-use plinth_etcd::wire::concurrency::{LeaderRequest, LeaderResponse, LockRequest, LockResponse};
+use plinth_etcd::wire::concurrency::{
+    CampaignRequest, CampaignResponse, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
+    ResignRequest,
+};
 use plinth_etcd::wire::kv::request_op::Request;
 use plinth_etcd::wire::kv::{
     CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest,
@@ -388,6 +391,10 @@ async fn the_rest_is_for_root_or_for_users() {
         denied(user.call::<_, Empty>(method, Empty {}).await);
         refused(nobody.call::<_, Empty>(method, Empty {}).await, Code::InvalidArgument, NO_USER);
     }
+    // A name that is none is not counted, whoever has it asked for.
+    for method in ["Maintenance/Nothing", "Cluster/Nothing"] {
+        assert_eq!(nobody.call::<_, Empty>(method, Empty {}).await.unwrap_err().code(), Code::Unimplemented);
+    }
     denied(user.parts::<_, Empty>("Maintenance/Snapshot", Empty {}).await);
     denied(user.call::<_, Empty>("KV/Compact", CompactionRequest { revision: 1, physical: false }).await);
     for method in ["Auth/UserList", "Auth/RoleList", "Auth/AuthDisable", "Auth/AuthEnable"] {
@@ -420,6 +427,28 @@ async fn the_rest_is_for_root_or_for_users() {
     assert!(held.key.starts_with(b"locks/"));
     let leader = LeaderRequest { name: bytes("election") };
     denied(user.call::<_, LeaderResponse>("v3electionpb.Election/Leader", leader).await);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_is_observed_by_who_may_see_it() {
+    let (_dir, server, _nobody, root, user) = guarded().await;
+    let name = bytes("election");
+    let campaign = CampaignRequest { name: name.clone(), lease: 0, value: bytes("first") };
+    let first: CampaignResponse =
+        root.call("v3electionpb.Election/Campaign", campaign.clone()).await.unwrap();
+    grant(&root, "r", permission_type::READ, "election/", "election0").await.unwrap();
+    let observe = LeaderRequest { name };
+    let mut seen = user.parts::<_, LeaderResponse>("v3electionpb.Election/Observe", observe).await.unwrap();
+    assert_eq!(seen.next().await.unwrap().unwrap().kv.unwrap().value, "first");
+    let (key, range_end) = (bytes("election/"), bytes("election0"));
+    let revoke = RevokePermissionRequest { role: "r".to_owned(), key, range_end };
+    root.call::<_, HeaderResponse>("Auth/RoleRevokePermission", revoke).await.unwrap();
+    let resign = ResignRequest { leader: first.leader };
+    root.call::<_, HeaderResponse>("v3electionpb.Election/Resign", resign).await.unwrap();
+    let campaign = CampaignRequest { value: bytes("second"), ..campaign };
+    root.call::<_, CampaignResponse>("v3electionpb.Election/Campaign", campaign).await.unwrap();
+    denied(seen.next().await.unwrap());
     server.stop().await;
 }
 
