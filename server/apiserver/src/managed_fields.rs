@@ -16,9 +16,12 @@ use plinth_registry::{convert_between, CustomVersion, Registry, ResourceType};
 /// Conversions by a webhook that the codec asks for. It does not wait: what has no answer yet it takes for
 /// inconvertible, and then its work is done again with the answer, until it asks for nothing more. The same
 /// work with the same answers asks the same questions, so answers are given in the order of the questions.
+///
+/// After a failure nothing more is asked for: a request waits once for a webhook that hangs.
 #[derive(Default)]
 struct Conversions<'a> {
-    answers: Vec<Option<Value>>,
+    answers: Vec<Value>,
+    failure: Option<ApiError>,
     asked: Cell<usize>,
     open: RefCell<Option<(&'a CustomVersion, Value)>>,
 }
@@ -26,37 +29,41 @@ struct Conversions<'a> {
 impl<'a> Conversions<'a> {
     fn ask(&self, to: &'a CustomVersion, object: &Value) -> Option<Value> {
         let next = self.asked.replace(self.asked.get() + 1);
-        if next == self.answers.len() {
+        if next == self.answers.len() && self.failure.is_none() {
             self.open.replace(Some((to, object.clone())));
         }
-        self.answers.get(next)?.clone()
+        self.answers.get(next).cloned()
     }
 
-    fn answer(&mut self, answer: Option<Value>) {
-        self.answers.push(answer);
+    fn answer(&mut self, answer: Result<Value, ApiError>) {
+        match answer {
+            Ok(answer) => self.answers.push(answer),
+            Err(error) => self.failure = Some(error),
+        }
         self.asked.set(0);
     }
 }
 
-/// The other served versions of a resource, for fields that were written through them.
-struct ServedVersions<'a, 'c> {
+/// The other versions of a resource, for fields that were written through them. As upstream, those that
+/// `--runtime-config` switches off are among them.
+struct OtherVersions<'a, 'c> {
     registry: &'a Registry,
     resource: &'a ResourceType,
     conversions: &'c Conversions<'a>,
 }
 
-impl<'a> ServedVersions<'a, '_> {
+impl<'a> OtherVersions<'a, '_> {
     /// The resource in another version: another view of the same stored objects.
     fn other(&self, api_version: &str) -> Option<&'a ResourceType> {
         let prefix = &self.resource.storage.as_ref()?.prefix;
         let same = |r: &&std::sync::Arc<ResourceType>| {
             r.api_version == api_version && r.storage.as_ref().is_some_and(|s| s.prefix == *prefix)
         };
-        self.registry.resources.iter().find(same).map(AsRef::as_ref)
+        self.registry.known().find(same).map(AsRef::as_ref)
     }
 }
 
-impl Versions for ServedVersions<'_, '_> {
+impl Versions for OtherVersions<'_, '_> {
     fn typed(&self, api_version: &str) -> Option<(&Schema, TypeId)> {
         self.other(api_version).map(ResourceType::types)
     }
@@ -75,11 +82,17 @@ impl Versions for ServedVersions<'_, '_> {
 }
 
 /// Runs `work` with the codec's context of this write, again for each conversion that it has asked for.
-async fn with_context<T>(cx: &Context, now: &str, mut work: impl FnMut(&apply::Context<'_>) -> T) -> T {
+/// Beside its outcome the failure of a conversion, which it has taken for that of a version that is no longer
+/// known.
+async fn with_context<T>(
+    cx: &Context,
+    now: &str,
+    mut work: impl FnMut(&apply::Context<'_>) -> T,
+) -> (T, Option<ApiError>) {
     let mut conversions = Conversions::default();
     loop {
         let done = work_once(cx, now, &conversions, &mut work);
-        let Some((to, object)) = conversions.open.take() else { return done };
+        let Some((to, object)) = conversions.open.take() else { return (done, conversions.failure) };
         drop(done);
         let answer = object::converted(&cx.server.reader.converter, to, object).await;
         conversions.answer(answer);
@@ -107,11 +120,12 @@ fn work_once<'a, T>(
         schema,
         root,
         reset,
-        versions: &ServedVersions { registry: &cx.registry, resource, conversions },
+        versions: &OtherVersions { registry: &cx.registry, resource, conversions },
     })
 }
 
-/// Updates managedFields after a create, update or patch. `new` is normalized and defaulted.
+/// Updates managedFields after a create, update or patch. `new` is normalized and defaulted. Owners in a
+/// version that the webhook fails to convert to are dropped; upstream drops all owners then.
 ///
 /// Cancel safe only together with `new`, which is incomplete until this is done.
 pub async fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &str) {
@@ -123,7 +137,10 @@ pub async fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &st
         }
         apply::track_update(live, new, context);
     };
-    with_context(cx, now, work).await;
+    if let ((), Some(error)) = with_context(cx, now, work).await {
+        let (resource, name) = (cx.resource.plural(), cx.info.name.as_str());
+        tracing::warn!(%error, resource, name, "owners of fields in another version are dropped");
+    }
 }
 
 /// Updates managedFields of a new object that is sent to a subresource and has a built-in kind of its own,
@@ -131,7 +148,7 @@ pub async fn track(cx: &Context, live: Option<&Value>, new: &mut Value, now: &st
 pub(crate) fn track_as(cx: &Context, (kind, root): (&GVK, TypeId), new: &mut Value, now: &str) {
     let manager = cx.field_manager();
     let conversions = &Conversions::default();
-    let versions = &ServedVersions { registry: &cx.registry, resource: &cx.resource, conversions };
+    let versions = &OtherVersions { registry: &cx.registry, resource: &cx.resource, conversions };
     let context = apply::Context {
         manager: &manager,
         time: now,
@@ -239,7 +256,8 @@ pub fn keep_times(old: &Value, new: &mut Value) {
 /// Applies a configuration; `None` when nothing changes.
 ///
 /// # Errors
-/// 409 with a cause per conflict, 400 for a configuration that does not match the schema.
+/// 409 with a cause per conflict, 400 for a configuration that does not match the schema, 500 when a webhook
+/// fails to convert: what others own is then not known.
 pub async fn apply(
     cx: &Context,
     live: Option<&Value>,
@@ -248,7 +266,10 @@ pub async fn apply(
     now: &str,
 ) -> Result<Option<Value>, ApiError> {
     let work = |context: &apply::Context<'_>| apply::apply(live, applied, force, context);
-    with_context(cx, now, work).await.map_err(refused)
+    match with_context(cx, now, work).await {
+        (_, Some(failure)) => Err(failure),
+        (applied, None) => applied.map_err(refused),
+    }
 }
 
 fn refused(error: ApplyError) -> ApiError {
@@ -264,5 +285,38 @@ fn refused(error: ApplyError) -> ApiError {
         }
         _ if error.code() == 400 => ApiError::bad_request(error.to_string()),
         _ => ApiError::internal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_codec::{json, tree};
+    use plinth_registry::{custom_rows, take_schemas, Definition, DefinitionNames};
+
+    use super::*;
+
+    #[test]
+    fn a_webhook_that_fails_is_not_asked_again() {
+        let text = br#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+            "names":{"plural":"cars","singular":"car","kind":"Car","listKind":"CarList"},"versions":[{"name":"v1",
+            "served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;
+        let mut definition = json::parse(text).unwrap();
+        let names = DefinitionNames::of(definition.at(&["spec", "names"]));
+        let schemas = take_schemas(&mut definition);
+        let rows = custom_rows(&Arc::new(Definition::new(&definition, &schemas, names)), "v1").unwrap();
+        let version = rows.stored.custom.as_ref().unwrap();
+        let mut conversions = Conversions::default();
+        let object = |n: i64| tree!({ "n": n });
+        assert_eq!(conversions.ask(version, &object(1)), None);
+        assert!(conversions.open.take().is_some());
+        conversions.answer(Ok(object(10)));
+        assert_eq!(conversions.ask(version, &object(1)), Some(object(10)));
+        assert_eq!(conversions.ask(version, &object(2)), None);
+        assert!(conversions.open.take().is_some());
+        conversions.answer(Err(ApiError::internal("it hangs")));
+        assert_eq!(conversions.ask(version, &object(1)), Some(object(10)));
+        assert_eq!(conversions.ask(version, &object(2)), None);
+        assert_eq!(conversions.ask(version, &object(3)), None);
+        assert!(conversions.open.take().is_none() && conversions.failure.is_some());
     }
 }

@@ -333,12 +333,26 @@ impl Registry {
         found
     }
 
-    /// The same for the server's own reads and writes: also a built-in resource that is not served.
+    /// The same for the server's own reads and writes: also a built-in resource that is not served, whose
+    /// version a CustomResourceDefinition may have taken.
     pub fn internal(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
         let is_it = |r: &&Arc<ResourceType>| {
             r.row.plural == plural && r.row.group == group && r.row.version == version
         };
-        self.get(group, version, plural).or_else(|| self.unserved.iter().find(is_it))
+        self.unserved.iter().find(is_it).or_else(|| self.get(group, version, plural))
+    }
+
+    /// The served resources, and the built-in ones that are not served.
+    pub fn known(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
+        self.resources.iter().chain(self.unserved.iter())
+    }
+
+    /// Whether no client can reach the objects of a built-in resource: none of its versions is served.
+    pub fn is_switched_off(&self, resource: &ResourceType) -> bool {
+        let Some(own) = resource.storage.as_ref().filter(|_| !resource.is_custom()) else { return false };
+        let has_them =
+            |r: &Arc<ResourceType>| r.storage.as_ref().is_some_and(|form| form.prefix == own.prefix);
+        !self.resources.iter().any(has_them)
     }
 
     /// The served resource of that group, version and plural name.
@@ -459,8 +473,34 @@ mod tests {
             registry.of_key(b"coordination.k8s.io/leasecandidates/n/x").map(|r| r.plural()),
             Some("leasecandidates")
         );
-        assert_eq!(registry.of_key(b"apps/deployments/n/x").map(|r| r.plural()), Some("deployments"));
+        let stored = registry.of_key(b"apps/deployments/n/x").unwrap();
+        assert_eq!(stored.plural(), "deployments");
+        assert!(registry.is_switched_off(stored));
+        assert!(!registry.is_switched_off(registry.get("batch", "v1", "jobs").unwrap()));
         assert!(registry.table().groups.iter().all(|group| group.name != "apps"));
         assert!(registry.version_generation("apps", "v1").is_none());
+        let known = |version: &str| registry.known().any(|r| r.api_version == version);
+        assert!(known("apps/v1") && known("networking.k8s.io/v1beta1") && !known("apps/v2"));
+    }
+
+    #[test]
+    fn a_definition_is_not_taken_for_what_is_switched_off() {
+        let table = resources::builtin().selected(|row| row.group != "policy");
+        let registry = Registry::of_table(table).with_custom(&[custom("policy", "poddisruptionbudgets")]);
+        let of = |resource: Option<&Arc<ResourceType>>| resource.unwrap().is_custom();
+        assert!(of(registry.get("policy", "v1", "poddisruptionbudgets")));
+        assert!(!of(registry.internal("policy", "v1", "poddisruptionbudgets")));
+        let stored = registry.internal("policy", "v1", "poddisruptionbudgets").unwrap();
+        assert!(registry.is_switched_off(stored));
+    }
+
+    #[test]
+    fn objects_of_a_version_that_is_off_are_reached_in_another() {
+        let table =
+            resources::known().table.selected(|row| row.plural != "servicecidrs" || row.version != "v1");
+        let registry = Registry::of_table(table);
+        let stored = registry.of_key(b"networking.k8s.io/servicecidrs/x").unwrap();
+        assert_eq!(stored.api_version, "networking.k8s.io/v1");
+        assert!(!registry.is_switched_off(stored));
     }
 }

@@ -215,6 +215,9 @@ fn listed(counts: &BTreeMap<String, u64>, verb: &str) -> String {
 
 /// Deletes the contents of a namespace: pods first, and nothing else while some of them remain, because what
 /// they use and what restricts them is to outlive them (KEP-5080, ordered namespace deletion).
+///
+/// Objects with finalizers whose resource `--runtime-config` switches off do not hold the namespace, since no
+/// client could remove those. They wait to be deleted until it is served again.
 async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Contents, ApiError> {
     let mut contents = Contents::default();
     let registry = server.registry();
@@ -226,6 +229,7 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
         match delete::delete_all(&cx, namespace).await {
             // It was deleted concurrently.
             Err(error) if error.code == 404 => return Err(error),
+            Ok(held) if registry.is_switched_off(resource) && held.waits_for_finalizers_only() => {}
             outcome => contents.add(resource, outcome),
         }
         if is_pods(&resource) && !contents.is_empty() {

@@ -306,6 +306,28 @@ async fn owners_in_another_version_stay_owners_beside_many_that_wait() {
     }
 }
 
+/// Without the webhook's answer nobody knows what others own: an apply takes nothing from them.
+#[tokio::test]
+async fn an_apply_fails_while_what_others_own_cannot_be_converted() {
+    let boxes = Boxes::established("taken").await;
+    let apply = async |version: &str, manager: &str, spec: Value| {
+        let path = format!("{}/a?fieldManager={manager}", boxes.path(version));
+        let object = boxes.object(version, "a", spec).to_string();
+        call_with(&boxes.client, Method::PATCH, &path, "application/apply-patch+yaml", object).await
+    };
+    let (code, made) = apply("v1", "first", json!({"size": "1x2", "colour": "blue"})).await;
+    assert_eq!(code, 201, "{made}");
+    let other = json!({"colour": "green"});
+    boxes.converter.is(Behavior::Fails);
+    let (code, refused) = apply("v2", "second", other.clone()).await;
+    assert_eq!(code, 500, "{refused}");
+    assert!(refused.to_string().contains("boxes cannot be converted today"), "{refused}");
+    boxes.converter.is(Behavior::Honest);
+    let (code, refused) = apply("v2", "second", other).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")), "{refused}");
+    assert_eq!(boxes.get("v2", "a").await.1["spec"]["colour"], "blue");
+}
+
 #[tokio::test]
 async fn watches_deliver_changes_in_their_own_version() {
     let boxes = Boxes::established("watched").await;

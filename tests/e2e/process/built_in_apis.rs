@@ -167,6 +167,76 @@ async fn a_server_runs_on_what_is_switched_off() {
     server.terminate().await.expect("end");
 }
 
+/// No client can reach what is switched off, nor remove its finalizers: it does not hold its namespace, and
+/// is deleted once it is served again and its finalizers are gone.
+#[tokio::test]
+async fn what_is_switched_off_does_not_hold_its_namespace() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n" } });
+    create(&client, "/api/v1/namespaces", &namespace).await;
+    const JOBS: &str = "/apis/batch/v1/namespaces/n/jobs";
+    for (name, finalizers) in [("free", json!([])), ("held", json!(["example.com/hold"]))] {
+        let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name, "finalizers": finalizers },
+            "spec": { "template": { "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "i" }] } } } });
+        create(&client, JOBS, &job).await;
+    }
+    server.terminate().await.expect("end");
+
+    let mut server = start_ready(&launch, dir.path(), &["--runtime-config=batch/v1=false"]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    assert_eq!(send(&client, "DELETE", "/api/v1/namespaces/n", NULL).await.code, 200);
+    eventually("the namespace is gone", async || {
+        send(&client, "GET", "/api/v1/namespaces/n", NULL).await.code == 404
+    })
+    .await;
+    server.terminate().await.expect("end");
+
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let get = async |name: &str| send(&client, "GET", &format!("{JOBS}/{name}"), NULL).await;
+    assert_eq!(get("free").await.code, 404);
+    let held = get("held").await;
+    assert!(held.body["metadata"]["deletionTimestamp"].is_string(), "{}", held.text);
+    let freed = json!({ "metadata": { "finalizers": null } });
+    assert_eq!(send(&client, "MERGE", &format!("{JOBS}/held"), &freed).await.code, 200);
+    assert_eq!(get("held").await.code, 404);
+    server.terminate().await.expect("end");
+}
+
+/// Who owns fields in a version that is switched off stays their owner.
+#[tokio::test]
+async fn owners_in_a_version_that_is_off_stay_owners() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let mut server =
+        start_ready(&launch, dir.path(), &["--runtime-config=storage.k8s.io/v1beta1=true"]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let path = |version: &str| format!("/apis/storage.k8s.io/{version}/volumeattributesclasses");
+    let made = json!({ "apiVersion": "storage.k8s.io/v1beta1", "kind": "VolumeAttributesClass",
+        "metadata": { "name": "c", "labels": { "a": "b" } }, "driverName": "example.com", "parameters": { "a": "b" } });
+    create(&client, &format!("{}?fieldManager=first", path("v1beta1")), &made).await;
+    server.terminate().await.expect("end");
+
+    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let labels = json!({ "metadata": { "labels": { "c": "d" } } });
+    let patched = send(&client, "MERGE", &format!("{}/c?fieldManager=second", path("v1")), &labels).await;
+    let managers = patched.body["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let managers: Vec<_> =
+        managers.map(|entry| (entry["manager"].clone(), entry["apiVersion"].clone())).collect();
+    let expected = [("first", "storage.k8s.io/v1beta1"), ("second", "storage.k8s.io/v1")];
+    assert_eq!(
+        managers,
+        expected.map(|(manager, version)| (json!(manager), json!(version))),
+        "{}",
+        patched.text
+    );
+    server.terminate().await.expect("end");
+}
+
 #[test]
 fn what_cannot_be_switched_is_refused_with_its_name() {
     let dir = tempfile::tempdir().expect("directory");

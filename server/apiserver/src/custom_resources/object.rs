@@ -171,13 +171,19 @@ pub(crate) fn renamed(custom: &CustomVersion, mut tree: Value) -> Option<Value> 
     Some(tree)
 }
 
-/// A tree of another version in the resource's own, by the webhook. `None` when it fails, or when its answer
-/// does not fit the schema.
-pub(crate) async fn converted(converter: &Converter, custom: &CustomVersion, tree: Value) -> Option<Value> {
-    let mut trees = convert(converter, custom, custom.version(), vec![tree]).await.ok()?;
-    let mut tree = trees.pop()?;
-    normalize(&custom.definition, custom.version(), &mut tree, false).ok()?;
-    Some(tree)
+/// A tree of another version in the resource's own, by the webhook.
+///
+/// # Errors
+/// 500 when it fails, or when its answer does not fit the schema.
+pub(crate) async fn converted(
+    converter: &Converter,
+    custom: &CustomVersion,
+    tree: Value,
+) -> Result<Value, ApiError> {
+    let mut trees = convert(converter, custom, custom.version(), vec![tree]).await?;
+    let mut tree = trees.pop().unwrap_or_default();
+    normalize(&custom.definition, custom.version(), &mut tree, false)?;
+    Ok(tree)
 }
 
 fn set_type(definition: &Definition, tree: &mut Value, version: &DefinitionVersion) {

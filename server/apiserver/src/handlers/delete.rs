@@ -356,15 +356,23 @@ pub struct Remaining {
     pub objects: u64,
     /// How many of them each finalizer holds.
     pub finalizers: BTreeMap<String, u64>,
+    /// How many objects have any.
+    with_finalizers: u64,
 }
 
 impl Remaining {
+    /// Whether all of them wait for their finalizers to be removed.
+    pub fn waits_for_finalizers_only(&self) -> bool {
+        self.with_finalizers == self.objects
+    }
+
     /// Counts an object that waits to be deleted.
     fn count(&mut self, value: &[u8]) -> Result<(), ApiError> {
         self.objects += 1;
         let stored = Stored::parse(value).map_err(ApiError::internal)?;
         let metadata = json::parse(stored.metadata()).map_err(ApiError::internal)?;
         let finalizers = metadata.get("finalizers").and_then(Value::as_array).unwrap_or_default();
+        self.with_finalizers += u64::from(!finalizers.is_empty());
         for finalizer in finalizers.iter().filter_map(Value::as_str) {
             *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
         }

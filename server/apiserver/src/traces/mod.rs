@@ -18,8 +18,8 @@ use hyper::header::USER_AGENT;
 use hyper::{HeaderMap, Method, StatusCode, Uri, Version};
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{
-    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer as _,
-    TracerProvider as _,
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, TraceState,
+    Tracer as _, TracerProvider as _,
 };
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
@@ -32,6 +32,11 @@ pub use options::{TracesError, TracesOptions};
 
 /// How long a stop waits for the collector.
 const LAST_EXPORT: Duration = Duration::from_secs(3);
+/// Longest text of a request that a span has. Clients choose it, 2560 spans may wait for the collector, and
+/// one message has 512 of them, of which a collector takes 4 MiB.
+const MAX_TEXT: usize = 1024;
+/// Longest `tracestate` of a client that is passed on: what W3C Trace Context asks for at least.
+const MAX_STATE: usize = 512;
 /// The groups whose clients decide.
 const DECIDING_GROUPS: [&str; 2] = ["system:masters", "system:monitoring"];
 
@@ -108,7 +113,7 @@ impl Traces {
         let recording = self.0.as_ref()?;
         let sent =
             TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(request.headers));
-        let sent = sent.span().span_context().clone();
+        let sent = with_bounded_state(sent.span().span_context());
         let groups = request.user.map(|user| user.groups.as_slice()).unwrap_or_default();
         let decides = groups.iter().any(|group| DECIDING_GROUPS.contains(&group.as_str()));
         let name = span_name(request.route, request.method);
@@ -149,7 +154,7 @@ impl RequestTrace {
         request: &TracedRequest<'_>,
     ) -> RequestTrace {
         let target = request.uri.path_and_query().map_or("/", |target| target.as_str());
-        let text = |key: &'static str, value: &str| KeyValue::new(key, value.to_owned());
+        let text = |key: &'static str, value: &str| KeyValue::new(key, beginning(value).to_owned());
         span.set_attributes([
             text("http.request.method", request.method.as_str()),
             text("url.path", request.uri.path()),
@@ -209,13 +214,31 @@ impl RequestTrace {
 
 /// The name of a request's span: its method and the form of its path.
 fn span_name(route: &Route, method: &Method) -> String {
-    let Route::Resource(info) = route else { return method.to_string() };
+    let Route::Resource(info) = route else { return beginning(method.as_str()).to_owned() };
     let RequestInfo { group, version, namespace, resource, name, subresource, .. } = info;
     let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
     let namespace = if namespace.is_empty() { "" } else { "/namespaces/{:namespace}" };
     let name = if name.is_empty() { "" } else { "/{:name}" };
     let slash = if subresource.is_empty() { "" } else { "/" };
-    format!("{method} {prefix}/{version}{namespace}/{resource}{name}{slash}{subresource}")
+    let full = format!("{method} {prefix}/{version}{namespace}/{resource}{name}{slash}{subresource}");
+    beginning(&full).to_owned()
+}
+
+/// The first [`MAX_TEXT`] bytes of a text, or some less where they would cut a character.
+fn beginning(text: &str) -> &str {
+    if text.len() <= MAX_TEXT {
+        return text;
+    }
+    (0..=MAX_TEXT).rev().find_map(|end| text.get(..end)).unwrap_or_default()
+}
+
+/// The same without a `tracestate` that is too long.
+fn with_bounded_state(context: &SpanContext) -> SpanContext {
+    if context.trace_state().header().len() <= MAX_STATE {
+        return context.clone();
+    }
+    let (trace, span, flags) = (context.trace_id(), context.span_id(), context.trace_flags());
+    SpanContext::new(trace, span, flags, context.is_remote(), TraceState::NONE)
 }
 
 /// The name of the span below that.
@@ -266,5 +289,69 @@ impl Extractor for Headers<'_> {
 
     fn keys(&self) -> Vec<&str> {
         self.0.keys().map(|name| name.as_str()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+    use parking_lot::Mutex;
+    use plinth_api::parse_route;
+
+    use super::*;
+
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+
+    impl SpanExporter for Kept {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.0.lock().extend(batch);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn spans_have_the_beginning_of_what_clients_send() {
+        let kept = Kept::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
+        let tracer = provider.tracer("t");
+        let traces = Traces(Some(Recording { provider, tracer }));
+        let long = "x".repeat(60_000);
+        let uri: Uri = format!("/apis/{long}/v1/{long:.1000}?a=b").parse().unwrap();
+        let mut headers = HeaderMap::new();
+        let state = (0..32).map(|n| format!("k{n}={long:.200}")).collect::<Vec<_>>().join(",");
+        for (name, value) in [
+            ("user-agent", "a".repeat(1 << 19)),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+            ("tracestate", state),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let method = Method::from_bytes("M".repeat(5000).as_bytes()).unwrap();
+        for method in [Method::GET, method] {
+            let route = parse_route(&method, uri.path(), uri.query()).unwrap();
+            let (version, received) = (Version::HTTP_11, Instant::now());
+            let (audit_id, user, headers) = ("id", None, &headers);
+            let (route, method, uri) = (&route, &method, &uri);
+            let request = TracedRequest { route, method, uri, version, headers, audit_id, user, received };
+            traces.begin(&request, Arc::default).unwrap().end(StatusCode::OK);
+        }
+        let spans = kept.0.lock();
+        assert!(spans.len() >= 3);
+        for span in spans.iter() {
+            let texts = span.attributes.iter().map(|attribute| attribute.value.as_str().len());
+            assert!(texts.chain([span.name.len()]).all(|length| length <= MAX_TEXT), "{span:?}");
+            let mut links = span.links.iter().map(|link| link.span_context.trace_state().header());
+            assert!(links.all(|state| state.is_empty()));
+        }
+        assert!(spans.iter().any(|span| span.links.iter().count() == 1));
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(beginning("ab"), "ab");
+        let text = format!("a{}", "é".repeat(MAX_TEXT));
+        assert_eq!(beginning(&text).len(), MAX_TEXT - 1);
     }
 }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plinth_codec::selector::Requirement;
 
-use super::{Attributes, Decision, Reason, Target, Verdict};
+use super::{Attributes, Decision, Reason, Selectors, Target, Verdict};
 use crate::egress::{AnswerCache, Service};
 use conditions::Conditions;
 use review::AccessReviewStatus;
@@ -123,9 +124,17 @@ fn texts(attributes: &Attributes<'_>) -> usize {
             Target::Path(path) => path.len(),
             Target::Resource(r) => {
                 let texts = [r.group, r.version, r.resource, r.subresource, r.name, r.namespace];
-                texts.iter().map(|text| text.len()).sum()
+                texts.iter().map(|text| text.len()).sum::<usize>() + r.selectors.map_or(0, selector_texts)
             }
         }
+}
+
+/// The same of selectors, which upstream does not count. Each requirement has some bytes around it.
+fn selector_texts(selectors: &Selectors) -> usize {
+    const AROUND: usize = 64;
+    let fields = selectors.fields.iter().map(|r| AROUND + r.field.len() + r.value.len());
+    let label = |r: &Requirement| AROUND + r.key().len() + r.values().iter().map(|v| v.len()).sum::<usize>();
+    fields.sum::<usize>() + selectors.labels.iter().map(label).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -168,3 +168,26 @@ async fn the_question_says_everything() {
     assert_eq!(beta.str_at(&["spec", "nonResourceAttributes", "path"]), Some("/x"));
     assert_eq!(beta.str_at(&["apiVersion"]), Some("authorization.k8s.io/v1beta1"));
 }
+
+#[tokio::test]
+async fn answers_about_long_selectors_are_not_kept() {
+    let mut service = service().await;
+    let webhook = WebhookAuthorizer::new(service.client.take().unwrap(), settings());
+    let user = User::new("yes", &[]);
+    let many = vec!["a"; 20_000].join(",");
+    // selector, calls for two requests
+    for (selector, asked) in [
+        ("labelSelector=a,!b".to_owned(), 1),
+        (format!("labelSelector={many}"), 2),
+        (format!("fieldSelector=metadata.name%3D{}", "x".repeat(20_000)), 2),
+    ] {
+        let before = service.asked.load(Ordering::SeqCst);
+        let selectors = Selectors::of_query(&selector);
+        assert!(selectors.is_some(), "it is valid");
+        for _ in 0..2 {
+            let target = ResourceTarget { selectors: selectors.as_ref(), ..PODS };
+            webhook.authorize(&Attributes::resource(&user, "list", target)).await;
+        }
+        assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{selector:.30}");
+    }
+}
