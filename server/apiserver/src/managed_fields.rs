@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_webhook_that_fails_is_not_asked_again() {
+    fn a_failing_webhook_is_called_once() {
         let text = br#"{"metadata":{"name":"cars.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
             "names":{"plural":"cars","singular":"car","kind":"Car","listKind":"CarList"},"versions":[{"name":"v1",
             "served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}"#;

@@ -67,7 +67,7 @@ impl Permitted {
     /// Put.
     pub(crate) async fn put(self, request: PutRequest) -> Result<PutResponse, Status> {
         check::put(&request)?;
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             permit(&member, &credentials, Needs::default().put(&request)).await?;
             kv::put(&member, request).await
         })
@@ -80,7 +80,7 @@ impl Permitted {
         request: DeleteRangeRequest,
     ) -> Result<Answer<DeleteRangeResponse>, Status> {
         check::delete(&request)?;
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             permit(&member, &credentials, Needs::default().delete(&request)).await?;
             kv::delete_range(&member, request).await
         })
@@ -89,7 +89,7 @@ impl Permitted {
 
     /// Txn.
     pub(crate) async fn txn(self, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             if member.auth.is_enabled() {
                 // How deep it is nested is bounded by that.
                 check::txn(&request, member.limits.txn_operations)?;
@@ -114,7 +114,7 @@ impl Permitted {
 
     /// LeaseRevoke.
     pub(crate) async fn revoke_lease(self, request: LeaseRequest) -> Result<HeaderResponse, Status> {
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             let caller = member.auth.known_caller(&credentials)?;
             permit_leases(&member, &caller, [request.id], Needs::write).await?;
             lease_service::revoke(&member, request).await
@@ -177,7 +177,7 @@ impl Permitted {
 
     /// Unlock.
     pub(crate) async fn unlock(self, request: UnlockRequest) -> Result<HeaderResponse, Status> {
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             permit(&member, &credentials, Needs::default().write(&request.key, &Bytes::new())).await?;
             concurrency::unlock(&member, request).await
         })
@@ -200,7 +200,7 @@ impl Permitted {
 
     /// Proclaim.
     pub(crate) async fn proclaim(self, request: ProclaimRequest) -> Result<HeaderResponse, Status> {
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             if let Some(LeaderKey { key, lease, .. }) = &request.leader {
                 let needs = Needs::default().read(key, &Bytes::new()).write(key, &Bytes::new());
                 permit(&member, &credentials, needs.lease(*lease)).await?;
@@ -212,7 +212,7 @@ impl Permitted {
 
     /// Resign.
     pub(crate) async fn resign(self, request: ResignRequest) -> Result<HeaderResponse, Status> {
-        self.to_its_end(|Permitted { member, credentials }| async move {
+        self.run_to_its_end(|Permitted { member, credentials }| async move {
             if let Some(LeaderKey { key, .. }) = &request.leader {
                 let needs = Needs::default().read(key, &Bytes::new()).write(key, &Bytes::new());
                 permit(&member, &credentials, needs).await?;
@@ -240,7 +240,7 @@ impl Permitted {
 
     /// Carries out what is permitted while that does not change. To its end, whether or not the client waits:
     /// what is revoked is not used afterwards.
-    async fn to_its_end<T, F>(self, carry_out: impl FnOnce(Permitted) -> F) -> Result<T, Status>
+    async fn run_to_its_end<T, F>(self, carry_out: impl FnOnce(Permitted) -> F) -> Result<T, Status>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
