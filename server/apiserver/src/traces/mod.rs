@@ -302,9 +302,9 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<Vec<SpanData>>>);
+    struct Exported(Arc<Mutex<Vec<SpanData>>>);
 
-    impl SpanExporter for Kept {
+    impl SpanExporter for Exported {
         async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
             self.0.lock().extend(batch);
             Ok(())
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn spans_have_the_beginning_of_what_clients_send() {
-        let kept = Kept::default();
+        let kept = Exported::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
         let tracer = provider.tracer("t");
         let traces = Traces(Some(Recording { provider, tracer }));
