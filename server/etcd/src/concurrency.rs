@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use plinth_engine::{Error, Feed, KeyRange, Subscribe};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,6 @@ use tonic::Status;
 
 use crate::keys::Keys;
 use crate::member::Member;
-use crate::permitted::Permitted;
 use crate::value::{put_key_value, to_engine};
 use crate::wire::concurrency::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, LockRequest, LockResponse,
@@ -151,16 +151,20 @@ pub(crate) async fn leader(member: &Arc<Member>, request: LeaderRequest) -> Resu
     }
 }
 
+/// Whether the client may still see what it observes.
+pub(crate) type MaySee = dyn Fn() -> BoxFuture<'static, Result<(), Status>> + Send + Sync;
+
 /// Observe: who leads now, and every leader and proclamation after it, while the client may see that.
 pub(crate) fn observe(
-    client: Permitted,
+    member: Arc<Member>,
     stop: CancellationToken,
     request: LeaderRequest,
+    may_see: Box<MaySee>,
 ) -> mpsc::Receiver<Result<LeaderResponse, Status>> {
     let (out, leaders) = mpsc::channel(LEADERS);
     tokio::spawn(async move {
         let observed = tokio::select! {
-            observed = follow(&client, &request.name, &out) => observed,
+            observed = follow(&member, &request.name, &may_see, &out) => observed,
             () = out.closed() => return,
             () = stop.cancelled() => Err(errors::stopped()),
         };
@@ -173,14 +177,14 @@ pub(crate) fn observe(
 }
 
 async fn follow(
-    client: &Permitted,
+    member: &Arc<Member>,
     name: &[u8],
+    may_see: &MaySee,
     out: &mpsc::Sender<Result<LeaderResponse, Status>>,
 ) -> Result<(), Status> {
-    let member = &client.member;
     loop {
         // Each leader is asked for anew, as etcd does.
-        client.see(name).await?;
+        may_see().await?;
         let (header, mut current) = current_leader(member, name).await?;
         let send = |header: ResponseHeader, kv: KeyValue| {
             out.send(Ok(LeaderResponse { header: Some(header), kv: Some(kv) }))

@@ -18,7 +18,8 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use crate::answers::Answer;
-use crate::auth::{service as auth, Credentials};
+use crate::auth::Credentials;
+use crate::auth_service as auth;
 use crate::maintenance::{self, Identity};
 use crate::member::Member;
 use crate::permitted::Permitted;

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
@@ -235,7 +236,12 @@ impl Permitted {
         request: LeaderRequest,
     ) -> Result<mpsc::Receiver<Result<LeaderResponse, Status>>, Status> {
         self.see(&request.name).await?;
-        Ok(concurrency::observe(self, stop, request))
+        let (member, name) = (Arc::clone(&self.member), request.name.clone());
+        let may_see = move || -> BoxFuture<'static, Result<(), Status>> {
+            let (client, name) = (self.clone(), name.clone());
+            Box::pin(async move { client.see(&name).await })
+        };
+        Ok(concurrency::observe(member, stop, request, Box::new(may_see)))
     }
 
     /// Carries out what is permitted while that does not change. To its end, whether or not the client waits:
@@ -321,7 +327,8 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::auth::{service, AuthOptions};
+    use crate::auth::AuthOptions;
+    use crate::auth_service as service;
     use crate::member::Limits;
     use crate::wire::auth::{AuthenticateRequest, NameRequest, UserAddRequest, UserRoleRequest};
 

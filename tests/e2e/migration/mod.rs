@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use http::Method;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
 use kube::{Client, Discovery, ResourceExt as _};
 use plinth_benches::api::server::Server;
 use plinth_tests::definitions::{definition, establish};
-use plinth_tests::requests::create;
+use plinth_tests::eventually;
+use plinth_tests::requests::{call, create};
 use plinth_tests::samples;
 use plinth_tests::server::{launch, start_ready, TestServer};
 use serde_json::{json, Value};
@@ -72,6 +74,15 @@ async fn filled(arguments: &[&str]) -> (TestServer, Objects, u64) {
             create(&client, &format!("/apis/moving.example.com/v1/{path}"), &object).await;
         }
     }
+    // The controller of priority and fairness writes it some time after the object.
+    let flow_schemas =
+        || call(&client, Method::GET, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", None);
+    eventually("each FlowSchema has its condition", || async {
+        let list = flow_schemas().await.1;
+        let has = |item: &Value| !item["status"]["conditions"].is_null();
+        list["items"].as_array().is_some_and(|items| items.iter().all(has))
+    })
+    .await;
     let (objects, newest) = objects(&client).await;
     server.terminate().await;
     (server, objects, newest)

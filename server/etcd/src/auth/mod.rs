@@ -14,7 +14,6 @@
 //! [`Auth::shared`] from the check to the commit, and a change has it alone.
 
 mod permissions;
-pub(crate) mod service;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,18 +30,18 @@ use tonic::Status;
 
 use crate::wire::auth::{Role, User};
 use crate::{errors, leases};
-pub(crate) use permissions::Needs;
 use permissions::UserPermissions;
-use tokens::Tokens;
+pub(crate) use permissions::{is_valid_range, Needs};
+pub(crate) use tokens::Tokens;
 
 /// The user and the role that may do everything.
-const ROOT: &str = "root";
+pub(crate) const ROOT: &str = "root";
 const ENABLED: &str = "auth.enabled";
 const REVISION: &str = "auth.revision";
 const USER: &[u8] = b"auth.user.";
 const ROLE: &[u8] = b"auth.role.";
 /// Passwords that are hashed at a time: each takes a processor for a good part of a second.
-const HASHED_AT_ONCE: usize = 4;
+pub(crate) const HASHED_AT_ONCE: usize = 4;
 
 /// How users show who they are.
 #[derive(Debug, Clone)]
@@ -68,7 +67,7 @@ pub(crate) struct Credentials {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// Empty for none.
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     revision: u64,
 }
 
@@ -78,23 +77,23 @@ pub(crate) type Records = (&'static str, Vec<(Vec<u8>, Vec<u8>)>);
 /// Users and roles of a revision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
-    enabled: bool,
-    revision: u64,
-    users: BTreeMap<String, User>,
-    roles: BTreeMap<String, Role>,
+    pub(crate) enabled: bool,
+    pub(crate) revision: u64,
+    pub(crate) users: BTreeMap<String, User>,
+    pub(crate) roles: BTreeMap<String, Role>,
     /// By user.
-    permitted: BTreeMap<String, Arc<UserPermissions>>,
+    pub(crate) permitted: BTreeMap<String, Arc<UserPermissions>>,
 }
 
 /// The users and roles of a store.
 pub(crate) struct Auth {
-    options: AuthOptions,
+    pub(crate) options: AuthOptions,
     /// As in the state: most stores have no users, and ask nothing else then.
-    enabled: AtomicBool,
-    state: RwLock<Arc<State>>,
-    tokens: Tokens,
-    gate: Arc<Gate<()>>,
-    hashing: Arc<Semaphore>,
+    pub(crate) enabled: AtomicBool,
+    pub(crate) state: RwLock<Arc<State>>,
+    pub(crate) tokens: Tokens,
+    pub(crate) gate: Arc<Gate<()>>,
+    pub(crate) hashing: Arc<Semaphore>,
 }
 
 impl State {
@@ -132,7 +131,7 @@ impl State {
     }
 
     /// Computes what users may do.
-    fn permit(&mut self) {
+    pub(crate) fn permit(&mut self) {
         let permitted = self.users.iter().map(|(name, user)| {
             let roles = user.roles.iter().filter_map(|role| self.roles.get(role));
             (name.clone(), Arc::new(UserPermissions::by(roles)))
@@ -148,7 +147,7 @@ impl State {
     }
 
     /// What makes it the state of a store that has another one.
-    fn change_from(&self, before: &State) -> Transaction {
+    pub(crate) fn change_from(&self, before: &State) -> Transaction {
         let after = self.numbers();
         let kept: BTreeSet<&Bytes> = after.iter().map(|(name, _)| name).collect();
         let gone = before.records().into_iter().filter(|name| !kept.contains(name));
@@ -169,7 +168,7 @@ impl State {
         [("auth", settings), ("authRoles", roles.collect()), ("authUsers", users.collect())]
     }
 
-    fn is_root(&self, user: &str) -> bool {
+    pub(crate) fn is_root(&self, user: &str) -> bool {
         self.users.get(user).is_some_and(|user| user.roles.iter().any(|role| role == ROOT))
     }
 }

@@ -22,7 +22,7 @@ fn interval(key: &Bytes, range_end: &Bytes) -> Interval {
 }
 
 /// Whether a permission may have this range: a key, or a range that is not empty.
-pub(super) fn is_valid_range(key: &Bytes, range_end: &Bytes) -> bool {
+pub(crate) fn is_valid_range(key: &Bytes, range_end: &Bytes) -> bool {
     !key.is_empty() && (range_end.is_empty() || range_end.as_ref() == [0] || key < range_end)
 }
 
@@ -66,14 +66,14 @@ impl Ranges {
 
 /// What a user may read and write.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct UserPermissions {
+pub(crate) struct UserPermissions {
     read: Ranges,
     write: Ranges,
 }
 
 impl UserPermissions {
     /// Everything that the roles permit.
-    pub(super) fn by<'r>(roles: impl Iterator<Item = &'r Role>) -> UserPermissions {
+    pub(crate) fn by<'r>(roles: impl Iterator<Item = &'r Role>) -> UserPermissions {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for Permission { perm_type, key, range_end } in roles.flat_map(|role| &role.permissions) {
             let interval = interval(key, range_end);
@@ -87,11 +87,11 @@ impl UserPermissions {
         UserPermissions { read: Ranges::new(read), write: Ranges::new(write) }
     }
 
-    pub(super) fn may_read(&self, key: &Bytes, range_end: &Bytes) -> bool {
+    pub(crate) fn may_read(&self, key: &Bytes, range_end: &Bytes) -> bool {
         self.read.contain(key, range_end)
     }
 
-    pub(super) fn may_write(&self, key: &Bytes, range_end: &Bytes) -> bool {
+    pub(crate) fn may_write(&self, key: &Bytes, range_end: &Bytes) -> bool {
         self.write.contain(key, range_end)
     }
 }

@@ -16,19 +16,19 @@ struct Token {
 }
 
 /// The tokens of a server. None of them outlives it: clients authenticate again.
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     time_to_live: Duration,
     issued: AtomicU64,
     tokens: Mutex<HashMap<String, Token>>,
 }
 
 impl Tokens {
-    pub(super) fn new(time_to_live: Duration) -> Tokens {
+    pub(crate) fn new(time_to_live: Duration) -> Tokens {
         Tokens { time_to_live, issued: AtomicU64::new(0), tokens: Mutex::default() }
     }
 
     /// A new token of a user, in the form of etcd's: something random, a dot and a number.
-    pub(super) fn issue(&self, user: &str) -> String {
+    pub(crate) fn issue(&self, user: &str) -> String {
         self.issue_at(user, Instant::now())
     }
 
@@ -48,7 +48,7 @@ impl Tokens {
     }
 
     /// The user of a token, which lives on by that.
-    pub(super) fn user(&self, token: &str) -> Option<Arc<str>> {
+    pub(crate) fn user(&self, token: &str) -> Option<Arc<str>> {
         self.user_at(token, Instant::now())
     }
 
@@ -64,12 +64,12 @@ impl Tokens {
     }
 
     /// Ends the tokens of a user.
-    pub(super) fn end_of(&self, user: &str) {
+    pub(crate) fn end_of(&self, user: &str) {
         self.tokens.lock().retain(|_, token| &*token.user != user);
     }
 
     /// Ends all tokens.
-    pub(super) fn end_all(&self) {
+    pub(crate) fn end_all(&self) {
         self.tokens.lock().clear();
     }
 }

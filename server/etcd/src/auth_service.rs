@@ -6,9 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::Status;
 
-use super::permissions::is_valid_range;
-use super::tokens::Tokens;
-use super::{Auth, Credentials, State, ROOT};
+use crate::auth::{is_valid_range, Auth, Credentials, State, Tokens, ROOT};
 use crate::errors;
 use crate::member::Member;
 use crate::wire::auth::{
@@ -487,8 +485,8 @@ mod tests {
 
     use tokio::time::timeout;
 
-    use super::super::{AuthOptions, HASHED_AT_ONCE};
     use super::*;
+    use crate::auth::{AuthOptions, HASHED_AT_ONCE};
     use crate::member::Limits;
 
     const SHORT: Duration = Duration::from_millis(200);
