@@ -3,7 +3,7 @@
 //! `pkg/endpoints/filters/audit.go`).
 //!
 //! Any step reports its time with [`timed`]; outside of the task of a request that is audited or traced that
-//! has no effect. Of a traced request each step is kept, and services that it calls are told its trace.
+//! has no effect. Of a traced request each step is kept, and services that it calls get its trace.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};

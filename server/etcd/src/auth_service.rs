@@ -31,13 +31,15 @@ enum Change {
     None,
 }
 
+type Changed = Result<HeaderResponse, Status>;
+
 /// Changes users and roles, durably, when nothing is carried out that was permitted before. `plan` is given
-/// what is there; the user must be root.
-async fn change(
+/// what is there; the user must be root. The response is a header.
+async fn changed(
     member: &Arc<Member>,
     credentials: &Credentials,
     plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
-) -> Result<(), Status> {
+) -> Changed {
     // Whoever is not root does not make others wait.
     member.auth.check_root(credentials)?;
     let (member, credentials) = (Arc::clone(member), credentials.clone());
@@ -48,7 +50,7 @@ async fn change(
         auth.check_root(&credentials)?;
         let before = auth.state();
         let mut after = match plan(&before)? {
-            Change::None => return Ok(()),
+            Change::None => return Ok(HeaderResponse { header: Some(member.header()) }),
             Change::Same(after) => after,
             Change::Next(mut after) => {
                 after.revision = before.revision.saturating_add(1);
@@ -63,7 +65,7 @@ async fn change(
         end_tokens(&auth.tokens, &before, &after);
         auth.enabled.store(after.enabled, Ordering::Release);
         *auth.state.write() = Arc::new(after);
-        Ok(())
+        Ok(HeaderResponse { header: Some(member.header()) })
     });
     changed.await.map_err(errors::from_task)?
 }
@@ -79,18 +81,6 @@ fn end_tokens(tokens: &Tokens, before: &State, after: &State) {
             tokens.end_of(name);
         }
     }
-}
-
-type Changed = Result<HeaderResponse, Status>;
-
-/// Changes users and roles; the response is a header.
-async fn changed(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
-) -> Changed {
-    change(member, credentials, plan).await?;
-    Ok(HeaderResponse { header: Some(member.header()) })
 }
 
 /// The next state: what `edit` makes of a copy.

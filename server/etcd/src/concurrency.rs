@@ -183,7 +183,7 @@ async fn follow(
     out: &mpsc::Sender<Result<LeaderResponse, Status>>,
 ) -> Result<(), Status> {
     loop {
-        // Each leader is asked for anew, as etcd does.
+        // Before each leader, as etcd does.
         may_see().await?;
         let (header, mut current) = current_leader(member, name).await?;
         let send = |header: ResponseHeader, kv: KeyValue| {

@@ -6,8 +6,9 @@ use plinth_engine::{Engine, Error, Transaction};
 use tonic::Status;
 
 use crate::errors;
-use crate::leases::{after, attached, hints_of, lease_name, MAX_TTL};
+use crate::leases::{attached, hints_of, lease_name, MAX_TTL};
 use crate::member::{random_id, Member};
+use crate::numbers::pages;
 
 /// Shortest time to live, in seconds: three halves of etcd's default election timeout, rounded up.
 const MIN_TTL: i64 = 2;
@@ -91,19 +92,13 @@ fn revocation(engine: &Engine, id: i64) -> Result<Vec<Transaction>, Error> {
     }
     // Hints of keys that are attached no longer are among them.
     let prefix = hints_of(id);
-    let mut from = prefix.clone();
     let mut last = transactions.pop().unwrap_or_default().remove_number(lease_name(id));
-    loop {
-        let hints = engine.numbers(&prefix, &from, KEYS_PER_REVISION)?;
-        for (name, _) in &hints {
-            last = last.remove_number(name.clone());
-        }
-        match hints.last() {
-            Some((name, _)) if hints.len() == KEYS_PER_REVISION => {
-                from = after(name);
-                transactions.push(std::mem::take(&mut last));
-            }
-            _ => break,
+    for hints in pages(engine, &prefix, KEYS_PER_REVISION) {
+        let hints = hints?;
+        let is_full = hints.len() == KEYS_PER_REVISION;
+        last = hints.into_iter().fold(last, |last, (name, _)| last.remove_number(name));
+        if is_full {
+            transactions.push(std::mem::take(&mut last));
         }
     }
     transactions.push(last);

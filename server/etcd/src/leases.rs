@@ -15,13 +15,14 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use parking_lot::Mutex;
 use plinth_engine::{At, Engine, Error, Event, EventKind, Record};
 
+use crate::numbers::{pages, PAGE};
 use crate::value::lease_of;
 
 /// Longest time to live, in seconds.
 pub(crate) const MAX_TTL: i64 = 9_000_000_000;
 /// What leases get in addition after a start: etcd's election timeout.
 const EXTENSION: Duration = Duration::from_secs(1);
-/// Hints that are read or removed at a time.
+/// Hints that are removed at a time.
 pub(crate) const HINTS: usize = 1024;
 /// Hints to be removed that are remembered. What is beyond goes with the lease.
 const MAX_DETACHED: usize = 1 << 20;
@@ -104,20 +105,15 @@ impl Leases {
     pub(crate) fn load(engine: &Engine) -> Result<Leases, Error> {
         let mut state = State::default();
         let start = Instant::now() + EXTENSION;
-        let mut from = LEASE.to_vec();
-        loop {
-            let found = engine.numbers(LEASE, &from, HINTS)?;
-            for (name, ttl) in &found {
+        for page in pages(engine, LEASE, PAGE) {
+            for (name, ttl) in page? {
                 let id = name.get(LEASE.len()..).and_then(|id| id.try_into().ok()).map(i64::from_be_bytes);
                 let Some(id) = id else { continue };
-                let ttl = i64::try_from(*ttl).unwrap_or(MAX_TTL);
+                let ttl = i64::try_from(ttl).unwrap_or(MAX_TTL);
                 state.insert(id, ttl, deadline(start, ttl));
             }
-            match found.last() {
-                Some((name, _)) if found.len() == HINTS => from = after(name),
-                _ => return Ok(Leases { state: Mutex::new(state), detached: Mutex::default() }),
-            }
         }
+        Ok(Leases { state: Mutex::new(state), detached: Mutex::default() })
     }
 
     /// Whether a lease exists.
@@ -204,30 +200,17 @@ impl Leases {
     }
 }
 
-/// The first name after `name`.
-pub(crate) fn after(name: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(name.len() + 1);
-    next.extend_from_slice(name);
-    next.push(0);
-    next
-}
-
 /// The keys that are attached to a lease, in order; of each what `select` takes. Reads from disk.
 pub(crate) fn attached<T>(engine: &Engine, id: i64, select: fn(Record) -> T) -> Result<Vec<T>, Error> {
     let prefix = hints_of(id);
     let snapshot = engine.snapshot(At::Latest)?;
-    let mut from = prefix.clone();
     let mut records = Vec::new();
-    loop {
-        let hints = engine.numbers(&prefix, &from, HINTS)?;
-        for (name, _) in &hints {
+    for hints in pages(engine, &prefix, PAGE) {
+        for (name, _) in hints? {
             let key = name.get(prefix.len()..).unwrap_or_default();
             let record = snapshot.get(key)?;
             records.extend(record.filter(|record| lease_of(&record.value) == id).map(select));
         }
-        match hints.last() {
-            Some((name, _)) if hints.len() == HINTS => from = after(name),
-            _ => return Ok(records),
-        }
     }
+    Ok(records)
 }

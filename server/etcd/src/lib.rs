@@ -29,9 +29,9 @@
 //! Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `auth_service`; `lease_service` over
 //! `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway`
 //! translates calls with JSON bodies to those of gRPC and their responses back. `answers` bounds what large
-//! responses take. Below them `member` is the open store with all that etcd keeps beside keys, `compaction`
-//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
-//! errors; `wire` is the crate of the messages.
+//! responses take. Below them `member` is the open store with all that etcd keeps beside keys, `numbers`
+//! reads from it, `compaction` compacts it in intervals, `metrics` counts. `keys`, `value` and `errors`
+//! translate ranges, values and errors; `wire` is the crate of the messages.
 
 mod answers;
 mod auth;
@@ -51,6 +51,7 @@ mod leases;
 mod maintenance;
 mod member;
 mod metrics;
+mod numbers;
 mod options;
 mod permitted;
 mod range;

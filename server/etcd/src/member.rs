@@ -26,6 +26,7 @@ use crate::auth::{Auth, AuthOptions};
 use crate::errors;
 use crate::leases::Leases;
 use crate::metrics::{Figures, Metrics};
+use crate::numbers::number;
 use crate::value::{to_engine, to_etcd, MAX_HEADER};
 use crate::wire::ResponseHeader;
 
@@ -105,10 +106,7 @@ impl Member {
                 "dropped the end of a log that was written incompletely, as after a crash before a write was acknowledged"
             );
         }
-        let number = |name: &str| -> Result<Option<u64>, Error> {
-            let found = engine.numbers(name.as_bytes(), name.as_bytes(), 1)?;
-            Ok(found.first().filter(|(found, _)| found == name.as_bytes()).map(|(_, number)| *number))
-        };
+        let number = |name| number(&engine, name);
         let id = |name| Ok::<_, Error>(number(name)?.unwrap_or_else(random_id));
         let (cluster_id, member_id) = (id("cluster")?, id("member")?);
         let term = number("term")?.unwrap_or(1).saturating_add(1);

@@ -170,7 +170,7 @@ struct Rest {
     with_values: bool,
     /// Records that have yet to be written.
     records: usize,
-    /// Bytes that have yet to be written: the client was told so.
+    /// Bytes that have yet to be written: the message has this length.
     bytes: usize,
     end: RangeResponse,
 }
@@ -459,7 +459,7 @@ mod tests {
         assert!(most_pieces > 50 && in_two_parts > 5, "{most_pieces} pieces, {in_two_parts} in two parts");
     }
 
-    /// Whatever is wrong, the client is not told that it has everything.
+    /// Whatever is wrong, the client never takes a part for everything.
     #[test]
     fn a_rest_that_is_not_what_was_counted_is_an_error() {
         let dir = tempfile::tempdir().unwrap();

@@ -11,9 +11,9 @@ use crate::answers::PATIENCE;
 use crate::errors;
 use crate::keys::Keys;
 use crate::member::Member;
-use crate::range;
-use crate::value::{entry_key_value, to_etcd};
+use crate::value::entry_key_value;
 use crate::wire::kv::{RangeRequest, RangeResponse, RangeStreamResponse};
+use crate::{kv, range};
 
 /// Parts that wait for the client.
 const PARTS: usize = 2;
@@ -86,12 +86,7 @@ async fn send(member: &Member, mut reader: Reader, out: &mpsc::Sender<Part>) -> 
 
 impl Reader {
     fn open(member: &Member, request: &RangeRequest) -> Result<Reader, Status> {
-        let latest = member.latest()?;
-        let current = to_etcd(latest.revision());
-        let snapshot = match request.revision > 0 {
-            true => member.snapshot_at(request.revision, current)?,
-            false => latest,
-        };
+        let (snapshot, current) = kv::snapshot(member, request)?;
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         Ok(Reader {
             range: snapshot.range(&Keys::of(&request.key, &request.range_end).to_range()),

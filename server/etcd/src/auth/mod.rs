@@ -29,7 +29,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock as Gate, Semaphore};
 use tonic::Status;
 
 use crate::wire::auth::{Role, User};
-use crate::{errors, leases};
+use crate::{errors, numbers};
 use permissions::UserPermissions;
 pub(crate) use permissions::{is_valid_range, Needs};
 pub(crate) use tokens::Tokens;
@@ -99,10 +99,7 @@ pub(crate) struct Auth {
 impl State {
     /// Reads what a store has.
     fn load(engine: &Engine) -> Result<State, Error> {
-        let number = |name: &str| -> Result<u64, Error> {
-            let found = engine.numbers(name.as_bytes(), name.as_bytes(), 1)?;
-            Ok(found.first().filter(|(found, _)| found == name).map_or(0, |(_, number)| *number))
-        };
+        let number = |name| numbers::number(engine, name).map(Option::unwrap_or_default);
         let users =
             records(engine, USER)?.into_iter().map(|record| User::decode(record).map_err(|_| damaged(USER)));
         let roles =
@@ -186,15 +183,10 @@ fn damaged(what: &'static [u8]) -> Error {
 /// The records that names with a prefix hold.
 fn records(engine: &Engine, prefix: &[u8]) -> Result<Vec<Bytes>, Error> {
     let mut records = Vec::new();
-    let mut from = prefix.to_vec();
-    loop {
-        let found = engine.numbers(prefix, &from, leases::HINTS)?;
-        records.extend(found.iter().map(|(name, _)| name.slice(prefix.len()..)));
-        match found.last() {
-            Some((name, _)) if found.len() == leases::HINTS => from = leases::after(name),
-            _ => return Ok(records),
-        }
+    for page in numbers::pages(engine, prefix, numbers::PAGE) {
+        records.extend(page?.iter().map(|(name, _)| name.slice(prefix.len()..)));
     }
+    Ok(records)
 }
 
 impl Auth {
