@@ -30,7 +30,7 @@ use crate::representation;
 use crate::request_log::{RequestLog, RequestTarget};
 use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
 use crate::traces::{RequestTrace, TracedRequest};
-use plinth_api::{parse_route, record_latencies, timed, ApiError, Layer, Query, Route, User};
+use plinth_api::{parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Route, User};
 use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
 
 /// What the steps of a request have established so far; it survives the request's failure.
@@ -49,19 +49,23 @@ struct RequestState {
 }
 
 impl RequestState {
-    /// Runs steps of the request, which report their latencies to its audit event and its trace.
+    /// What its steps report to; a trace shares it with the audit event.
+    fn latencies(&self) -> Option<&Arc<Latencies>> {
+        self.trace.as_ref().map(RequestTrace::latencies).or_else(|| self.audit.latencies())
+    }
+
+    /// Runs steps of the request and records their latencies.
     async fn measure<F: Future>(&self, steps: F) -> F::Output {
-        match &self.trace {
-            Some(trace) => record_latencies(trace.latencies().clone(), steps).await,
-            None => self.audit.measure(steps).await,
+        match self.latencies() {
+            Some(latencies) => record_latencies(latencies.clone(), steps).await,
+            None => steps.await,
         }
     }
 
     /// Records the latency of a step that was not measured.
     fn add_latency(&self, layer: Layer, time: Duration) {
-        match &self.trace {
-            Some(trace) => trace.latencies().add(layer, time),
-            None => self.audit.add_latency(layer, time),
+        if let Some(latencies) = self.latencies() {
+            latencies.add(layer, time);
         }
     }
 }

@@ -19,11 +19,10 @@ mod webhook;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
 use hyper::{Response, Uri};
@@ -40,7 +39,7 @@ use counters::{Counters, EventLost};
 use event::{Event, EventFormat, ObjectRef, MAX_OBJECT_BYTES, TRUNCATED};
 use log::Log;
 use options::LogFormat;
-use plinth_api::{record_latencies, ApiError, Latencies, Layer, Route, User};
+use plinth_api::{ApiError, Latencies, Route, User};
 use plinth_http::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
 use sinks::Sinks;
@@ -356,21 +355,6 @@ impl Recorder {
     /// What the steps of a recorded request report to.
     pub(crate) fn latencies(&self) -> Option<&Arc<Latencies>> {
         self.0.as_ref().map(|recording| &recording.latencies)
-    }
-
-    /// Runs steps of the request and records their latencies.
-    pub async fn measure<F: Future>(&self, steps: F) -> F::Output {
-        match &self.0 {
-            Some(recording) => record_latencies(recording.latencies.clone(), steps).await,
-            None => steps.await,
-        }
-    }
-
-    /// Records the latency of a step that preceded the recorder.
-    pub fn add_latency(&self, layer: Layer, time: Duration) {
-        if let Some(recording) = &self.0 {
-            recording.latencies.add(layer, time);
-        }
     }
 
     /// Records the impersonated user and the constrained permission, if any.
