@@ -12,8 +12,8 @@ pub(crate) fn number(engine: &Engine, name: &str) -> Result<Option<u64>, Error> 
     Ok(found.first().filter(|(found, _)| found == name.as_bytes()).map(|(_, number)| *number))
 }
 
-/// The numbers whose names begin with `prefix`, by name, in pages of `limit`; the last one has fewer, or none.
-/// Reads from disk. An error ends them.
+/// The numbers whose names begin with `prefix`, by name, in pages of `limit`; the last one has fewer, or
+/// none. Reads from disk. An error ends them.
 pub(crate) fn pages<'e>(
     engine: &'e Engine,
     prefix: &'e [u8],
