@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # An API server on loopback: Plinth, or kube-apiserver with etcd, both with a front proxy. Read by scripts/upstream-e2e,
-# scripts/remote-apis and scripts/large-cluster after control-plane.sh and pki.sh, which set
+# scripts/remote-apis, scripts/large-cluster and scripts/move-cluster after control-plane.sh and pki.sh, which set
 #   to                the directory of data, certificates and logs
 #   plinth            the program, or else
 #   apiserver, etcd   kube-apiserver and etcd; plinth_etcd for `plinth etcd` in its place
@@ -49,30 +49,34 @@ start_plinth() {
   kubeconfig=$to/data/admin.kubeconfig
   ready plinth "$kubectl" --kubeconfig "$kubeconfig" get --raw /readyz
 }
-# start_etcd URL
+# start_etcd URL DIR
 start_etcd() {
   local peer
   if [ -n "${plinth_etcd:-}" ]; then
-    start etcd "$plinth_etcd" etcd --data-dir "$to/etcd" --listen-client-urls "$1"
+    start etcd "$plinth_etcd" etcd --data-dir "$2" --listen-client-urls "$1"
     return
   fi
   peer=http://127.0.0.1:$(free_port)
-  start etcd "${etcd:?}" --data-dir "$to/etcd" --listen-client-urls "$1" --advertise-client-urls "$1" \
+  start etcd "${etcd:?}" --data-dir "$2" --listen-client-urls "$1" --advertise-client-urls "$1" \
     --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "default=$peer"
 }
 start_kube_apiserver() {
   local client
   client=$(free_port)
-  start_etcd "http://127.0.0.1:$client"
+  start_etcd "http://127.0.0.1:$client" "$to/etcd"
   pki=$to/pki
   make_pki "$pki"
-  start kube-apiserver "${apiserver:?}" --etcd-servers "http://127.0.0.1:$client" --bind-address 127.0.0.1 \
+  serve_etcd "http://127.0.0.1:$client"
+  kubeconfig=$to/admin.kubeconfig
+  credentials admin "$kubeconfig" >/dev/null
+  ready kube-apiserver "$kubectl" --kubeconfig "$kubeconfig" get --raw /readyz
+}
+# serve_etcd URL FLAG...: kube-apiserver on port, with what pki has; it is not ready yet.
+serve_etcd() {
+  start kube-apiserver "${apiserver:?}" --etcd-servers "$1" --bind-address 127.0.0.1 \
     --advertise-address 127.0.0.1 --secure-port "$port" --service-cluster-ip-range 10.0.0.0/16 \
     --tls-cert-file "$pki/apiserver.crt" --tls-private-key-file "$pki/apiserver.key" --client-ca-file "$pki/ca.crt" \
     --service-account-issuer https://kubernetes.default.svc --service-account-key-file "$pki/sa.key" \
     --service-account-signing-key-file "$pki/sa.key" --authorization-mode Node,RBAC --allow-privileged=true \
-    "${front_proxy[@]/#@/$pki}" "${routing[@]}" --endpoint-reconciler-type none
-  kubeconfig=$to/admin.kubeconfig
-  credentials admin "$kubeconfig" >/dev/null
-  ready kube-apiserver "$kubectl" --kubeconfig "$kubeconfig" get --raw /readyz
+    "${front_proxy[@]/#@/$pki}" "${routing[@]}" --endpoint-reconciler-type none "${@:2}"
 }
