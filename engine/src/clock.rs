@@ -55,41 +55,64 @@ pub(crate) struct Timeline {
 
 #[derive(Debug)]
 struct State {
-    /// A moment by the monotonic clock, and the engine's time then.
+    /// The latest moment that was looked at, by the monotonic clock; the engine's time then; and the
+    /// machine's, as far as it was read.
     anchor: Duration,
     at: Duration,
-    /// The latest time returned.
-    last: Duration,
+    wall: Duration,
+    /// When the machine's clock was read, by the monotonic clock.
+    read: Duration,
+}
+
+impl State {
+    /// Moves on to the present. Corrections are part of the rate, not steps: replicas that go by each other's
+    /// time ([`Timeline::reach`]) would undo a step of one that the others have not made yet.
+    fn advance(&mut self, clock: &dyn Clock) {
+        let now = clock.monotonic();
+        let elapsed = now.saturating_sub(self.anchor);
+        if now.saturating_sub(self.read) >= STEP {
+            self.wall = clock.wall();
+            self.read = now;
+        } else {
+            self.wall = self.wall.saturating_add(elapsed);
+        }
+        let (uncorrected, correction) = (self.at.saturating_add(elapsed), elapsed / CORRECTION);
+        self.at = if self.wall > uncorrected {
+            self.wall.min(uncorrected.saturating_add(correction))
+        } else {
+            self.wall.max(uncorrected.saturating_sub(correction))
+        };
+        self.anchor = self.anchor.max(now);
+    }
 }
 
 impl Timeline {
     /// Starts at the machine's time, or at `newest_ms` (milliseconds since 1970) if that is later: deadlines
     /// that were set before the start count from there.
     pub(crate) fn start(clock: Arc<dyn Clock>, newest_ms: u64) -> Timeline {
-        let at = clock.wall().max(Duration::from_millis(newest_ms));
-        let state = Mutex::new(State { anchor: clock.monotonic(), at, last: at });
-        Timeline { clock, state }
+        let (wall, anchor) = (clock.wall(), clock.monotonic());
+        let at = wall.max(Duration::from_millis(newest_ms));
+        Timeline { clock, state: Mutex::new(State { anchor, at, wall, read: anchor }) }
     }
 
     /// Milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
         let mut state = self.state.lock();
-        // Read under the lock: a later reading never meets an earlier anchor.
-        let elapsed = self.clock.monotonic().saturating_sub(state.anchor);
-        let mut now = state.at.saturating_add(elapsed);
-        if elapsed >= STEP {
-            let wall = self.clock.wall();
-            let correction = elapsed / CORRECTION;
-            now = if wall > now {
-                wall.min(now.saturating_add(correction))
-            } else {
-                wall.max(now.saturating_sub(correction))
-            };
-            state.anchor = state.anchor.saturating_add(elapsed);
-            state.at = now;
-        }
-        state.last = state.last.max(now);
-        state.last.as_millis().try_into().unwrap_or(u64::MAX)
+        // The clock is read under the lock: a later reading never meets an earlier anchor.
+        state.advance(&*self.clock);
+        state.at.as_millis().try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Goes on from `time_ms` (milliseconds since 1970), the time of a commit, if that is later: a replica
+    /// whose clock is ahead has set deadlines by it, and may be gone when they pass. Returns how far that is
+    /// ahead.
+    pub(crate) fn reach(&self, time_ms: u64) -> Duration {
+        let mut state = self.state.lock();
+        state.advance(&*self.clock);
+        let time = Duration::from_millis(time_ms);
+        let ahead = time.saturating_sub(state.at);
+        state.at = state.at.max(time);
+        ahead
     }
 }
 
@@ -177,5 +200,30 @@ mod tests {
         let (clock, timeline) = start(1_000, 5_000_000);
         assert_eq!(timeline.now_ms(), 5_000_000_000);
         assert_eq!(hour(&clock, &timeline), HOUR - 180);
+    }
+    #[test]
+    fn time_goes_on_from_that_of_another_replica() {
+        let year = 365 * 24 * HOUR;
+        let (clock, timeline) = start(year, 0);
+        assert_eq!(timeline.reach((year - HOUR) * 1000), Duration::ZERO);
+        assert_eq!(timeline.now_ms(), year * 1000);
+        assert_eq!(timeline.reach((year + HOUR) * 1000), Duration::from_secs(HOUR));
+        assert_eq!(timeline.now_ms(), (year + HOUR) * 1000);
+        assert_eq!(hour(&clock, &timeline), HOUR - 180);
+    }
+
+    #[test]
+    fn replicas_that_go_by_each_others_time_come_back_to_the_machines() {
+        let (clock, one) = start(1_000_000, 0);
+        let other = Timeline::start(Arc::clone(&clock) as Arc<dyn Clock>, 1_000_100_000);
+        // They read the clock at different times, and commit in turn.
+        for _ in 0..HOUR {
+            clock.advance(1);
+            other.reach(one.now_ms());
+            clock.advance(1);
+            one.reach(other.now_ms());
+        }
+        assert_eq!(one.now_ms(), 1_000_000_000 + 2 * HOUR * 1000);
+        assert_eq!(other.now_ms(), one.now_ms());
     }
 }

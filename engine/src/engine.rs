@@ -168,6 +168,8 @@ impl Engine {
         let start = check_and_mark(&store, &options)?;
         let applied = applied.unwrap_or(Applied::nothing(replica.cluster));
         let (time, latest, group_limit) = (Arc::clone(&start.time), start.latest, options.limits.group);
+        // The log entry of the newest commit may be compacted.
+        time.reach(applied.time_ms);
         let (warn, agreement) = (options.warn.clone(), Agreement::new(replica.id, options.agreement_timeout));
         let assembly = Assembly::new(store, options, start);
         let (store, _, queue) = assembly.parts();
@@ -184,6 +186,7 @@ impl Engine {
             newest,
             applied,
             agreement,
+            time: Arc::clone(&time),
             queue: Arc::clone(&queue),
             warn,
         }));

@@ -15,6 +15,7 @@ use plinth_journal::record::{
 };
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
+use crate::clock::Timeline;
 use crate::commit::group::Group;
 use crate::commit::proposal::Proposal;
 use crate::commit::queue::{CommitQueue, Task};
@@ -39,6 +40,8 @@ const KEPT_HASHES: usize = 4096;
 const READ_WAIT: Duration = Duration::from_millis(100);
 /// Pause after the journal could not be read.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+/// Deadlines are looked at again when time moves forward by as much with a commit.
+const NOTICED_JUMP: Duration = Duration::from_secs(1);
 /// A record that is missing or damaged is read this many times before the replica gives up: a member of the
 /// journal may be damaged where others are not.
 const SUSPECT_READS: u32 = 3;
@@ -58,6 +61,8 @@ pub(crate) struct Applier {
     pub hashes: VecDeque<(Position, Hash)>,
     /// What the hashes in the records of others say.
     pub agreement: Agreement,
+    /// Never behind the newest commit. It decides nothing here: records have their proposer's clock.
+    pub time: Arc<Timeline>,
     /// Takes what this replica proposes where hashes differ.
     pub queue: Arc<CommitQueue>,
     pub warn: WarningHandler,
@@ -107,9 +112,15 @@ impl Applier {
             group.answers = self.shared.take(session, sequence).into_iter().zip(results).collect();
         }
         let (number, keys) = (group.number, std::mem::take(&mut group.keys));
+        // Before its deadlines are published: they count from its time.
+        let ahead = self.time.reach(applied.time_ms);
         let written = self.writer.lock().write_applied(group);
         written.map_err(|error| Failure::Write { message: error.to_string() })?;
         self.state.written(number, keys);
+        if ahead >= NOTICED_JUMP {
+            // Others may have passed.
+            self.maintenance.deadline_set(0);
+        }
         self.finish(applied, floor)
     }
 
