@@ -3,14 +3,16 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{dump, eventually, is_there, put, replay, scratch};
+use parking_lot::Mutex;
 use plinth_engine::{
-    At, Condition, Continuation, Engine, Error, Failure, KeyRange, Options, Replica, Revision, Transaction,
+    At, Clock, Condition, Continuation, Engine, Error, Failure, KeyRange, Options, Replica, Revision,
+    Transaction,
 };
 use plinth_journal::record::{Anchor, Body, ClusterId, Record, ReplicaId, Session, VERSION};
 use plinth_journal::simulated::{FailureRates, SimulatedJournal};
@@ -206,6 +208,128 @@ fn keys_expire_once_whoever_notices() {
     }
     put(&engines[1], "after", b"");
     assert_eq!(engines[1].current_revision(), Revision::new(3), "a second delete changes nothing");
+}
+
+/// Seconds by the monotonic and by the machine's clock.
+#[derive(Debug)]
+struct Clocks(Mutex<(u64, u64)>);
+
+impl Clocks {
+    fn at(wall: u64) -> Arc<Clocks> {
+        Arc::new(Clocks(Mutex::new((0, wall))))
+    }
+
+    fn pass(&self, seconds: u64) {
+        let mut clocks = self.0.lock();
+        clocks.0 += seconds;
+        clocks.1 += seconds;
+    }
+}
+
+impl Clock for Clocks {
+    fn monotonic(&self) -> Duration {
+        Duration::from_secs(self.0.lock().0)
+    }
+    fn wall(&self) -> Duration {
+        Duration::from_secs(self.0.lock().1)
+    }
+}
+
+/// What a replica with a fast clock has set, and what was set while it led, passes after it has gone: by the
+/// clocks of the others it would stand for as long as its clock was ahead.
+#[test]
+fn deadlines_pass_after_a_replica_with_a_fast_clock_has_gone() {
+    const NOW: u64 = 1_700_000_000;
+    const HOUR: u64 = 3600;
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let clocks = [Clocks::at(NOW), Clocks::at(NOW + 365 * 24 * HOUR)];
+    let mut engines = [0, 1].map(|n| {
+        let options = Options::new(dirs[n].path()).clock(Arc::clone(&clocks[n]) as Arc<dyn Clock>);
+        Some(Engine::open_replicated(options, replica(&journal, n as u16 + 1)).unwrap())
+    });
+    let set = |engine: &Engine, key: &str, seconds| {
+        let ttl = Duration::from_secs(seconds);
+        engine.transact(Transaction::new().put_expiring(key.to_owned(), "", ttl)).wait().unwrap();
+    };
+    let fast = engines[1].take().unwrap();
+    set(&fast, "of the fast one", HOUR);
+    let right = engines[0].as_ref().unwrap();
+    barrier(right);
+    set(right, "of the right one", HOUR);
+    fast.close().unwrap();
+    for (seconds, remain) in [(HOUR * 9 / 10, true), (HOUR / 5, false)] {
+        clocks[0].pass(seconds);
+        // Wakes the thread that looks at deadlines, and shows that it has.
+        set(right, "second", 1);
+        clocks[0].pass(3);
+        set(right, "wake", 1);
+        eventually("what is due expires", || !is_there(right, "second"));
+        for key in ["of the fast one", "of the right one"] {
+            eventually("the deadline passes", || is_there(right, key) == remain);
+        }
+    }
+}
+
+/// A journal that says of some appends that they were not made, and makes them.
+struct Lying {
+    journal: plinth_journal::simulated::SimulatedClient,
+    lies: AtomicBool,
+}
+
+impl Journal for Lying {
+    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        let position = self.journal.append(record)?;
+        match self.lies.load(Ordering::Relaxed) {
+            true => Err(JournalError::Unavailable { message: "a lie".to_owned() }),
+            false => Ok(position),
+        }
+    }
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
+        self.journal.read(from)
+    }
+    fn end(&self) -> Result<Position, JournalError> {
+        self.journal.end()
+    }
+    fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.journal.trim(before)
+    }
+    fn max_record_bytes(&self) -> usize {
+        self.journal.max_record_bytes()
+    }
+}
+
+/// The sequence of a record that was not appended is the next one's. A journal that did append it must not
+/// make the outcome of the one the answer to the other.
+#[test]
+fn nobody_is_answered_with_the_outcome_of_another_record() {
+    for is_applied_before in [false, true] {
+        let (journal, dir) = (SimulatedJournal::new(1), scratch());
+        let lying = Arc::new(Lying { journal: journal.client(1), lies: AtomicBool::new(false) });
+        let replica = Replica { journal: Arc::clone(&lying) as _, cluster: CLUSTER, id: ReplicaId(1) };
+        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), replica).unwrap();
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
+        let mut first = write("first");
+        // Prepares the record, and appends it.
+        assert!(stepper.propose());
+        lying.lies.store(true, Ordering::Relaxed);
+        stepper.propose();
+        lying.lies.store(false, Ordering::Relaxed);
+        assert!(first.withdraw(), "the journal said that it was not appended");
+        if is_applied_before {
+            assert!(stepper.apply().unwrap());
+        }
+        let second = write("second");
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let outcome = second.wait();
+        assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{outcome:?}");
+        // It goes on, with each outcome where it belongs.
+        let third = write("third");
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let commit = third.wait().unwrap().commit.unwrap();
+        assert_eq!(commit.events[0].key, "third");
+        assert_eq!(["first", "second", "third"].map(|key| is_there(&engine, key)), [true, false, true]);
+    }
 }
 
 #[test]

@@ -108,8 +108,9 @@ impl Applier {
         if let Some(floor) = floor {
             self.store.put_number(&mut group.batch, meta::FLOOR, floor.get());
         }
-        if is_own && is_valid {
-            group.answers = self.shared.take(session, sequence).into_iter().zip(results).collect();
+        if is_own {
+            let replies = self.shared.take_applied(session, sequence, checksum, is_valid);
+            group.answers = replies.into_iter().zip(results).collect();
         }
         let (number, keys) = (group.number, std::mem::take(&mut group.keys));
         // Before its deadlines are published: they count from its time.

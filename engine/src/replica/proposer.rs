@@ -193,8 +193,11 @@ impl Proposer {
                         Step::Done
                     }
                     Err(error @ JournalError::TooLarge { .. }) if !*uncertain => {
+                        let Some(replies) = self.shared.take_refused(sequence) else {
+                            return Step::Done;
+                        };
                         let error = Error::from(error);
-                        for reply in self.shared.take(session, sequence) {
+                        for reply in replies {
                             reply.send(Err(error.clone()));
                         }
                         self.phase = Phase::Ready { session, sequence };
@@ -202,7 +205,9 @@ impl Proposer {
                     }
                     Err(error @ JournalError::Unavailable { .. }) if !*uncertain => {
                         // Nothing was appended: callers may leave, and the others are in another record.
-                        let replies = self.shared.take(session, sequence);
+                        let Some(replies) = self.shared.take_refused(sequence) else {
+                            return Step::Done;
+                        };
                         if proposals.is_empty() {
                             // A level: whoever raises it tries again.
                             replies.into_iter().for_each(|reply| reply.send(Err(Error::from(error.clone()))));
@@ -295,14 +300,14 @@ impl Proposer {
     }
 
     fn append_later(&mut self, session: Session, sequence: u64, body: Body, replies: Vec<Reply>) -> Step {
-        if !self.shared.register(sequence, replies) {
-            return Step::Ended;
-        }
         let proposals = match &body {
             Body::Group(proposals) => proposals.clone(),
             Body::Session { .. } | Body::Level(_) => Vec::new(),
         };
         let bytes = self.encode(session, sequence, body);
+        if !self.shared.register(sequence, record::checksum(&bytes), replies) {
+            return Step::Ended;
+        }
         self.phase = Phase::Appending { session, sequence, proposals, bytes, uncertain: false };
         Step::Done
     }

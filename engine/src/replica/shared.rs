@@ -39,7 +39,7 @@ struct State {
     /// The session that this process proposes in.
     own: Option<Session>,
     /// Callers by the sequence of their record.
-    pending: BTreeMap<u64, Vec<Reply>>,
+    pending: BTreeMap<u64, Pending>,
     /// Readers that wait for a position.
     confirmed: BTreeMap<Position, Vec<Arc<Ticket>>>,
     /// Readers for whom the end of the journal is not known yet.
@@ -48,6 +48,14 @@ struct State {
     proposer_ended: bool,
     /// The replica has failed, or was closed and no longer applies anything: nothing is pending from then on.
     failed: Option<Error>,
+}
+
+/// The callers of a record.
+struct Pending {
+    /// [`record::checksum`](plinth_journal::record::checksum) of the record: a sequence belongs to another one
+    /// after its first was taken for not appended.
+    checksum: u32,
+    replies: Vec<Reply>,
 }
 
 impl Shared {
@@ -115,12 +123,12 @@ impl Shared {
         self.state.lock().own = Some(session);
     }
 
-    /// Registers the callers of a record before it is appended. After the replica has failed or was closed
-    /// nobody would answer them: they are refused here, and false is returned.
-    pub(crate) fn register(&self, sequence: u64, replies: Vec<Reply>) -> bool {
+    /// Registers the callers of a record, by its checksum, before it is appended. After the replica has failed
+    /// or was closed nobody would answer them: they are refused here, and false is returned.
+    pub(crate) fn register(&self, sequence: u64, checksum: u32, replies: Vec<Reply>) -> bool {
         let mut state = self.state.lock();
         let Some(error) = state.failed.clone() else {
-            state.pending.insert(sequence, replies);
+            state.pending.insert(sequence, Pending { checksum, replies });
             return true;
         };
         drop(state);
@@ -133,13 +141,41 @@ impl Shared {
         self.state.lock().failed.clone().unwrap_or(Error::Closed)
     }
 
-    /// Takes the callers of a record: when it is applied, or was refused by the journal.
-    pub(crate) fn take(&self, session: Session, sequence: u64) -> Vec<Reply> {
+    /// Takes the callers of a record that the journal says it has not appended; none when it was applied all
+    /// the same.
+    pub(crate) fn take_refused(&self, sequence: u64) -> Option<Vec<Reply>> {
+        self.state.lock().pending.remove(&sequence).map(|pending| pending.replies)
+    }
+
+    /// Takes the callers of a record of this replica that is applied, or void where `is_valid` is not so.
+    ///
+    /// Callers are never answered with the outcome of another record than theirs, whatever the journal said
+    /// about its append: those whose sequence another one has used up are answered here.
+    pub(crate) fn take_applied(
+        &self,
+        session: Session,
+        sequence: u64,
+        checksum: u32,
+        is_valid: bool,
+    ) -> Vec<Reply> {
         let mut state = self.state.lock();
-        if state.own != Some(session) {
+        let Some(pending) = state.pending.get(&sequence).filter(|_| state.own == Some(session)) else {
+            return Vec::new();
+        };
+        let is_theirs = pending.checksum == checksum;
+        if !is_valid && !is_theirs {
             return Vec::new();
         }
-        state.pending.remove(&sequence).unwrap_or_default()
+        let replies = state.pending.remove(&sequence).map_or(Vec::new(), |pending| pending.replies);
+        drop(state);
+        if is_valid && is_theirs {
+            return replies;
+        }
+        let message = "the journal has appended what it said it had not".to_owned();
+        for reply in replies {
+            reply.send(Err(Error::OutcomeUnknown { message: message.clone() }));
+        }
+        Vec::new()
     }
 
     /// Whether the record with this sequence is still to be applied.
@@ -257,7 +293,7 @@ impl Shared {
         for ticket in tickets {
             ticket.answer(Err(error.clone()));
         }
-        for reply in pending.into_values().flatten() {
+        for reply in pending.into_values().flat_map(|pending| pending.replies) {
             // Whatever has failed here: its record may be in the journal, and other replicas apply it.
             reply.send(Err(Error::OutcomeUnknown { message: error.cause() }));
         }
@@ -318,7 +354,7 @@ mod tests {
     fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
         let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
         let (proposal, replies) = caller();
-        assert!(shared.register(1, replies));
+        assert!(shared.register(1, 7, replies));
         shared.fail(Error::Poisoned { message: "no space left".to_owned() });
         match proposal.wait() {
             Err(Error::OutcomeUnknown { message }) => assert!(message.contains("no space left")),
@@ -333,7 +369,7 @@ mod tests {
             let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
             end(&shared);
             let (proposal, replies) = caller();
-            assert!(!shared.register(1, replies), "it is not to be appended");
+            assert!(!shared.register(1, 7, replies), "it is not to be appended");
             let refused = proposal.wait();
             assert!(matches!(refused, Err(Error::Poisoned { .. } | Error::Closed)), "{refused:?}");
         }
