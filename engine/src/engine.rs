@@ -141,7 +141,14 @@ impl Engine {
         assembly.run(Some(shared), move |engine| {
             engine.spawn("plinth-propose", move || proposer.run())?;
             engine.spawn("plinth-apply", move || follower.run())?;
-            engine.spawn("plinth-confirm", move || while barrier::ask(&asker, &*journal, true) {})
+            let health = Arc::clone(engine.0.store.health());
+            engine.spawn("plinth-confirm", move || loop {
+                match barrier::ask(&asker, &*journal, true) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(failure) => break health.fail(failure),
+                }
+            })
         })
     }
 

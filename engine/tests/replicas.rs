@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -267,68 +267,6 @@ fn deadlines_pass_after_a_replica_with_a_fast_clock_has_gone() {
         for key in ["of the fast one", "of the right one"] {
             eventually("the deadline passes", || is_there(right, key) == remain);
         }
-    }
-}
-
-/// A journal that says of some appends that they were not made, and makes them.
-struct Lying {
-    journal: plinth_journal::simulated::SimulatedClient,
-    lies: AtomicBool,
-}
-
-impl Journal for Lying {
-    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
-        let position = self.journal.append(record)?;
-        match self.lies.load(Ordering::Relaxed) {
-            true => Err(JournalError::Unavailable { message: "a lie".to_owned() }),
-            false => Ok(position),
-        }
-    }
-    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
-        self.journal.read(from)
-    }
-    fn end(&self) -> Result<Position, JournalError> {
-        self.journal.end()
-    }
-    fn trim(&self, before: Position) -> Result<(), JournalError> {
-        self.journal.trim(before)
-    }
-    fn max_record_bytes(&self) -> usize {
-        self.journal.max_record_bytes()
-    }
-}
-
-/// The sequence of a record that was not appended is the next one's. A journal that did append it must not
-/// make the outcome of the one the answer to the other.
-#[test]
-fn nobody_is_answered_with_the_outcome_of_another_record() {
-    for is_applied_before in [false, true] {
-        let (journal, dir) = (SimulatedJournal::new(1), scratch());
-        let lying = Arc::new(Lying { journal: journal.client(1), lies: AtomicBool::new(false) });
-        let replica = Replica { journal: Arc::clone(&lying) as _, cluster: CLUSTER, id: ReplicaId(1) };
-        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), replica).unwrap();
-        while stepper.propose() || stepper.apply().unwrap() {}
-        let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
-        let mut first = write("first");
-        // Prepares the record, and appends it.
-        assert!(stepper.propose());
-        lying.lies.store(true, Ordering::Relaxed);
-        stepper.propose();
-        lying.lies.store(false, Ordering::Relaxed);
-        assert!(first.withdraw(), "the journal said that it was not appended");
-        if is_applied_before {
-            assert!(stepper.apply().unwrap());
-        }
-        let second = write("second");
-        while stepper.propose() || stepper.apply().unwrap() {}
-        let outcome = second.wait();
-        assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{outcome:?}");
-        // It goes on, with each outcome where it belongs.
-        let third = write("third");
-        while stepper.propose() || stepper.apply().unwrap() {}
-        let commit = third.wait().unwrap().commit.unwrap();
-        assert_eq!(commit.events[0].key, "third");
-        assert_eq!(["first", "second", "third"].map(|key| is_there(&engine, key)), [true, false, true]);
     }
 }
 

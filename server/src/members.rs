@@ -13,14 +13,14 @@ pub mod peers;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
-use plinth_engine::{At, Condition, Engine, Record, Transaction};
+use plinth_engine::{At, Condition, Engine, Options, Record, Transaction};
 use plinth_journal::record::{self, ReplicaId};
 use plinth_journal::{Journal, Position};
 use plinth_registry::prefix_range;
@@ -35,6 +35,9 @@ const KEPT: &str = "replicas/kept/";
 
 /// Interval at which a replica renews its record.
 const PERIOD: Duration = Duration::from_secs(5);
+/// Whoever watches the records for this long has seen each replica that is up renew its own: with one try that
+/// failed.
+pub const NOTICED_WITHIN: Duration = Duration::from_secs(16);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
@@ -65,6 +68,9 @@ pub struct Member {
     pub hash: String,
     /// When it was recorded, in milliseconds since 1970.
     pub renewed_ms: u64,
+    /// It has stopped by itself, and has not started since.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 /// That of programs that did not record theirs.
@@ -76,11 +82,6 @@ impl Member {
     /// Time since it was recorded.
     pub fn age_now(&self) -> Duration {
         Duration::from_millis(now_ms().saturating_sub(self.renewed_ms))
-    }
-
-    /// Whether it was recorded so lately that it may be up.
-    pub fn is_recent(&self) -> bool {
-        self.age_now() < LIVE_FOR
     }
 }
 
@@ -120,6 +121,7 @@ impl Membership {
             applied: status.position.get(),
             hash: status.hash.to_string(),
             renewed_ms: now_ms(),
+            stopped: false,
         };
         let value = serde_json::to_vec(&member).map_err(ApiError::internal)?;
         let transaction = Transaction::new().put(key_of(MEMBERS, self.id), value.clone()).put_expiring(
@@ -193,7 +195,14 @@ impl Reconciler for Renewal {
 /// # Errors
 /// When the journal does not answer in time.
 pub async fn leave(store: &Store, id: ReplicaId, deadline: Instant) -> Result<(), ApiError> {
-    store.commit_by(Transaction::new().delete(key_of(LIVE, id)), Some(deadline)).await.map(|_| ())
+    let mut transaction = Transaction::new().delete(key_of(LIVE, id));
+    if let Some(record) = newest(store, key_of(MEMBERS, id)).await? {
+        let mut member = decode(&record)?;
+        member.stopped = true;
+        let value = serde_json::to_vec(&member).map_err(ApiError::internal)?;
+        transaction = transaction.put(key_of(MEMBERS, id), value);
+    }
+    store.commit_by(transaction, Some(deadline)).await.map(|_| ())
 }
 
 /// Forgets a replica that is gone: the journal is not kept for it, and its id is free.
@@ -263,6 +272,20 @@ pub async fn live(store: &Store) -> Result<Vec<Member>, ApiError> {
     below(store, LIVE).await
 }
 
+/// The replicas that have not been removed, and the revisions at which they last recorded themselves.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn renewals(store: &Store) -> Result<Vec<(Member, u64)>, ApiError> {
+    let records = records(store, MEMBERS).await?;
+    records.iter().map(|record| Ok((decode(record)?, record.mod_revision.get()))).collect()
+}
+
+fn decode(record: &Record) -> Result<Member, ApiError> {
+    serde_json::from_slice(&record.value)
+        .map_err(|error| ApiError::internal(format!("record of a replica: {error}")))
+}
+
 /// Every key that is kept of replicas. Blocks.
 ///
 /// # Errors
@@ -294,6 +317,29 @@ pub fn ids(store: &Store) -> Result<BTreeSet<u16>, plinth_engine::Error> {
     Ok(ids)
 }
 
+/// Where the replicas in the list of a store that nobody has open are reached. Blocks.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn addresses(store: &Path) -> Result<BTreeSet<SocketAddr>, plinth_engine::Error> {
+    let options = Options::new(store).create(false).expire_keys(false).read_replica().any_mark();
+    let engine = Engine::open(options)?;
+    let read = || {
+        let snapshot = engine.snapshot(At::Latest)?;
+        let range = prefix_range(MEMBERS.as_bytes());
+        let mut entries = snapshot.range(&range);
+        let mut addresses = BTreeSet::new();
+        while let Some(entry) = entries.next()? {
+            // They are but hints: what cannot be read is left out.
+            addresses.extend(serde_json::from_slice::<Member>(entry.value).ok().map(|member| member.address));
+        }
+        Ok(addresses)
+    };
+    let addresses = read();
+    engine.close()?;
+    addresses
+}
+
 /// What is stored of replicas is no object: it is not encrypted, and not read as one that is.
 async fn records(store: &Store, prefix: &str) -> Result<Vec<Record>, ApiError> {
     Ok(store.scan(prefix_range(prefix.as_bytes()), |entry| Some(entry.to_record())).await?.0)
@@ -305,11 +351,7 @@ pub(crate) async fn newest(store: &Store, key: Vec<u8>) -> Result<Option<Record>
 }
 
 async fn below(store: &Store, prefix: &str) -> Result<Vec<Member>, ApiError> {
-    let records = records(store, prefix).await?;
-    let members = records.iter().map(|record| serde_json::from_slice(&record.value));
-    members
-        .collect::<Result<_, _>>()
-        .map_err(|error| ApiError::internal(format!("record of a replica: {error}")))
+    records(store, prefix).await?.iter().map(decode).collect()
 }
 
 /// The first position that some replica may still need: of those that are up, of those that were seen lately,
@@ -320,7 +362,8 @@ fn trimmed_before(members: &[Member], live: &[Member], kept: &[u64], now_ms: u64
         now_ms.saturating_sub(member.renewed_ms) < kept_ms || live.iter().any(|live| live.id == member.id)
     };
     let needed = members.iter().filter(counts).map(|member| member.position).min()?;
-    kept.iter().copied().fold(needed, u64::min).checked_add(1)
+    // The record that was applied last stays, too: a replica that starts compares it.
+    Some(kept.iter().copied().fold(needed, u64::min))
 }
 
 /// The level to which the cluster is raised: the newest version of records that every replica reads, those
@@ -357,6 +400,7 @@ mod tests {
             applied: 0,
             hash,
             renewed_ms,
+            stopped: false,
         }
     }
 

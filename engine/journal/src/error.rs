@@ -57,6 +57,9 @@ pub enum Error {
         /// The journal's end.
         end: Position,
     },
+    /// A record is another one than was applied: the journal was replaced, or has lost records and gone on.
+    #[error("the record at position {position} of the journal is another one than was applied")]
+    Replaced { position: Position },
     /// A record is damaged.
     #[error("the record at position {position} of the journal is damaged: {reason}")]
     Damaged { position: Position, reason: &'static str },

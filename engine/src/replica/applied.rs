@@ -8,6 +8,7 @@
 //! | `replica.cluster.0`, `.1` | halves of the cluster's id |
 //! | `replica.position` | the last position applied |
 //! | `replica.hash.0`, `.1` | halves of the hash there |
+//! | `replica.checksum` | checksum of the record there; absent before the first one |
 //! | `replica.time` | time of the newest commit, in milliseconds since 1970 |
 //! | `replica.level` | the level of the cluster |
 //! | `replica.session.N`, `replica.sequence.N` | session of replica N, number of its newest record |
@@ -34,6 +35,8 @@ const HASH: [&str; 2] = ["hash.0", "hash.1"];
 pub(crate) struct Applied {
     pub cluster: ClusterId,
     pub anchor: Anchor,
+    /// Checksum of the record at that position, by which a journal that has lost it and gone on is noticed.
+    pub checksum: Option<u32>,
     /// Time of the newest commit: that of a later one is not lower, whatever its proposer's clock shows.
     pub time_ms: u64,
     pub level: u8,
@@ -45,7 +48,7 @@ impl Applied {
     /// Before the first record.
     pub(crate) fn nothing(cluster: ClusterId) -> Applied {
         let anchor = Anchor { hash: Hash(cluster.0), ..Anchor::default() };
-        Applied { cluster, anchor, time_ms: 0, level: 1, sessions: BTreeMap::new() }
+        Applied { cluster, anchor, checksum: None, time_ms: 0, level: 1, sessions: BTreeMap::new() }
     }
 
     /// Before the first record of a cluster that begins with the data of a single store. The hash is another
@@ -57,7 +60,7 @@ impl Applied {
         let mut hash = [0; 16];
         hash.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
         let anchor = Anchor { position: Position::ZERO, revision: latest.get(), hash: Hash(hash) };
-        Applied { cluster, anchor, time_ms, level: 1, sessions: BTreeMap::new() }
+        Applied { cluster, anchor, checksum: None, time_ms, level: 1, sessions: BTreeMap::new() }
     }
 
     /// Adds to `batch` all of it except sessions, and what makes the store that of a replica.
@@ -98,6 +101,7 @@ impl Applied {
                 revision: latest.get(),
                 hash: Hash(halves(HASH)?),
             },
+            checksum: numbers.get("checksum").and_then(|checksum| u32::try_from(*checksum).ok()),
             time_ms: number("time")?,
             level: u8::try_from(number("level")?).unwrap_or(u8::MAX),
             sessions: BTreeMap::new(),
@@ -118,6 +122,9 @@ impl Applied {
         put("position", self.anchor.position.get());
         put("time", self.time_ms);
         put_halves(&mut put, HASH, self.anchor.hash.0);
+        if let Some(checksum) = self.checksum {
+            put("checksum", checksum.into());
+        }
         if self.anchor.position == Position::new(1) {
             put_halves(&mut put, CLUSTER, self.cluster.0);
         }

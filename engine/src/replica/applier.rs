@@ -102,6 +102,7 @@ impl Applier {
         applied.anchor.position = position;
         applied.anchor.revision = self.state.last_assigned().get();
         let checksum = record::checksum(&bytes);
+        applied.checksum = Some(checksum);
         applied.anchor.hash =
             next_hash(applied.anchor.hash, position, checksum, applied.time_ms, &group.commits);
         applied.write(&self.store, &mut group.batch, replica);

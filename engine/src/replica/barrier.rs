@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use plinth_journal::Journal;
+use plinth_journal::{Error as JournalError, Journal};
 
 use crate::block::block_until;
 use crate::error::{Error, Result};
+use crate::health::Failure;
 use crate::replica::shared::Shared;
 use crate::replica::ticket::Ticket;
 use crate::revision::Revision;
@@ -58,15 +59,24 @@ impl Future for ReadBarrier {
 }
 
 /// Asks the journal for its end on behalf of all readers that wait; false when the replica ends.
-pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> bool {
-    let Some(tickets) = shared.take_asking(block) else { return false };
+///
+/// # Errors
+/// A failure for good where the journal ends before what was applied: its members have lost records.
+pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result<bool, Failure> {
+    let Some(tickets) = shared.take_asking(block) else { return Ok(false) };
     if tickets.is_empty() {
-        return true;
+        return Ok(true);
     }
+    let applied = shared.anchor().position;
     // The end is read after they came and before the next ones do: those are in the next round.
     let end = journal.end();
     shared.heard(end.as_ref().err());
     match end {
+        Ok(end) if end < applied => {
+            let error = JournalError::Behind { applied, end };
+            tickets.iter().for_each(|ticket| ticket.answer(Err(Error::from(error.clone()))));
+            return Err(Failure::Journal { error });
+        }
         Ok(end) => shared.confirm(tickets, end),
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);
@@ -79,5 +89,5 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> bool {
             tickets.iter().for_each(|ticket| ticket.answer(Err(error.clone())));
         }
     }
-    true
+    Ok(true)
 }

@@ -29,7 +29,7 @@ pub(crate) mod ticket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId};
+use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId};
 use plinth_journal::{Error as JournalError, Journal, Position};
 use rocksdb::WriteBatch;
 
@@ -183,22 +183,39 @@ pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<()> {
     read_applied(options, &store, cluster, plinth_journal::record::VERSION).map(drop)
 }
 
-/// Whether the journal continues what was applied: it does not end before that, and the next record, if there
-/// is one, is sound and of this cluster.
+/// How long a record is waited for, which exists.
+const RECORD_WAIT: Duration = Duration::from_millis(500);
+
+/// Checks that the record at a position is the one that was applied, where it is not trimmed: a journal whose
+/// members have lost records, and that went on without them, has another one there.
+fn check_applied(journal: &dyn Journal, position: Position, checksum: u32) -> Result<(), JournalError> {
+    let found = journal.read(position).and_then(|mut reader| reader.next(RECORD_WAIT));
+    match found {
+        Ok(Some(entry)) if entry.position == position && record::checksum(&entry.bytes) != checksum => {
+            Err(JournalError::Replaced { position })
+        }
+        Ok(_) | Err(JournalError::Trimmed { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the journal continues what was applied: it does not end before that, has the record that was applied
+/// last, and the next one, if there is one, is sound and of this cluster.
 fn check_journal(replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
-    /// How long the next record is waited for, which exists.
-    const WAIT: Duration = Duration::from_millis(500);
     let position = applied.anchor.position;
     let check = || -> Result<(), JournalError> {
         let end = replica.journal.end()?;
         if end < position {
             return Err(JournalError::Behind { applied: position, end });
         }
+        if let Some(checksum) = applied.checksum {
+            check_applied(&*replica.journal, position, checksum)?;
+        }
         if end == position {
             return Ok(());
         }
         let expected = position.next();
-        match replica.journal.read(expected)?.next(WAIT)? {
+        match replica.journal.read(expected)?.next(RECORD_WAIT)? {
             Some(entry) if entry.position == expected => {
                 applier::decode(replica.cluster, expected, &entry.bytes, newest).map(|_| ())
             }

@@ -48,7 +48,9 @@ impl Stepper {
 
     /// Asks the journal for its end, for the readers that wait.
     pub fn confirm(&mut self) {
-        barrier::ask(&self.follower.shared, &*self.follower.journal, false);
+        if let Err(failure) = barrier::ask(&self.follower.shared, &*self.follower.journal, false) {
+            self.follower.applier.lock().store.health().fail(failure);
+        }
     }
 
     /// Proposes to delete the keys that have expired, without waiting for it. Returns the engine's time in

@@ -104,6 +104,7 @@ pub struct Authority {
     name: Vec<u8>,
     /// The subject key identifier.
     key_id: Vec<u8>,
+    not_before: OffsetDateTime,
     not_after: OffsetDateTime,
 }
 
@@ -147,8 +148,14 @@ impl Authority {
             key_id: stated.unwrap_or_else(|| key_id(cert.public_key().raw)),
             key,
             name: cert.subject().as_raw().to_vec(),
+            not_before: cert.validity().not_before.to_datetime(),
             not_after: cert.validity().not_after.to_datetime(),
         })
+    }
+
+    /// From when on the authority's certificate is valid.
+    pub fn not_before(&self) -> OffsetDateTime {
+        self.not_before
     }
 
     /// When the authority's certificate expires.

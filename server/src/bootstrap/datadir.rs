@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/plinth            marker: this directory is Plinth's, and what may still be created in it
 //! DIR/plinth.restoring  a restore is in progress; becomes the marker before the store gets its name
+//! DIR/joining/          a replica is joining; its contents move up, the marker last
 //! DIR/store/            the storage engine
 //! DIR/store.replaced/   the one before, where a replica has taken a new checkpoint
 //! DIR/pki/              certificates and keys
@@ -22,6 +23,7 @@
 
 mod directory;
 mod error;
+mod joining;
 mod replacement;
 
 use std::fs::{self, File, OpenOptions};
@@ -31,13 +33,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{create_durably, exists, is_at, sync_parent};
+use super::identity::Identity;
 use super::pki;
 use super::stage::{Stage, TITLE};
+use crate::members::peers;
 use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized};
 
 pub use error::DataDirError;
+pub use joining::JoiningDir;
 
 const MARKER: &str = "plinth";
+/// Directory in which a joining replica collects what it gets.
+const JOINING: &str = "joining";
 /// Marks a directory whose restore has not finished.
 const RESTORING: &str = "plinth.restoring";
 const STORE: &str = "store";
@@ -120,7 +127,8 @@ impl DataDir {
             check_beside_mark(&dir.path)?;
         } else {
             let database = dir.store().join("db");
-            if exists(&database).map_err(io_error(&database))? {
+            let interrupted = dir.has_interrupted_replacement().map_err(io_error(&database))?;
+            if interrupted || exists(&database).map_err(io_error(&database))? {
                 return Err(DataDirError::HoldsStore { path: dir.path });
             }
             plinth_engine::check_restorable(dir.store())?;
@@ -163,6 +171,14 @@ impl DataDir {
         };
         let (mark, marker) = (self.path.join(RESTORING), self.path.join(MARKER));
         let write = || -> io::Result<()> {
+            // A restored store is of no replica: under its former identity it would be taken for the cluster that
+            // the backup was made of, whose journal knows another history.
+            for name in [Identity::FILE, peers::FILE] {
+                match fs::remove_file(self.path.join(name)) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
             let mut file =
                 OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark)?;
             file.write_all(stage.text().as_bytes())?;
@@ -175,7 +191,7 @@ impl DataDir {
         Ok(())
     }
 
-    /// Makes a directory that a joining replica has filled one whose store was restored.
+    /// Makes a directory that was filled by an import or a joining replica one whose store was restored.
     ///
     /// # Errors
     /// When the marker cannot be written.
@@ -201,6 +217,9 @@ impl DataDir {
             if names.iter().any(|name| name == RESTORING) {
                 check_beside_mark(&path)?;
                 return Err(DataDirError::UnfinishedRestore { path });
+            }
+            if names.iter().any(|name| name == JOINING) {
+                return Err(DataDirError::UnfinishedJoin { path });
             }
             if names.iter().all(|name| HARMLESS.iter().any(|harmless| name == harmless)) {
                 return Ok(None);
@@ -267,6 +286,13 @@ impl DataDir {
         let there = exists(&store).map_err(io)?;
         if exists(&store.join("db.restoring")).map_err(io)? && !exists(&store.join("db")).map_err(io)? {
             return Err(DataDirError::UnfinishedRestore { path: self.path.clone() });
+        }
+        if !there && self.has_interrupted_replacement().map_err(io)? {
+            return Err(DataDirError::Incomplete {
+                path: store,
+                problem: "is just being replaced by a new checkpoint",
+                remedy: "Start the server, which completes that".to_owned(),
+            });
         }
         if !there && self.stage != Stage::New {
             return Err(DataDirError::Incomplete {
@@ -392,11 +418,16 @@ mod tests {
         let lost = DataDir::open(&path).unwrap_err().to_string();
         assert!(lost.contains("b/store is missing") && lost.contains("plinth restore"), "{lost}");
         assert!(DataDir::existing(&path).is_err());
+        let of_replica = ["replica", "peers"].map(|name| path.join(name));
+        for file in &of_replica {
+            fs::write(file, "").unwrap();
+        }
         let mut dir = DataDir::for_restore(&path).unwrap();
         fs::create_dir_all(store.join("db.restoring")).unwrap();
         let unfinished = || matches!(DataDir::existing(&path), Err(DataDirError::UnfinishedRestore { .. }));
         assert!(unfinished());
         dir.restored().unwrap();
+        assert!(!of_replica.iter().any(|file| file.exists()), "a restored store is of no replica");
         assert!(unfinished(), "until the store has its name");
         fs::rename(store.join("db.restoring"), store.join("db")).unwrap();
         assert_eq!(DataDir::existing(&path).unwrap().stage(), Stage::Complete, "its keys stay");

@@ -40,7 +40,7 @@ pub enum IdentityError {
     Single { path: PathBuf },
     /// The directory is that of a replica.
     #[error(
-        "data directory {path} is that of a replica: start it with --journal and the URL of its journal"
+        "data directory {path} is that of a replica: start it with --journal and the URL of its journal; if plinth replicate --undo was interrupted, run it again"
     )]
     Replica { path: PathBuf },
 }
@@ -48,6 +48,9 @@ pub enum IdentityError {
 impl Identity {
     /// Name of the file in a data directory.
     pub const FILE: &str = "replica";
+    /// Name of the file in an unpacked checkpoint with the identity of the replica that wrote it: such a directory
+    /// is not that replica's.
+    pub const SOURCE: &str = "source";
 
     /// The identity of a directory that is to be a replica's; founds a cluster where the directory is new.
     ///
@@ -102,7 +105,18 @@ impl Identity {
     /// # Errors
     /// When the file cannot be read or is damaged.
     pub fn read(dir: &Path) -> Result<Option<Identity>, IdentityError> {
-        let path = dir.join(Identity::FILE);
+        Identity::read_file(dir.join(Identity::FILE))
+    }
+
+    /// The identity of the replica that wrote an unpacked checkpoint.
+    ///
+    /// # Errors
+    /// As [`Identity::read`].
+    pub fn read_source(unpacked: &Path) -> Result<Option<Identity>, IdentityError> {
+        Identity::read_file(unpacked.join(Identity::SOURCE))
+    }
+
+    fn read_file(path: PathBuf) -> Result<Option<Identity>, IdentityError> {
         let io = |source| IdentityError::Read { path: path.clone(), source };
         if !exists(&path).map_err(io)? {
             return Ok(None);

@@ -338,13 +338,14 @@ impl Pki {
     ) -> Result<(String, String), PkiError> {
         let key = KeyPair::generate()?;
         let now = OffsetDateTime::now_utc();
-        let cert = Authority::read(&self.ca_cert(), &self.ca_key())?.sign(&Template {
+        let authority = Authority::read(&self.ca_cert(), &self.ca_key())?;
+        let cert = authority.sign(&Template {
             subject: &Name::of_user(user, groups, uid),
             public_key: &rcgen::PublicKeyData::subject_public_key_info(&key),
             names: &AlternativeNames::default(),
             uses: certificate_uses(&["digital signature", "key encipherment", "client auth"])
                 .unwrap_or_default(),
-            not_before: now - BACKDATE,
+            not_before: authority.not_before().min(now - BACKDATE),
             not_after: now + valid,
         })?;
         Ok((cert, key.serialize_pem()))
@@ -382,10 +383,13 @@ impl Pki {
     fn issue(
         &self,
         issuer: &Issuer<'static, KeyPair>,
-        params: CertificateParams,
+        mut params: CertificateParams,
         cert_path: &Path,
         key_path: &Path,
     ) -> Result<(), PkiError> {
+        // As early as the authority, as kubeadm does: this machine's clock may be ahead of the clients'.
+        let authority = Authority::read(&self.ca_cert(), &self.ca_key())?;
+        params.not_before = params.not_before.min(authority.not_before());
         let key = KeyPair::generate()?;
         let cert = params.signed_by(&key, issuer)?;
         write_secret(key_path, &key.serialize_pem())?;
@@ -425,7 +429,7 @@ fn subject(name: &str, groups: &[&str]) -> DistinguishedName {
 fn validity(params: &mut CertificateParams, how_long: Duration) {
     let now = OffsetDateTime::now_utc();
     // Backdated for clients whose clocks are behind.
-    params.not_before = now - Duration::minutes(5);
+    params.not_before = now - BACKDATE;
     params.not_after = now + how_long;
 }
 
@@ -510,16 +514,19 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     Ok(())
 }
 
-/// Whether a certificate does not expire soon, covers those names and addresses and matches its key file.
+/// Whether a certificate is valid by now, does not expire soon, covers those names and addresses and matches its key file.
 fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
-    let renew_at = OffsetDateTime::now_utc() + Duration::days(RENEW_DAYS);
+    let now = OffsetDateTime::now_utc();
+    let renew_at = now + Duration::days(RENEW_DAYS);
     // An unusable key, or that of another certificate, is recreated with its certificate.
     let is_its_key = read_key(key)
         .ok()
         .and_then(|der| KeyPair::try_from(&der).ok())
         .is_some_and(|key| rcgen::PublicKeyData::subject_public_key_info(&key) == parsed.public_key().raw);
-    if !is_its_key || parsed.validity().not_after.to_datetime() < renew_at {
+    let validity = parsed.validity();
+    let is_valid = validity.not_before.to_datetime() <= now && validity.not_after.to_datetime() >= renew_at;
+    if !is_its_key || !is_valid {
         return false;
     }
     let covered = AlternativeNames::of_certificate(&parsed).unwrap_or_default();

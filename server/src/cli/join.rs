@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use hyper::Method;
-use plinth_apiserver::private_files;
 
 use self::by_token::TokenError;
 use super::hidden_token::HiddenToken;
 use crate::archives::{ArchiveError, ArchiveLocation, Archives};
-use crate::bootstrap::files::{exists, parent, sync_parent};
+use crate::bootstrap::files::exists;
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
-use crate::bootstrap::{DataDir, DataDirError};
+use crate::bootstrap::{DataDirError, JoiningDir};
 use crate::client::{ClientError, ServerClient};
+use crate::members::{self, peers};
 use crate::replica::checkpoint::{self, UnverifiedError};
 use crate::replica::checkpoint_dir;
 use crate::replica::download::{download, DownloadError, CHECKPOINT_PATH};
@@ -80,10 +80,8 @@ pub enum JoinError {
     File { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Download(#[from] DownloadError),
-    #[error("{path} is not empty; give --data-dir an absent or empty directory")]
-    NotEmpty { path: PathBuf },
-    #[error("{path} is in the way: an earlier join did not finish, remove that directory")]
-    InTheWay { path: PathBuf },
+    #[error("cannot read the list of replicas: {0}")]
+    Members(#[from] plinth_engine::Error),
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
@@ -94,41 +92,24 @@ pub enum JoinError {
     NoId(usize),
 }
 
-/// Makes the directory. It gets its name when it is complete.
+/// Fills the directory. It is one of a replica when everything is in it.
 ///
 /// # Errors
-/// See [`JoinError`]; the directory is as it was then.
+/// See [`JoinError`]; the directory is as it was then, unless the last step failed.
 pub fn join(options: JoinOptions) -> Result<(), JoinError> {
-    let path = &options.data_dir;
-    let error = |source| JoinError::File { path: path.clone(), source };
-    if exists(path).map_err(error)? && fs::read_dir(path).map_err(error)?.next().is_some() {
-        return Err(JoinError::NotEmpty { path: path.clone() });
-    }
-    private_files::create_dir_all(parent(path)).map_err(error)?;
-    let name = path.file_name().ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
-    let unfinished = path.with_file_name([name.to_os_string(), ".joining".into()].join("".as_ref()));
-    match fs::DirBuilder::new().mode(0o700).create(&unfinished) {
-        Err(source) if source.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(JoinError::InTheWay { path: unfinished });
-        }
-        created => created.map_err(error)?,
-    }
-    let identity = match fill(&options, &unfinished) {
-        Ok(identity) => identity,
-        Err(error) => {
-            // It was made here.
-            let _ = fs::remove_dir_all(&unfinished);
-            return Err(error);
-        }
-    };
-    fs::rename(&unfinished, path).and_then(|()| sync_parent(path)).map_err(error)?;
+    // Before anything is asked for: a token is used up by that.
+    let dir = JoiningDir::create(&options.data_dir)?;
+    let identity = fill(&options, dir.unfinished())?;
+    let path = dir.finish()?;
     let shown = path.display();
     println!("{shown}: replica {} of cluster {}", identity.id.0, identity.cluster);
-    let encryption = match exists(&path.join(checkpoint::ENCRYPTION)).map_err(error)? {
-        true => format!(" --encryption-provider-config {}", path.join(checkpoint::ENCRYPTION).display()),
+    let encryption = path.join(checkpoint::ENCRYPTION);
+    let has_encryption = exists(&encryption);
+    let flag = match has_encryption.map_err(|source| JoinError::File { path: encryption.clone(), source })? {
+        true => format!(" --encryption-provider-config {}", encryption.display()),
         false => String::new(),
     };
-    println!("start it with: plinth serve --data-dir {shown} --journal URL{encryption}");
+    println!("start it with: plinth serve --data-dir {shown} --journal URL{flag}");
     Ok(())
 }
 
@@ -182,11 +163,14 @@ fn fill(options: &JoinOptions, dir: &Path) -> Result<Identity, JoinError> {
         }
         _ => return Err(JoinError::NoSource),
     };
-    let Some(of_source) = Identity::read(dir)? else { return Err(JoinError::NoCluster) };
+    let Some(of_source) = Identity::read_source(dir)? else { return Err(JoinError::NoCluster) };
     let id = (0..1000).map(|_| random_id()).find(|id| !ids.contains(&id.0) && *id != of_source.id);
     let id = id.ok_or(JoinError::NoId(ids.len()))?;
     let identity = Identity { cluster: of_source.cluster, id };
     identity.write(dir)?;
-    DataDir::mark_restored(dir)?;
+    let error = |source| JoinError::File { path: dir.to_owned(), source };
+    fs::remove_file(dir.join(Identity::SOURCE)).map_err(error)?;
+    // Whom it asks for a newer checkpoint, should this one be too old when it starts.
+    peers::write(dir, &members::addresses(&dir.join(checkpoint::STORE))?).map_err(error)?;
     Ok(identity)
 }

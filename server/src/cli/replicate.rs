@@ -10,13 +10,15 @@ use plinth_engine::{Engine, Options, Replica, Transaction};
 use crate::bootstrap::files::sync_parent;
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
-use crate::members;
+use crate::members::{self, Member};
 use crate::replica::journal::{Connect, JournalOptions, JournalOptionsError};
 use plinth_api::ApiError;
 use plinth_storage::Store;
 
 /// Longest time until everything that is in the journal is applied.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(120);
+/// How often the records of other replicas are looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Options of `plinth replicate`.
 #[derive(Debug, Default, Args)]
@@ -55,7 +57,7 @@ pub enum ReplicateError {
     Empty(PathBuf),
     #[error("{0} is that of a single server already")]
     Single(PathBuf),
-    #[error("replica {0} is up, or was some seconds ago: stop all of them first")]
+    #[error("replica {0} is up: stop all of them first")]
     Up(u16),
     #[error("the journal does not answer; nothing was changed")]
     Silent,
@@ -122,7 +124,7 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
     engine.close()?;
     deleted?;
     // Last: until then the directory is started neither as the one nor as the other.
-    for name in ["peers", Identity::FILE] {
+    for name in [members::peers::FILE, Identity::FILE] {
         let path = dir.path().join(name);
         match std::fs::remove_file(&path).and_then(|()| sync_parent(&path)) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -138,16 +140,33 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
 }
 
 /// Applies everything that is in the journal, and checks that no other replica runs.
+///
+/// Clocks decide nothing: another replica runs if it renews its record while it is watched.
 fn catch_up(engine: &Engine, identity: Identity) -> Result<(), ReplicateError> {
-    let barrier = engine.read_barrier().wait_until(Instant::now() + CATCH_UP_TIMEOUT);
-    barrier.ok_or(ReplicateError::Silent)??;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|source| ReplicateError::File { path: PathBuf::from("runtime"), source })?;
     let store = Store::new(engine.clone(), Default::default());
-    let live = runtime.block_on(members::live(&store)).map_err(ReplicateError::Members)?;
-    match live.iter().find(|member| member.id != identity.id.0 && member.is_recent()) {
-        Some(member) => Err(ReplicateError::Up(member.id)),
-        None => Ok(()),
+    let others = || -> Result<Vec<(Member, u64)>, ReplicateError> {
+        let barrier = engine.read_barrier().wait_until(Instant::now() + CATCH_UP_TIMEOUT);
+        barrier.ok_or(ReplicateError::Silent)??;
+        let renewals = runtime.block_on(members::renewals(&store)).map_err(ReplicateError::Members)?;
+        let may_be_up = |member: &Member| member.id != identity.id.0 && !member.stopped;
+        Ok(renewals.into_iter().filter(|(member, _)| may_be_up(member)).collect())
+    };
+    let first = others()?;
+    if first.is_empty() {
+        return Ok(());
     }
+    let seconds = members::NOTICED_WITHIN.as_secs();
+    println!("other replicas did not stop by themselves; watching for {seconds} s whether one is up");
+    let end = Instant::now() + members::NOTICED_WITHIN;
+    while Instant::now() < end {
+        std::thread::sleep(WATCH_INTERVAL);
+        let renewed = others()?.into_iter().find(|renewal| !first.contains(renewal));
+        if let Some((member, _)) = renewed {
+            return Err(ReplicateError::Up(member.id));
+        }
+    }
+    Ok(())
 }

@@ -226,9 +226,13 @@ impl Running {
     async fn stop_after_failure(self, failure: &plinth_engine::Failure) {
         tracing::error!(
             error = %failure,
-            "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
-             No acknowledged write is lost. {}",
+            "Storage engine has failed and takes no more writes; the process ends with exit code {}. {}{}",
             super::STORAGE_FAILED,
+            // Of a journal only its own members know that.
+            match failure {
+                plinth_engine::Failure::Journal { .. } | plinth_engine::Failure::Diverged { .. } => "",
+                _ => "No acknowledged write is lost. ",
+            },
             advice(failure),
         );
         tokio::time::sleep(ANSWER_AFTER_FAILURE).await;
@@ -303,14 +307,18 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
         Failure::Journal { error: plinth_journal::Error::Version { .. } } => {
             "The other replicas were upgraded: start a version of plinth that is as new as theirs"
         }
-        Failure::Journal { error: JournalError::Refused { .. } | JournalError::Behind { .. } } => {
+        Failure::Journal {
+            error: JournalError::Refused { .. } | JournalError::Behind { .. } | JournalError::Replaced { .. },
+        } => {
             "Keep the data directories of all replicas: the journal is not what it was. If it cannot be restored, \
              make a backup of the replica that is furthest, restore it, and begin a new journal with \"plinth \
              replicate\""
         }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
             "Start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
-             another replica. If it fails again, move its data directory away and run \"plinth join\""
+             another replica. If it fails again while others run, move its data directory away and run \"plinth \
+             join\". If none runs any more, keep the data directories of all: make a backup of the replica that is \
+             furthest, restore it, and begin a new journal with \"plinth replicate\""
         }
         _ => {
             "Check the disk and the kernel's log, then start the server again; if it does not start, run \

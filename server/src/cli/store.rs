@@ -76,6 +76,9 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::Mark { .. } => {
             "\nplinth etcd serves a store of \"etcd\", plinth serve one without a mark; each needs a directory of its own"
         }
+        Error::NotReplica { .. } => {
+            "\nIf plinth replicate, with or without --undo, was interrupted here, run it again"
+        }
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
         Error::Journal { source: plinth_journal::Error::Trimmed { .. } } => {
             "\nThis replica was away for longer than the journal is kept. Move its data directory away and make it again with plinth join"
@@ -83,7 +86,9 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::Journal { source: plinth_journal::Error::Version { .. } } => {
             "\nThe other replicas were upgraded, and nothing was written. Start a version of plinth that is as new as theirs"
         }
-        Error::Journal { source: plinth_journal::Error::Behind { .. } } => {
+        Error::Journal {
+            source: plinth_journal::Error::Behind { .. } | plinth_journal::Error::Replaced { .. },
+        } => {
             "\nThe journal is another one, or its members have lost what they had on disk. Nothing was removed. Check --journal and the members; \
              if the journal is lost, go on from a backup (docs/replication.md)"
         }

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use plinth_apiserver::private_files;
 
-const FILE: &str = "peers";
+/// Name of the file in a data directory.
+pub const FILE: &str = "peers";
 
 /// Writes the file, unless it says so already.
 ///

@@ -4,7 +4,7 @@
 //! | entry | content |
 //! |---|---|
 //! | `members` | ids of the replicas, JSON |
-//! | `replica` | the identity of the replica that wrote it |
+//! | `replica` | the identity of the replica that wrote it; unpacked as `source` |
 //! | `pki/*`, `continue.key` | authorities and keys of the cluster |
 //! | `encryption.yaml` | the configuration of encryption at rest, if there is one |
 //! | `store/*` | a checkpoint of the store, with its position in the journal |
@@ -17,20 +17,22 @@ use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 
 use plinth_api::ApiError;
-use plinth_apiserver::context::ReplicaInfo;
+use plinth_apiserver::context::{ReplicaInfo, WriteCheckpoint};
 use plinth_apiserver::private_files;
 use plinth_journal::record::ReplicaId;
 use plinth_storage::Store;
 use sha2::{Digest, Sha256};
 
 use super::pace::Paced;
+use crate::bootstrap::identity::Identity;
 use crate::members;
 
 /// Directory below the data directory in which checkpoints are made while they are sent.
 pub const SCRATCH: &str = "checkpoints";
 const MEMBERS: &str = "members";
 const COMPLETE: &str = "complete";
-const STORE: &str = "store";
+/// Directory of the store in an unpacked checkpoint.
+pub const STORE: &str = "store";
 const PKI: &str = "pki";
 /// The serving certificate and its key: each replica has its own.
 const OWN: [&str; 2] = ["apiserver.crt", "apiserver.key"];
@@ -86,14 +88,13 @@ impl ReplicaInfo for Source {
         &self.authority
     }
 
-    fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn make_checkpoint(&self) -> io::Result<WriteCheckpoint> {
         let scratch = Scratch::create(&self.dir)?;
-        let mut tar = Packer { tar: tar::Builder::new(Paced::new(out)), digest: Sha256::new() };
         let mut ids: BTreeSet<u16> = members::ids(&self.store).map_err(io::Error::other)?;
         ids.insert(self.id.0);
-        tar.add(MEMBERS, &serde_json::to_vec(&ids)?)?;
+        let mut files = vec![(MEMBERS.to_owned(), serde_json::to_vec(&ids)?)];
         for name in FILES {
-            tar.add(name, &fs::read(self.dir.join(name))?)?;
+            files.push((name.to_owned(), fs::read(self.dir.join(name))?));
         }
         let mut keys: Vec<_> = fs::read_dir(self.dir.join(PKI))?.collect::<io::Result<_>>()?;
         keys.sort_by_key(fs::DirEntry::file_name);
@@ -101,17 +102,26 @@ impl ReplicaInfo for Source {
             let name = key.file_name();
             let name = name.to_str().ok_or(io::ErrorKind::InvalidData)?;
             if !OWN.contains(&name) && fs::metadata(key.path())?.is_file() {
-                tar.add(&format!("{PKI}/{name}"), &fs::read(key.path())?)?;
+                files.push((format!("{PKI}/{name}"), fs::read(key.path())?));
             }
         }
         if let Some(path) = &self.encryption {
-            tar.add(ENCRYPTION, &fs::read(path)?)?;
+            files.push((ENCRYPTION.to_owned(), fs::read(path)?));
         }
         let store = scratch.0.join(STORE);
         self.store.engine().checkpoint(&store).map_err(io::Error::other)?;
-        tar.tar.get_mut().set_rate(rate_of(bytes_below(&store)?));
-        tar.add_directory(STORE, &store)?;
-        tar.finish()
+        let rate = rate_of(bytes_below(&store)?);
+        Ok(Box::new(move |out| {
+            // Removed when it was written, or is not wanted any more.
+            let store = scratch.0.join(STORE);
+            let mut tar = Packer { tar: tar::Builder::new(Paced::new(out)), digest: Sha256::new() };
+            for (name, content) in &files {
+                tar.add(name, content)?;
+            }
+            tar.tar.get_mut().set_rate(rate);
+            tar.add_directory(STORE, &store)?;
+            tar.finish()
+        }))
     }
 }
 
@@ -255,7 +265,11 @@ pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
         if !is_plain || !is_known {
             return Err(invalid(format!("{} is no part of a checkpoint", name.display())));
         }
-        let path = to.join(&name);
+        // Nowhere is a directory that another replica's identity belongs to.
+        let path = match name == Path::new(Identity::FILE) {
+            true => to.join(Identity::SOURCE),
+            false => to.join(&name),
+        };
         let shown = name.to_str().ok_or(io::ErrorKind::InvalidData)?;
         if name == Path::new(COMPLETE) {
             let mut text = Vec::new();

@@ -182,7 +182,7 @@ impl CheckpointWriter {
         // The checkpoint is made after this, and has this at least.
         let position = status.ok_or(io::ErrorKind::Unsupported)?.position;
         let name = StoredCheckpoint { cluster: self.cluster, position }.name();
-        let written = archives.write(&name, |out| Ok(self.source.write_checkpoint(out)?));
+        let written = archives.write(&name, |out| Ok(self.source.make_checkpoint()?(out)?));
         match written {
             Err(WriteError::Archive(ArchiveError::Exists(_))) | Ok(()) => Ok(archives.location(&name)),
             Err(WriteError::Archive(error)) => Err(error.into()),

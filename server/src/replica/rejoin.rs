@@ -136,7 +136,7 @@ fn replace(
 
 /// Checks that it is of the same cluster, and every record of its store.
 fn check(new: &Path, identity: Identity) -> Result<(), RejoinError> {
-    if Identity::read(new)?.map(|of_source| of_source.cluster) != Some(identity.cluster) {
+    if Identity::read_source(new)?.map(|of_source| of_source.cluster) != Some(identity.cluster) {
         return Err(RejoinError::OtherCluster);
     }
     Ok(checkpoint::verify(new)?)

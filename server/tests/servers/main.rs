@@ -2,6 +2,7 @@
 
 mod claims;
 mod differing;
+mod join_directories;
 mod joining;
 mod rejoining;
 mod replicas;

@@ -29,7 +29,7 @@ use plinth_storage::Fetched;
 pub use self::server::{return_if_stopping, Limits, Server};
 pub use admission::{Admission, AdmissionRequest, Operation, Outcome};
 pub use kind_handler::{Endpoint, FindKindHandler, KindHandler, Write};
-pub use replica::ReplicaInfo;
+pub use replica::{ReplicaInfo, WriteCheckpoint};
 pub use transaction_parts::TransactionParts;
 
 /// How long requests of the server's own wait for other replicas, before they are tried again.

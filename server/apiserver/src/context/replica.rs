@@ -6,6 +6,10 @@ use std::pin::Pin;
 
 use plinth_api::ApiError;
 
+/// A checkpoint that was made, and is still to be written. Blocks; fails where it cannot be read or written: it is
+/// incomplete then, which its reader notices.
+pub type WriteCheckpoint = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
+
 /// A replica, as its endpoints ask it.
 pub trait ReplicaInfo: Send + Sync {
     /// The replicas of the cluster as a JSON array.
@@ -26,9 +30,9 @@ pub trait ReplicaInfo: Send + Sync {
     /// The certificate of the cluster's authority, PEM.
     fn authority(&self) -> &[u8];
 
-    /// Writes what another replica needs to begin. Blocks.
+    /// Makes what another replica needs to begin. Blocks.
     ///
     /// # Errors
-    /// When it cannot be made or written. It is incomplete then, which its reader notices.
-    fn write_checkpoint(&self, out: &mut dyn Write) -> io::Result<()>;
+    /// When it cannot be made.
+    fn make_checkpoint(&self) -> io::Result<WriteCheckpoint>;
 }

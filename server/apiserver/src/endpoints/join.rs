@@ -21,7 +21,7 @@ use plinth_pki::{
     JOIN_TOKEN_SECRET_PREFIX, JOIN_TOKEN_SECRET_TYPE, JOIN_TOKEN_USAGE,
 };
 
-use super::replicas::no_replica;
+use super::replicas::{make_checkpoint, no_replica};
 use super::{stream, text};
 use crate::audit::Recorder;
 use crate::authn::service_account::bindings::secret_text;
@@ -58,8 +58,9 @@ pub(super) async fn serve<B>(
         let message = "other replicas are joining through this one; the token is still valid, try again";
         return Err(ApiError::new(429, Reason::TooManyRequests, message).retry_after(10));
     };
+    // Before the token is used up: all that can fail here and try again.
+    let write = make_checkpoint(&replica).await?;
     redeem(server, &credential, secret).await?;
-    replica.keep_for_checkpoint().await?;
     audit.annotate(TOKEN_ANNOTATION, credential.id());
     // By default warnings are all that is logged, and this is to be seen.
     tracing::warn!(
@@ -68,7 +69,7 @@ pub(super) async fn serve<B>(
     );
     Ok(stream::respond(server, move |out| {
         let _permit = permit;
-        replica.write_checkpoint(out)
+        write(out)
     }))
 }
 
@@ -135,6 +136,15 @@ async fn redeem(
         Err(error) if matches!(error.code, 404 | 409) => {
             tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
             Err(refused())
+        }
+        Err(error) if error.code >= 500 => {
+            tracing::warn!(
+                token = credential.id(),
+                error = error.message,
+                "it is not known whether a join token was used up; nothing was sent"
+            );
+            let hint = "it is not known whether the token was used up, \"plinth token list\" shows it";
+            Err(ApiError { message: format!("{}; {hint}", error.message), ..error })
         }
         deleted => deleted,
     }

@@ -1,11 +1,13 @@
 //! `/plinth/replicas`, `/plinth/replicas/ID` and `/plinth/checkpoint`: what operators and joining replicas
 //! ask a replica.
 
+use std::sync::Arc;
+
 use hyper::{Response, StatusCode};
 use plinth_codec::error::quoted;
 
 use super::{stream, text};
-use crate::context::Server;
+use crate::context::{ReplicaInfo, Server, WriteCheckpoint};
 use plinth_api::{ApiError, Reason};
 use plinth_http::Body;
 
@@ -41,8 +43,22 @@ pub(super) async fn remove(server: &Server, id: &str) -> Result<Response<Body>, 
 /// 404 of a single store; 503 when the journal does not answer.
 pub(super) async fn checkpoint(server: &Server) -> Result<Response<Body>, ApiError> {
     let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
+    let write = make_checkpoint(&replica).await?;
+    Ok(stream::respond(server, move |out| write(out)))
+}
+
+/// Makes a checkpoint, and has the journal kept for whoever gets it.
+///
+/// # Errors
+/// 503 when the journal does not answer, 500 when it cannot be made.
+pub(super) async fn make_checkpoint(replica: &Arc<dyn ReplicaInfo>) -> Result<WriteCheckpoint, ApiError> {
     replica.keep_for_checkpoint().await?;
-    Ok(stream::respond(server, move |out| replica.write_checkpoint(out)))
+    let replica = replica.clone();
+    let made = tokio::task::spawn_blocking(move || replica.make_checkpoint()).await;
+    made.map_err(ApiError::internal)?.map_err(|error| {
+        tracing::warn!(%error, "a checkpoint could not be made");
+        ApiError::internal(format!("the checkpoint cannot be made: {error}"))
+    })
 }
 
 pub(super) fn no_replica() -> ApiError {

@@ -25,11 +25,13 @@ pub(super) fn respond<E: std::fmt::Display>(
 ) -> Response<Body> {
     let (send, rest) = chunk_channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
     tokio::task::spawn_blocking(move || {
-        let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK) };
+        let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK), is_client_gone: false };
         let outcome = write(&mut out);
         let last = out.hand_over();
         if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
-            // A send that fails means that the client has disconnected.
+            if !out.is_client_gone {
+                tracing::warn!(error, "a response was broken off");
+            }
             out.send.send(Err(BodyError(error)));
         }
     });
@@ -40,6 +42,8 @@ pub(super) fn respond<E: std::fmt::Display>(
 pub(super) struct Chunks {
     send: ChunkSender<Bytes, BodyError>,
     buffer: Vec<u8>,
+    /// A send has failed.
+    is_client_gone: bool,
 }
 
 impl Chunks {
@@ -50,7 +54,10 @@ impl Chunks {
         let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(CHUNK)));
         match self.send.send(Ok(chunk)) {
             true => Ok(()),
-            false => Err(io::ErrorKind::BrokenPipe.into()),
+            false => {
+                self.is_client_gone = true;
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
         }
     }
 }

@@ -65,6 +65,15 @@ pub enum DataDirError {
         /// Path of the directory.
         path: PathBuf,
     },
+    /// A replica did not finish to join.
+    #[error(
+        "cannot use data directory: plinth join did not finish in {path}\nRemove what is in it, and run plinth join \
+         again, with another token: the first one may be used up"
+    )]
+    UnfinishedJoin {
+        /// Path of the directory.
+        path: PathBuf,
+    },
     /// A restore into it was not finished, but it contains a store: one that was temporarily missing.
     #[error(
         "cannot use data directory: {mark} marks an unfinished restore, but {part} belongs to a store that the restore did not create; \

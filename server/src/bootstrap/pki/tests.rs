@@ -243,3 +243,27 @@ fn certificates_that_clients_reject_are_reported_or_reissued() {
     authority(&|params| params.not_after = OffsetDateTime::now_utc() - Duration::days(1));
     assert!(rejected()[0].contains("clients reject it now"), "{:?}", rejected());
 }
+
+/// The clock of another machine, or of this one earlier, was ahead.
+#[test]
+fn certificates_are_valid_by_clocks_that_are_behind() {
+    let (_dir, pki) = fresh();
+    let authority = Authority::read(&pki.ca_cert(), &pki.ca_key()).unwrap();
+    let begins = |path: &Path| {
+        let certificates = read_certificates(path).unwrap();
+        let (_, parsed) = X509Certificate::from_der(&certificates[0]).unwrap();
+        parsed.validity().not_before.to_datetime()
+    };
+    for path in [pki.serving_cert(), pki.admin_cert()] {
+        assert_eq!(begins(&path), authority.not_before());
+    }
+    let issuer = pki.issuer().unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
+    params.subject_alt_names = serving_names(&[], SERVICE);
+    params.not_before = OffsetDateTime::now_utc() + Duration::hours(1);
+    fs::write(pki.serving_cert(), params.signed_by(&key, &issuer).unwrap().pem()).unwrap();
+    fs::write(pki.serving_key(), key.serialize_pem()).unwrap();
+    pki.ensure(&[], SERVICE).unwrap();
+    assert_eq!(begins(&pki.serving_cert()), authority.not_before(), "made again");
+}

@@ -18,6 +18,7 @@ use super::opening::{checkpoint_writer, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
 use crate::archives::ArchiveLocation;
+use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{kubeconfig, DataDir, Stage};
 use crate::controllers;
@@ -27,7 +28,7 @@ use crate::controllers::system_objects::{
     ensure_token_tracking, ensure_trust,
 };
 use crate::members::Membership;
-use crate::replica::checkpoint::Source;
+use crate::replica::checkpoint::{self, Source};
 use crate::replica::checkpoint_dir::CheckpointWriter;
 use crate::replica::controller_lease;
 use crate::replica::journal::Connect;
@@ -57,7 +58,9 @@ use plinth_http::{BlockedThreads, Certificates, RemoteWaits, ServingCertificate}
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
 use plinth_registry::Registry;
-use plinth_storage::{ContinueTokens, Counts, Encryption, HeaderIndex, Lengths, Namespaces, Store};
+use plinth_storage::{
+    ContinueTokens, Counts, Encryption, EncryptionOptions, HeaderIndex, Lengths, Namespaces, Store,
+};
 
 /// Replicas that join with a token at once, each of which reads the whole store.
 const JOINS_AT_ONCE: usize = 2;
@@ -280,7 +283,7 @@ impl Parts<'_> {
         let metrics = Metrics::new()?;
         let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
         let remote_waits = RemoteWaits::default();
-        let encryption = Encryption::start(&options.encryption, &remote_waits).await?;
+        let encryption = Encryption::start(&encryption_options(options, dir)?, &remote_waits).await?;
         let store = Store::serving(engine, encryption, Registry::of_table(table));
         let authenticator = Authenticator::new(
             &options.authentication,
@@ -351,11 +354,23 @@ fn checkpoint_source(
     store: &Store,
 ) -> Result<Option<Arc<Source>>, ServeError> {
     let authority = read_text(pki.ca_cert())?.into_bytes();
+    let encryption = encryption_options(options, dir)?.encryption_provider_config;
     Ok(replica.map(|replica| {
         let (dir, store) = (dir.path().to_owned(), store.clone());
-        let encryption = options.encryption.encryption_provider_config.clone();
         Arc::new(Source { dir, store, id: replica.id, authority, encryption })
     }))
+}
+
+/// The flags of encryption at rest. Without one the file that joining has brought counts: a replica that ignored it
+/// would write in plain text, for all of them, what they encrypt.
+fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<EncryptionOptions, ServeError> {
+    let mut encryption = options.encryption.clone();
+    let joined = dir.path().join(checkpoint::ENCRYPTION);
+    let is_there = exists(&joined);
+    if is_there.map_err(|source| PkiError::File { path: joined.clone(), source })? {
+        encryption.encryption_provider_config.get_or_insert(joined);
+    }
+    Ok(encryption)
 }
 
 /// Starts the tasks that follow stored objects and files for authentication, authorization and TLS.

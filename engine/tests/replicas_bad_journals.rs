@@ -1,0 +1,153 @@
+//! Replicas over journals that do not keep what they promise: that say a record was not appended which was, and
+//! that lose records.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use common::{eventually, is_there, put, scratch};
+use plinth_engine::{Engine, Error, Failure, Options, Replica, Transaction};
+use plinth_journal::record::{ClusterId, ReplicaId};
+use plinth_journal::simulated::SimulatedJournal;
+use plinth_journal::{Error as JournalError, Journal, Position, Reader};
+
+const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
+
+fn replica(journal: &SimulatedJournal, id: u16) -> Replica {
+    Replica { journal: Arc::new(journal.client(id)), cluster: CLUSTER, id: ReplicaId(id) }
+}
+
+fn open(dir: &tempfile::TempDir, journal: &SimulatedJournal, id: u16) -> Engine {
+    Engine::open_replicated(Options::new(dir.path()), replica(journal, id)).unwrap()
+}
+
+/// A journal that says of some appends that they were not made, and makes them.
+struct Lying {
+    journal: plinth_journal::simulated::SimulatedClient,
+    lies: AtomicBool,
+}
+
+impl Journal for Lying {
+    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        let position = self.journal.append(record)?;
+        match self.lies.load(Ordering::Relaxed) {
+            true => Err(JournalError::Unavailable { message: "a lie".to_owned() }),
+            false => Ok(position),
+        }
+    }
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
+        self.journal.read(from)
+    }
+    fn end(&self) -> Result<Position, JournalError> {
+        self.journal.end()
+    }
+    fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.journal.trim(before)
+    }
+    fn max_record_bytes(&self) -> usize {
+        self.journal.max_record_bytes()
+    }
+}
+
+/// The sequence of a record that was not appended is the next one's. A journal that did append it must not
+/// make the outcome of the one the answer to the other.
+#[test]
+fn nobody_is_answered_with_the_outcome_of_another_record() {
+    for is_applied_before in [false, true] {
+        let (journal, dir) = (SimulatedJournal::new(1), scratch());
+        let lying = Arc::new(Lying { journal: journal.client(1), lies: AtomicBool::new(false) });
+        let replica = Replica { journal: Arc::clone(&lying) as _, cluster: CLUSTER, id: ReplicaId(1) };
+        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), replica).unwrap();
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
+        let mut first = write("first");
+        // Prepares the record, and appends it.
+        assert!(stepper.propose());
+        lying.lies.store(true, Ordering::Relaxed);
+        stepper.propose();
+        lying.lies.store(false, Ordering::Relaxed);
+        assert!(first.withdraw(), "the journal said that it was not appended");
+        if is_applied_before {
+            assert!(stepper.apply().unwrap());
+        }
+        let second = write("second");
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let outcome = second.wait();
+        assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{outcome:?}");
+        // It goes on, with each outcome where it belongs.
+        let third = write("third");
+        while stepper.propose() || stepper.apply().unwrap() {}
+        let commit = third.wait().unwrap().commit.unwrap();
+        assert_eq!(commit.events[0].key, "third");
+        assert_eq!(["first", "second", "third"].map(|key| is_there(&engine, key)), [true, false, true]);
+    }
+}
+
+/// Members that were restored from an old copy, or did not sync what they had acknowledged.
+#[test]
+fn a_journal_that_lost_records_and_went_on_is_refused() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let engine = open(&dir, &journal, 1);
+    put(&engine, "key", b"acknowledged");
+    let applied = engine.replica_status().unwrap().position;
+    engine.close().unwrap();
+    drop(engine);
+    let (other, elsewhere) = (SimulatedJournal::new(2), scratch());
+    let engine = open(&elsewhere, &other, 2);
+    while engine.replica_status().unwrap().position <= applied {
+        put(&engine, "key", b"another");
+    }
+    let error = Engine::open_replicated(Options::new(dir.path()), replica(&other, 1)).err().expect("refused");
+    let replaced = Error::Journal { source: JournalError::Replaced { position: applied } };
+    assert_eq!(error.to_string(), replaced.to_string());
+    // Where that record is trimmed, the next one has to do.
+    other.client(2).trim(applied.next()).unwrap();
+    drop(open(&dir, &other, 1));
+}
+
+/// A journal whose end goes back.
+struct Losing {
+    journal: Arc<dyn Journal>,
+    has_lost: AtomicBool,
+}
+
+impl Journal for Losing {
+    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        self.journal.append(record)
+    }
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
+        self.journal.read(from)
+    }
+    fn end(&self) -> Result<Position, JournalError> {
+        match self.has_lost.load(Ordering::Relaxed) {
+            true => Ok(Position::new(1)),
+            false => self.journal.end(),
+        }
+    }
+    fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.journal.trim(before)
+    }
+    fn max_record_bytes(&self) -> usize {
+        self.journal.max_record_bytes()
+    }
+}
+
+#[test]
+fn a_read_of_the_most_recent_state_notices_that_records_are_lost() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let losing = Arc::new(Losing { journal: Arc::new(journal.client(1)), has_lost: AtomicBool::new(false) });
+    let replica = Replica { journal: Arc::clone(&losing) as _, ..replica(&journal, 1) };
+    let engine = Engine::open_replicated(Options::new(dir.path()), replica).unwrap();
+    put(&engine, "key", b"value");
+    let in_time = || Instant::now() + Duration::from_secs(60);
+    engine.read_barrier().wait_until(in_time()).expect("in time").unwrap();
+    losing.has_lost.store(true, Ordering::Relaxed);
+    let error = engine.read_barrier().wait_until(in_time()).expect("in time");
+    assert!(matches!(error, Err(Error::Journal { source: JournalError::Behind { .. } })), "{error:?}");
+    let stopped =
+        || matches!(engine.failure(), Some(Failure::Journal { error: JournalError::Behind { .. } }));
+    eventually("the replica stops", stopped);
+}
