@@ -80,6 +80,7 @@ fn row(definition: &Value, version: &str) -> Option<Resource> {
             _ => GVK::new(group, version, kind.clone()),
         },
         verbs: ["get", "patch", "update"].map(Into::into).to_vec(),
+        text_options: None,
     });
     Some(Resource {
         group: group.into(),

@@ -22,6 +22,7 @@ const header = `# Every built-in type of the Kubernetes API: names, numbers, typ
 #   text TYPE               any string; the name is for errors of decoding
 #   struct NAME.TYPE [atomic]   its fields follow; "atomic" is +structType=atomic
 #    .kind KIND GV...       the struct is the body of KIND in these group/versions
+#    .union FIELD MEMBER... one of these members is set; FIELD says which, "-" where none does
 #    .embed NAME NUMBER [IN]   a protobuf message (field NUMBER, Go struct NAME) whose fields are flat in JSON; IN says
 #                           which earlier .embed holds it (counted from 1); without, the struct itself does
 #    FIELD NUMBER TYPE [FLAGS] [WORD=VALUE...]

@@ -35,6 +35,7 @@ type structure struct {
 	pkg, name string
 	atomic    bool
 	kinds     map[string][]string // group/versions by kind
+	union     string              // its line, where it is one
 	embeds    []string
 	fields    []string
 }
@@ -77,7 +78,26 @@ func (w *walk) structure(t reflect.Type) *structure {
 	}
 	w.structs[t] = s
 	w.fields(s, t, 0)
+	if w.sources.of(t.PkgPath()).types[t.Name()].has("union") {
+		s.union = w.union(t)
+	}
 	return s
+}
+
+// union is the line of a +union: its +unionDiscriminator, then every other field, sorted.
+func (w *walk) union(t reflect.Type) string {
+	discriminator, members := "-", []string{}
+	for i := 0; i < t.NumField(); i++ {
+		field := t.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if w.sources.of(t.PkgPath()).fields[t.Name()][field.Name].has("unionDiscriminator") {
+			discriminator = name
+		} else {
+			members = append(members, name)
+		}
+	}
+	sort.Strings(members)
+	return ".union " + discriminator + " " + strings.Join(members, " ")
 }
 
 // fields adds the fields of t, flat; embed is the place of the message that holds them.
@@ -311,6 +331,9 @@ func (w *walk) lines() []string {
 		}
 		sort.Strings(kinds)
 		lines = append(lines, kinds...)
+		if s.union != "" {
+			lines = append(lines, " "+s.union)
+		}
 		for _, line := range append(append([]string{}, s.embeds...), s.fields...) {
 			lines = append(lines, " "+line)
 		}

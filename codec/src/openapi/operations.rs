@@ -26,7 +26,7 @@ const PATCH_TYPES: &[&str] = &[
 ];
 const CUSTOM_PATCH_TYPES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-const LOG_TYPES: &[&str] = &[
+const TEXT_TYPES: &[&str] = &[
     "text/plain",
     "application/json",
     "application/yaml",
@@ -207,12 +207,12 @@ impl Builder<'_> {
         };
         let mut operations = Vec::new();
         for verb in &subresource.verbs {
-            operations.push(match verb.as_str() {
-                "get" if subresource.name == "log" => self.log(place),
-                "get" => self.read(place, gvk.clone(), &content),
-                "update" => self.write("put", place, gvk.clone(), &content),
-                "patch" => self.patch(place, gvk.clone(), &content),
-                "create" => self.write("post", place, gvk.clone(), &content),
+            operations.push(match (verb.as_str(), &subresource.text_options) {
+                ("get", Some(options)) => self.read_text(place, options),
+                ("get", None) => self.read(place, gvk.clone(), &content),
+                ("update", _) => self.write("put", place, gvk.clone(), &content),
+                ("patch", _) => self.patch(place, gvk.clone(), &content),
+                ("create", _) => self.write("post", place, gvk.clone(), &content),
                 _ => continue,
             });
         }
@@ -306,12 +306,12 @@ impl Builder<'_> {
         operation
     }
 
-    fn log(&self, place: OperationPath) -> Operation {
+    fn read_text(&self, place: OperationPath, options: &GVK) -> Operation {
         let mut operation = self.operation("get", "read", place, self.resource.gvk());
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
-        self.query_of(&mut operation, self.schema.kind(&GVK::new("", "v1", "PodLogOptions")), &[]);
-        operation.produces = LOG_TYPES;
+        self.query_of(&mut operation, self.schema.kind(options), &[]);
+        operation.produces = TEXT_TYPES;
         operation.responses = vec![(200, Content::Text)];
         operation
     }

@@ -7,7 +7,7 @@ use smol_str::SmolStr;
 use super::writer::JsonWriter;
 use super::{Descriptions, Edition};
 use crate::schema::{
-    Field, ListType, MapType, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId, GVK,
+    Field, ListType, MapType, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId, UnionType, GVK,
 };
 use crate::value::{Map, Value};
 
@@ -17,17 +17,6 @@ const APIEXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensio
 /// The kinds that every group version has under its own name: delete options and watch events.
 const COMMON_KINDS: [&str; 2] =
     ["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions", "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent"];
-
-/// Discriminated unions (`+union` in upstream's types): struct, discriminator or nothing, members. They are
-/// not in the schema model, since the validation of each kind covers them.
-const UNIONS: [(&str, Option<&str>, &[&str]); 6] = [
-    ("io.k8s.api.core.v1.AppArmorProfile", Some("type"), &["localhostProfile"]),
-    ("io.k8s.api.core.v1.PodSchedulingGroup", None, &["podGroupName"]),
-    ("io.k8s.api.core.v1.SeccompProfile", Some("type"), &["localhostProfile"]),
-    ("io.k8s.api.flowcontrol.v1.LimitResponse", Some("type"), &["queuing"]),
-    ("io.k8s.api.flowcontrol.v1.PriorityLevelConfigurationSpec", Some("type"), &["exempt", "limited"]),
-    ("io.k8s.api.flowcontrol.v1.Subject", Some("kind"), &["group", "serviceAccount", "user"]),
-];
 
 /// The OpenAPI name of a scalar, if it has one.
 fn scalar_name(scalar: &Scalar) -> Option<SmolStr> {
@@ -186,8 +175,8 @@ impl<'a> Definitions<'a> {
             w.key("x-kubernetes-group-version-kind")
                 .array(|w| kinds.iter().for_each(|kind| kind_object(w, kind)));
         }
-        if let Some((_, discriminator, members)) = UNIONS.iter().find(|u| u.0 == structure.name) {
-            union(w, *discriminator, members);
+        if let Some(union) = &structure.union {
+            union_object(w, union);
         }
     }
 
@@ -436,14 +425,14 @@ pub(super) fn kind_object(w: &mut JsonWriter, gvk: &GVK) {
     });
 }
 
-fn union(w: &mut JsonWriter, discriminator: Option<&str>, members: &[&str]) {
+fn union_object(w: &mut JsonWriter, union: &UnionType) {
     w.key("x-kubernetes-unions").array(|w| {
         w.object(|w| {
-            if let Some(discriminator) = discriminator {
+            if let Some(discriminator) = &union.discriminator {
                 w.key("discriminator").string(discriminator);
             }
             w.key("fields-to-discriminateBy").object(|w| {
-                for member in members {
+                for member in &union.members {
                     // The discriminator's value is the Go name of the member.
                     let mut value = member.to_string();
                     if let Some(first) = value.get_mut(..1) {

@@ -100,6 +100,32 @@ fn kubectl_finds_what_it_looks_for() {
     assert_eq!(replicas["format"], "int32");
 }
 
+/// A union's members and the options of what is read as text come from the tables.
+#[test]
+fn unions_and_options_of_text_are_documented() {
+    let core = version("", "v1");
+    let profile = &core["components"]["schemas"]["io.k8s.api.core.v1.SeccompProfile"];
+    assert_eq!(
+        profile["x-kubernetes-unions"],
+        serde_json::json!([
+            {"discriminator": "type", "fields-to-discriminateBy": {"localhostProfile": "LocalhostProfile"}}
+        ])
+    );
+    let group = &core["components"]["schemas"]["io.k8s.api.core.v1.PodSchedulingGroup"];
+    assert_eq!(
+        group["x-kubernetes-unions"],
+        serde_json::json!([{"fields-to-discriminateBy": {"podGroupName": "PodGroupName"}}])
+    );
+
+    let log = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}/log"];
+    let parameters = log["parameters"].as_array().into_iter().chain(log["get"]["parameters"].as_array());
+    let names: BTreeSet<&str> = parameters.flatten().map(|p| p["name"].as_str().unwrap()).collect();
+    for name in ["container", "follow", "sinceSeconds", "tailLines"] {
+        assert!(names.contains(name), "{name}: {names:?}");
+    }
+    assert!(log["get"]["responses"]["200"]["content"]["text/plain"].is_object());
+}
+
 /// Compares every document with those that upstream publishes (kubernetes/kubernetes,
 /// `api/openapi-spec`) in the folder that `PLINTH_UPSTREAM_OPENAPI` names, descriptions apart.
 #[test]
@@ -302,6 +328,7 @@ fn custom_resources_join_with_metadata_and_expanded_extensions() {
             name: "scale".into(),
             gvk: schema::GVK::new("autoscaling", "v1", "Scale"),
             verbs: vec!["get".into()],
+            text_options: None,
         }],
     };
     let fields = [SmolStr::from(".spec.note")];

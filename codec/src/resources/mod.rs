@@ -64,6 +64,8 @@ pub struct Subresource {
     pub gvk: GVK,
     /// Verbs in alphabetical order.
     pub verbs: Vec<SmolStr>,
+    /// Where a read returns text: the kind of the options in its query.
+    pub text_options: Option<GVK>,
 }
 
 impl Resource {

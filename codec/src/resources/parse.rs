@@ -91,16 +91,17 @@ fn resource(columns: &[&str]) -> Option<Resource> {
 }
 
 fn subresource(text: &str, group: &str, version: &str) -> Option<Subresource> {
-    let mut parts = text.splitn(3, ':');
+    let mut parts = text.splitn(4, ':');
     let (name, kind, verb_list) = (parts.next()?, parts.next()?, parts.next()?);
-    let gvk = match kind.split_once('@') {
+    let gvk = |kind: &str| match kind.split_once('@') {
         None => GVK::new(group, version, kind),
         Some((kind, api_version)) => {
             let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
             GVK::new(group, version, kind)
         }
     };
-    Some(Subresource { name: name.into(), gvk, verbs: verbs(verb_list) })
+    let text_options = parts.next().map(gvk);
+    Some(Subresource { name: name.into(), gvk: gvk(kind), verbs: verbs(verb_list), text_options })
 }
 
 fn verbs(text: &str) -> Vec<SmolStr> {

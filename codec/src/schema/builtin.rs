@@ -7,7 +7,8 @@ use smol_str::SmolStr;
 
 use super::arena::Schema;
 use super::model::{
-    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId,
+    UnionType, GVK,
 };
 use crate::value::Value;
 
@@ -167,6 +168,12 @@ impl Reader {
                     self.schema.kinds.insert(gvk.clone(), id);
                     self.structure(id)?.kinds.push(gvk);
                 }
+            }
+            ".union" => {
+                let discriminator = words.next().ok_or("union without a discriminator")?;
+                let discriminator = (discriminator != "-").then(|| SmolStr::new_static(discriminator));
+                let members: Vec<SmolStr> = words.map(SmolStr::new_static).collect();
+                self.structure(id)?.union = Some(UnionType { discriminator, members });
             }
             ".embed" => {
                 let name = words.next().map(SmolStr::new_static).ok_or("embed without a name")?;

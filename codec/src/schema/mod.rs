@@ -31,6 +31,7 @@ mod successors;
 pub use arena::Schema;
 pub use builtin::builtin;
 pub use model::{
-    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId, GVK,
+    Embedded, Field, ListType, MapType, Omit, PatchStrategy, Scalar, SchemaOr, StructType, Type, TypeId,
+    UnionType, GVK,
 };
 pub use successors::Successors;

@@ -133,6 +133,15 @@ pub enum SchemaOr {
     StringArray,
 }
 
+/// The fields of a union.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnionType {
+    /// The field that says which member is set, where there is one.
+    pub discriminator: Option<SmolStr>,
+    /// The fields of which one is set, in alphabetical order.
+    pub members: Vec<SmolStr>,
+}
+
 /// A struct: the fields in JSON order (upstream's declaration order), embedded structs flattened.
 #[derive(Debug, Default)]
 pub struct StructType {
@@ -152,6 +161,9 @@ pub struct StructType {
     /// The embedded messages, which protobuf always writes, even when empty. A message comes after the
     /// one that holds it.
     pub embedded: Vec<Embedded>,
+    /// Where the struct is a union (`+union`): what it is made of. Only documents have it; the validation of
+    /// each kind checks it.
+    pub union: Option<UnionType>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
     /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`);

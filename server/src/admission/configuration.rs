@@ -59,7 +59,7 @@ type Load = fn(&mut Settings, Option<&Value>) -> Result<(), String>;
 
 /// The plugins with a configuration.
 const CONFIGURABLE: &[(&str, Load)] = &[
-    ("PodSecurity", |settings, part| {
+    (pod_security::NAME, |settings, part| {
         settings.pod_security = part.map(pod_security::Settings::read).transpose()?.unwrap_or_default();
         Ok(())
     }),
@@ -92,8 +92,10 @@ fn refuse(part: Option<&Value>) -> Result<(), String> {
 }
 
 /// Plugins for which a file without kind may be: the format before AdmissionConfiguration.
-const WITHOUT_KIND: [(&str, &str); 2] =
-    [("imagePolicy", image_policy::NAME), ("podNodeSelectorPluginConfig", pod_node_selector::NAME)];
+const WITHOUT_KIND: [(&str, &str); 2] = [
+    (image_policy::PART_WITHOUT_KIND, image_policy::NAME),
+    (pod_node_selector::PART_WITHOUT_KIND, pod_node_selector::NAME),
+];
 
 /// Loads the configuration of the plugins that run.
 ///

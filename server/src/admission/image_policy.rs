@@ -15,6 +15,8 @@ use plinth_api::{decode_config_part, ApiError, Strictness};
 use plinth_apiserver::egress::{AnswerCache, Service};
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
+/// The member of a configuration file without a kind that has its part.
+pub(super) const PART_WITHOUT_KIND: &str = "imagePolicy";
 /// Prefix of audit annotations.
 const AUDIT: &str = "imagepolicywebhook.image-policy.k8s.io/";
 /// Pod annotations that contain this are sent to the webhook.

@@ -141,7 +141,7 @@ pub static PLUGINS: &[Plugin] = &[
         validate: Some(|call, pod| Box::pin(image_policy::validate(call, pod))),
     },
     Plugin {
-        name: "PodSecurity",
+        name: pod_security::NAME,
         on: true,
         handles: &[
             ("", "namespaces", "", &[Create, Update]),

@@ -13,6 +13,8 @@ use super::Call;
 use plinth_api::{decode_config_part, metadata_text, ApiError, Reason, Strictness};
 
 pub(super) const NAME: &str = "PodNodeSelector";
+/// The member of a configuration file without a kind that has its part.
+pub(super) const PART_WITHOUT_KIND: &str = "podNodeSelectorPluginConfig";
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 /// Key of the selector of namespaces without an annotation.
 const DEFAULT: &str = "clusterDefaultNodeSelector";

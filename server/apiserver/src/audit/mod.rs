@@ -52,16 +52,8 @@ pub const DECISION: &str = "authorization.k8s.io/decision";
 /// Annotation with its reason.
 pub const REASON: &str = "authorization.k8s.io/reason";
 
-/// Annotation with the ID of a token issued by a TokenRequest.
-pub(crate) const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
 /// Annotation of requests for a deprecated resource.
 pub(crate) const DEPRECATED: &str = "k8s.io/deprecated";
-/// Annotation with the Pod Security Standard that was enforced.
-pub const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
-/// Annotation with the reason of a Pod Security exemption.
-pub const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
-/// Annotation with violations of the audited Pod Security Standard.
-pub const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 
 /// Length at which a user agent is truncated, in bytes; upstream's.
 const MAX_USER_AGENT: usize = 1024;

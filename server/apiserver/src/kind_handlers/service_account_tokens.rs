@@ -7,7 +7,6 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::{names, tree, Map, Value};
 
-use crate::audit;
 use crate::authn::service_account::claims::{Kubernetes, Reference};
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::body;
@@ -20,6 +19,8 @@ use plinth_storage::decode_object;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
+/// Audit annotation with the ID of an issued token.
+const ISSUED_CREDENTIAL: &str = "authentication.kubernetes.io/issued-credential-id";
 /// Default, minimum and maximum expiration, in seconds.
 const DEFAULT_EXPIRATION: i64 = 3600;
 const MIN_EXPIRATION: i64 = 600;
@@ -52,7 +53,7 @@ pub(super) async fn request(cx: Box<Context>, incoming: RequestBody) -> Result<R
         set_spec(&mut request, "expirationSeconds", most.into());
     }
     let issued = accounts.issue(claims, audiences(&request), lifetime)?;
-    cx.audit.annotate(audit::ISSUED_CREDENTIAL, issued.credential_id.as_str());
+    cx.audit.annotate(ISSUED_CREDENTIAL, issued.credential_id.as_str());
     let expires = time::OffsetDateTime::from_unix_timestamp(issued.expires).map_err(ApiError::internal)?;
     let expires =
         expires.format(&time::format_description::well_known::Rfc3339).map_err(ApiError::internal)?;

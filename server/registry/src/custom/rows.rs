@@ -15,7 +15,6 @@ use super::schema::Compiled;
 use crate::key;
 use crate::{CustomRows, ResourceType, StorageForm};
 use plinth_api::ApiError;
-use plinth_kinds as strategy;
 
 /// The verbs in the order of upstream's discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -89,14 +88,19 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
     let group = definition.group.clone();
     let api_version = format!("{group}/{}", version.name);
     let verbs = |verbs: &[&'static str]| verbs.iter().map(|v| SmolStr::new_static(v)).collect::<Vec<_>>();
+    let subresource = |name: &'static str, gvk| Subresource {
+        name: name.into(),
+        gvk,
+        verbs: verbs(&SUBRESOURCE_VERBS),
+        text_options: None,
+    };
     let mut subresources = Vec::new();
     let gvk = GVK::new(group.clone(), version.name.clone(), names.kind.clone());
     if version.has_status {
-        subresources.push(Subresource { name: "status".into(), gvk, verbs: verbs(&SUBRESOURCE_VERBS) });
+        subresources.push(subresource("status", gvk));
     }
     if version.scale.is_some() {
-        let gvk = GVK::new("autoscaling", "v1", "Scale");
-        subresources.push(Subresource { name: "scale".into(), gvk, verbs: verbs(&SUBRESOURCE_VERBS) });
+        subresources.push(subresource("scale", GVK::new("autoscaling", "v1", "Scale")));
     }
     let row = Resource {
         group: group.clone(),
@@ -141,7 +145,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         fields: Vec::new(),
         table: table::Definition::custom(&version.columns),
         zero_status: None,
-        strategy: &strategy::CUSTOM,
+        strategy: &plinth_kinds::CUSTOM,
         custom: Some(Arc::new(custom)),
         object_start: start.clone(),
         item_start: start,

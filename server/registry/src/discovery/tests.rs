@@ -24,11 +24,13 @@ fn custom(group: &str, version: &str, plural: &str, kind: &str) -> Resource {
                 name: "scale".into(),
                 gvk: GVK::new("autoscaling", "v1", "Scale"),
                 verbs: vec!["get".into()],
+                text_options: None,
             },
             Subresource {
                 name: "status".into(),
                 gvk: GVK::new(group, version, kind),
                 verbs: vec!["get".into()],
+                text_options: None,
             },
         ],
     }

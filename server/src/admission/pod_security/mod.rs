@@ -16,9 +16,16 @@ use self::policy::{Level, Policy, Standard};
 pub(super) use self::settings::Settings;
 use super::{Call, Operation};
 use plinth_api::{metadata_text, ApiError, Cause};
-use plinth_apiserver::audit;
 use plinth_storage::Header;
 
+/// Its name.
+pub(super) const NAME: &str = "PodSecurity";
+/// Audit annotation with the standard that was enforced.
+const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
+/// Audit annotation with the reason of an exemption.
+const EXEMPT: &str = "pod-security.kubernetes.io/exempt";
+/// Audit annotation with violations of the audited standard.
+const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 /// Subresources of pods that do not change their privileges.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 /// Maximum number of existing pods that are checked when a namespace's level changes.
@@ -79,7 +86,7 @@ fn annotate(call: &Call<'_>, object: &Value, standard: Standard) {
     let found = violations(&pod, standard);
     if !found.is_empty() {
         let text = format!("would violate PodSecurity \"{standard}\": {}", detail(&found));
-        call.cx.audit.annotate(audit::AUDIT_VIOLATIONS, text);
+        call.cx.audit.annotate(AUDIT_VIOLATIONS, text);
     }
 }
 
@@ -104,7 +111,7 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     let Policy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
     let Some(pod) = pod_of(object) else { return Ok(()) };
     if call.cx.audit.is_on() {
-        call.cx.audit.annotate(audit::ENFORCED_POLICY, enforce.to_string());
+        call.cx.audit.annotate(ENFORCED_POLICY, enforce.to_string());
         annotate(call, object, audited);
     }
     let found = violations(&pod, enforce);
@@ -153,7 +160,7 @@ fn is_exempt(call: &Call<'_>, pod: &Value) -> bool {
     let class = pod.str_at(&["spec", "runtimeClassName"]).unwrap_or_default();
     let reason = settings(call).exempts(call.namespace, &call.cx.user.name, class);
     if let Some(reason) = reason {
-        call.cx.audit.annotate(audit::EXEMPT, reason);
+        call.cx.audit.annotate(EXEMPT, reason);
     }
     reason.is_some()
 }
