@@ -68,10 +68,10 @@ pub enum ConvertError {
     Text(#[from] DecodeError),
     /// Malformed protobuf, or a kind that is not built in.
     #[error(transparent)]
-    Protobuf(#[from] protobuf::DecodeError),
+    Protobuf(#[from] protobuf::ProtobufError),
     /// Malformed CBOR.
     #[error(transparent)]
-    Cbor(#[from] cbor::DecodeError),
+    Cbor(#[from] cbor::CborError),
     /// An object that the target encoding cannot hold.
     #[error(transparent)]
     Encode(#[from] protobuf::EncodeError),

@@ -54,7 +54,7 @@ const LOST_FOUND: &str = "lost+found";
 
 /// What a data directory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum DirectoryState {
     /// Nothing that was ever acknowledged: no files, or a creation that did not finish.
     Empty,
     /// Marker and database.
@@ -107,13 +107,13 @@ pub(crate) fn make_link_absolute(path: &Path) -> Result<()> {
 }
 
 /// Determines the state of `dir`, or why it must not be opened. Changes nothing.
-pub(crate) fn inspect(dir: &Path) -> Result<State> {
+pub(crate) fn inspect(dir: &Path) -> Result<DirectoryState> {
     let at = |name: &str| kind(&dir.join(name));
     let incomplete = |missing: &str, reason| {
         Err(Error::Incomplete { dir: dir.to_owned(), path: dir.join(missing), reason })
     };
     match kind(dir)? {
-        None => return Ok(State::Empty),
+        None => return Ok(DirectoryState::Empty),
         Some(found) if !found.is_dir() => return incomplete("", "it is not a directory"),
         Some(_) => {}
     }
@@ -123,12 +123,12 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
         (_, Some(database)) if !database.is_dir() => incomplete(DATABASE, "it is not a directory"),
         (Some(_), Some(_)) => {
             check_format(dir)?;
-            Ok(State::Complete)
+            Ok(DirectoryState::Complete)
         }
         // The marker is written before the database is renamed.
         (_, None) if at(RESTORING)?.is_some() => Err(Error::UnfinishedRestore { dir: dir.to_owned() }),
         (_, None) if at(REPAIRED)?.is_some() => incomplete(DATABASE, "a repair did not finish"),
-        (Some(_), None) if at(CREATING)?.is_some() => Ok(State::Empty),
+        (Some(_), None) if at(CREATING)?.is_some() => Ok(DirectoryState::Empty),
         (Some(_), None) => incomplete(DATABASE, "it is missing"),
         (None, Some(_)) if at(OLD_RESTORING)?.is_some() => {
             Err(Error::UnfinishedRestore { dir: dir.to_owned() })
@@ -137,7 +137,7 @@ pub(crate) fn inspect(dir: &Path) -> Result<State> {
         (None, None) => {
             at(CREATING)?;
             only(dir, &[LOCK, MARKER_PART, CREATING, LOST_FOUND])?;
-            Ok(State::Empty)
+            Ok(DirectoryState::Empty)
         }
     }
 }
@@ -222,8 +222,8 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
 /// Whether `dir` has a database that can be repaired.
 pub(crate) fn repairable(dir: &Path) -> Result<bool> {
     match inspect(dir) {
-        Ok(State::Complete) => Ok(true),
-        Ok(State::Empty) => Ok(false),
+        Ok(DirectoryState::Complete) => Ok(true),
+        Ok(DirectoryState::Empty) => Ok(false),
         Err(Error::Incomplete { .. }) => {
             Ok(kind(&dir.join(DATABASE))?.is_some() || kind(&dir.join(REPAIRED))?.is_some())
         }
@@ -446,7 +446,10 @@ mod tests {
                 std::os::unix::fs::symlink(name, dir.path().join(name)).unwrap();
                 let state = inspect(dir.path());
                 if rest == [MARKER, DATABASE] {
-                    assert!(matches!(state, Ok(State::Complete)), "{name} is of no interest: {state:?}");
+                    assert!(
+                        matches!(state, Ok(DirectoryState::Complete)),
+                        "{name} is of no interest: {state:?}"
+                    );
                 } else {
                     assert!(state.is_err(), "{name} beside {rest:?}: {state:?}");
                 }

@@ -42,7 +42,7 @@ pub(crate) struct Log {
 
 /// The changes to make before RocksDB opens the database.
 #[derive(Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct RecoveryPlan {
     /// The logs whose torn ends are cut off. Not only the newest: one that was begun after an unsynced write
     /// may be blank.
     cut: Vec<Log>,
@@ -87,9 +87,9 @@ pub(crate) fn read_logs(dir: &Path) -> Result<Vec<Log>> {
 pub(crate) fn plan(
     dir: &Path,
     query: impl FnOnce(&[Log], Option<&TornManifest>) -> Result<FlushState>,
-) -> Result<Plan> {
+) -> Result<RecoveryPlan> {
     let mark = watermark::read(dir)?;
-    let mut plan = Plan { manifest: torn_manifest(dir, mark)?, ..Plan::default() };
+    let mut plan = RecoveryPlan { manifest: torn_manifest(dir, mark)?, ..RecoveryPlan::default() };
     let mut logs = read_logs(dir)?;
     check_against_mark(dir, &logs, mark)?;
     if plan.manifest.is_some() || mismatch(&logs).is_some() {
@@ -139,7 +139,7 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-impl Plan {
+impl RecoveryPlan {
     /// Whether RocksDB can read the logs as they are.
     pub(crate) fn is_empty(&self) -> bool {
         self.cut.is_empty() && self.set_aside.is_empty() && self.manifest.is_none()

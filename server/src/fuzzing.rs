@@ -108,24 +108,24 @@ pub fn webhook_answers(input: &[u8]) {
     let (kind, rest) = choice(input);
     // Only a review that allows may allow.
     if let Ok(answer) = authz::webhook::review::decode(rest) {
-        assert!(!answer.allowed || says(rest, &["status", "allowed"]));
-        assert!(!answer.denied || says(rest, &["status", "denied"]));
+        assert!(!answer.allowed || is_true_at(rest, &["status", "allowed"]));
+        assert!(!answer.denied || is_true_at(rest, &["status", "denied"]));
     }
     let Ok(review) = json::parse(rest) else { return };
     if let Ok(answer) = admission::webhook::review::answer(&review, "u", kind % 2 == 0) {
-        assert!(!answer.allowed || says(rest, &["response", "allowed"]));
+        assert!(!answer.allowed || is_true_at(rest, &["response", "allowed"]));
         assert!(kind % 2 == 0 || answer.patch.is_none(), "a validating webhook patches");
     }
     let audiences = ["a".to_owned(), "b".to_owned()];
     if let Ok(Some((user, granted))) =
         authn::webhook::parse_review(&review, &audiences[..kind % 3], &audiences[1..])
     {
-        assert!(says(rest, &["status", "authenticated"]));
+        assert!(is_true_at(rest, &["status", "authenticated"]));
         assert!(granted.iter().all(|audience| audiences[..kind % 3].contains(audience)));
         drop(user);
     }
     if let Ok(answer) = admission::image_policy::answer_of(&review) {
-        assert!(!answer.allowed || says(rest, &["status", "allowed"]));
+        assert!(!answer.allowed || is_true_at(rest, &["status", "allowed"]));
     }
     let version = if kind % 2 == 0 { "v1" } else { "v1beta1" };
     if let Ok(objects) = custom_resources::webhook::converted_objects(version, "u", review) {
@@ -142,7 +142,7 @@ pub fn webhook_answers(input: &[u8]) {
 }
 
 /// Whether the document has `true` at a path, according to another parser.
-fn says(document: &[u8], path: &[&str]) -> bool {
+fn is_true_at(document: &[u8], path: &[&str]) -> bool {
     let document: serde_json::Value = serde_json::from_slice(document).unwrap_or_default();
     // Of a member that is there twice two parsers may take two; what counts is that one of them is true.
     let last = path.iter().try_fold(&document, |value, key| value.get(key));

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::path::{same, PathElement};
 use super::set::{Rows, Set};
-use super::typed::{self, Ref, Shape};
+use super::typed::{self, MergeShape, Ref};
 use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
@@ -64,13 +64,13 @@ struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     fn values(&mut self, old: Option<&Value>, new: Option<&Value>, of: Ref<'s>) {
-        let shape = if self.path.len() < MAX_DEPTH { of.shape(self.schema) } else { Shape::Leaf };
+        let shape = if self.path.len() < MAX_DEPTH { of.shape(self.schema) } else { MergeShape::Leaf };
         // Empty against empty is a leaf, which keeps `{}` and `null` apart.
-        if matches!(shape, Shape::Leaf) || (typed::is_void(old) && typed::is_void(new)) {
+        if matches!(shape, MergeShape::Leaf) || (typed::is_void(old) && typed::is_void(new)) {
             return self.leaf(old, new);
         }
         match shape {
-            Shape::Struct(_) | Shape::Map(_) | Shape::Deduced => {
+            MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced => {
                 let is_part =
                     |v: Option<&Value>| v.is_none_or(|v| matches!(v, Value::Object(_) | Value::Null));
                 if !is_part(old) || !is_part(new) {
@@ -120,7 +120,7 @@ impl<'s> Walk<'s> {
         self.removed.leave(depth);
     }
 
-    fn members(&mut self, old: Option<&Map>, new: Option<&Map>, shape: Shape<'s>) {
+    fn members(&mut self, old: Option<&Map>, new: Option<&Map>, shape: MergeShape<'s>) {
         let in_metadata = matches!(self.path.as_slice(), [PathElement::Field(name)] if name == "metadata");
         let mut olds = old.into_iter().flat_map(Map::iter).peekable();
         let mut news = new.into_iter().flat_map(Map::iter).peekable();
@@ -152,7 +152,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    fn elements(&mut self, old: Option<&Value>, new: Option<&Value>, shape: Shape<'s>) {
+    fn elements(&mut self, old: Option<&Value>, new: Option<&Value>, shape: MergeShape<'s>) {
         let (olds, news) = (typed::named(self.schema, shape, old), typed::named(self.schema, shape, new));
         let (mut olds, mut news) = (olds.as_slice(), news.as_slice());
         loop {

@@ -6,7 +6,7 @@ use smol_str::SmolStr;
 
 use super::path::PathElement;
 use super::set::{Builder, Set};
-use super::typed::{self, Ref, Shape};
+use super::typed::{self, MergeShape, Ref};
 use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
@@ -75,7 +75,7 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn member(&mut self, key: &SmolStr, member: &Value, shape: Shape<'s>, depth: usize) {
+    fn member(&mut self, key: &SmolStr, member: &Value, shape: MergeShape<'s>, depth: usize) {
         let (of, field) = shape.member(key);
         self.out.enter(PathElement::Field(key.clone()));
         let hollow = member.is_null() || member.as_object().is_some_and(Map::is_empty);
@@ -87,14 +87,14 @@ impl<'s> Walk<'s> {
     }
 
     fn value(&mut self, value: &Value, of: Ref<'s>, depth: usize) {
-        let shape = if depth < MAX_DEPTH { of.shape(self.schema) } else { Shape::Leaf };
+        let shape = if depth < MAX_DEPTH { of.shape(self.schema) } else { MergeShape::Leaf };
         match (shape, value) {
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(map)) => {
+            (MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced, Value::Object(map)) => {
                 for (key, member) in map.iter() {
                     self.member(key, member, shape, depth + 1);
                 }
             }
-            (Shape::Set | Shape::Keyed(..), Value::Array(_)) => {
+            (MergeShape::Set | MergeShape::Keyed(..), Value::Array(_)) => {
                 let named = typed::named(self.schema, shape, Some(value));
                 let mut rest = named.as_slice();
                 while !rest.is_empty() {
@@ -111,7 +111,10 @@ impl<'s> Walk<'s> {
                     }
                 }
             }
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Set | Shape::Keyed(..), Value::Null) => {}
+            (
+                MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Set | MergeShape::Keyed(..),
+                Value::Null,
+            ) => {}
             _ => self.out.add(),
         }
     }

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use smol_str::SmolStr;
 
 use super::path::{PathElement, PathElementError};
-use super::set::{Builder, Node, Set, View};
+use super::set::{Builder, Set, SetNode, View};
 use super::typed::Ref;
 use super::MAX_DEPTH;
 use crate::json::{self, Reader, Source, Token};
@@ -213,11 +213,11 @@ fn count_matches(reader: &mut Reader<'_>, paths: View<'_>, enough: usize) -> Opt
 /// for.
 struct StepIndex<'s> {
     /// Steps to fields: the first ones of a level, sorted by name.
-    fields: Vec<Node<'s>>,
+    fields: Vec<SetNode<'s>>,
     /// The other steps of the level, as the set has them.
-    others: Vec<Node<'s>>,
+    others: Vec<SetNode<'s>>,
     /// The other steps by the text of their keys; built at the first such key.
-    by_key: Option<Vec<(SmolStr, Node<'s>)>>,
+    by_key: Option<Vec<(SmolStr, SetNode<'s>)>>,
 }
 
 impl<'s> StepIndex<'s> {
@@ -227,7 +227,7 @@ impl<'s> StepIndex<'s> {
     }
 
     /// The step with that key. `O(log n)`.
-    fn find(&mut self, key: &str) -> Option<Node<'s>> {
+    fn find(&mut self, key: &str) -> Option<SetNode<'s>> {
         if let Some(name) = key.strip_prefix("f:") {
             let at = self.fields.binary_search_by(|node| match node.element {
                 PathElement::Field(field) => field.as_str().cmp(name),
@@ -345,7 +345,7 @@ fn text(set: &Set) -> String {
 fn write(view: View<'_>, is_member: bool, out: &mut Vec<u8>) {
     let begin = out.len();
     out.push(b'{');
-    let mut member = |key: &str, below: Option<Node<'_>>| {
+    let mut member = |key: &str, below: Option<SetNode<'_>>| {
         if out.len() > begin + 1 {
             out.push(b',');
         }

@@ -1,7 +1,7 @@
 //! Merging an applied configuration into the live object.
 
 use super::path::{same, PathElement};
-use super::typed::{self, Ref, Shape};
+use super::typed::{self, MergeShape, Ref};
 use super::MAX_DEPTH;
 use crate::schema::{Schema, TypeId};
 use crate::value::{Map, Value};
@@ -29,36 +29,43 @@ struct Walk<'s> {
 }
 
 impl<'s> Walk<'s> {
-    fn shape(&self, of: Ref<'s>, depth: usize) -> Shape<'s> {
+    fn shape(&self, of: Ref<'s>, depth: usize) -> MergeShape<'s> {
         if depth < MAX_DEPTH {
             of.shape(self.schema)
         } else {
-            Shape::Leaf
+            MergeShape::Leaf
         }
     }
 
     fn merge(&self, live: &mut Value, applied: &Value, of: Ref<'s>, depth: usize) {
         let shape = self.shape(of, depth);
         match (shape, &mut *live, applied) {
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new))
-                if !old.is_empty() =>
-            {
+            (
+                MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced,
+                Value::Object(old),
+                Value::Object(new),
+            ) if !old.is_empty() => {
                 self.members(old, new, shape, depth);
             }
-            (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Array(new)) if !old.is_empty() => {
+            (MergeShape::Set | MergeShape::Keyed(..), Value::Array(old), Value::Array(new))
+                if !old.is_empty() =>
+            {
                 if !new.is_empty() {
                     *old = self.elements(std::mem::take(old), new, shape, depth);
                 }
             }
             // A null for a granular value removes nothing of it.
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Null)
-                if !old.is_empty() => {}
-            (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Null) if !old.is_empty() => {}
+            (
+                MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced,
+                Value::Object(old),
+                Value::Null,
+            ) if !old.is_empty() => {}
+            (MergeShape::Set | MergeShape::Keyed(..), Value::Array(old), Value::Null) if !old.is_empty() => {}
             (_, live, applied) => *live = applied.clone(),
         }
     }
 
-    fn members(&self, old: &mut Map, new: &Map, shape: Shape<'s>, depth: usize) {
+    fn members(&self, old: &mut Map, new: &Map, shape: MergeShape<'s>, depth: usize) {
         let mut added = Vec::new();
         for (key, value) in new.iter() {
             match old.get_mut(key) {
@@ -73,7 +80,7 @@ impl<'s> Walk<'s> {
 
     /// The order of structured-merge-diff: the applied order among elements of the configuration, the live
     /// order among the rest, and elements of the rest before the next shared element that they preceded.
-    fn elements(&self, old: Vec<Value>, new: &[Value], shape: Shape<'s>, depth: usize) -> Vec<Value> {
+    fn elements(&self, old: Vec<Value>, new: &[Value], shape: MergeShape<'s>, depth: usize) -> Vec<Value> {
         let NumberedNames { old: old_names, new: new_names, count } = number(self.schema, shape, &old, new);
         // By name: its position in each list, and its count in the old one.
         let mut in_new: Vec<Option<usize>> = vec![None; count];
@@ -155,7 +162,11 @@ impl<'s> Walk<'s> {
     fn covers(&self, live: &Value, applied: &Value, of: Ref<'s>, depth: usize) -> bool {
         let shape = self.shape(of, depth);
         match (shape, live, applied) {
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Object(new)) => {
+            (
+                MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced,
+                Value::Object(old),
+                Value::Object(new),
+            ) => {
                 new.iter().all(|(key, value)| match old.get(key) {
                     // Without consulting the schema.
                     Some(live) if depth < LOOK_AHEAD && live == value && !live.is_null() => true,
@@ -163,19 +174,21 @@ impl<'s> Walk<'s> {
                     None => false,
                 })
             }
-            (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Array(new)) => {
+            (MergeShape::Set | MergeShape::Keyed(..), Value::Array(old), Value::Array(new)) => {
                 self.covers_list(old, new, shape, depth)
             }
-            (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(old), Value::Null) => {
-                !old.is_empty()
-            }
-            (Shape::Set | Shape::Keyed(..), Value::Array(old), Value::Null) => !old.is_empty(),
+            (
+                MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced,
+                Value::Object(old),
+                Value::Null,
+            ) => !old.is_empty(),
+            (MergeShape::Set | MergeShape::Keyed(..), Value::Array(old), Value::Null) => !old.is_empty(),
             _ => same(live, applied),
         }
     }
 
     /// Whether the applied elements exist, in the same order, each once.
-    fn covers_list(&self, old: &[Value], new: &[Value], shape: Shape<'s>, depth: usize) -> bool {
+    fn covers_list(&self, old: &[Value], new: &[Value], shape: MergeShape<'s>, depth: usize) -> bool {
         if old.len() > MAX_PAIRWISE {
             return false;
         }
@@ -190,9 +203,9 @@ impl<'s> Walk<'s> {
     }
 
     /// Whether two elements have one name.
-    fn is_twin(&self, a: &Value, b: &Value, shape: Shape<'s>) -> bool {
+    fn is_twin(&self, a: &Value, b: &Value, shape: MergeShape<'s>) -> bool {
         match shape {
-            Shape::Keyed(keys, element) => {
+            MergeShape::Keyed(keys, element) => {
                 let mut has_name = false;
                 let equal = keys.iter().all(|key| {
                     let default = typed::key_default(self.schema, element, key);
@@ -220,7 +233,7 @@ struct NumberedNames {
     count: usize,
 }
 
-fn number(schema: &Schema, shape: Shape<'_>, old: &[Value], new: &[Value]) -> NumberedNames {
+fn number(schema: &Schema, shape: MergeShape<'_>, old: &[Value], new: &[Value]) -> NumberedNames {
     let items = old.iter().chain(new).enumerate();
     let mut names: Vec<(PathElement, usize)> =
         items.filter_map(|(i, item)| Some((typed::element_name(schema, shape, item).ok()?, i))).collect();

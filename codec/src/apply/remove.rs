@@ -4,7 +4,7 @@ use super::fields_v1;
 use super::managed::Fields;
 use super::path::PathElement;
 use super::set::{Builder, Set, View};
-use super::typed::{self, Ref, Shape};
+use super::typed::{self, MergeShape, Ref};
 use crate::schema::{Schema, TypeId};
 use crate::value::Value;
 
@@ -16,7 +16,7 @@ pub(super) fn remove(schema: &Schema, root: TypeId, value: &mut Value, set: &Set
 fn below(schema: &Schema, value: &mut Value, set: View<'_>, of: Ref<'_>) {
     let shape = of.shape(schema);
     match (shape, value) {
-        (Shape::Struct(_) | Shape::Map(_) | Shape::Deduced, Value::Object(map)) => {
+        (MergeShape::Struct(_) | MergeShape::Map(_) | MergeShape::Deduced, Value::Object(map)) => {
             let mut nodes = set.nodes().peekable();
             map.retain(|key, member| {
                 let before = |e: &PathElement| matches!(e, PathElement::Field(name) if name < key);
@@ -32,7 +32,7 @@ fn below(schema: &Schema, value: &mut Value, set: View<'_>, of: Ref<'_>) {
                 !node.member
             });
         }
-        (Shape::Set | Shape::Keyed(..), Value::Array(items)) => {
+        (MergeShape::Set | MergeShape::Keyed(..), Value::Array(items)) => {
             let nodes: Vec<_> = set.nodes().collect();
             items.retain_mut(|item| {
                 let Ok(name) = typed::element_name(schema, shape, item) else { return true };
@@ -45,8 +45,8 @@ fn below(schema: &Schema, value: &mut Value, set: View<'_>, of: Ref<'_>) {
             });
         }
         // Part of a value that is atomic now: removed as a whole.
-        (Shape::Leaf, value @ Value::Object(_)) => *value = Value::object(),
-        (Shape::Leaf, value @ Value::Array(_)) => *value = Value::Array(Vec::new()),
+        (MergeShape::Leaf, value @ Value::Object(_)) => *value = Value::object(),
+        (MergeShape::Leaf, value @ Value::Array(_)) => *value = Value::Array(Vec::new()),
         _ => {}
     }
 }

@@ -41,7 +41,7 @@ pub struct View<'s> {
 
 /// One step in a [`View`]: the element, whether it is a member, what is below.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'s> {
+pub struct SetNode<'s> {
     /// The step from the parent to this node.
     pub element: &'s PathElement,
     /// Whether the path that ends here is in the set.
@@ -155,14 +155,14 @@ impl<'s> View<'s> {
     }
 
     /// The steps of this level, sorted.
-    pub fn nodes(self) -> impl Iterator<Item = Node<'s>> {
+    pub fn nodes(self) -> impl Iterator<Item = SetNode<'s>> {
         let mut rest = self.entries;
         std::iter::from_fn(move || {
             let first = rest.first()?;
             // Sizes are set by `Builder` alone and never pass the end.
             let (whole, next) = rest.split_at(first.size as usize);
             rest = next;
-            Some(Node {
+            Some(SetNode {
                 element: &first.element,
                 member: first.member,
                 below: View { entries: &whole[1..] },
@@ -172,13 +172,13 @@ impl<'s> View<'s> {
     }
 
     /// The step with that element. Linear in the number of siblings.
-    pub fn get(self, element: &PathElement) -> Option<Node<'s>> {
+    pub fn get(self, element: &PathElement) -> Option<SetNode<'s>> {
         self.nodes().find(|n| n.element >= element).filter(|n| n.element == element)
     }
 }
 
 /// Merges two sorted levels: `pick` is called for each element of either, with both nodes.
-type Pick<'f> = &'f mut dyn FnMut(Option<Node<'_>>, Option<Node<'_>>, &mut Builder);
+type Pick<'f> = &'f mut dyn FnMut(Option<SetNode<'_>>, Option<SetNode<'_>>, &mut Builder);
 
 fn zip(a: View<'_>, b: View<'_>, out: &mut Builder, pick: Pick<'_>) {
     let (mut a, mut b) = (a.nodes().peekable(), b.nodes().peekable());
@@ -201,7 +201,7 @@ fn combine(a: View<'_>, b: View<'_>, pick: Pick<'_>) -> Set {
     out.finish()
 }
 
-fn union(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
+fn union(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder) {
     match (a, b) {
         (Some(a), Some(b)) => {
             out.enter(a.element.clone());
@@ -216,7 +216,7 @@ fn union(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
     }
 }
 
-fn intersection(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
+fn intersection(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder) {
     if let (Some(a), Some(b)) = (a, b) {
         out.enter(a.element.clone());
         if a.member && b.member {
@@ -227,7 +227,7 @@ fn intersection(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
     }
 }
 
-fn difference(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
+fn difference(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder) {
     match (a, b) {
         (Some(a), Some(b)) => {
             out.enter(a.element.clone());
@@ -242,7 +242,7 @@ fn difference(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
     }
 }
 
-fn recursive_difference(a: Option<Node<'_>>, b: Option<Node<'_>>, out: &mut Builder) {
+fn recursive_difference(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder) {
     match (a, b) {
         (Some(_), Some(b)) if b.member => {}
         (Some(a), Some(b)) => {
@@ -338,7 +338,7 @@ impl Builder {
     }
 
     /// Adds a node of another set with all below it.
-    pub fn copy(&mut self, node: Node<'_>) {
+    pub fn copy(&mut self, node: SetNode<'_>) {
         self.rows.place(&self.path);
         self.rows.entries.extend_from_slice(node.whole);
     }

@@ -16,7 +16,7 @@ pub(super) struct Ref<'s> {
 
 /// How a value is owned and merged.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape<'s> {
+pub(super) enum MergeShape<'s> {
     /// One owner for the whole: scalars, atomic lists, maps and structs.
     Leaf,
     /// Each field has its owner.
@@ -52,31 +52,31 @@ impl<'s> Ref<'s> {
         self.id.map(|id| schema.get(id))
     }
 
-    pub(super) fn shape(self, schema: &'s Schema) -> Shape<'s> {
-        let Some(t) = self.get(schema) else { return Shape::Deduced };
+    pub(super) fn shape(self, schema: &'s Schema) -> MergeShape<'s> {
+        let Some(t) = self.get(schema) else { return MergeShape::Deduced };
         match t {
             Type::Scalar(Scalar::Any | Scalar::Json | Scalar::FieldsV1 | Scalar::SchemaOr(..)) => {
-                Shape::Deduced
+                MergeShape::Deduced
             }
             // An embedded object is one value, whatever it holds.
-            Type::Scalar(_) => Shape::Leaf,
-            Type::Struct(s) if s.atomic || self.map == MapType::Atomic => Shape::Leaf,
-            Type::Struct(s) => Shape::Struct(s),
-            Type::Map { atomic, .. } if *atomic || self.map == MapType::Atomic => Shape::Leaf,
-            Type::Map { value, .. } => Shape::Map(Ref::root(*value)),
+            Type::Scalar(_) => MergeShape::Leaf,
+            Type::Struct(s) if s.atomic || self.map == MapType::Atomic => MergeShape::Leaf,
+            Type::Struct(s) => MergeShape::Struct(s),
+            Type::Map { atomic, .. } if *atomic || self.map == MapType::Atomic => MergeShape::Leaf,
+            Type::Map { value, .. } => MergeShape::Map(Ref::root(*value)),
             Type::List { element, .. } => match self.list(schema) {
-                ListType::Atomic => Shape::Leaf,
-                ListType::Set => Shape::Set,
-                ListType::Map(keys) => Shape::Keyed(keys, Ref::root(*element)),
+                ListType::Atomic => MergeShape::Leaf,
+                ListType::Set => MergeShape::Set,
+                ListType::Map(keys) => MergeShape::Keyed(keys, Ref::root(*element)),
             },
         }
     }
 
     /// The shape without regard to `atomic` on structs and maps.
-    pub(super) fn granular(self, schema: &'s Schema) -> Shape<'s> {
+    pub(super) fn granular(self, schema: &'s Schema) -> MergeShape<'s> {
         match self.get(schema) {
-            Some(Type::Struct(s)) => Shape::Struct(s),
-            Some(Type::Map { value, .. }) => Shape::Map(Ref::root(*value)),
+            Some(Type::Struct(s)) => MergeShape::Struct(s),
+            Some(Type::Map { value, .. }) => MergeShape::Map(Ref::root(*value)),
             _ => self.shape(schema),
         }
     }
@@ -94,20 +94,20 @@ impl<'s> Ref<'s> {
         match self.get(schema) {
             None => false,
             Some(Type::Scalar(s)) => matches!(s, Scalar::RawExtension),
-            Some(_) => matches!(self.shape(schema), Shape::Leaf),
+            Some(_) => matches!(self.shape(schema), MergeShape::Leaf),
         }
     }
 }
 
-impl<'s> Shape<'s> {
+impl<'s> MergeShape<'s> {
     /// The type of a member of an object, with its field where it is a declared one.
     pub(super) fn member(self, name: &str) -> (Ref<'s>, Option<&'s Field>) {
         match self {
-            Shape::Struct(s) => match s.field(name) {
+            MergeShape::Struct(s) => match s.field(name) {
                 Some(field) => (Ref::field(field), Some(field)),
                 None => (Ref::deduced(), None),
             },
-            Shape::Map(value) => (value, None),
+            MergeShape::Map(value) => (value, None),
             _ => (Ref::deduced(), None),
         }
     }
@@ -116,9 +116,9 @@ impl<'s> Shape<'s> {
     /// without a schema.
     pub(super) fn step(self, field: Option<&str>) -> Option<Ref<'s>> {
         match (self, field) {
-            (Shape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
-            (Shape::Map(value), _) => Some(value),
-            (Shape::Keyed(_, element), _) => Some(element),
+            (MergeShape::Struct(s), Some(name)) => s.field(name).map(Ref::field),
+            (MergeShape::Map(value), _) => Some(value),
+            (MergeShape::Keyed(_, element), _) => Some(element),
             _ => None,
         }
     }
@@ -126,7 +126,7 @@ impl<'s> Shape<'s> {
     /// The type of the elements of a list.
     pub(super) fn element(self) -> Ref<'s> {
         match self {
-            Shape::Keyed(_, element) => element,
+            MergeShape::Keyed(_, element) => element,
             _ => Ref::deduced(),
         }
     }
@@ -167,11 +167,11 @@ pub(super) enum ElementNameError {
 /// The name of an element of a set or keyed list.
 pub(super) fn element_name(
     schema: &Schema,
-    shape: Shape<'_>,
+    shape: MergeShape<'_>,
     item: &Value,
 ) -> Result<PathElement, ElementNameError> {
     match shape {
-        Shape::Keyed(keys, element) => {
+        MergeShape::Keyed(keys, element) => {
             let map = match item {
                 Value::Object(map) => map,
                 Value::Null => return Err(ElementNameError::Null),
@@ -217,7 +217,11 @@ pub(super) type NamedElement<'v> = (PathElement, &'v Value);
 
 /// The elements of a list with their names, sorted by name, equal names in list order. Elements without a
 /// name are left out. `O(n log n)`, `O(n)` when they are in order.
-pub(super) fn named<'v>(schema: &Schema, shape: Shape<'_>, list: Option<&'v Value>) -> Vec<NamedElement<'v>> {
+pub(super) fn named<'v>(
+    schema: &Schema,
+    shape: MergeShape<'_>,
+    list: Option<&'v Value>,
+) -> Vec<NamedElement<'v>> {
     let items = list.and_then(Value::as_array).unwrap_or_default();
     let mut named: Vec<_> =
         items.iter().filter_map(|item| Some((element_name(schema, shape, item).ok()?, item))).collect();

@@ -1,7 +1,7 @@
 //! Whether an applied configuration fits the schema, with the messages of structured-merge-diff.
 
 use super::path::PathElement;
-use super::typed::{self, Ref, Shape};
+use super::typed::{self, MergeShape, Ref};
 use super::{path, MAX_DEPTH};
 use crate::patch::goprint;
 use crate::schema::{ListType, Scalar, Schema, Type, TypeId};
@@ -49,7 +49,7 @@ impl<'s> Walk<'s> {
                 for (key, member) in map.iter() {
                     let (of, field) = shape.member(key);
                     self.path.push(PathElement::Field(key.clone()));
-                    if matches!(shape, Shape::Struct(s) if !s.preserves_unknown) && field.is_none() {
+                    if matches!(shape, MergeShape::Struct(s) if !s.preserves_unknown) && field.is_none() {
                         self.error("field not declared in schema");
                     } else {
                         self.value(member, of);

@@ -4,23 +4,23 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use base64::Engine;
 use smol_str::SmolStr;
 
-use super::DecodeError;
+use super::CborError;
 use crate::hex;
 use crate::time::Timestamp;
 use crate::value::{Map, Value, MAX_DEPTH};
 
 /// The object tree of one document; trailing data is an error.
-pub fn decode(bytes: &[u8]) -> Result<Value, DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<Value, CborError> {
     let (value, used) = decode_first(bytes)?;
     match used == bytes.len() {
         true => Ok(value),
-        false => Err(DecodeError::Trailing(used)),
+        false => Err(CborError::Trailing(used)),
     }
 }
 
 /// The first item of a sequence (`application/cbor-seq`) and how many bytes it took. `UnexpectedEnd` means
 /// that it is incomplete.
-pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), DecodeError> {
+pub fn decode_first(bytes: &[u8]) -> Result<(Value, usize), CborError> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.item()?;
     Ok((value, reader.at))
@@ -73,20 +73,20 @@ struct Tags {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, len: u64) -> Result<&'a [u8], DecodeError> {
+    fn take(&mut self, len: u64) -> Result<&'a [u8], CborError> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let len = usize::try_from(len).map_err(|_| DecodeError::UnexpectedEnd)?;
-        let taken = rest.get(..len).ok_or(DecodeError::UnexpectedEnd)?;
+        let len = usize::try_from(len).map_err(|_| CborError::UnexpectedEnd)?;
+        let taken = rest.get(..len).ok_or(CborError::UnexpectedEnd)?;
         self.at += len;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], CborError> {
         let taken = self.take(N as u64)?;
-        taken.try_into().map_err(|_| DecodeError::UnexpectedEnd)
+        taken.try_into().map_err(|_| CborError::UnexpectedEnd)
     }
 
-    fn head(&mut self) -> Result<Head, DecodeError> {
+    fn head(&mut self) -> Result<Head, CborError> {
         let start = self.at;
         let [first] = self.array()?;
         let (major, low) = (first >> 5, first & 0x1f);
@@ -97,13 +97,13 @@ impl<'a> Reader<'a> {
             26 => u32::from_be_bytes(self.array()?) as u64,
             27 => u64::from_be_bytes(self.array()?),
             31 if matches!(major, 2..=5 | 7) => return Ok((major, low, None)),
-            _ => return Err(DecodeError::Malformed(start)),
+            _ => return Err(CborError::Malformed(start)),
         };
         Ok((major, low, Some(argument)))
     }
 
     /// The bytes of a string, its chunks put together if the length is indefinite.
-    fn string(&mut self, major: u8, len: Option<u64>) -> Result<std::borrow::Cow<'a, [u8]>, DecodeError> {
+    fn string(&mut self, major: u8, len: Option<u64>) -> Result<std::borrow::Cow<'a, [u8]>, CborError> {
         if let Some(len) = len {
             return Ok(self.take(len)?.into());
         }
@@ -116,17 +116,17 @@ impl<'a> Reader<'a> {
                     let chunk = self.take(len)?;
                     // Text is validated chunk by chunk: each must be complete.
                     if major == 3 && std::str::from_utf8(chunk).is_err() {
-                        return Err(DecodeError::Utf8(start));
+                        return Err(CborError::Utf8(start));
                     }
                     whole.extend_from_slice(chunk);
                 }
-                _ => return Err(DecodeError::Malformed(start)),
+                _ => return Err(CborError::Malformed(start)),
             }
         }
     }
 
     /// Reads one item with all that is in it.
-    fn item(&mut self) -> Result<Value, DecodeError> {
+    fn item(&mut self) -> Result<Value, CborError> {
         let mut frames: Vec<Frame> = Vec::new();
         loop {
             let start = self.at;
@@ -134,11 +134,11 @@ impl<'a> Reader<'a> {
             let mut tags = Tags { count: 0, time: None, later: inherited };
             let head = self.untagged_head(&mut tags, frames.len())?;
             if tags.time.is_some() && matches!(head.0, 4 | 5) {
-                return Err(DecodeError::Time(start));
+                return Err(CborError::Time(start));
             }
             let Some(value) = self.value(head, &tags, &mut frames, start)? else { continue };
             let mut value = match tags.time {
-                Some(tag) => time_value(tag, value).ok_or(DecodeError::Time(start))?,
+                Some(tag) => time_value(tag, value).ok_or(CborError::Time(start))?,
                 None => value,
             };
             // Add the value to its container; a container that it completes is the next value.
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the tags in front of an item, and its head.
-    fn untagged_head(&mut self, tags: &mut Tags, depth: usize) -> Result<Head, DecodeError> {
+    fn untagged_head(&mut self, tags: &mut Tags, depth: usize) -> Result<Head, CborError> {
         loop {
             let start = self.at;
             let tag = match self.head()? {
@@ -163,12 +163,12 @@ impl<'a> Reader<'a> {
             };
             tags.count += 1;
             if tags.count + depth > MAX_DEPTH {
-                return Err(DecodeError::TooDeep);
+                return Err(CborError::TooDeep);
             }
             match tag {
                 0 => tags.time = Some(TimeTag::Text),
                 1 => tags.time = Some(TimeTag::Epoch),
-                2 | 3 => return Err(DecodeError::Bignum(start)),
+                2 | 3 => return Err(CborError::Bignum(start)),
                 21 => tags.later = Some(LaterEncoding::Base64Url),
                 22 => tags.later = Some(LaterEncoding::Base64),
                 23 => tags.later = Some(LaterEncoding::Base16),
@@ -185,10 +185,10 @@ impl<'a> Reader<'a> {
         tags: &Tags,
         frames: &mut Vec<Frame>,
         start: usize,
-    ) -> Result<Option<Value>, DecodeError> {
+    ) -> Result<Option<Value>, CborError> {
         let value = match (major, argument) {
-            (0, Some(n)) => Value::Int(i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
-            (1, Some(n)) => Value::Int(!i64::try_from(n).map_err(|_| DecodeError::Overflow(start))?),
+            (0, Some(n)) => Value::Int(i64::try_from(n).map_err(|_| CborError::Overflow(start))?),
+            (1, Some(n)) => Value::Int(!i64::try_from(n).map_err(|_| CborError::Overflow(start))?),
             (2, len) => {
                 let bytes = self.string(2, len)?;
                 match tags.later {
@@ -207,10 +207,10 @@ impl<'a> Reader<'a> {
                 25 => float(from_half(bits as u16), start)?,
                 26 => float(f32::from_bits(bits as u32).into(), start)?,
                 27 => float(f64::from_bits(bits), start)?,
-                _ => return Err(DecodeError::Simple(start)),
+                _ => return Err(CborError::Simple(start)),
             },
             (7, None) if tags.count == 0 => return end_indefinite(frames, start).map(Some),
-            _ => return Err(DecodeError::Malformed(start)),
+            _ => return Err(CborError::Malformed(start)),
         };
         Ok(Some(value))
     }
@@ -222,9 +222,9 @@ impl<'a> Reader<'a> {
         len: Option<u64>,
         later: Option<LaterEncoding>,
         frames: &mut Vec<Frame>,
-    ) -> Result<Option<Value>, DecodeError> {
+    ) -> Result<Option<Value>, CborError> {
         if frames.len() >= MAX_DEPTH {
-            return Err(DecodeError::TooDeep);
+            return Err(CborError::TooDeep);
         }
         // A claimed length is trusted only as far as there are bytes for it.
         let room = (self.bytes.len() - self.at) as u64;
@@ -232,7 +232,7 @@ impl<'a> Reader<'a> {
             (_, None) => None,
             (4, Some(n)) if n <= room => Some(n),
             (5, Some(n)) if n <= room / 2 => Some(n * 2),
-            _ => return Err(DecodeError::UnexpectedEnd),
+            _ => return Err(CborError::UnexpectedEnd),
         };
         let likely = items.map_or(0, |n| n.min(LIKELY) as usize);
         let container = match major {
@@ -245,20 +245,20 @@ impl<'a> Reader<'a> {
 }
 
 /// Ends the innermost container at a break, if that has an indefinite length and no key without a value.
-fn end_indefinite(frames: &mut Vec<Frame>, start: usize) -> Result<Value, DecodeError> {
+fn end_indefinite(frames: &mut Vec<Frame>, start: usize) -> Result<Value, CborError> {
     match frames.last_mut() {
         Some(Frame { left: left @ None, container, .. })
             if !matches!(container, Container::Map { key: Some(_), .. }) =>
         {
             *left = Some(0);
         }
-        _ => return Err(DecodeError::Malformed(start)),
+        _ => return Err(CborError::Malformed(start)),
     }
-    close(frames)?.ok_or(DecodeError::Malformed(start))
+    close(frames)?.ok_or(CborError::Malformed(start))
 }
 
 impl Frame {
-    fn put(&mut self, value: Value, at: usize) -> Result<(), DecodeError> {
+    fn put(&mut self, value: Value, at: usize) -> Result<(), CborError> {
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(1);
         }
@@ -268,7 +268,7 @@ impl Frame {
                 Some(key) => members.push((key, value)),
                 None => match value {
                     Value::String(text) => *key = Some(text),
-                    _ => return Err(DecodeError::Key(at)),
+                    _ => return Err(CborError::Key(at)),
                 },
             },
         }
@@ -277,7 +277,7 @@ impl Frame {
 }
 
 /// Pops the innermost container if it is complete.
-fn close(frames: &mut Vec<Frame>) -> Result<Option<Value>, DecodeError> {
+fn close(frames: &mut Vec<Frame>) -> Result<Option<Value>, CborError> {
     if frames.last().is_none_or(|f| f.left != Some(0)) {
         return Ok(None);
     }
@@ -288,23 +288,23 @@ fn close(frames: &mut Vec<Frame>) -> Result<Option<Value>, DecodeError> {
             let (map, duplicates) = Map::from_members(members);
             match duplicates.first() {
                 None => Ok(Some(Value::Object(map))),
-                Some(key) => Err(DecodeError::DuplicateKey(key.to_string())),
+                Some(key) => Err(CborError::DuplicateKey(key.to_string())),
             }
         }
     }
 }
 
-fn text(bytes: &[u8], at: usize) -> Result<Value, DecodeError> {
+fn text(bytes: &[u8], at: usize) -> Result<Value, CborError> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(Value::String(SmolStr::new(text))),
-        Err(_) => Err(DecodeError::Utf8(at)),
+        Err(_) => Err(CborError::Utf8(at)),
     }
 }
 
-fn float(x: f64, at: usize) -> Result<Value, DecodeError> {
+fn float(x: f64, at: usize) -> Result<Value, CborError> {
     match x.is_finite() {
         true => Ok(Value::Float(x)),
-        false => Err(DecodeError::NotFinite(at)),
+        false => Err(CborError::NotFinite(at)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::SELF_DESCRIBED;
 use crate::base64_text;
 use crate::error::EncodeError;
-use crate::json::{Node, Tape};
+use crate::json::{Tape, TapeNode};
 use crate::schema::{Scalar, Schema, SchemaOr, Type, TypeId};
 use crate::value::Value;
 
@@ -93,24 +93,24 @@ fn write_items(
             _ => None,
         };
         match node {
-            Node::Null => out.push(0xf6),
-            Node::Bool(b) => out.push(if b { 0xf5 } else { 0xf4 }),
-            Node::Int(n) if matches!(ty, Some(Type::Scalar(Scalar::Double))) => push_float(out, n as f64),
-            Node::Int(n) if n < 0 => push_head(out, 1, !n as u64),
-            Node::Int(n) => push_head(out, 0, n as u64),
-            Node::Float(x) => push_float(out, x),
-            Node::Number(text) => match node.integer() {
+            TapeNode::Null => out.push(0xf6),
+            TapeNode::Bool(b) => out.push(if b { 0xf5 } else { 0xf4 }),
+            TapeNode::Int(n) if matches!(ty, Some(Type::Scalar(Scalar::Double))) => push_float(out, n as f64),
+            TapeNode::Int(n) if n < 0 => push_head(out, 1, !n as u64),
+            TapeNode::Int(n) => push_head(out, 0, n as u64),
+            TapeNode::Float(x) => push_float(out, x),
+            TapeNode::Number(text) => match node.integer() {
                 Some(n) if !matches!(ty, Some(Type::Scalar(Scalar::Double))) => push_head(out, 0, n as u64),
                 _ => push_float(out, text.parse().unwrap_or_default()),
             },
-            Node::Text(_) | Node::Escaped(_) => {
+            TapeNode::Text(_) | TapeNode::Escaped(_) => {
                 let text = node.text().unwrap_or_default();
                 match ty {
                     Some(Type::Scalar(Scalar::Bytes)) => push_base64(out, &text)?,
                     _ => push_bytes(out, text.as_bytes()),
                 }
             }
-            Node::Array { end } => {
+            TapeNode::Array { end } => {
                 let element = match ty {
                     Some(Type::List { element, .. }) => As::Typed(*element),
                     Some(Type::Scalar(Scalar::SchemaOr(SchemaOr::Array, id))) => As::Typed(*id),
@@ -125,7 +125,7 @@ fn write_items(
                 push_head(out, 4, (pending.len() - first) as u64);
                 pending[first..].reverse();
             }
-            Node::Object { end } => {
+            TapeNode::Object { end } => {
                 members.clear();
                 let mut key = index + 1;
                 while key < end {
@@ -153,7 +153,7 @@ fn write_items(
     Ok(())
 }
 
-fn member_type(structure: &crate::schema::StructType, key: Node<'_>) -> As {
+fn member_type(structure: &crate::schema::StructType, key: TapeNode<'_>) -> As {
     match key.text().and_then(|name| structure.field(&name)) {
         Some(field) => As::Typed(field.type_id),
         None => As::Any,

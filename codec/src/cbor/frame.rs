@@ -4,19 +4,19 @@ use super::encode::{push_bytes, push_head};
 use super::SELF_DESCRIBED;
 use crate::schema::GVK;
 
-/// The bytes around the items of a list that is streamed: [`ListFrame::head`], the items as
-/// [`super::encode_bare`] writes them, [`ListFrame::tail`]. Members are in the order of their encoded keys:
-/// `kind`, `items`, `metadata`, `apiVersion`.
+/// The bytes around the items of a list that is streamed: [`CborListFrame::head`], the items as
+/// [`super::encode_bare`] writes them, [`CborListFrame::tail`]. Members are in the order of their encoded
+/// keys: `kind`, `items`, `metadata`, `apiVersion`.
 #[derive(Debug)]
-pub struct ListFrame {
+pub struct CborListFrame {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
-impl ListFrame {
+impl CborListFrame {
     /// The frame of a list of `count` items; `metadata` is the list's metadata as [`super::encode_bare`]
     /// writes it.
-    pub fn new(gvk: &GVK, metadata: &[u8], count: u64) -> ListFrame {
+    pub fn new(gvk: &GVK, metadata: &[u8], count: u64) -> CborListFrame {
         let mut head = SELF_DESCRIBED.to_vec();
         push_head(&mut head, 5, 4);
         push_bytes(&mut head, b"kind");
@@ -28,7 +28,7 @@ impl ListFrame {
         tail.extend_from_slice(metadata);
         push_bytes(&mut tail, b"apiVersion");
         push_bytes(&mut tail, gvk.api_version().as_bytes());
-        ListFrame { head, tail }
+        CborListFrame { head, tail }
     }
 
     /// The bytes before the items.

@@ -29,14 +29,14 @@ mod tests;
 
 pub use decode::{decode, decode_first};
 pub use encode::{encode, encode_bare, transcode_json, transcode_json_bare};
-pub use frame::{write_watch_event, ListFrame};
+pub use frame::{write_watch_event, CborListFrame};
 
 /// Tag 55799, which changes nothing and serves as a magic number.
 pub const SELF_DESCRIBED: &[u8] = &[0xd9, 0xd9, 0xf7];
 
 /// Why bytes were refused as CBOR. Offsets are bytes from the start.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DecodeError {
+pub enum CborError {
     /// The data ends within an item.
     #[error("cbor: unexpected EOF")]
     UnexpectedEnd,

@@ -114,7 +114,7 @@ fn what_other_encoders_write_is_read() {
 
 #[test]
 fn what_upstream_refuses_is_refused() {
-    use DecodeError::*;
+    use CborError::*;
     for (bytes, expected) in [
         ("", UnexpectedEnd),
         ("a2 41 61 01 41 61 02", DuplicateKey("a".into())),
@@ -161,10 +161,10 @@ fn what_upstream_refuses_is_refused() {
 fn nesting_is_bounded() {
     let deep = |n: usize| [vec![0x81; n], vec![0xf6]].concat();
     assert!(decode(&deep(10_000)).is_ok());
-    assert_eq!(decode(&deep(10_001)), Err(DecodeError::TooDeep));
-    assert_eq!(decode(&vec![0x9f; 3_000_000]), Err(DecodeError::TooDeep));
-    assert_eq!(decode(&vec![0xc6; 3_000_000]), Err(DecodeError::TooDeep));
-    assert_eq!(decode(&vec![0xa1; 3_000_000]), Err(DecodeError::TooDeep));
+    assert_eq!(decode(&deep(10_001)), Err(CborError::TooDeep));
+    assert_eq!(decode(&vec![0x9f; 3_000_000]), Err(CborError::TooDeep));
+    assert_eq!(decode(&vec![0xc6; 3_000_000]), Err(CborError::TooDeep));
+    assert_eq!(decode(&vec![0xa1; 3_000_000]), Err(CborError::TooDeep));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn every_truncation_is_an_error() {
     let mut whole = Vec::new();
     encode(&value, None, &mut whole).unwrap();
     for len in 0..whole.len() {
-        assert_eq!(decode(&whole[..len]), Err(DecodeError::UnexpectedEnd), "{len}");
+        assert_eq!(decode(&whole[..len]), Err(CborError::UnexpectedEnd), "{len}");
     }
     assert_eq!(decode(&whole), Ok(value));
 }
@@ -184,7 +184,7 @@ fn frames_hold_what_they_should() {
     let gvk = GVK::new("", "v1", "ConfigMapList");
     let metadata = tree!({ "resourceVersion": "5" });
     let items = [tree!({ "data": tree!({ "a": "b" }) }), Value::object()];
-    let frame = ListFrame::new(&gvk, &bare(&metadata), 2);
+    let frame = CborListFrame::new(&gvk, &bare(&metadata), 2);
     let streamed = [frame.head(), &bare(&items[0]), &bare(&items[1]), frame.tail()].concat();
     let list =
         tree!({ "apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items.to_vec() });

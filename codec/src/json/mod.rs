@@ -47,7 +47,7 @@ pub(crate) use cursor::{push_lossy, unescape, Cursor, RawString};
 pub(crate) use go_type::go_type;
 pub use peek::{check_type, peek_type, TypeMeta};
 pub(crate) use source::{Number, Source, Token};
-pub(crate) use tape::{Node, Tape};
+pub(crate) use tape::{Tape, TapeNode};
 pub(crate) use text::{encoded, plain_number, Reader};
 pub use typed::{conform, conform_changed, decode};
 pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};

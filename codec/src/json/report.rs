@@ -8,7 +8,7 @@ use crate::error::{StrictError, MAX_STRICT_ERRORS};
 use crate::schema::{Field, StructType};
 
 /// One step of the path from the root.
-pub(super) enum Step<'s> {
+pub(super) enum PathStep<'s> {
     /// A field of a struct.
     Field(&'s StructType, &'s Field),
     /// A key of a map.
@@ -20,7 +20,7 @@ pub(super) enum Step<'s> {
 /// The path to the current value, and the strict errors so far.
 pub(crate) struct Report<'s> {
     pub(super) strict: bool,
-    pub(super) path: Vec<Step<'s>>,
+    pub(super) path: Vec<PathStep<'s>>,
     pub(super) errors: Vec<StrictError>,
 }
 
@@ -40,10 +40,10 @@ impl<'s> Report<'s> {
         };
         for step in &self.path {
             match step {
-                Step::Field(_, field) => dotted(&mut text, &field.name),
-                Step::Key(key) => dotted(&mut text, key),
+                PathStep::Field(_, field) => dotted(&mut text, &field.name),
+                PathStep::Key(key) => dotted(&mut text, key),
                 // Writing to a string cannot fail.
-                Step::Index(i) => drop(write!(text, "[{i}]")),
+                PathStep::Index(i) => drop(write!(text, "[{i}]")),
             }
         }
         dotted(&mut text, member);
@@ -77,7 +77,7 @@ impl<'s> Report<'s> {
     pub(super) fn go_field(&self) -> (String, String) {
         let (mut structure, mut path) = (String::new(), String::new());
         for step in &self.path {
-            if let Step::Field(holder, field) = step {
+            if let PathStep::Field(holder, field) = step {
                 structure = holder.name.rsplit('.').next().unwrap_or_default().to_string();
                 if !path.is_empty() {
                     path.push('.');

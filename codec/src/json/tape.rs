@@ -12,7 +12,7 @@ use crate::value::{level, Map, Value, MAX_DEPTH as MAX_JSON_DEPTH};
 
 /// One node of a [`Tape`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Node<'a> {
+pub(crate) enum TapeNode<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -33,13 +33,13 @@ pub(crate) enum Node<'a> {
     },
 }
 
-impl<'a> Node<'a> {
+impl<'a> TapeNode<'a> {
     /// The text of a string node.
     #[inline]
     pub fn text(&self) -> Option<Cow<'a, str>> {
         match *self {
-            Node::Text(text) => Some(Cow::Borrowed(text)),
-            Node::Escaped(inside) => Some(Cow::Owned(unescape(inside.as_bytes()))),
+            TapeNode::Text(text) => Some(Cow::Borrowed(text)),
+            TapeNode::Escaped(inside) => Some(Cow::Owned(unescape(inside.as_bytes()))),
             _ => None,
         }
     }
@@ -48,8 +48,8 @@ impl<'a> Node<'a> {
     #[inline]
     pub fn integer(&self) -> Option<i64> {
         match *self {
-            Node::Int(n) => Some(n),
-            Node::Number("-0") => Some(0),
+            TapeNode::Int(n) => Some(n),
+            TapeNode::Number("-0") => Some(0),
             _ => None,
         }
     }
@@ -57,12 +57,12 @@ impl<'a> Node<'a> {
     /// The name of the JSON type for error texts.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Node::Null => "null",
-            Node::Bool(_) => "bool",
-            Node::Int(_) | Node::Float(_) | Node::Number(_) => "number",
-            Node::Text(_) | Node::Escaped(_) => "string",
-            Node::Array { .. } => "array",
-            Node::Object { .. } => "object",
+            TapeNode::Null => "null",
+            TapeNode::Bool(_) => "bool",
+            TapeNode::Int(_) | TapeNode::Float(_) | TapeNode::Number(_) => "number",
+            TapeNode::Text(_) | TapeNode::Escaped(_) => "string",
+            TapeNode::Array { .. } => "array",
+            TapeNode::Object { .. } => "object",
         }
     }
 }
@@ -70,7 +70,7 @@ impl<'a> Node<'a> {
 /// A flat parse tree; node 0 is the root. Never empty.
 #[derive(Debug)]
 pub(crate) struct Tape<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<TapeNode<'a>>,
 }
 
 impl<'a> Tape<'a> {
@@ -87,7 +87,7 @@ impl<'a> Tape<'a> {
     }
 
     #[inline]
-    pub fn node(&self, index: u32) -> Node<'a> {
+    pub fn node(&self, index: u32) -> TapeNode<'a> {
         self.nodes[index as usize]
     }
 
@@ -95,7 +95,7 @@ impl<'a> Tape<'a> {
     #[inline]
     pub fn after(&self, index: u32) -> u32 {
         match self.node(index) {
-            Node::Array { end } | Node::Object { end } => end,
+            TapeNode::Array { end } | TapeNode::Object { end } => end,
             _ => index + 1,
         }
     }
@@ -113,29 +113,29 @@ impl<'a> Tape<'a> {
             }
             i += 1;
             match node {
-                Node::Null => out.extend_from_slice(b"null"),
-                Node::Bool(true) => out.extend_from_slice(b"true"),
-                Node::Bool(false) => out.extend_from_slice(b"false"),
-                Node::Int(n) => write_integer(n, out),
-                Node::Float(x) => write_number(x, out),
-                Node::Number(text) => out.extend_from_slice(text.as_bytes()),
-                Node::Text(text) => write_string(text, out),
-                Node::Escaped(inside) => {
+                TapeNode::Null => out.extend_from_slice(b"null"),
+                TapeNode::Bool(true) => out.extend_from_slice(b"true"),
+                TapeNode::Bool(false) => out.extend_from_slice(b"false"),
+                TapeNode::Int(n) => write_integer(n, out),
+                TapeNode::Float(x) => write_number(x, out),
+                TapeNode::Number(text) => out.extend_from_slice(text.as_bytes()),
+                TapeNode::Text(text) => write_string(text, out),
+                TapeNode::Escaped(inside) => {
                     out.push(b'"');
                     out.extend_from_slice(inside.as_bytes());
                     out.push(b'"');
                 }
-                Node::Array { end } => {
+                TapeNode::Array { end } => {
                     out.push(b'[');
                     open.push((end, b']'));
                 }
-                Node::Object { end } => {
+                TapeNode::Object { end } => {
                     out.push(b'{');
                     open.push((end, b'}'));
                 }
             }
             let in_object = matches!(open.last(), Some((_, b'}')));
-            let opened = matches!(node, Node::Array { .. } | Node::Object { .. });
+            let opened = matches!(node, TapeNode::Array { .. } | TapeNode::Object { .. });
             after_key = in_object && !opened && !after_key;
             if after_key {
                 out.push(b':');
@@ -152,7 +152,7 @@ impl<'a> Tape<'a> {
     }
 }
 
-fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Result<(), EncodeError> {
+fn flatten<'a>(value: &'a Value, nodes: &mut Vec<TapeNode<'a>>, depth: usize) -> Result<(), EncodeError> {
     if depth > MAX_JSON_DEPTH {
         return Err(EncodeError::TooDeep);
     }
@@ -161,15 +161,15 @@ fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Res
         return Err(EncodeError::TooLarge);
     }
     match value {
-        Value::Null => nodes.push(Node::Null),
-        Value::Bool(b) => nodes.push(Node::Bool(*b)),
-        Value::Int(n) => nodes.push(Node::Int(*n)),
-        Value::Float(x) => nodes.push(Node::Float(*x)),
-        Value::String(text) => nodes.push(Node::Text(text)),
+        Value::Null => nodes.push(TapeNode::Null),
+        Value::Bool(b) => nodes.push(TapeNode::Bool(*b)),
+        Value::Int(n) => nodes.push(TapeNode::Int(*n)),
+        Value::Float(x) => nodes.push(TapeNode::Float(*x)),
+        Value::String(text) => nodes.push(TapeNode::Text(text)),
         Value::Array(elements) => {
-            nodes.push(Node::Null);
+            nodes.push(TapeNode::Null);
             level(|| elements.iter().try_for_each(|element| flatten(element, nodes, depth + 1)))?;
-            nodes[place] = Node::Array { end: nodes.len() as u32 };
+            nodes[place] = TapeNode::Array { end: nodes.len() as u32 };
         }
         Value::Object(members) => flatten_object(members, nodes, depth)?,
         Value::Encoded(encoded) => flatten_object(encoded.members(), nodes, depth)?,
@@ -177,16 +177,20 @@ fn flatten<'a>(value: &'a Value, nodes: &mut Vec<Node<'a>>, depth: usize) -> Res
     Ok(())
 }
 
-fn flatten_object<'a>(members: &'a Map, nodes: &mut Vec<Node<'a>>, depth: usize) -> Result<(), EncodeError> {
+fn flatten_object<'a>(
+    members: &'a Map,
+    nodes: &mut Vec<TapeNode<'a>>,
+    depth: usize,
+) -> Result<(), EncodeError> {
     let place = nodes.len();
-    nodes.push(Node::Null);
+    nodes.push(TapeNode::Null);
     level(|| {
         members.iter().try_for_each(|(key, value)| {
-            nodes.push(Node::Text(key));
+            nodes.push(TapeNode::Text(key));
             flatten(value, nodes, depth + 1)
         })
     })?;
-    nodes[place] = Node::Object { end: nodes.len() as u32 };
+    nodes[place] = TapeNode::Object { end: nodes.len() as u32 };
     Ok(())
 }
 
@@ -202,19 +206,19 @@ pub(crate) fn cursor(json: &[u8]) -> Result<Cursor<'_>, EncodeError> {
 
 /// The node of the next value; the end of a container is not known yet.
 #[inline(always)]
-pub(crate) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<Node<'a>, EncodeError> {
+pub(crate) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<TapeNode<'a>, EncodeError> {
     Ok(match cursor.token(Cursor::raw_string)? {
-        Token::Null => Node::Null,
-        Token::Bool(b) => Node::Bool(b),
+        Token::Null => TapeNode::Null,
+        Token::Bool(b) => TapeNode::Bool(b),
         Token::String(raw) => string(cursor, raw),
-        Token::Array => Node::Array { end: 0 },
-        Token::Object => Node::Object { end: 0 },
-        Token::Number(Number::Int(n)) => Node::Int(n),
-        Token::Number(Number::Float(x)) => Node::Float(x),
+        Token::Array => TapeNode::Array { end: 0 },
+        Token::Object => TapeNode::Object { end: 0 },
+        Token::Number(Number::Int(n)) => TapeNode::Int(n),
+        Token::Number(Number::Float(x)) => TapeNode::Float(x),
         Token::Number(Number::Text(text)) => match text.parse::<i64>() {
-            // See [`Node::integer`].
-            Ok(n) if n != 0 || !text.starts_with('-') => Node::Int(n),
-            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => Node::Number(text),
+            // See [`TapeNode::integer`].
+            Ok(n) if n != 0 || !text.starts_with('-') => TapeNode::Int(n),
+            _ if text.parse::<f64>().is_ok_and(f64::is_finite) => TapeNode::Number(text),
             _ => {
                 return Err(EncodeError::Json { offset: cursor.at(), problem: "number out of range".into() })
             }
@@ -223,21 +227,21 @@ pub(crate) fn begin<'a>(cursor: &mut Cursor<'a>) -> Result<Node<'a>, EncodeError
 }
 
 #[inline]
-fn string<'a>(cursor: &Cursor<'a>, raw: RawString) -> Node<'a> {
+fn string<'a>(cursor: &Cursor<'a>, raw: RawString) -> TapeNode<'a> {
     let inside = cursor.inside_text(raw);
     match raw.escaped {
-        true => Node::Escaped(inside),
-        false => Node::Text(inside),
+        true => TapeNode::Escaped(inside),
+        false => TapeNode::Text(inside),
     }
 }
 
 /// Parses a whole text.
 fn parse<'a>(mut cursor: Cursor<'a>) -> Result<Tape<'a>, EncodeError> {
-    let mut nodes: Vec<Node<'a>> = Vec::with_capacity(cursor.left() / 10 + 4);
+    let mut nodes: Vec<TapeNode<'a>> = Vec::with_capacity(cursor.left() / 10 + 4);
     let mut open: Vec<u32> = Vec::with_capacity(16);
     loop {
         let node = begin(&mut cursor)?;
-        let mut first = matches!(node, Node::Array { .. } | Node::Object { .. });
+        let mut first = matches!(node, TapeNode::Array { .. } | TapeNode::Object { .. });
         if first {
             open.push(nodes.len() as u32);
         }
@@ -248,7 +252,7 @@ fn parse<'a>(mut cursor: Cursor<'a>) -> Result<Tape<'a>, EncodeError> {
                 cursor.end()?;
                 return Ok(Tape { nodes });
             };
-            let is_object = matches!(nodes[container as usize], Node::Object { .. });
+            let is_object = matches!(nodes[container as usize], TapeNode::Object { .. });
             let more = if is_object { cursor.member(first)? } else { cursor.element(first)? };
             if more {
                 if is_object {
@@ -258,7 +262,8 @@ fn parse<'a>(mut cursor: Cursor<'a>) -> Result<Tape<'a>, EncodeError> {
                 break;
             }
             let end = nodes.len() as u32;
-            nodes[container as usize] = if is_object { Node::Object { end } } else { Node::Array { end } };
+            nodes[container as usize] =
+                if is_object { TapeNode::Object { end } } else { TapeNode::Array { end } };
             open.pop();
             first = false;
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::cursor::Cursor;
-use super::report::{Report, Step};
+use super::report::{PathStep, Report};
 use super::source::{Key, Number, Source, Token};
 use crate::error::{DecodeError, TypeError};
 use crate::schema::StructType;
@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         let base = self.elements.len();
         let mut index = 0;
         while self.element(index == 0)? {
-            report.path.push(Step::Index(index));
+            report.path.push(PathStep::Index(index));
             let value = self.untyped(report)?;
             report.path.pop();
             self.elements.push(value);
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
             first = false;
             let key = SmolStr::from(key);
             if report.strict {
-                report.path.push(Step::Key(key.clone()));
+                report.path.push(PathStep::Key(key.clone()));
             }
             let value = match self.managed_fields {
                 ManagedFieldsState::Outside if self.cursor.depth() == 2 && key == "managedFields" => {

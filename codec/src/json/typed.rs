@@ -5,7 +5,7 @@ use smol_str::SmolStr;
 use super::go_type::go_type;
 use super::number::{double, integer, number_text};
 use super::peek::name;
-use super::report::{Report, Step};
+use super::report::{PathStep, Report};
 use super::source::{Key, Source, Token, Tree};
 use super::text::{syntax_error, Reader};
 use super::{DecodeOptions, Decoded};
@@ -202,7 +202,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             if again {
                 self.report.duplicate(&field.name);
             }
-            self.report.path.push(Step::Field(s, field));
+            self.report.path.push(PathStep::Field(s, field));
             self.value(field.type_id)?;
             self.report.path.pop();
             if again {
@@ -302,7 +302,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         let base = self.values.len();
         let mut index = 0;
         while self.source.element(index == 0)? {
-            self.report.path.push(Step::Index(index));
+            self.report.path.push(PathStep::Index(index));
             self.value(element)?;
             self.report.path.pop();
             self.fill(|schema| schema.zero(element));
@@ -327,7 +327,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
         while let Some(key) = self.source.key(first)? {
             first = false;
             let key: SmolStr = key.into();
-            self.report.path.push(Step::Key(key.clone()));
+            self.report.path.push(PathStep::Key(key.clone()));
             self.keys.push(key);
             self.value(value_type)?;
             self.report.path.pop();

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use smol_str::{format_smolstr, SmolStr};
 
 use super::ids::{capitalized, operation_version, tag};
+use super::schemas::kind_object;
+use super::writer::JsonWriter;
 use crate::negotiate::{MEDIA_TYPES, OBJECT_MEDIA_TYPES};
 use crate::resources::{Resource, Subresource};
 use crate::schema::{Scalar, Schema, StructType, Type, GVK};
@@ -44,12 +46,12 @@ pub(super) struct PathItem {
     pub path: String,
     /// Parameters of every operation here, sorted by name.
     pub parameters: Vec<Parameter>,
-    pub operations: Vec<Operation>,
+    pub operations: Vec<PathOperation>,
 }
 
 /// The operation of a method at a path.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct PathOperation {
     /// HTTP method in lower case.
     pub method: &'static str,
     pub id: String,
@@ -65,6 +67,41 @@ pub(super) struct Operation {
     pub produces: &'static [&'static str],
     /// Status codes of success with their content.
     pub responses: Vec<(u16, Content)>,
+}
+
+impl PathOperation {
+    /// Writes the responses, each with what `content` makes of it, and what upstream adds to OpenAPI.
+    pub(super) fn write_responses(
+        &self,
+        w: &mut JsonWriter,
+        mut content: impl FnMut(&mut JsonWriter, &Content),
+    ) {
+        w.key("responses").object(|w| {
+            for (code, what) in &self.responses {
+                w.key(&code.to_string()).object(|w| {
+                    w.key("description").string(reason(*code));
+                    content(w, what);
+                });
+            }
+            w.key("401").object(|w| w.key("description").string(reason(401)));
+        });
+        if let Some(action) = self.action {
+            w.key("x-kubernetes-action").string(action);
+        }
+        if let Some(kind) = &self.kind {
+            w.key("x-kubernetes-group-version-kind");
+            kind_object(w, kind);
+        }
+    }
+}
+
+fn reason(code: u16) -> &'static str {
+    match code {
+        201 => "Created",
+        202 => "Accepted",
+        401 => "Unauthorized",
+        _ => "OK",
+    }
 }
 
 /// A request body.
@@ -240,7 +277,7 @@ impl Builder<'_> {
     }
 
     /// An operation without parameters, body or responses.
-    fn operation(&self, method: &'static str, verb: &str, place: OperationPath, kind: GVK) -> Operation {
+    fn operation(&self, method: &'static str, verb: &str, place: OperationPath, kind: GVK) -> PathOperation {
         let r = self.resource;
         // Across all namespaces, "Namespaced" is left out.
         let scope = match place.path.contains("{namespace}") {
@@ -266,7 +303,7 @@ impl Builder<'_> {
         if place.path.ends_with("{path}") {
             parameters.push(Parameter::in_path("path"));
         }
-        Operation {
+        PathOperation {
             method,
             id: format!("{verb}{version}{rest}{scope}{}{}", r.kind, place.suffix),
             tag: tag(&r.group, Some(&r.version)),
@@ -280,7 +317,7 @@ impl Builder<'_> {
         }
     }
 
-    fn list(&self, place: OperationPath, verb: &str, action: &'static str) -> Operation {
+    fn list(&self, place: OperationPath, verb: &str, action: &'static str) -> PathOperation {
         let mut operation = self.operation("get", verb, place, self.resource.gvk());
         operation.action = Some(action);
         self.options(&mut operation, &["ListOptions"], &[]);
@@ -295,7 +332,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn read(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
+    fn read(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> PathOperation {
         let mut operation = self.operation("get", "read", place, kind);
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -306,7 +343,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn read_text(&self, place: OperationPath, options: &GVK) -> Operation {
+    fn read_text(&self, place: OperationPath, options: &GVK) -> PathOperation {
         let mut operation = self.operation("get", "read", place, self.resource.gvk());
         operation.action = Some("get");
         operation.parameters.push(Parameter::pretty());
@@ -317,7 +354,13 @@ impl Builder<'_> {
     }
 
     /// Create and replace.
-    fn write(&self, method: &'static str, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
+    fn write(
+        &self,
+        method: &'static str,
+        place: OperationPath,
+        kind: GVK,
+        content: &SmolStr,
+    ) -> PathOperation {
         let (verb, options, codes): (_, _, &[u16]) = match method {
             "post" => ("create", "CreateOptions", &[200, 201, 202]),
             _ => ("replace", "UpdateOptions", &[200, 201]),
@@ -330,7 +373,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn patch(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> Operation {
+    fn patch(&self, place: OperationPath, kind: GVK, content: &SmolStr) -> PathOperation {
         let mut operation = self.operation("patch", "patch", place, kind);
         operation.action = Some("patch");
         self.options(&mut operation, &["PatchOptions"], &[]);
@@ -341,7 +384,7 @@ impl Builder<'_> {
         operation
     }
 
-    fn delete(&self, place: OperationPath, collection: bool) -> Operation {
+    fn delete(&self, place: OperationPath, collection: bool) -> PathOperation {
         let (verb, codes): (_, &[u16]) = match collection {
             true => ("deletecollection", &[200]),
             false => ("delete", &[200, 202]),
@@ -405,7 +448,7 @@ impl Builder<'_> {
     }
 
     /// Adds the query parameters of kinds of meta/v1, and `pretty`.
-    fn options(&self, operation: &mut Operation, kinds: &[&str], without: &[&str]) {
+    fn options(&self, operation: &mut PathOperation, kinds: &[&str], without: &[&str]) {
         operation.parameters.push(Parameter::pretty());
         for kind in kinds {
             self.query_of(operation, self.schema.named(&format_smolstr!("{META}.{kind}")), without);
@@ -415,7 +458,12 @@ impl Builder<'_> {
         operation.parameters.dedup();
     }
 
-    fn query_of(&self, operation: &mut Operation, options: Option<crate::schema::TypeId>, without: &[&str]) {
+    fn query_of(
+        &self,
+        operation: &mut PathOperation,
+        options: Option<crate::schema::TypeId>,
+        without: &[&str],
+    ) {
         let Some(options) = options.and_then(|id| self.schema.structure(id)) else {
             return;
         };
@@ -456,12 +504,12 @@ fn query_parameters<'a>(schema: &'a Schema, options: &'a StructType) -> impl Ite
     })
 }
 
-fn non_empty(path: &str, operations: Vec<Operation>) -> Option<PathItem> {
+fn non_empty(path: &str, operations: Vec<PathOperation>) -> Option<PathItem> {
     (!operations.is_empty()).then(|| item(path, operations))
 }
 
 /// Moves the parameters that all operations share to the path.
-fn item(path: &str, mut operations: Vec<Operation>) -> PathItem {
+fn item(path: &str, mut operations: Vec<PathOperation>) -> PathItem {
     // Of parameters with one name, the one in the path comes first.
     let key = |p: &Parameter| (p.name.clone(), !p.in_path);
     let mut uses: BTreeMap<(SmolStr, bool), (usize, Parameter)> = BTreeMap::new();
@@ -486,7 +534,7 @@ fn fixed(
     content: SmolStr,
     types: &'static [&'static str],
 ) -> PathItem {
-    let operation = Operation {
+    let operation = PathOperation {
         method: "get",
         id,
         tag,

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use smol_str::{format_smolstr, SmolStr};
 
-use super::operations::{self, Content, Operation, Parameter, PathItem};
-use super::schemas::{kind_object, Definitions};
-use super::v3::reason;
+use super::operations::{self, Content, Parameter, PathItem, PathOperation};
+use super::schemas::Definitions;
 use super::writer::JsonWriter;
 use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
@@ -91,7 +90,7 @@ impl Paths<'_> {
         });
     }
 
-    fn operation(&mut self, w: &mut JsonWriter, operation: &Operation) {
+    fn operation(&mut self, w: &mut JsonWriter, operation: &PathOperation) {
         w.key("tags").strings([&operation.tag]);
         w.key("operationId").string(&operation.id);
         w.key("schemes").strings(["https"]);
@@ -113,26 +112,13 @@ impl Paths<'_> {
                 self.parameters(w, &operation.parameters);
             });
         }
-        w.key("responses").object(|w| {
-            for (code, content) in &operation.responses {
-                w.key(&code.to_string()).object(|w| {
-                    w.key("description").string(reason(*code));
-                    w.key("schema");
-                    match content {
-                        Content::Named(name) => self.definitions.reference(w, name),
-                        Content::Text => w.object(|w| w.key("type").string("string")),
-                    }
-                });
+        operation.write_responses(w, |w, content| {
+            w.key("schema");
+            match content {
+                Content::Named(name) => self.definitions.reference(w, name),
+                Content::Text => w.object(|w| w.key("type").string("string")),
             }
-            w.key("401").object(|w| w.key("description").string(reason(401)));
         });
-        if let Some(action) = operation.action {
-            w.key("x-kubernetes-action").string(action);
-        }
-        if let Some(kind) = &operation.kind {
-            w.key("x-kubernetes-group-version-kind");
-            kind_object(w, kind);
-        }
     }
 
     fn parameters(&mut self, w: &mut JsonWriter, parameters: &[Parameter]) {

@@ -2,8 +2,8 @@
 
 use smol_str::SmolStr;
 
-use super::operations::{self, Content, Operation, Parameter, PathItem};
-use super::schemas::{kind_object, Definitions};
+use super::operations::{self, Content, Parameter, PathItem, PathOperation};
+use super::schemas::Definitions;
 use super::writer::JsonWriter;
 use super::{custom, versions_of, Descriptions, Edition, PublishedResource, API_VERSION};
 use crate::schema::Schema;
@@ -117,7 +117,7 @@ fn path_item(w: &mut JsonWriter, definitions: &mut Definitions, item: &PathItem)
     });
 }
 
-fn operation(w: &mut JsonWriter, definitions: &mut Definitions, operation: &Operation) {
+fn operation(w: &mut JsonWriter, definitions: &mut Definitions, operation: &PathOperation) {
     w.key("tags").strings([&operation.tag]);
     w.key("operationId").string(&operation.id);
     parameters(w, &operation.parameters);
@@ -130,22 +130,7 @@ fn operation(w: &mut JsonWriter, definitions: &mut Definitions, operation: &Oper
             }
         });
     }
-    w.key("responses").object(|w| {
-        for (code, what) in &operation.responses {
-            w.key(&code.to_string()).object(|w| {
-                w.key("description").string(reason(*code));
-                content(w, definitions, operation.produces, what);
-            });
-        }
-        w.key("401").object(|w| w.key("description").string(reason(401)));
-    });
-    if let Some(action) = operation.action {
-        w.key("x-kubernetes-action").string(action);
-    }
-    if let Some(kind) = &operation.kind {
-        w.key("x-kubernetes-group-version-kind");
-        kind_object(w, kind);
-    }
+    operation.write_responses(w, |w, what| content(w, definitions, operation.produces, what));
 }
 
 fn content(w: &mut JsonWriter, definitions: &mut Definitions, types: &[&str], what: &Content) {
@@ -181,16 +166,6 @@ fn parameters(w: &mut JsonWriter, parameters: &[Parameter]) {
             });
         }
     });
-}
-
-/// The reason phrase of a status code of an operation.
-pub(super) fn reason(code: u16) -> &'static str {
-    match code {
-        201 => "Created",
-        202 => "Accepted",
-        401 => "Unauthorized",
-        _ => "OK",
-    }
 }
 
 /// The paths of the documents for a set of group versions, in the order of the index: the roots, then each

@@ -12,15 +12,15 @@ use std::borrow::Cow;
 
 use super::scan::{
     entry, is_null, merge, raw_content, scan, string_field, timestamp, varints, wire_type, wrapped_items,
-    Entry, ScannedField,
+    MapEntry, ScannedField,
 };
 use super::sink::{wire_text, Sink};
-use super::wire::{Reader, WireType};
-use super::{layouts, DecodeError, Envelope, MAGIC, MAX_DEPTH};
+use super::wire::{WireReader, WireType};
+use super::{layouts, Envelope, ProtobufError, MAGIC, MAX_DEPTH};
 use crate::cbor;
 use crate::json::Tape;
 use crate::quantity::Quantity;
-use crate::schema::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape};
+use crate::schema::layout::{FieldLayout, FieldSet, Form, Layouts, Message, ValueLayout};
 use crate::schema::{Omit, Schema, SchemaOr, TypeId, GVK};
 use crate::time::format_duration;
 
@@ -44,7 +44,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         type_meta: Option<&GVK>,
         id: TypeId,
         sink: &mut S,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), ProtobufError> {
         self.object_at(raw, type_meta, id, sink, 0)
     }
 
@@ -55,8 +55,8 @@ impl<'s, 'a> Decoder<'s, 'a> {
         id: TypeId,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
-        let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+    ) -> Result<(), ProtobufError> {
+        let message = self.layouts.message(id).ok_or(ProtobufError::NotAMessage)?;
         self.message(raw, message, type_meta, sink, depth)
     }
 
@@ -67,9 +67,9 @@ impl<'s, 'a> Decoder<'s, 'a> {
         type_meta: Option<&GVK>,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), ProtobufError> {
         if depth > MAX_DEPTH {
-            return Err(DecodeError::TooDeep);
+            return Err(ProtobufError::TooDeep);
         }
         let base = self.seen.len();
         self.seen.resize(base + message.fields.len(), ScannedField::default());
@@ -98,9 +98,9 @@ impl<'s, 'a> Decoder<'s, 'a> {
         seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), ProtobufError> {
         let nil = match seen.count {
-            0 => field.pointer || field.form != Form::One || field.shape == Shape::Bytes,
+            0 => field.pointer || field.form != Form::One || field.shape == ValueLayout::Bytes,
             _ => field.pointer && field.form == Form::One && is_null(field.shape, seen.bytes)?,
         };
         if nil {
@@ -144,13 +144,13 @@ impl<'s, 'a> Decoder<'s, 'a> {
     }
 
     /// Whether Go's struct tag omits the value of a field that is not a pointer.
-    fn left_out(&self, field: &FieldLayout, seen: ScannedField<'_>) -> Result<bool, DecodeError> {
+    fn left_out(&self, field: &FieldLayout, seen: ScannedField<'_>) -> Result<bool, ProtobufError> {
         Ok(match (field.omit, field.shape) {
             (Omit::Never, _) => false,
-            (_, Shape::Bool | Shape::Int64) => seen.scalar == 0,
-            (_, Shape::Int32) => seen.scalar as i32 == 0,
-            (_, Shape::Double) => f64::from_bits(seen.scalar) == 0.0,
-            (_, Shape::String | Shape::Bytes) => seen.bytes.is_empty(),
+            (_, ValueLayout::Bool | ValueLayout::Int64) => seen.scalar == 0,
+            (_, ValueLayout::Int32) => seen.scalar as i32 == 0,
+            (_, ValueLayout::Double) => f64::from_bits(seen.scalar) == 0.0,
+            (_, ValueLayout::String | ValueLayout::Bytes) => seen.bytes.is_empty(),
             (Omit::Empty, _) => false,
             (Omit::Zero, _) => self.is_zero(field, seen, 0)?,
         })
@@ -162,7 +162,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
         field: &FieldLayout,
         seen: ScannedField<'_>,
         depth: usize,
-    ) -> Result<bool, DecodeError> {
+    ) -> Result<bool, ProtobufError> {
         if seen.count == 0 {
             return Ok(true);
         }
@@ -173,29 +173,29 @@ impl<'s, 'a> Decoder<'s, 'a> {
             return is_null(field.shape, seen.bytes);
         }
         Ok(match field.shape {
-            Shape::Bool => seen.scalar == 0,
-            Shape::Int32 => seen.scalar as i32 == 0,
-            Shape::Int64 | Shape::Double => seen.scalar == 0,
-            Shape::String | Shape::None => seen.bytes.is_empty(),
-            Shape::Bytes => false,
-            Shape::Raw => raw_content(seen.bytes)?.is_none(),
-            Shape::Time | Shape::MicroTime => timestamp(seen.bytes)?.is_none(),
-            Shape::Duration => varints(seen.bytes)?[1] == 0,
-            Shape::Quantity => matches!(string_field(seen.bytes, 1)?, None | Some(b"0")),
-            Shape::IntOrString => {
+            ValueLayout::Bool => seen.scalar == 0,
+            ValueLayout::Int32 => seen.scalar as i32 == 0,
+            ValueLayout::Int64 | ValueLayout::Double => seen.scalar == 0,
+            ValueLayout::String | ValueLayout::None => seen.bytes.is_empty(),
+            ValueLayout::Bytes => false,
+            ValueLayout::Raw => raw_content(seen.bytes)?.is_none(),
+            ValueLayout::Time | ValueLayout::MicroTime => timestamp(seen.bytes)?.is_none(),
+            ValueLayout::Duration => varints(seen.bytes)?[1] == 0,
+            ValueLayout::Quantity => matches!(string_field(seen.bytes, 1)?, None | Some(b"0")),
+            ValueLayout::IntOrString => {
                 let numbers = varints(seen.bytes)?;
                 numbers[1] == 0
                     && numbers[2] == 0
                     && string_field(seen.bytes, 3)?.is_none_or(<[u8]>::is_empty)
             }
-            Shape::SchemaOr(..) => seen.bytes.is_empty() || seen.bytes == b"\x08\x00",
-            Shape::Message(id) => {
-                let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+            ValueLayout::SchemaOr(..) => seen.bytes.is_empty() || seen.bytes == b"\x08\x00",
+            ValueLayout::Message(id) => {
+                let message = self.layouts.message(id).ok_or(ProtobufError::NotAMessage)?;
                 if seen.bytes.is_empty() || seen.bytes == &*message.empty {
                     return Ok(true);
                 }
                 if depth > MAX_DEPTH {
-                    return Err(DecodeError::TooDeep);
+                    return Err(ProtobufError::TooDeep);
                 }
                 let mut inner = vec![ScannedField::default(); message.fields.len()];
                 if !scan(seen.bytes, message, 0, &mut inner, &mut FieldSet::default())? {
@@ -220,8 +220,8 @@ impl<'s, 'a> Decoder<'s, 'a> {
         seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
-        let mut reader = Reader::new(seen.bytes);
+    ) -> Result<(), ProtobufError> {
+        let mut reader = WireReader::new(seen.bytes);
         let mut left = seen.count;
         while left > 0 {
             let (found, wire) = reader.tag()?;
@@ -245,7 +245,7 @@ impl<'s, 'a> Decoder<'s, 'a> {
                         WireType::Bytes => self.value(field, bytes, 0, sink, depth)?,
                         // Numbers may also be packed.
                         packed => {
-                            let mut inner = Reader::new(bytes);
+                            let mut inner = WireReader::new(bytes);
                             while !inner.is_empty() {
                                 let scalar = match packed {
                                     WireType::Fixed64 => inner.fixed64()?,
@@ -267,9 +267,9 @@ impl<'s, 'a> Decoder<'s, 'a> {
         seen: ScannedField<'a>,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
-        let mut entries: Vec<Entry<'a>> = Vec::with_capacity(seen.count.min(1024) as usize);
-        let mut reader = Reader::new(seen.bytes);
+    ) -> Result<(), ProtobufError> {
+        let mut entries: Vec<MapEntry<'a>> = Vec::with_capacity(seen.count.min(1024) as usize);
+        let mut reader = WireReader::new(seen.bytes);
         let mut left = seen.count;
         while left > 0 {
             let (found, wire) = reader.tag()?;
@@ -316,30 +316,30 @@ impl<'s, 'a> Decoder<'s, 'a> {
         scalar: u64,
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
-        let bad = |what| DecodeError::Value { what, field: field.name.clone() };
+    ) -> Result<(), ProtobufError> {
+        let bad = |what| ProtobufError::Value { what, field: field.name.clone() };
         match field.shape {
-            Shape::String => sink.wire_string(bytes),
-            Shape::Bool => sink.bool(scalar != 0),
-            Shape::Int32 => sink.int(scalar as i32 as i64),
-            Shape::Int64 => sink.int(scalar as i64),
-            Shape::Double => match f64::from_bits(scalar) {
+            ValueLayout::String => sink.wire_string(bytes),
+            ValueLayout::Bool => sink.bool(scalar != 0),
+            ValueLayout::Int32 => sink.int(scalar as i32 as i64),
+            ValueLayout::Int64 => sink.int(scalar as i64),
+            ValueLayout::Double => match f64::from_bits(scalar) {
                 x if x.is_finite() => sink.float(x),
                 _ => return Err(bad("number")),
             },
-            Shape::Bytes => sink.base64(bytes),
-            Shape::Message(id) => {
-                let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+            ValueLayout::Bytes => sink.base64(bytes),
+            ValueLayout::Message(id) => {
+                let message = self.layouts.message(id).ok_or(ProtobufError::NotAMessage)?;
                 self.message(bytes, message, None, sink, depth + 1)?;
             }
-            Shape::Quantity => match string_field(bytes, 1)? {
+            ValueLayout::Quantity => match string_field(bytes, 1)? {
                 None => sink.string("0"),
                 Some(bytes) => {
                     let text = wire_text(bytes);
                     sink.string(&Quantity::canonicalize(&text).map_err(|_| bad("quantity"))?);
                 }
             },
-            Shape::IntOrString => {
+            ValueLayout::IntOrString => {
                 let numbers = varints(bytes)?;
                 match numbers[1] {
                     0 => sink.int(numbers[2] as i32 as i64),
@@ -347,18 +347,18 @@ impl<'s, 'a> Decoder<'s, 'a> {
                     _ => return Err(bad("IntOrString")),
                 }
             }
-            Shape::Time | Shape::MicroTime => match timestamp(bytes).map_err(|_| bad("time"))? {
+            ValueLayout::Time | ValueLayout::MicroTime => match timestamp(bytes).map_err(|_| bad("time"))? {
                 None => sink.null(),
-                Some(time) if field.shape == Shape::Time => sink.string(&time.to_rfc3339()),
+                Some(time) if field.shape == ValueLayout::Time => sink.string(&time.to_rfc3339()),
                 Some(time) => sink.string(&time.to_rfc3339_micro()),
             },
-            Shape::Duration => sink.string(&format_duration(varints(bytes)?[1] as i64)),
-            Shape::Raw => match raw_content(bytes)? {
+            ValueLayout::Duration => sink.string(&format_duration(varints(bytes)?[1] as i64)),
+            ValueLayout::Raw => match raw_content(bytes)? {
                 None => sink.null(),
                 Some(raw) => self.raw(field, raw, sink, depth)?,
             },
-            Shape::SchemaOr(or, id) => self.schema_or(field, or, id, bytes, sink, depth)?,
-            Shape::None => sink.null(),
+            ValueLayout::SchemaOr(or, id) => self.schema_or(field, or, id, bytes, sink, depth)?,
+            ValueLayout::None => sink.null(),
         }
         Ok(())
     }
@@ -370,8 +370,8 @@ impl<'s, 'a> Decoder<'s, 'a> {
         raw: &'a [u8],
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
-        let bad = |what| DecodeError::Value { what, field: field.name.clone() };
+    ) -> Result<(), ProtobufError> {
+        let bad = |what| ProtobufError::Value { what, field: field.name.clone() };
         if raw.starts_with(MAGIC) {
             let envelope = Envelope::parse(raw)?;
             let (gvk, id) = envelope.resolve(self.schema)?;
@@ -396,15 +396,15 @@ impl<'s, 'a> Decoder<'s, 'a> {
         bytes: &'a [u8],
         sink: &mut S,
         depth: usize,
-    ) -> Result<(), DecodeError> {
+    ) -> Result<(), ProtobufError> {
         if depth > MAX_DEPTH {
-            return Err(DecodeError::TooDeep);
+            return Err(ProtobufError::TooDeep);
         }
-        let message = self.layouts.message(id).ok_or(DecodeError::NotAMessage)?;
+        let message = self.layouts.message(id).ok_or(ProtobufError::NotAMessage)?;
         let Union { schema, allows, mut alternatives } = Union::scan(field, or, bytes)?;
         if alternatives.count > 0 {
             sink.begin_array();
-            let mut reader = Reader::new(alternatives.bytes);
+            let mut reader = WireReader::new(alternatives.bytes);
             while alternatives.count > 0 {
                 let (number, wire) = reader.tag()?;
                 if number != 2 {
@@ -448,16 +448,16 @@ struct Union<'a> {
 }
 
 impl<'a> Union<'a> {
-    fn scan(field: &FieldLayout, or: SchemaOr, bytes: &'a [u8]) -> Result<Union<'a>, DecodeError> {
+    fn scan(field: &FieldLayout, or: SchemaOr, bytes: &'a [u8]) -> Result<Union<'a>, ProtobufError> {
         let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
         let mut union = Union::default();
-        let mut reader = Reader::new(bytes);
+        let mut reader = WireReader::new(bytes);
         while !reader.is_empty() {
             let rest = reader.rest();
             let (number, wire) = reader.tag()?;
             let expect = |expected| match wire == expected {
                 true => Ok(()),
-                false => Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 }),
+                false => Err(ProtobufError::FieldType { field: field.name.clone(), wire: wire as u8 }),
             };
             if number == schema_number {
                 expect(WireType::Bytes)?;

@@ -3,7 +3,7 @@
 
 use super::encode::empty_message;
 use super::wire::ReverseBuffer;
-use crate::schema::layout::{FieldLayout, Form, Layouts, Shape};
+use crate::schema::layout::{FieldLayout, Form, Layouts, ValueLayout};
 use crate::schema::{Schema, TypeId};
 
 /// The layouts of a schema's structs; compiled at the first call.
@@ -53,7 +53,7 @@ impl Layouts {
             .iter()
             .filter(|f| f.form == Form::One && !f.pointer)
             .filter_map(|f| match f.shape {
-                Shape::Message(inner) => Some(inner),
+                ValueLayout::Message(inner) => Some(inner),
                 _ => None,
             })
             .collect();

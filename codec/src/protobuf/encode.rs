@@ -7,8 +7,8 @@
 use super::leaf::mismatch;
 use super::wire::ReverseBuffer;
 use super::{EncodeError, MAX_DEPTH};
-use crate::json::{Node, Tape};
-use crate::schema::layout::{FieldLayout, Form, Layouts, Message, Shape, Step};
+use crate::json::{Tape, TapeNode};
+use crate::schema::layout::{FieldLayout, FieldStep, Form, Layouts, Message, ValueLayout};
 use crate::schema::{SchemaOr, TypeId};
 
 /// Slot value of a member that is absent or `null`.
@@ -24,7 +24,7 @@ pub(crate) fn encode_tape(
     let message = layouts.message(id).ok_or(EncodeError::NotAMessage)?;
     let mut encoder = Encoder { layouts, tape, out, slots: Vec::with_capacity(128), scratch: Vec::new() };
     match tape.node(0) {
-        Node::Object { .. } => encoder.message(message, 0, 0)?,
+        TapeNode::Object { .. } => encoder.message(message, 0, 0)?,
         other => return Err(mismatch("object", other)),
     }
     Ok(encoder.out)
@@ -47,7 +47,7 @@ pub(super) fn encode_value(
     layouts: &Layouts,
     tape: &Tape<'_>,
     number: u32,
-    shape: Shape,
+    shape: ValueLayout,
     depth: usize,
 ) -> Result<ReverseBuffer, EncodeError> {
     let out = ReverseBuffer::with_capacity(256);
@@ -69,7 +69,7 @@ struct Encoder<'e, 'a> {
 impl<'e> Encoder<'e, '_> {
     /// The body of a message from an object node.
     fn message(&mut self, message: &'e Message, node: u32, depth: usize) -> Result<(), EncodeError> {
-        let Node::Object { end } = self.tape.node(node) else {
+        let TapeNode::Object { end } = self.tape.node(node) else {
             return Err(mismatch("object", self.tape.node(node)));
         };
         if depth > MAX_DEPTH {
@@ -81,11 +81,11 @@ impl<'e> Encoder<'e, '_> {
         while key < end {
             let value = key + 1;
             let field = match self.tape.node(key) {
-                Node::Text(name) => message.field(name),
+                TapeNode::Text(name) => message.field(name),
                 escaped => escaped.text().and_then(|name| message.field(&name)),
             };
             if let Some(field) = field {
-                let absent = self.tape.node(value) == Node::Null;
+                let absent = self.tape.node(value) == TapeNode::Null;
                 self.slots[base + field] = if absent { ABSENT } else { value };
             }
             key = self.tape.after(value);
@@ -105,12 +105,12 @@ impl<'e> Encoder<'e, '_> {
     ) -> Result<(), EncodeError> {
         for step in message.parts[part].steps.iter().rev() {
             match *step {
-                Step::Field(index) => {
+                FieldStep::Field(index) => {
                     let field = &message.fields[index as usize];
                     let node = self.slots[base + index as usize];
                     self.field(field, node, depth).map_err(|e| e.in_field(&field.name))?;
                 }
-                Step::Part { number, part } => {
+                FieldStep::Part { number, part } => {
                     let end = self.out.len();
                     self.part(message, part as usize, base, depth)?;
                     self.out.put_message_prefix(number, end);
@@ -140,8 +140,8 @@ impl<'e> Encoder<'e, '_> {
         }
     }
 
-    fn list(&mut self, number: u32, shape: Shape, node: u32, depth: usize) -> Result<(), EncodeError> {
-        let Node::Array { end } = self.tape.node(node) else {
+    fn list(&mut self, number: u32, shape: ValueLayout, node: u32, depth: usize) -> Result<(), EncodeError> {
+        let TapeNode::Array { end } = self.tape.node(node) else {
             return Err(mismatch("array", self.tape.node(node)));
         };
         let base = self.slots.len();
@@ -158,9 +158,15 @@ impl<'e> Encoder<'e, '_> {
     }
 
     /// An element of a list or the value of a map entry: `null` is the zero value there.
-    fn element(&mut self, number: u32, shape: Shape, node: u32, depth: usize) -> Result<(), EncodeError> {
+    fn element(
+        &mut self,
+        number: u32,
+        shape: ValueLayout,
+        node: u32,
+        depth: usize,
+    ) -> Result<(), EncodeError> {
         match self.tape.node(node) {
-            Node::Null => {
+            TapeNode::Null => {
                 self.out.put_zero(number, shape, self.layouts);
                 Ok(())
             }
@@ -169,7 +175,7 @@ impl<'e> Encoder<'e, '_> {
     }
 
     fn map(&mut self, field: &'e FieldLayout, node: u32, depth: usize) -> Result<(), EncodeError> {
-        let Node::Object { end } = self.tape.node(node) else {
+        let TapeNode::Object { end } = self.tape.node(node) else {
             return Err(mismatch("object", self.tape.node(node)));
         };
         let base = self.slots.len();
@@ -199,7 +205,7 @@ impl<'e> Encoder<'e, '_> {
             let text = self.tape.node(key).text().unwrap_or_default();
             let end = self.out.len();
             let written = match (field.form, self.tape.node(key + 1)) {
-                (Form::MapOfWrapped, Node::Null) => {
+                (Form::MapOfWrapped, TapeNode::Null) => {
                     self.out.put_message_prefix(2, end);
                     Ok(())
                 }
@@ -219,15 +225,15 @@ impl<'e> Encoder<'e, '_> {
     }
 
     /// One value that is not `null`.
-    fn value(&mut self, number: u32, shape: Shape, node: u32, depth: usize) -> Result<(), EncodeError> {
+    fn value(&mut self, number: u32, shape: ValueLayout, node: u32, depth: usize) -> Result<(), EncodeError> {
         match shape {
-            Shape::Message(id) => {
+            ValueLayout::Message(id) => {
                 let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
                 let end = self.out.len();
                 self.message(message, node, depth + 1)?;
                 self.out.put_message_prefix(number, end);
             }
-            Shape::Raw => {
+            ValueLayout::Raw => {
                 let mut json = std::mem::take(&mut self.scratch);
                 json.clear();
                 self.tape.write_json(node, &mut json);
@@ -236,7 +242,7 @@ impl<'e> Encoder<'e, '_> {
                 self.out.put_message_prefix(number, end);
                 self.scratch = json;
             }
-            Shape::SchemaOr(or, id) => {
+            ValueLayout::SchemaOr(or, id) => {
                 let end = self.out.len();
                 self.schema_or(or, id, node, depth)?;
                 self.out.put_message_prefix(number, end);
@@ -250,19 +256,19 @@ impl<'e> Encoder<'e, '_> {
     fn schema_or(&mut self, or: SchemaOr, id: TypeId, node: u32, depth: usize) -> Result<(), EncodeError> {
         let schema_number = if or == SchemaOr::Bool { 2 } else { 1 };
         match (or, self.tape.node(node)) {
-            (_, Node::Object { .. }) => {
-                self.value(schema_number, Shape::Message(id), node, depth)?;
+            (_, TapeNode::Object { .. }) => {
+                self.value(schema_number, ValueLayout::Message(id), node, depth)?;
                 if or == SchemaOr::Bool {
                     self.out.put_varint_field(1, 1);
                 }
                 Ok(())
             }
-            (SchemaOr::Bool, Node::Bool(allows)) => {
+            (SchemaOr::Bool, TapeNode::Bool(allows)) => {
                 self.out.put_varint_field(1, allows as u64);
                 Ok(())
             }
-            (SchemaOr::Array, Node::Array { .. }) => self.list(2, Shape::Message(id), node, depth),
-            (SchemaOr::StringArray, Node::Array { .. }) => self.list(2, Shape::String, node, depth),
+            (SchemaOr::Array, TapeNode::Array { .. }) => self.list(2, ValueLayout::Message(id), node, depth),
+            (SchemaOr::StringArray, TapeNode::Array { .. }) => self.list(2, ValueLayout::String, node, depth),
             (SchemaOr::Bool, other) => Err(mismatch("schema or bool", other)),
             (SchemaOr::Array, other) => Err(mismatch("schema or array", other)),
             (SchemaOr::StringArray, other) => Err(mismatch("schema or array of strings", other)),

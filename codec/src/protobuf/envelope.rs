@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::sink::wire_text;
-use super::wire::{push_varint, varint, Reader, WireType};
-use super::DecodeError;
+use super::wire::{push_varint, varint, WireReader, WireType};
+use super::ProtobufError;
 use crate::schema::{Schema, TypeId, GVK};
 
 /// The four bytes before every object; the last one is the encoding style, of which only one exists.
@@ -42,13 +42,13 @@ pub struct Envelope<'a> {
 
 impl<'a> Envelope<'a> {
     /// Parses an envelope without copying.
-    pub fn parse(bytes: &'a [u8]) -> Result<Envelope<'a>, DecodeError> {
+    pub fn parse(bytes: &'a [u8]) -> Result<Envelope<'a>, ProtobufError> {
         if bytes.is_empty() {
-            return Err(DecodeError::Empty);
+            return Err(ProtobufError::Empty);
         }
-        let body = bytes.strip_prefix(MAGIC).ok_or(DecodeError::Magic)?;
+        let body = bytes.strip_prefix(MAGIC).ok_or(ProtobufError::Magic)?;
         if body.is_empty() {
-            return Err(DecodeError::EmptyBody);
+            return Err(ProtobufError::EmptyBody);
         }
         let mut envelope = Envelope::default();
         for_each_field(body, "Unknown", |number, value| {
@@ -64,7 +64,7 @@ impl<'a> Envelope<'a> {
         Ok(envelope)
     }
 
-    fn type_meta(&mut self, bytes: &'a [u8]) -> Result<(), DecodeError> {
+    fn type_meta(&mut self, bytes: &'a [u8]) -> Result<(), ProtobufError> {
         for_each_field(bytes, "typeMeta", |number, value| {
             match number {
                 1 => self.api_version = wire_text(value),
@@ -82,17 +82,17 @@ impl<'a> Envelope<'a> {
     }
 
     /// The kind and its type in a schema.
-    pub fn resolve(&self, schema: &Schema) -> Result<(GVK, TypeId), DecodeError> {
+    pub fn resolve(&self, schema: &Schema) -> Result<(GVK, TypeId), ProtobufError> {
         if self.kind.is_empty() {
-            return Err(DecodeError::MissingKind);
+            return Err(ProtobufError::MissingKind);
         }
         if self.api_version.is_empty() {
-            return Err(DecodeError::MissingVersion);
+            return Err(ProtobufError::MissingVersion);
         }
         let gvk = self.gvk();
         match schema.kind(&gvk) {
             Some(id) => Ok((gvk, id)),
-            None => Err(DecodeError::UnknownKind(gvk)),
+            None => Err(ProtobufError::UnknownKind(gvk)),
         }
     }
 
@@ -144,16 +144,16 @@ fn field_len(len: usize) -> usize {
 fn for_each_field<'a>(
     bytes: &'a [u8],
     what: &'static str,
-    mut take: impl FnMut(u32, &'a [u8]) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
-    let mut reader = Reader::new(bytes);
+    mut take: impl FnMut(u32, &'a [u8]) -> Result<(), ProtobufError>,
+) -> Result<(), ProtobufError> {
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         match reader.tag()? {
             (number, WireType::Bytes) => {
                 take(number, reader.bytes()?)?;
             }
             (1..=4, wire) => {
-                return Err(DecodeError::FieldType { field: SmolStr::new_static(what), wire: wire as u8 })
+                return Err(ProtobufError::FieldType { field: SmolStr::new_static(what), wire: wire as u8 })
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -228,11 +228,11 @@ impl<'a> WatchEvent<'a> {
 
     /// Reads the first frame of a stream. `None` when it is incomplete. The second result is how many bytes
     /// the frame took. Frames longer than `max` bytes are refused.
-    pub fn read(bytes: &'a [u8], max: usize) -> Result<Option<(WatchEvent<'a>, usize)>, DecodeError> {
+    pub fn read(bytes: &'a [u8], max: usize) -> Result<Option<(WatchEvent<'a>, usize)>, ProtobufError> {
         let Some((len, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let len = u32::from_be_bytes(*len) as usize;
         if len > max {
-            return Err(DecodeError::Overflow);
+            return Err(ProtobufError::Overflow);
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let mut event = WatchEvent { event_type: Cow::Borrowed(""), object: &[] };

@@ -3,12 +3,12 @@
 use super::wire::{ReverseBuffer, WireType};
 use super::EncodeError;
 use crate::base64_text;
-use crate::json::Node;
-use crate::schema::layout::{Layouts, Shape};
+use crate::json::TapeNode;
+use crate::schema::layout::{Layouts, ValueLayout};
 use crate::schema::SchemaOr;
 use crate::time::{parse_duration, Timestamp};
 
-pub(super) fn mismatch(expected: &'static str, found: Node<'_>) -> EncodeError {
+pub(super) fn mismatch(expected: &'static str, found: TapeNode<'_>) -> EncodeError {
     EncodeError::Type { path: String::new(), expected, found: found.type_name() }
 }
 
@@ -18,32 +18,37 @@ fn invalid(what: &'static str, text: &str) -> EncodeError {
 
 impl ReverseBuffer {
     /// One value that is not a message, list, map or JSON text, and not `null`.
-    pub fn put_leaf(&mut self, number: u32, shape: Shape, value: Node<'_>) -> Result<(), EncodeError> {
+    pub fn put_leaf(
+        &mut self,
+        number: u32,
+        shape: ValueLayout,
+        value: TapeNode<'_>,
+    ) -> Result<(), EncodeError> {
         match shape {
-            Shape::String => match value {
-                Node::Text(text) => self.put_bytes_field(number, text.as_bytes()),
+            ValueLayout::String => match value {
+                TapeNode::Text(text) => self.put_bytes_field(number, text.as_bytes()),
                 other => {
                     let text = other.text().ok_or_else(|| mismatch("string", other))?;
                     self.put_bytes_field(number, text.as_bytes());
                 }
             },
-            Shape::Bool => match value {
-                Node::Bool(b) => self.put_varint_field(number, b as u64),
+            ValueLayout::Bool => match value {
+                TapeNode::Bool(b) => self.put_varint_field(number, b as u64),
                 other => return Err(mismatch("bool", other)),
             },
-            Shape::Int32 => match value.integer() {
+            ValueLayout::Int32 => match value.integer() {
                 Some(n) if i32::try_from(n).is_ok() => self.put_varint_field(number, n as u64),
                 _ => return Err(mismatch("32-bit integer", value)),
             },
-            Shape::Int64 => match value.integer() {
+            ValueLayout::Int64 => match value.integer() {
                 Some(n) => self.put_varint_field(number, n as u64),
                 None => return Err(mismatch("64-bit integer", value)),
             },
-            Shape::Double => {
+            ValueLayout::Double => {
                 let x = match value {
-                    Node::Int(n) => n as f64,
-                    Node::Float(x) => x,
-                    Node::Number(text) => text.parse().map_err(|_| invalid("number", text))?,
+                    TapeNode::Int(n) => n as f64,
+                    TapeNode::Float(x) => x,
+                    TapeNode::Number(text) => text.parse().map_err(|_| invalid("number", text))?,
                     other => return Err(mismatch("number", other)),
                 };
                 if !x.is_finite() {
@@ -51,15 +56,15 @@ impl ReverseBuffer {
                 }
                 self.put_double(number, x);
             }
-            Shape::Bytes => {
+            ValueLayout::Bytes => {
                 let text = value.text().ok_or_else(|| mismatch("string", value))?;
                 let bytes = base64_text::decode(&text).map_err(|_| invalid("base64", &text))?;
                 self.put_bytes_field(number, &bytes);
             }
-            Shape::Quantity => {
+            ValueLayout::Quantity => {
                 let end = self.len();
                 match value {
-                    Node::Int(n) => self.put_bytes_field(1, n.to_string().as_bytes()),
+                    TapeNode::Int(n) => self.put_bytes_field(1, n.to_string().as_bytes()),
                     other => {
                         let text = other.text().ok_or_else(|| mismatch("quantity", other))?;
                         self.put_bytes_field(1, text.as_bytes());
@@ -67,30 +72,30 @@ impl ReverseBuffer {
                 }
                 self.put_message_prefix(number, end);
             }
-            Shape::IntOrString => match value.integer() {
+            ValueLayout::IntOrString => match value.integer() {
                 Some(n) if i32::try_from(n).is_ok() => self.put_int_or_string(number, 0, n, b""),
                 _ => {
                     let text = value.text().ok_or_else(|| mismatch("string or 32-bit integer", value))?;
                     self.put_int_or_string(number, 1, 0, text.as_bytes());
                 }
             },
-            Shape::Time | Shape::MicroTime => {
+            ValueLayout::Time | ValueLayout::MicroTime => {
                 let text = value.text().ok_or_else(|| mismatch("string", value))?;
                 // Of a Time, seconds alone go on the wire; of a MicroTime, whole microseconds.
                 let (time, unit) = match shape {
-                    Shape::Time => (Timestamp::parse(&text), 1_000_000_000),
+                    ValueLayout::Time => (Timestamp::parse(&text), 1_000_000_000),
                     _ => (Timestamp::parse_micro(&text), 1_000),
                 };
                 self.put_time(number, time.map_err(|_| invalid("time", &text))?, unit);
             }
-            Shape::Duration => {
+            ValueLayout::Duration => {
                 let text = value.text().ok_or_else(|| mismatch("string", value))?;
                 let nanos = parse_duration(&text).map_err(|_| invalid("duration", &text))?;
                 let end = self.len();
                 self.put_varint_field(1, nanos as u64);
                 self.put_message_prefix(number, end);
             }
-            Shape::Message(_) | Shape::Raw | Shape::SchemaOr(..) | Shape::None => {}
+            ValueLayout::Message(_) | ValueLayout::Raw | ValueLayout::SchemaOr(..) | ValueLayout::None => {}
         }
         Ok(())
     }
@@ -121,20 +126,24 @@ impl ReverseBuffer {
     }
 
     /// A zero value that is not a pointer.
-    pub fn put_zero(&mut self, number: u32, shape: Shape, layouts: &Layouts) {
+    pub fn put_zero(&mut self, number: u32, shape: ValueLayout, layouts: &Layouts) {
         match shape {
-            Shape::Bool | Shape::Int32 | Shape::Int64 => self.put_varint_field(number, 0),
-            Shape::Double => self.put_double(number, 0.0),
-            Shape::String => self.put_bytes_field(number, b""),
+            ValueLayout::Bool | ValueLayout::Int32 | ValueLayout::Int64 => self.put_varint_field(number, 0),
+            ValueLayout::Double => self.put_double(number, 0.0),
+            ValueLayout::String => self.put_bytes_field(number, b""),
             // A nil slice.
-            Shape::Bytes | Shape::None => {}
+            ValueLayout::Bytes | ValueLayout::None => {}
             // A message that holds the string "0".
-            Shape::Quantity => self.put_bytes_field(number, b"\x0a\x010"),
-            Shape::IntOrString => self.put_int_or_string(number, 0, 0, b""),
-            Shape::Time | Shape::MicroTime | Shape::Raw => self.put_bytes_field(number, b""),
-            Shape::Duration | Shape::SchemaOr(SchemaOr::Bool, _) => self.put_bytes_field(number, b"\x08\x00"),
-            Shape::SchemaOr(..) => self.put_bytes_field(number, b""),
-            Shape::Message(id) => {
+            ValueLayout::Quantity => self.put_bytes_field(number, b"\x0a\x010"),
+            ValueLayout::IntOrString => self.put_int_or_string(number, 0, 0, b""),
+            ValueLayout::Time | ValueLayout::MicroTime | ValueLayout::Raw => {
+                self.put_bytes_field(number, b"")
+            }
+            ValueLayout::Duration | ValueLayout::SchemaOr(SchemaOr::Bool, _) => {
+                self.put_bytes_field(number, b"\x08\x00")
+            }
+            ValueLayout::SchemaOr(..) => self.put_bytes_field(number, b""),
+            ValueLayout::Message(id) => {
                 let empty = layouts.message(id).map_or(&[][..], |m| &m.empty);
                 self.put_bytes_field(number, empty);
             }

@@ -46,7 +46,7 @@ pub const MAX_DEPTH: usize = 500;
 
 /// Why bytes are not the protobuf form of an object.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum DecodeError {
+pub enum ProtobufError {
     /// No bytes at all.
     #[error("empty data")]
     Empty,
@@ -186,7 +186,7 @@ pub fn supports(schema: &Schema, id: TypeId) -> bool {
 }
 
 /// Parses the envelope.
-pub fn decode(bytes: &[u8]) -> Result<Envelope<'_>, DecodeError> {
+pub fn decode(bytes: &[u8]) -> Result<Envelope<'_>, ProtobufError> {
     Envelope::parse(bytes)
 }
 
@@ -197,7 +197,7 @@ pub fn decode_object(
     type_meta: Option<&GVK>,
     schema: &Schema,
     id: TypeId,
-) -> Result<Value, DecodeError> {
+) -> Result<Value, ProtobufError> {
     let mut sink = TreeSink::default();
     Decoder::new(schema).object(raw, type_meta, id, &mut sink)?;
     Ok(sink.finish())
@@ -210,7 +210,7 @@ pub fn transcode_to_json(
     schema: &Schema,
     id: TypeId,
     out: &mut Vec<u8>,
-) -> Result<(), DecodeError> {
+) -> Result<(), ProtobufError> {
     let mut sink = JsonSink::new(out);
     Decoder::new(schema).object(raw, type_meta, id, &mut sink)?;
     sink.finish();

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use smol_str::SmolStr;
 
 use super::sink::wire_text;
-use super::wire::{push_varint, Reader, WireType};
-use super::DecodeError;
+use super::wire::{push_varint, WireReader, WireType};
+use super::ProtobufError;
 use crate::cbor;
-use crate::schema::layout::{FieldLayout, FieldSet, Form, Message, Shape, Step};
+use crate::schema::layout::{FieldLayout, FieldSet, FieldStep, Form, Message, ValueLayout};
 use crate::schema::SchemaOr;
 use crate::time::Timestamp;
 
@@ -26,10 +26,10 @@ pub(super) struct ScannedField<'a> {
 
 /// The wire type of a value of that shape.
 #[inline]
-pub(super) fn wire_type(shape: Shape) -> WireType {
+pub(super) fn wire_type(shape: ValueLayout) -> WireType {
     match shape {
-        Shape::Bool | Shape::Int32 | Shape::Int64 => WireType::Varint,
-        Shape::Double => WireType::Fixed64,
+        ValueLayout::Bool | ValueLayout::Int32 | ValueLayout::Int64 => WireType::Varint,
+        ValueLayout::Double => WireType::Fixed64,
         _ => WireType::Bytes,
     }
 }
@@ -41,7 +41,10 @@ pub(super) fn merges(field: &FieldLayout) -> bool {
         Form::One => {
             matches!(
                 field.shape,
-                Shape::Message(_) | Shape::SchemaOr(..) | Shape::IntOrString | Shape::Duration
+                ValueLayout::Message(_)
+                    | ValueLayout::SchemaOr(..)
+                    | ValueLayout::IntOrString
+                    | ValueLayout::Duration
             )
         }
         Form::Wrapped => true,
@@ -56,26 +59,26 @@ pub(super) fn scan<'a>(
     part: usize,
     seen: &mut [ScannedField<'a>],
     found: &mut FieldSet,
-) -> Result<bool, DecodeError> {
+) -> Result<bool, ProtobufError> {
     let layout = &message.parts[part];
     let mut parts = FieldSet::default();
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         let rest = reader.rest();
         let (number, wire) = reader.tag()?;
         match layout.step(number) {
-            None if wire == WireType::EndGroup => return Err(DecodeError::EndGroup),
+            None if wire == WireType::EndGroup => return Err(ProtobufError::EndGroup),
             None => reader.skip(wire)?,
-            Some(Step::Part { part, .. }) => {
+            Some(FieldStep::Part { part, .. }) => {
                 if wire != WireType::Bytes {
-                    return Err(DecodeError::FieldType { field: message.name.clone(), wire: wire as u8 });
+                    return Err(ProtobufError::FieldType { field: message.name.clone(), wire: wire as u8 });
                 }
                 let inner = reader.bytes()?;
                 if !parts.add(part as usize) || !scan(inner, message, part as usize, seen, found)? {
                     return Ok(false);
                 }
             }
-            Some(Step::Field(index)) => {
+            Some(FieldStep::Field(index)) => {
                 let field = &message.fields[index as usize];
                 let seen = &mut seen[index as usize];
                 found.add(index as usize);
@@ -86,7 +89,7 @@ pub(super) fn scan<'a>(
                 let many = matches!(field.form, Form::List | Form::Map | Form::MapOfWrapped);
                 let packed = field.form == Form::List && wire == WireType::Bytes;
                 if wire != expected && !packed {
-                    return Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 });
+                    return Err(ProtobufError::FieldType { field: field.name.clone(), wire: wire as u8 });
                 }
                 match wire {
                     WireType::Varint => seen.scalar = reader.varint()?,
@@ -112,18 +115,18 @@ pub(super) fn scan<'a>(
 }
 
 /// The message with the pieces of each singular message field concatenated.
-pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<u8>, ProtobufError> {
     let layout = &message.parts[part];
     let mut out = Vec::with_capacity(bytes.len());
     let mut pieces: Vec<(u32, Option<u16>, Vec<u8>)> = Vec::new();
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         let rest = reader.rest();
         let (number, wire) = reader.tag()?;
         let step = layout.step(number);
         let merged = match step {
-            Some(Step::Part { .. }) => true,
-            Some(Step::Field(index)) => merges(&message.fields[index as usize]),
+            Some(FieldStep::Part { .. }) => true,
+            Some(FieldStep::Field(index)) => merges(&message.fields[index as usize]),
             None => false,
         };
         if !merged || wire != WireType::Bytes {
@@ -134,7 +137,7 @@ pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<
         }
         let value = reader.bytes()?;
         let part = match step {
-            Some(Step::Part { part, .. }) => Some(part),
+            Some(FieldStep::Part { part, .. }) => Some(part),
             _ => None,
         };
         match pieces.iter_mut().find(|(n, _, _)| *n == number) {
@@ -154,12 +157,12 @@ pub(super) fn merge(bytes: &[u8], message: &Message, part: usize) -> Result<Vec<
 }
 
 /// Key, value and numeric value of a map entry.
-pub(super) type Entry<'a> = (Cow<'a, str>, Option<&'a [u8]>, u64);
+pub(super) type MapEntry<'a> = (Cow<'a, str>, Option<&'a [u8]>, u64);
 
 /// Parses a map entry.
-pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a>, DecodeError> {
+pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<MapEntry<'a>, ProtobufError> {
     let (mut key, mut value, mut scalar) = (Cow::Borrowed(""), None, 0);
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         match reader.tag()? {
             (1, WireType::Bytes) => key = wire_text(reader.bytes()?),
@@ -167,7 +170,7 @@ pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a
             (2, WireType::Varint) => scalar = reader.varint()?,
             (2, WireType::Fixed64) => scalar = reader.fixed64()?,
             (1 | 2, wire) => {
-                return Err(DecodeError::FieldType { field: field.name.clone(), wire: wire as u8 })
+                return Err(ProtobufError::FieldType { field: field.name.clone(), wire: wire as u8 })
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -176,9 +179,9 @@ pub(super) fn entry<'a>(bytes: &'a [u8], field: &FieldLayout) -> Result<Entry<'a
 }
 
 /// The items of a wrapped list.
-pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, DecodeError> {
+pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, ProtobufError> {
     let mut items = ScannedField::default();
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         let rest = reader.rest();
         let (number, wire) = reader.tag()?;
@@ -187,7 +190,7 @@ pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, DecodeErro
             continue;
         }
         if wire != WireType::Bytes {
-            return Err(DecodeError::FieldType { field: "items".into(), wire: wire as u8 });
+            return Err(ProtobufError::FieldType { field: "items".into(), wire: wire as u8 });
         }
         reader.bytes()?;
         if items.count == 0 {
@@ -199,15 +202,15 @@ pub(super) fn wrapped_items(bytes: &[u8]) -> Result<ScannedField<'_>, DecodeErro
 }
 
 /// The varint fields 1 and 2 of a small message, by number; absent ones are 0.
-pub(super) fn varints(bytes: &[u8]) -> Result<[u64; 3], DecodeError> {
+pub(super) fn varints(bytes: &[u8]) -> Result<[u64; 3], ProtobufError> {
     let mut values = [0; 3];
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         match reader.tag()? {
             (number @ (1 | 2), WireType::Varint) => values[number as usize] = reader.varint()?,
             (number @ (1 | 2), wire) => {
                 let field = if number == 1 { "type" } else { "value" };
-                return Err(DecodeError::FieldType { field: SmolStr::new_static(field), wire: wire as u8 });
+                return Err(ProtobufError::FieldType { field: SmolStr::new_static(field), wire: wire as u8 });
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -216,14 +219,14 @@ pub(super) fn varints(bytes: &[u8]) -> Result<[u64; 3], DecodeError> {
 }
 
 /// The last length-delimited field of that number in a small message.
-pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, DecodeError> {
+pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, ProtobufError> {
     let mut found = None;
-    let mut reader = Reader::new(bytes);
+    let mut reader = WireReader::new(bytes);
     while !reader.is_empty() {
         match reader.tag()? {
             (number, WireType::Bytes) if number == wanted => found = Some(reader.bytes()?),
             (number, wire) if number == wanted => {
-                return Err(DecodeError::FieldType { field: "string".into(), wire: wire as u8 })
+                return Err(ProtobufError::FieldType { field: "string".into(), wire: wire as u8 })
             }
             (_, wire) => reader.skip(wire)?,
         }
@@ -232,7 +235,7 @@ pub(super) fn string_field(bytes: &[u8], wanted: u32) -> Result<Option<&[u8]>, D
 }
 
 /// The content of a raw message; `None` when empty or `null`: Go's JSON decoder leaves such a field unset.
-pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
+pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, ProtobufError> {
     let null = |raw: &[u8]| match raw.starts_with(cbor::SELF_DESCRIBED) {
         true => cbor::decode(raw).is_ok_and(|value| value.is_null()),
         false => matches!(raw.trim_ascii(), b"" | b"null"),
@@ -242,12 +245,12 @@ pub(super) fn raw_content(bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
 
 /// Whether a value behind a pointer is `null` in JSON. Upstream drops the pointer when it decodes that JSON
 /// again, so the object tree has no such fields.
-pub(super) fn is_null(shape: Shape, bytes: &[u8]) -> Result<bool, DecodeError> {
+pub(super) fn is_null(shape: ValueLayout, bytes: &[u8]) -> Result<bool, ProtobufError> {
     Ok(match shape {
-        Shape::Raw => raw_content(bytes)?.is_none(),
-        Shape::Time | Shape::MicroTime => timestamp(bytes)?.is_none(),
-        Shape::SchemaOr(SchemaOr::Array | SchemaOr::StringArray, _) => {
-            let mut reader = Reader::new(bytes);
+        ValueLayout::Raw => raw_content(bytes)?.is_none(),
+        ValueLayout::Time | ValueLayout::MicroTime => timestamp(bytes)?.is_none(),
+        ValueLayout::SchemaOr(SchemaOr::Array | SchemaOr::StringArray, _) => {
+            let mut reader = WireReader::new(bytes);
             while !reader.is_empty() {
                 let (number, wire) = reader.tag()?;
                 if matches!(number, 1 | 2) {
@@ -263,14 +266,14 @@ pub(super) fn is_null(shape: Shape, bytes: &[u8]) -> Result<bool, DecodeError> {
 
 /// The time of a `Timestamp` message; `None` for Go's zero time, which is also that of an empty message.
 /// Times outside the years 1 to 9999, which RFC 3339 cannot write, are an error.
-pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, DecodeError> {
+pub(super) fn timestamp(bytes: &[u8]) -> Result<Option<Timestamp>, ProtobufError> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let values = varints(bytes)?;
     let (seconds, nanos) = (values[1] as i64, values[2] as i32);
     if !(-62_135_596_800..253_402_300_800).contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
-        return Err(DecodeError::Value { what: "time", field: SmolStr::new_static("seconds") });
+        return Err(ProtobufError::Value { what: "time", field: SmolStr::new_static("seconds") });
     }
     let time = Timestamp { seconds, nanos: nanos as u32 };
     Ok((time != Timestamp::ZERO).then_some(time))

@@ -7,7 +7,7 @@ use base64::Engine;
 use smol_str::SmolStr;
 
 use crate::json;
-use crate::json::{Node, Tape};
+use crate::json::{Tape, TapeNode};
 use crate::schema::layout::FieldLayout;
 use crate::value::{Map, Value};
 
@@ -266,21 +266,21 @@ impl Sink for TreeSink {
                 continue;
             }
             match node {
-                Node::Null => self.null(),
-                Node::Bool(b) => self.bool(b),
-                Node::Int(n) => self.int(n),
-                Node::Float(x) => self.float(x),
-                Node::Number(text) => match node.integer() {
+                TapeNode::Null => self.null(),
+                TapeNode::Bool(b) => self.bool(b),
+                TapeNode::Int(n) => self.int(n),
+                TapeNode::Float(x) => self.float(x),
+                TapeNode::Number(text) => match node.integer() {
                     Some(n) => self.int(n),
                     None => self.float(text.parse().unwrap_or_default()),
                 },
-                Node::Text(text) => self.string(text),
-                Node::Escaped(_) => self.string(&node.text().unwrap_or_default()),
-                Node::Array { end } => {
+                TapeNode::Text(text) => self.string(text),
+                TapeNode::Escaped(_) => self.string(&node.text().unwrap_or_default()),
+                TapeNode::Array { end } => {
                     self.begin_array();
                     ends.push(end);
                 }
-                Node::Object { end } => {
+                TapeNode::Object { end } => {
                     self.begin_object();
                     ends.push(end);
                 }

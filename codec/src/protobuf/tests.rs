@@ -24,7 +24,7 @@ fn message(id: TypeId, json: &str) -> Vec<u8> {
 }
 
 /// The JSON of a message, made both ways.
-fn json(id: TypeId, raw: &[u8]) -> Result<String, DecodeError> {
+fn json(id: TypeId, raw: &[u8]) -> Result<String, ProtobufError> {
     let tree = decode_object(raw, None, builtin(), id);
     let mut out = Vec::new();
     transcode_to_json(raw, None, builtin(), id, &mut out)?;
@@ -162,7 +162,7 @@ fn scalars_with_a_message_of_their_own() {
         assert_eq!(&bytes[2..2 + wire.len()], wire);
         assert_eq!(json(probe, &bytes).unwrap(), text);
     }
-    assert!(matches!(json(probe, &field(2, b"\x08\x02")), Err(DecodeError::Value { .. })));
+    assert!(matches!(json(probe, &field(2, b"\x08\x02")), Err(ProtobufError::Value { .. })));
 
     // A quantity that is no pointer reads and writes as "0".
     let divisor = named("io.k8s.api.core.v1.ResourceFieldSelector");
@@ -238,9 +238,9 @@ fn wrong_wire_types_are_errors_with_the_fields_name() {
     let id = named("io.k8s.api.core.v1.KeyToPath");
     let error = json(id, b"\x08\x01").unwrap_err();
     assert_eq!(error.to_string(), "proto: wrong wireType = 0 for field key");
-    assert!(matches!(json(id, &field(3, b"\x01")), Err(DecodeError::FieldType { .. })));
-    assert!(matches!(json(id, b"\x0c"), Err(DecodeError::FieldType { .. })));
-    assert_eq!(json(id, b"\x54"), Err(DecodeError::EndGroup));
+    assert!(matches!(json(id, &field(3, b"\x01")), Err(ProtobufError::FieldType { .. })));
+    assert!(matches!(json(id, b"\x0c"), Err(ProtobufError::FieldType { .. })));
+    assert_eq!(json(id, b"\x54"), Err(ProtobufError::EndGroup));
     assert_eq!(
         json(named(VOLUME), b"\x10\x01").unwrap_err().to_string(),
         "proto: wrong wireType = 0 for field io.k8s.api.core.v1.Volume"
@@ -287,13 +287,13 @@ fn nesting_is_bounded_in_both_directions() {
     for _ in 0..3000 {
         wire = field(28, &wire);
     }
-    assert_eq!(json(id, &wire), Err(DecodeError::TooDeep));
+    assert_eq!(json(id, &wire), Err(ProtobufError::TooDeep));
     // Through the unions, through envelopes within envelopes, and with everything to be merged.
     let mut wire = Vec::new();
     for _ in 0..3000 {
         wire = field(24, &field(1, &wire));
     }
-    assert_eq!(json(id, &wire), Err(DecodeError::TooDeep));
+    assert_eq!(json(id, &wire), Err(ProtobufError::TooDeep));
     let revision = named("io.k8s.api.apps.v1.ControllerRevision");
     let mut wire = Vec::new();
     for _ in 0..3000 {
@@ -301,20 +301,20 @@ fn nesting_is_bounded_in_both_directions() {
         Envelope::write("apps/v1", "ControllerRevision", &wire, &mut envelope);
         wire = field(2, &field(1, &envelope));
     }
-    assert_eq!(json(revision, &wire), Err(DecodeError::TooDeep));
+    assert_eq!(json(revision, &wire), Err(ProtobufError::TooDeep));
     let mut wire = Vec::new();
     for _ in 0..1000 {
         wire = [field(28, b""), field(28, &wire)].concat();
     }
-    assert_eq!(json(id, &wire), Err(DecodeError::TooDeep));
+    assert_eq!(json(id, &wire), Err(ProtobufError::TooDeep));
 }
 
 #[test]
 fn envelopes() {
-    assert_eq!(decode(b""), Err(DecodeError::Empty));
-    assert_eq!(decode(b"k8s"), Err(DecodeError::Magic));
-    assert_eq!(decode(b"k8s\x01abc"), Err(DecodeError::Magic));
-    assert_eq!(decode(b"k8s\0"), Err(DecodeError::EmptyBody));
+    assert_eq!(decode(b""), Err(ProtobufError::Empty));
+    assert_eq!(decode(b"k8s"), Err(ProtobufError::Magic));
+    assert_eq!(decode(b"k8s\x01abc"), Err(ProtobufError::Magic));
+    assert_eq!(decode(b"k8s\0"), Err(ProtobufError::EmptyBody));
     assert_eq!(
         decode(b"k8s\0\x08\x01").unwrap_err().to_string(),
         "proto: wrong wireType = 0 for field Unknown"
@@ -338,11 +338,11 @@ fn envelopes() {
     );
     assert_eq!(
         Envelope { kind: "".into(), ..envelope.clone() }.resolve(builtin()),
-        Err(DecodeError::MissingKind)
+        Err(ProtobufError::MissingKind)
     );
     assert_eq!(
         Envelope { api_version: "".into(), ..envelope }.resolve(builtin()),
-        Err(DecodeError::MissingVersion)
+        Err(ProtobufError::MissingVersion)
     );
 }
 
@@ -427,7 +427,7 @@ fn tables_have_no_protobuf_form() {
     assert!(supports(builtin(), kind("", "v1", "Status").1));
     let error = encode(&tree!({}), &gvk, builtin(), table, &mut Vec::new());
     assert_eq!(error, Err(EncodeError::NotAMessage));
-    assert_eq!(decode_object(b"", None, builtin(), table), Err(DecodeError::NotAMessage));
+    assert_eq!(decode_object(b"", None, builtin(), table), Err(ProtobufError::NotAMessage));
 }
 
 #[test]

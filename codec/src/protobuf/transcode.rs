@@ -13,7 +13,7 @@ use super::wire::{push_varint, varint, ReverseBuffer, WireType};
 use super::{EncodeError, MAX_DEPTH};
 use crate::json::tape::{begin, cursor, Tape};
 use crate::json::Cursor;
-use crate::schema::layout::{FieldLayout, FieldSet, Form, Layouts, Message, Shape, Step};
+use crate::schema::layout::{FieldLayout, FieldSet, FieldStep, Form, Layouts, Message, ValueLayout};
 use crate::schema::TypeId;
 
 /// The member whose object is written to the wire as JSON text (`metav1.FieldsV1`): half of a typical object.
@@ -169,7 +169,7 @@ impl<'e> Transcoder<'e, '_> {
             };
             after = index + 1;
             let field = &message.fields[index];
-            if field.number == 0 || field.shape == Shape::None {
+            if field.number == 0 || field.shape == ValueLayout::None {
                 self.cursor.skip_value()?;
                 continue;
             }
@@ -210,7 +210,7 @@ impl<'e> Transcoder<'e, '_> {
     #[inline]
     fn fill(&mut self, message: &Message, steps: FieldSet, revision: Option<&[u8]>) {
         for step in steps {
-            if let Step::Field(field) = message.parts[0].steps[step] {
+            if let FieldStep::Field(field) = message.parts[0].steps[step] {
                 push_absent(message, field, revision, self.out);
             }
         }
@@ -242,11 +242,11 @@ impl<'e> Transcoder<'e, '_> {
     ) {
         for step in &message.parts[part].steps {
             match *step {
-                Step::Field(field) => match self.pieces.get(last[usize::from(field)] as usize) {
+                FieldStep::Field(field) => match self.pieces.get(last[usize::from(field)] as usize) {
                     Some(piece) => arranged.extend_from_slice(&self.out[piece.start..piece.end]),
                     None => push_absent(message, field, revision, arranged),
                 },
-                Step::Part { number, part } => {
+                FieldStep::Part { number, part } => {
                     let mut inner = Vec::new();
                     self.arrange_part(message, usize::from(part), last, revision, &mut inner);
                     push_varint(arranged, u64::from(number) << 3 | WireType::Bytes as u64);
@@ -265,7 +265,7 @@ impl<'e> Transcoder<'e, '_> {
         }
         match field.form {
             Form::One
-                if field.shape == Shape::Raw
+                if field.shape == ValueLayout::Raw
                     && field.name == RAW_MEMBER
                     && self.cursor.peek() == Some(b'{') =>
             {
@@ -290,14 +290,14 @@ impl<'e> Transcoder<'e, '_> {
         Ok(self.cursor.text_since(start).unwrap_or_default())
     }
 
-    fn wrapped(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+    fn wrapped(&mut self, number: u32, shape: ValueLayout, depth: usize) -> Result<(), EncodeError> {
         let begin = self.open(number);
         self.list(1, shape, depth)?;
         self.close(begin);
         Ok(())
     }
 
-    fn list(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+    fn list(&mut self, number: u32, shape: ValueLayout, depth: usize) -> Result<(), EncodeError> {
         if self.cursor.peek() != Some(b'[') {
             return Err(self.mismatch("array"));
         }
@@ -311,7 +311,7 @@ impl<'e> Transcoder<'e, '_> {
     }
 
     /// An element of a list or the value of a map entry: `null` is the zero value there.
-    fn element(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+    fn element(&mut self, number: u32, shape: ValueLayout, depth: usize) -> Result<(), EncodeError> {
         if self.cursor.peek() != Some(b'n') {
             return self.value(number, shape, depth);
         }
@@ -387,23 +387,23 @@ impl<'e> Transcoder<'e, '_> {
 
     /// One value that is not `null`.
     #[inline]
-    fn value(&mut self, number: u32, shape: Shape, depth: usize) -> Result<(), EncodeError> {
+    fn value(&mut self, number: u32, shape: ValueLayout, depth: usize) -> Result<(), EncodeError> {
         match shape {
-            Shape::String => {
+            ValueLayout::String => {
                 if self.cursor.peek() != Some(b'"') {
                     return Err(self.mismatch("string"));
                 }
                 let text = self.cursor.string()?;
                 self.bytes(number, text.as_bytes());
             }
-            Shape::Message(id) => {
+            ValueLayout::Message(id) => {
                 let message = self.layouts.message(id).ok_or(EncodeError::NotAMessage)?;
                 let begin = self.open(number);
                 self.message(message, depth + 1)?;
                 self.close(begin);
             }
             // Rare, and encoded by way of a tree.
-            Shape::Raw | Shape::SchemaOr(..) => {
+            ValueLayout::Raw | ValueLayout::SchemaOr(..) => {
                 let tape = Tape::from_json(self.skipped()?.as_bytes())?;
                 let written = encode_value(self.layouts, &tape, number, shape, depth)?;
                 self.out.extend_from_slice(written.as_slice());

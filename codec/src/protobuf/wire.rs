@@ -4,7 +4,7 @@
 //! clients may send what that accepts: a varint may be padded up to ten bytes, and unknown fields are
 //! skipped, groups included.
 
-use super::DecodeError;
+use super::ProtobufError;
 
 /// The wire type, the low three bits of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) enum WireType {
 }
 
 impl WireType {
-    fn of(tag: u64) -> Result<WireType, DecodeError> {
+    fn of(tag: u64) -> Result<WireType, ProtobufError> {
         Ok(match tag & 7 {
             0 => WireType::Varint,
             1 => WireType::Fixed64,
@@ -26,20 +26,20 @@ impl WireType {
             3 => WireType::StartGroup,
             4 => WireType::EndGroup,
             5 => WireType::Fixed32,
-            other => return Err(DecodeError::WireType(other as u8)),
+            other => return Err(ProtobufError::WireType(other as u8)),
         })
     }
 }
 
 /// Reads wire values from the front of a slice. Copies nothing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct WireReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader { rest: bytes }
+impl<'a> WireReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> WireReader<'a> {
+        WireReader { rest: bytes }
     }
 
     /// The unread bytes.
@@ -53,18 +53,18 @@ impl<'a> Reader<'a> {
 
     /// The next field's number and wire type.
     #[inline]
-    pub fn tag(&mut self) -> Result<(u32, WireType), DecodeError> {
+    pub fn tag(&mut self) -> Result<(u32, WireType), ProtobufError> {
         let tag = self.varint()?;
         // Upstream takes the number as an i32, so higher bits are cut off and negative numbers are refused.
         let number = (tag >> 3) as u32;
         if number == 0 || number > i32::MAX as u32 {
-            return Err(DecodeError::Tag(tag));
+            return Err(ProtobufError::Tag(tag));
         }
         Ok((number, WireType::of(tag)?))
     }
 
     #[inline]
-    pub fn varint(&mut self) -> Result<u64, DecodeError> {
+    pub fn varint(&mut self) -> Result<u64, ProtobufError> {
         match *self.rest {
             [byte, ref rest @ ..] if byte < 0x80 => {
                 self.rest = rest;
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64, DecodeError> {
+    fn long_varint(&mut self) -> Result<u64, ProtobufError> {
         let mut value = 0u64;
         for (i, &byte) in self.rest.iter().take(10).enumerate() {
             value |= ((byte & 0x7f) as u64) << (7 * i);
@@ -83,33 +83,33 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(if self.rest.len() < 10 { DecodeError::UnexpectedEnd } else { DecodeError::Overflow })
+        Err(if self.rest.len() < 10 { ProtobufError::UnexpectedEnd } else { ProtobufError::Overflow })
     }
 
     /// A length-delimited value. The claimed length is checked against the remaining bytes before it is used.
     #[inline]
-    pub fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], ProtobufError> {
         let len = self.varint()?;
         if len > i64::MAX as u64 {
-            return Err(DecodeError::NegativeLength);
+            return Err(ProtobufError::NegativeLength);
         }
         match usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len)) {
             Some((value, rest)) => {
                 self.rest = rest;
                 Ok(value)
             }
-            None => Err(DecodeError::UnexpectedEnd),
+            None => Err(ProtobufError::UnexpectedEnd),
         }
     }
 
-    pub fn fixed64(&mut self) -> Result<u64, DecodeError> {
-        let (value, rest) = self.rest.split_first_chunk::<8>().ok_or(DecodeError::UnexpectedEnd)?;
+    pub fn fixed64(&mut self) -> Result<u64, ProtobufError> {
+        let (value, rest) = self.rest.split_first_chunk::<8>().ok_or(ProtobufError::UnexpectedEnd)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*value))
     }
 
     /// Skips the value of a field whose tag was just read. Groups nest without recursion.
-    pub fn skip(&mut self, wire: WireType) -> Result<(), DecodeError> {
+    pub fn skip(&mut self, wire: WireType) -> Result<(), ProtobufError> {
         let mut wire = wire;
         let mut open_groups = 0usize;
         loop {
@@ -124,11 +124,11 @@ impl<'a> Reader<'a> {
                     self.bytes()?;
                 }
                 WireType::Fixed32 => {
-                    self.rest = self.rest.get(4..).ok_or(DecodeError::UnexpectedEnd)?;
+                    self.rest = self.rest.get(4..).ok_or(ProtobufError::UnexpectedEnd)?;
                 }
                 WireType::StartGroup => open_groups += 1,
                 WireType::EndGroup => {
-                    open_groups = open_groups.checked_sub(1).ok_or(DecodeError::EndGroup)?;
+                    open_groups = open_groups.checked_sub(1).ok_or(ProtobufError::EndGroup)?;
                 }
             }
             if open_groups == 0 {
@@ -273,7 +273,7 @@ mod tests {
                 let mut backward = ReverseBuffer::with_capacity(0);
                 backward.put_varint(value);
                 assert_eq!(forward, backward.as_slice());
-                let mut reader = Reader::new(&forward);
+                let mut reader = WireReader::new(&forward);
                 assert_eq!(reader.varint(), Ok(value));
                 assert!(reader.is_empty());
             }
@@ -282,15 +282,15 @@ mod tests {
 
     #[test]
     fn bad_varints_and_lengths_are_refused() {
-        assert_eq!(Reader::new(&[0x80; 9]).varint(), Err(DecodeError::UnexpectedEnd));
-        assert_eq!(Reader::new(&[0x80; 11]).varint(), Err(DecodeError::Overflow));
-        assert_eq!(Reader::new(&[5, 1, 2]).bytes(), Err(DecodeError::UnexpectedEnd));
+        assert_eq!(WireReader::new(&[0x80; 9]).varint(), Err(ProtobufError::UnexpectedEnd));
+        assert_eq!(WireReader::new(&[0x80; 11]).varint(), Err(ProtobufError::Overflow));
+        assert_eq!(WireReader::new(&[5, 1, 2]).bytes(), Err(ProtobufError::UnexpectedEnd));
         assert_eq!(
-            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).bytes(),
-            Err(DecodeError::NegativeLength)
+            WireReader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).bytes(),
+            Err(ProtobufError::NegativeLength)
         );
-        assert_eq!(Reader::new(&[0x07]).tag(), Err(DecodeError::Tag(7)));
-        assert_eq!(Reader::new(&[0x0f]).tag(), Err(DecodeError::WireType(7)));
+        assert_eq!(WireReader::new(&[0x07]).tag(), Err(ProtobufError::Tag(7)));
+        assert_eq!(WireReader::new(&[0x0f]).tag(), Err(ProtobufError::WireType(7)));
     }
 
     #[test]
@@ -298,11 +298,14 @@ mod tests {
         // A million groups, one in the other, then closed.
         let mut bomb = vec![0x0b; 1_000_000];
         bomb.extend(std::iter::repeat_n(0x0c, 1_000_001));
-        let mut reader = Reader::new(&bomb);
+        let mut reader = WireReader::new(&bomb);
         reader.skip(WireType::StartGroup).unwrap();
         assert!(reader.is_empty());
-        assert_eq!(Reader::new(&[0x0b; 100]).skip(WireType::StartGroup), Err(DecodeError::UnexpectedEnd));
-        assert_eq!(Reader::new(&[]).skip(WireType::EndGroup), Err(DecodeError::EndGroup));
+        assert_eq!(
+            WireReader::new(&[0x0b; 100]).skip(WireType::StartGroup),
+            Err(ProtobufError::UnexpectedEnd)
+        );
+        assert_eq!(WireReader::new(&[]).skip(WireType::EndGroup), Err(ProtobufError::EndGroup));
     }
 
     #[test]
@@ -311,7 +314,7 @@ mod tests {
         for i in (0..1000u32).rev() {
             buffer.put_bytes_field(1, &i.to_be_bytes());
         }
-        let mut reader = Reader::new(buffer.as_slice());
+        let mut reader = WireReader::new(buffer.as_slice());
         for i in 0..1000u32 {
             assert_eq!(reader.tag(), Ok((1, WireType::Bytes)));
             assert_eq!(reader.bytes(), Ok(&i.to_be_bytes()[..]));

@@ -33,7 +33,7 @@ pub enum QuantityError {
 
 /// The format of a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum QuantityFormat {
     /// `12e6`
     DecimalExponent,
     /// `12Mi`
@@ -47,7 +47,7 @@ pub enum Format {
 pub struct Quantity {
     mantissa: i128,
     exponent: i32,
-    format: Format,
+    format: QuantityFormat,
 }
 
 const NANO: i32 = -9;
@@ -94,17 +94,17 @@ fn digits(text: &str) -> usize {
 }
 
 /// The meaning of a suffix: a power of ten, or of two when the format is binary.
-fn suffix(text: &str) -> Result<(i32, Format), QuantityError> {
+fn suffix(text: &str) -> Result<(i32, QuantityFormat), QuantityError> {
     if let Some(&(_, exponent)) = DECIMAL_SUFFIXES.iter().find(|(name, _)| *name == text) {
-        return Ok((exponent, Format::DecimalSI));
+        return Ok((exponent, QuantityFormat::DecimalSI));
     }
     if let Some(power) = BINARY_SUFFIXES.iter().position(|name| *name == text) {
-        return Ok((power as i32 * 10, Format::BinarySI));
+        return Ok((power as i32 * 10, QuantityFormat::BinarySI));
     }
     match text.strip_prefix(['e', 'E']) {
         // Upstream truncates larger exponents to 32 bits, which changes the number.
         Some(exponent) if !exponent.is_empty() => {
-            exponent.parse().map(|e| (e, Format::DecimalExponent)).map_err(|_| QuantityError::Suffix)
+            exponent.parse().map(|e| (e, QuantityFormat::DecimalExponent)).map_err(|_| QuantityError::Suffix)
         }
         _ => Err(QuantityError::Suffix),
     }
@@ -121,7 +121,11 @@ impl Quantity {
         Quantity::from_parts(&parts, power, format)
     }
 
-    fn from_parts(parts: &Parts<'_>, power: i32, mut format: Format) -> Result<Quantity, QuantityError> {
+    fn from_parts(
+        parts: &Parts<'_>,
+        power: i32,
+        mut format: QuantityFormat,
+    ) -> Result<Quantity, QuantityError> {
         // Zeros at either end are not significant.
         let fraction = parts.fraction.trim_end_matches('0');
         let mut mantissa: i128 = 0;
@@ -131,7 +135,7 @@ impl Quantity {
         }
         let mut exponent = i32::try_from(fraction.len()).map_err(|_| QuantityError::Numeric)?.wrapping_neg();
         match format {
-            Format::BinarySI => {
+            QuantityFormat::BinarySI => {
                 mantissa = mantissa.checked_mul(1 << power).ok_or(QuantityError::Numeric)?;
             }
             _ => exponent = exponent.checked_add(power).ok_or(QuantityError::Numeric)?,
@@ -141,14 +145,14 @@ impl Quantity {
             exponent = NANO;
         }
         let mut value = Quantity { mantissa, exponent, format };
-        if format == Format::BinarySI {
+        if format == QuantityFormat::BinarySI {
             let most = Quantity { mantissa: i128::from(i64::MAX), exponent: 0, format };
             let one = Quantity { mantissa: 1, exponent: 0, format };
             if value > most {
                 value = most;
             }
             if mantissa > 0 && value < one {
-                format = Format::DecimalSI;
+                format = QuantityFormat::DecimalSI;
             }
         }
         if parts.negative {
@@ -176,7 +180,7 @@ impl Quantity {
         if self.mantissa == 0 {
             return SmolStr::new_static("0");
         }
-        if self.format == Format::BinarySI {
+        if self.format == QuantityFormat::BinarySI {
             if let Some(whole) = self.whole().filter(|whole| whole.unsigned_abs() >= 1024) {
                 let (mut number, mut power) = (whole, 0);
                 while number.unsigned_abs() >= 1024 && number % 1024 == 0 && power + 1 < BINARY_SUFFIXES.len()
@@ -199,13 +203,13 @@ impl Quantity {
         let suffix = DECIMAL_SUFFIXES.iter().find(|(_, e)| *e == exponent);
         match (self.format, suffix) {
             (_, Some((suffix, 0))) => format_smolstr!("{number}{zeros}{suffix}"),
-            (Format::DecimalExponent, _) | (_, None) => format_smolstr!("{number}{zeros}e{exponent}"),
+            (QuantityFormat::DecimalExponent, _) | (_, None) => format_smolstr!("{number}{zeros}e{exponent}"),
             (_, Some((suffix, _))) => format_smolstr!("{number}{zeros}{suffix}"),
         }
     }
 
     /// The format in which the value was written.
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> QuantityFormat {
         self.format
     }
 
@@ -240,10 +244,10 @@ impl Quantity {
     }
 
     /// The quantity `0`.
-    pub const ZERO: Quantity = Quantity { mantissa: 0, exponent: 0, format: Format::DecimalSI };
+    pub const ZERO: Quantity = Quantity { mantissa: 0, exponent: 0, format: QuantityFormat::DecimalSI };
 
     /// The quantity `1`.
-    pub const ONE: Quantity = Quantity { mantissa: 1, exponent: 0, format: Format::DecimalSI };
+    pub const ONE: Quantity = Quantity { mantissa: 1, exponent: 0, format: QuantityFormat::DecimalSI };
 
     /// The sum, in the format of the first unless that is zero. Saturates.
     #[must_use]
@@ -283,7 +287,7 @@ impl Quantity {
 
     /// A whole number.
     pub fn of_int(n: i64) -> Quantity {
-        Quantity { mantissa: i128::from(n), exponent: 0, format: Format::DecimalSI }
+        Quantity { mantissa: i128::from(n), exponent: 0, format: QuantityFormat::DecimalSI }
     }
 
     /// -1, 0 or 1.
@@ -301,11 +305,11 @@ fn divide_up(value: i128, power: u32) -> i128 {
 }
 
 /// Whether upstream takes the text as canonical without looking closer (the fast path of its parser).
-fn is_canonical_as_is(parts: &Parts<'_>, power: i32, format: Format) -> bool {
+fn is_canonical_as_is(parts: &Parts<'_>, power: i32, format: QuantityFormat) -> bool {
     let (whole, fraction) = (parts.whole, parts.fraction);
     let length = whole.len() + fraction.len();
     match format {
-        Format::BinarySI => {
+        QuantityFormat::BinarySI => {
             let estimate = 15 - whole.len() as i64 - i64::from(power * 3 / 10) - 1;
             let number = whole.parse::<i64>().ok().filter(|n| n.checked_mul(1 << power).is_some());
             fraction.is_empty()

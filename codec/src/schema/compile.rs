@@ -1,6 +1,6 @@
 //! Compiles the layouts of a schema.
 
-use super::layout::{FieldLayout, FieldSet, Form, Layouts, Message, NameTable, Part, Shape, Step};
+use super::layout::{FieldLayout, FieldSet, FieldStep, Form, Layouts, Message, NameTable, Part, ValueLayout};
 use super::{Field, Scalar, Schema, StructType, Successors, Type, TypeId};
 
 /// The name of the type of an object's metadata.
@@ -36,16 +36,16 @@ fn has_message(structure: &StructType) -> bool {
 fn message(schema: &Schema, structure: &StructType) -> Message {
     let mut fields: Box<[FieldLayout]> = structure.fields.iter().map(|f| field(schema, f)).collect();
     // Part 0 is the message itself; part n is what `embedded_in` calls n.
-    let mut steps: Vec<Vec<(u32, Step)>> = vec![Vec::new(); structure.embedded.len() + 1];
+    let mut steps: Vec<Vec<(u32, FieldStep)>> = vec![Vec::new(); structure.embedded.len() + 1];
     for (i, (model, layout)) in structure.fields.iter().zip(&fields).enumerate() {
-        if layout.number != 0 && layout.shape != Shape::None {
+        if layout.number != 0 && layout.shape != ValueLayout::None {
             if let Some(part) = steps.get_mut(model.embedded_in as usize) {
-                part.push((layout.number, Step::Field(i as u16)));
+                part.push((layout.number, FieldStep::Field(i as u16)));
             }
         }
     }
     for (i, embedded) in structure.embedded.iter().enumerate() {
-        let step = Step::Part { number: embedded.number, part: i as u16 + 1 };
+        let step = FieldStep::Part { number: embedded.number, part: i as u16 + 1 };
         if let Some(part) = steps.get_mut(embedded.within as usize) {
             part.push((embedded.number, step));
         }
@@ -53,7 +53,7 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
     let parts: Box<[Part]> = steps.into_iter().map(|steps| part(steps, &fields)).collect();
     for part in &parts {
         for (place, step) in part.steps.iter().enumerate() {
-            if let Step::Field(field) = step {
+            if let FieldStep::Field(field) = step {
                 fields[usize::from(*field)].place = place as u8;
             }
         }
@@ -73,7 +73,7 @@ fn message(schema: &Schema, structure: &StructType) -> Message {
     Message { name, fields, parts, empty: Box::default(), always, names, successors, revision }
 }
 
-fn part(mut steps: Vec<(u32, Step)>, fields: &[FieldLayout]) -> Part {
+fn part(mut steps: Vec<(u32, FieldStep)>, fields: &[FieldLayout]) -> Part {
     steps.sort_by_key(|(number, _)| *number);
     let last = steps.last().map_or(0, |(number, _)| *number) as usize;
     let mut by_number = vec![0; last + 1];
@@ -82,7 +82,7 @@ fn part(mut steps: Vec<(u32, Step)>, fields: &[FieldLayout]) -> Part {
     }
     let mut filled = FieldSet::default();
     for (i, (_, step)) in steps.iter().enumerate() {
-        if matches!(step, Step::Field(field) if fields[usize::from(*field)].is_filled()) {
+        if matches!(step, FieldStep::Field(field) if fields[usize::from(*field)].is_filled()) {
             filled.add(i);
         }
     }
@@ -113,25 +113,25 @@ fn field(schema: &Schema, field: &Field) -> FieldLayout {
     }
 }
 
-fn shape(schema: &Schema, id: TypeId) -> Shape {
+fn shape(schema: &Schema, id: TypeId) -> ValueLayout {
     match schema.get(id) {
-        Type::Struct(_) => Shape::Message(id),
-        Type::List { .. } | Type::Map { .. } => Shape::None,
+        Type::Struct(_) => ValueLayout::Message(id),
+        Type::List { .. } | Type::Map { .. } => ValueLayout::None,
         Type::Scalar(scalar) => match scalar {
-            Scalar::Bool => Shape::Bool,
-            Scalar::Int32 => Shape::Int32,
-            Scalar::Int64 => Shape::Int64,
-            Scalar::Double => Shape::Double,
-            Scalar::String { .. } => Shape::String,
-            Scalar::Bytes => Shape::Bytes,
-            Scalar::Quantity => Shape::Quantity,
-            Scalar::IntOrString => Shape::IntOrString,
-            Scalar::Time => Shape::Time,
-            Scalar::MicroTime => Shape::MicroTime,
-            Scalar::Duration => Shape::Duration,
-            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => Shape::Raw,
-            Scalar::SchemaOr(or, id) => Shape::SchemaOr(*or, *id),
-            Scalar::Any => Shape::None,
+            Scalar::Bool => ValueLayout::Bool,
+            Scalar::Int32 => ValueLayout::Int32,
+            Scalar::Int64 => ValueLayout::Int64,
+            Scalar::Double => ValueLayout::Double,
+            Scalar::String { .. } => ValueLayout::String,
+            Scalar::Bytes => ValueLayout::Bytes,
+            Scalar::Quantity => ValueLayout::Quantity,
+            Scalar::IntOrString => ValueLayout::IntOrString,
+            Scalar::Time => ValueLayout::Time,
+            Scalar::MicroTime => ValueLayout::MicroTime,
+            Scalar::Duration => ValueLayout::Duration,
+            Scalar::RawExtension | Scalar::Json | Scalar::FieldsV1 => ValueLayout::Raw,
+            Scalar::SchemaOr(or, id) => ValueLayout::SchemaOr(*or, *id),
+            Scalar::Any => ValueLayout::None,
         },
     }
 }

@@ -86,7 +86,7 @@ pub(crate) struct FieldLayout {
     pub key: Box<str>,
     /// Number in its message; 0 when protobuf does not carry the field.
     pub number: u32,
-    pub shape: Shape,
+    pub shape: ValueLayout,
     pub form: Form,
     pub omit: Omit,
     pub pointer: bool,
@@ -114,18 +114,18 @@ impl FieldLayout {
     }
 }
 
-impl Shape {
+impl ValueLayout {
     /// Whether Go holds it in a scalar or slice, not in a struct.
     fn is_go_scalar(self) -> bool {
         matches!(
             self,
-            Shape::Bool
-                | Shape::Int32
-                | Shape::Int64
-                | Shape::Double
-                | Shape::String
-                | Shape::Bytes
-                | Shape::None
+            ValueLayout::Bool
+                | ValueLayout::Int32
+                | ValueLayout::Int64
+                | ValueLayout::Double
+                | ValueLayout::String
+                | ValueLayout::Bytes
+                | ValueLayout::None
         )
     }
 }
@@ -147,7 +147,7 @@ pub(crate) enum Form {
 
 /// The type of one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ValueLayout {
     Bool,
     Int32,
     Int64,
@@ -172,7 +172,7 @@ pub(crate) enum Shape {
 #[derive(Debug)]
 pub(crate) struct Part {
     /// By ascending number.
-    pub steps: Box<[Step]>,
+    pub steps: Box<[FieldStep]>,
     /// The fields that are always on the wire.
     pub filled: FieldSet,
     /// Index into `steps` plus one, by number; 0 where there is no such field.
@@ -181,7 +181,7 @@ pub(crate) struct Part {
 
 /// What a field number refers to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
+pub(crate) enum FieldStep {
     /// An index into [`Message::fields`].
     Field(u16),
     /// An embedded message: its number and its index in [`Message::parts`].
@@ -190,7 +190,7 @@ pub(crate) enum Step {
 
 impl Part {
     #[inline]
-    pub fn step(&self, number: u32) -> Option<Step> {
+    pub fn step(&self, number: u32) -> Option<FieldStep> {
         let place = *self.by_number.get(number as usize)?;
         self.steps.get((place as usize).checked_sub(1)?).copied()
     }

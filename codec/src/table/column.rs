@@ -2,7 +2,7 @@
 
 use super::age::Now;
 use super::cell::Cell;
-use super::source::{Parts, Source};
+use super::source::{CellSource, Parts};
 use super::ColumnDefinition;
 
 /// A column of a built-in resource: its definition and the source of its cells. Paths are dotted keys from
@@ -13,7 +13,7 @@ pub struct Column {
     kind: &'static str,
     format: &'static str,
     priority: i64,
-    pub(super) source: Source,
+    pub(super) source: CellSource,
 }
 
 impl Column {
@@ -29,58 +29,58 @@ impl Column {
         Column::text("Created At", "metadata.creationTimestamp", "0001-01-01T00:00:00Z").declared("date"),
     ];
 
-    const fn new(name: &'static str, kind: &'static str, source: Source) -> Column {
+    const fn new(name: &'static str, kind: &'static str, source: CellSource) -> Column {
         Column { name, kind, format: "", priority: 0, source }
     }
 
     /// The scalar at a path as text; another text when absent or empty.
     pub const fn text(name: &'static str, path: &'static str, absent: &'static str) -> Column {
-        Column::new(name, "string", Source::Text(path, absent))
+        Column::new(name, "string", CellSource::Text(path, absent))
     }
 
     /// The integer at a path; 0 when absent.
     pub const fn int(name: &'static str, path: &'static str) -> Column {
-        Column::new(name, "integer", Source::Int(path))
+        Column::new(name, "integer", CellSource::Int(path))
     }
 
     /// The integer at a path; a text when absent.
     pub const fn int_or(name: &'static str, path: &'static str, absent: &'static str) -> Column {
-        Column::new(name, "string", Source::IntOr(path, absent))
+        Column::new(name, "string", CellSource::IntOr(path, absent))
     }
 
     /// The truth value at a path; another one when absent.
     pub const fn boolean(name: &'static str, path: &'static str, absent: bool) -> Column {
-        Column::new(name, "boolean", Source::Bool(path, absent))
+        Column::new(name, "boolean", CellSource::Bool(path, absent))
     }
 
     /// How long ago the timestamp at a path is; a text when absent.
     pub const fn age(name: &'static str, path: &'static str, absent: &'static str) -> Column {
-        Column::new(name, "string", Source::Age(path, absent))
+        Column::new(name, "string", CellSource::Age(path, absent))
     }
 
     /// The number of elements of the list or map at a path.
     pub const fn count(name: &'static str, path: &'static str) -> Column {
-        Column::new(name, "integer", Source::Count(path))
+        Column::new(name, "integer", CellSource::Count(path))
     }
 
     /// The integers at two paths with a slash between them.
     pub const fn ratio(name: &'static str, part: &'static str, whole: &'static str) -> Column {
-        Column::new(name, "string", Source::Ratio(part, whole))
+        Column::new(name, "string", CellSource::Ratio(part, whole))
     }
 
     /// The elements of a list of texts with commas between them; a text when that gives nothing.
     pub const fn list(name: &'static str, list: &'static str, absent: &'static str) -> Column {
-        Column::new(name, "string", Source::Join { list, field: None, absent })
+        Column::new(name, "string", CellSource::Join { list, field: None, absent })
     }
 
     /// One field of each element of a list, with commas between them.
     pub const fn each(name: &'static str, list: &'static str, field: &'static str) -> Column {
-        Column::new(name, "string", Source::Join { list, field: Some(field), absent: "" })
+        Column::new(name, "string", CellSource::Join { list, field: Some(field), absent: "" })
     }
 
     /// The labels at a path: `a=1,b=2`, `<none>`.
     pub const fn labels(name: &'static str, path: &'static str) -> Column {
-        Column::new(name, "string", Source::Labels(path))
+        Column::new(name, "string", CellSource::Labels(path))
     }
 
     /// The selector object at a path, as text; the texts for an empty and for an invalid one.
@@ -90,12 +90,12 @@ impl Column {
         empty: &'static str,
         invalid: &'static str,
     ) -> Column {
-        Column::new(name, "string", Source::Selector(path, empty, invalid))
+        Column::new(name, "string", CellSource::Selector(path, empty, invalid))
     }
 
     /// The status of the condition of that type in a list; `?` when there is none.
     pub const fn condition(name: &'static str, list: &'static str, kind: &'static str) -> Column {
-        Column::new(name, "string", Source::Condition(list, kind))
+        Column::new(name, "string", CellSource::Condition(list, kind))
     }
 
     /// A cell that takes more than a path. `reads` are the paths that `cell` reads, in the syntax of
@@ -105,13 +105,13 @@ impl Column {
         reads: &'static [&'static str],
         cell: for<'a> fn(&'a crate::Value, Now) -> Cell<'a>,
     ) -> Column {
-        Column::new(name, "string", Source::Computed { reads, cell })
+        Column::new(name, "string", CellSource::Computed { reads, cell })
     }
 
     /// One of several cells that are computed together. A resource has at most one such group, and each of
     /// its cells at most one column.
     pub const fn part(name: &'static str, parts: &'static Parts, index: usize) -> Column {
-        Column::new(name, "string", Source::Part(parts, index))
+        Column::new(name, "string", CellSource::Part(parts, index))
     }
 
     /// Shown in wide output only.

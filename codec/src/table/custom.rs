@@ -24,16 +24,16 @@ enum Kind {
 pub(super) struct CustomColumn {
     kind: Kind,
     /// `None` when the path cannot be used.
-    path: Option<Vec<Step>>,
+    path: Option<Vec<JsonPathStep>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum JsonPathStep {
     Key(String),
     Wildcard,
     /// Start, exclusive end, and step; negative counts from the end.
     Slice(Option<i64>, Option<i64>, i64),
-    Filter(Vec<Step>, Comparison),
+    Filter(Vec<JsonPathStep>, Comparison),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ impl CustomColumn {
         let steps = self.path.as_ref()?;
         let keys = steps.iter().map_while(|step| match step {
             // A dot within a key would be taken for a separator, so stop at the map that has the key.
-            Step::Key(key) if !key.contains(['.', '#', '[']) => Some(key.as_str()),
+            JsonPathStep::Key(key) if !key.contains(['.', '#', '[']) => Some(key.as_str()),
             _ => None,
         });
         Some(keys.collect::<Vec<_>>().join("."))
@@ -96,13 +96,13 @@ impl CustomColumn {
 }
 
 /// The first result of a path.
-fn first<'a>(value: &'a Value, path: &[Step]) -> Option<&'a Value> {
+fn first<'a>(value: &'a Value, path: &[JsonPathStep]) -> Option<&'a Value> {
     let Some((step, rest)) = path.split_first() else { return Some(value) };
     match (step, value) {
-        (Step::Key(key), _) => first(value.get(key)?, rest),
-        (Step::Wildcard, Value::Array(items)) => items.iter().find_map(|item| first(item, rest)),
-        (Step::Wildcard, Value::Object(map)) => map.values().find_map(|v| first(v, rest)),
-        (Step::Slice(from, to, by), Value::Array(items)) => {
+        (JsonPathStep::Key(key), _) => first(value.get(key)?, rest),
+        (JsonPathStep::Wildcard, Value::Array(items)) => items.iter().find_map(|item| first(item, rest)),
+        (JsonPathStep::Wildcard, Value::Object(map)) => map.values().find_map(|v| first(v, rest)),
+        (JsonPathStep::Slice(from, to, by), Value::Array(items)) => {
             let length = items.len() as i64;
             let place = |i: i64| if i < 0 { i.saturating_add(length) } else { i };
             let from = place(from.unwrap_or(0)).max(0);
@@ -116,7 +116,7 @@ fn first<'a>(value: &'a Value, path: &[Step]) -> Option<&'a Value> {
             }
             None
         }
-        (Step::Filter(path, comparison), Value::Array(items)) => {
+        (JsonPathStep::Filter(path, comparison), Value::Array(items)) => {
             items.iter().filter(|item| comparison.holds(first(item, path))).find_map(|item| first(item, rest))
         }
         _ => None,
@@ -172,13 +172,13 @@ impl<'a> Parser<'a> {
     }
 
     /// A whole path; `None` when it is not supported.
-    fn steps(mut self) -> Option<Vec<Step>> {
+    fn steps(mut self) -> Option<Vec<JsonPathStep>> {
         let steps = self.path()?;
         self.rest.trim().is_empty().then_some(steps)
     }
 
     /// Steps up to the first token that is not a step.
-    fn path(&mut self) -> Option<Vec<Step>> {
+    fn path(&mut self) -> Option<Vec<JsonPathStep>> {
         let mut steps = Vec::new();
         loop {
             if self.rest.starts_with("..") {
@@ -186,8 +186,8 @@ impl<'a> Parser<'a> {
             } else if self.take(".") {
                 match self.key() {
                     key if key.is_empty() => {}
-                    key if key == "*" => steps.push(Step::Wildcard),
-                    key => steps.push(Step::Key(key)),
+                    key if key == "*" => steps.push(JsonPathStep::Wildcard),
+                    key => steps.push(JsonPathStep::Key(key)),
                 }
             } else if self.take("[") {
                 steps.push(self.bracket()?);
@@ -213,14 +213,14 @@ impl<'a> Parser<'a> {
     }
 
     /// The content of brackets, including the closing one.
-    fn bracket(&mut self) -> Option<Step> {
+    fn bracket(&mut self) -> Option<JsonPathStep> {
         self.space();
         let step = if self.take("?(") {
             self.filter()?
         } else if self.take("*") {
-            Step::Wildcard
+            JsonPathStep::Wildcard
         } else if let Some(quoted) = self.quoted() {
-            Step::Key(quoted?)
+            JsonPathStep::Key(quoted?)
         } else {
             let inside = self.until(|c| c == ']');
             let parts: Vec<&str> = inside.split(':').map(str::trim).collect();
@@ -232,10 +232,12 @@ impl<'a> Parser<'a> {
                 [index] => {
                     let index = number(index)??;
                     // For the last element the end is open.
-                    Step::Slice(Some(index), Some(index + 1).filter(|end| *end != 0), 1)
+                    JsonPathStep::Slice(Some(index), Some(index + 1).filter(|end| *end != 0), 1)
                 }
-                [from, to] => Step::Slice(number(from)?, number(to)?, 1),
-                [from, to, by] => Step::Slice(number(from)?, number(to)?, number(by)?.unwrap_or(1).max(1)),
+                [from, to] => JsonPathStep::Slice(number(from)?, number(to)?, 1),
+                [from, to, by] => {
+                    JsonPathStep::Slice(number(from)?, number(to)?, number(by)?.unwrap_or(1).max(1))
+                }
                 _ => return None,
             }
         };
@@ -262,7 +264,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A filter after `?(`, including the closing parenthesis.
-    fn filter(&mut self) -> Option<Step> {
+    fn filter(&mut self) -> Option<JsonPathStep> {
         self.space();
         if !self.take("@") {
             return None;
@@ -292,7 +294,7 @@ impl<'a> Parser<'a> {
             }
         };
         self.space();
-        self.take(")").then_some(Step::Filter(path, comparison))
+        self.take(")").then_some(JsonPathStep::Filter(path, comparison))
     }
 
     fn literal(&mut self) -> Option<Value> {

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 
 /// The source of the cells of a built-in column; see the constructors of [`Column`](super::Column).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(super) enum CellSource {
     Text(&'static str, &'static str),
     Int(&'static str),
     Bool(&'static str, bool),
@@ -54,29 +54,29 @@ impl<'a> Row<'a> {
     }
 }
 
-impl Source {
+impl CellSource {
     /// The paths that it reads, for the projection.
     pub fn reads(&self, mut read: impl FnMut(&str)) {
         match *self {
-            Source::Text(path, _)
-            | Source::Int(path)
-            | Source::Bool(path, _)
-            | Source::IntOr(path, _)
-            | Source::Age(path, _)
-            | Source::Labels(path)
-            | Source::Selector(path, ..) => read(path),
-            Source::Ratio(a, b) => {
+            CellSource::Text(path, _)
+            | CellSource::Int(path)
+            | CellSource::Bool(path, _)
+            | CellSource::IntOr(path, _)
+            | CellSource::Age(path, _)
+            | CellSource::Labels(path)
+            | CellSource::Selector(path, ..) => read(path),
+            CellSource::Ratio(a, b) => {
                 read(a);
                 read(b);
             }
-            Source::Count(path) => read(&format!("{path}#")),
-            Source::Join { list, field: None, .. } => read(list),
-            Source::Join { list, field: Some(field), .. } => read(&format!("{list}[].{field}")),
-            Source::Condition(list, _) => {
+            CellSource::Count(path) => read(&format!("{path}#")),
+            CellSource::Join { list, field: None, .. } => read(list),
+            CellSource::Join { list, field: Some(field), .. } => read(&format!("{list}[].{field}")),
+            CellSource::Condition(list, _) => {
                 read(&format!("{list}[].type"));
                 read(&format!("{list}[].status"));
             }
-            Source::Computed { reads, .. } | Source::Part(&Parts { reads, .. }, _) => {
+            CellSource::Computed { reads, .. } | CellSource::Part(&Parts { reads, .. }, _) => {
                 reads.iter().copied().for_each(read);
             }
         }
@@ -86,25 +86,25 @@ impl Source {
     pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
         let object = row.object;
         match *self {
-            Source::Text(path, absent) => match at(object, path).map(Value::scalar_text) {
+            CellSource::Text(path, absent) => match at(object, path).map(Value::scalar_text) {
                 Some(text) if !text.is_empty() => Cell::Text(text),
                 _ => absent.into(),
             },
-            Source::Int(path) => int_at(object, path).into(),
-            Source::Bool(path, absent) => {
+            CellSource::Int(path) => int_at(object, path).into(),
+            CellSource::Bool(path, absent) => {
                 Cell::Bool(at(object, path).and_then(Value::as_bool).unwrap_or(absent))
             }
-            Source::IntOr(path, absent) => match at(object, path).and_then(Value::as_int) {
+            CellSource::IntOr(path, absent) => match at(object, path).and_then(Value::as_int) {
                 Some(n) => n.into(),
                 None => absent.into(),
             },
-            Source::Age(path, absent) => match str_at(object, path) {
+            CellSource::Age(path, absent) => match str_at(object, path) {
                 "" => absent.into(),
                 timestamp => row.now.age(timestamp).into(),
             },
-            Source::Ratio(a, b) => format!("{}/{}", int_at(object, a), int_at(object, b)).into(),
-            Source::Count(path) => count(object, path).into(),
-            Source::Join { list, field, absent } => {
+            CellSource::Ratio(a, b) => format!("{}/{}", int_at(object, a), int_at(object, b)).into(),
+            CellSource::Count(path) => count(object, path).into(),
+            CellSource::Join { list, field, absent } => {
                 let text = |item: &'a Value| match field {
                     Some(field) => str_at(item, field),
                     None => item.as_str().unwrap_or_default(),
@@ -116,19 +116,19 @@ impl Source {
                     joined.into()
                 }
             }
-            Source::Labels(path) => labels(object, path).into(),
-            Source::Selector(path, empty, invalid) => {
+            CellSource::Labels(path) => labels(object, path).into(),
+            CellSource::Selector(path, empty, invalid) => {
                 match LabelSelector::from_object(at(object, path)).map(|s| s.to_string()) {
                     Ok(text) if text.is_empty() => empty.into(),
                     Ok(text) => text.into(),
                     Err(_) => invalid.into(),
                 }
             }
-            Source::Condition(list, kind) => {
+            CellSource::Condition(list, kind) => {
                 condition(items(object, list), kind).map_or("?", |c| str_at(c, "status")).into()
             }
-            Source::Computed { cell, .. } => cell(object, row.now),
-            Source::Part(parts, index) => {
+            CellSource::Computed { cell, .. } => cell(object, row.now),
+            CellSource::Part(parts, index) => {
                 let mut cells = row.parts.borrow_mut();
                 let cells = cells.get_or_insert_with(|| (parts.cells)(object, row.now));
                 cells.get_mut(index).map_or(Cell::Null, |cell| std::mem::replace(cell, Cell::Null))
@@ -150,7 +150,7 @@ fn labels(object: &Value, path: &str) -> String {
 /// The source of the cells of any column.
 pub(super) enum AnySource {
     /// A column of a built-in kind.
-    Builtin(Source),
+    Builtin(CellSource),
     /// A column of a custom resource.
     Custom(CustomColumn),
 }

@@ -126,7 +126,7 @@ impl Writer<'_> {
 
     /// A string; the lines of a literal block begin in the column `indent`.
     fn string(&mut self, text: &str, indent: usize, key: bool) {
-        let shape = Shape::of(text);
+        let shape = TextStyles::of(text);
         let plain = resolve(text) == ResolvedScalar::String && !is_base60(text);
         if text.contains('\n') {
             if shape.block && !key {
@@ -224,16 +224,16 @@ fn has_break(text: &str) -> bool {
 }
 
 /// Which styles can hold a text.
-struct Shape {
+struct TextStyles {
     plain: bool,
     single_quoted: bool,
     block: bool,
 }
 
-impl Shape {
-    fn of(text: &str) -> Shape {
+impl TextStyles {
+    fn of(text: &str) -> TextStyles {
         let mut chars = text.chars().peekable();
-        let mut shape = Shape { plain: true, single_quoted: true, block: !text.is_empty() };
+        let mut shape = TextStyles { plain: true, single_quoted: true, block: !text.is_empty() };
         // The empty string is always quoted.
         if text.starts_with("---") || text.starts_with("...") {
             shape.plain = false;
@@ -257,7 +257,7 @@ impl Shape {
                 shape.plain = false;
             }
             if !is_printable(c) && !is_break(c) || matches!(c, '\r' | '\u{85}') {
-                shape = Shape { plain: false, single_quoted: false, block: false };
+                shape = TextStyles { plain: false, single_quoted: false, block: false };
             }
             if c == ' ' {
                 if first || chars.peek().is_none() {

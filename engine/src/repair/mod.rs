@@ -150,11 +150,11 @@ fn read_old(
     let logs = recovery::read_logs(dir)?;
     // A truncated MANIFEST names tables that were replaced since, and not their replacements.
     let manifest = recovery::torn_manifest(dir, mark);
-    let asked = match &manifest {
+    let queried = match &manifest {
         Ok(torn) => store::query_manifest(dir, &logs, torn.as_ref(), Changes::Allowed),
         Err(error) => Err(error.clone()),
     };
-    let flushed = match asked {
+    let flushed = match queried {
         Ok(known) => known,
         Err(error @ Error::Io { .. }) => return Err(error),
         Err(error) if error.is_failure_to_write() => return Err(error),

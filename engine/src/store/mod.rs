@@ -21,7 +21,7 @@ use rocksdb::{
 
 pub(crate) use self::open::{create_at, flush, open_sound_tables, open_untracked, query_manifest, Changes};
 use self::open::{create_database, open_database, Access, Opened};
-use crate::directory::{self, Lock, State, DATABASE, RESTORING, VIEWING};
+use crate::directory::{self, DirectoryState, Lock, DATABASE, RESTORING, VIEWING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;
 use crate::health::{Failure, Health};
@@ -112,7 +112,7 @@ impl Store {
         let dir = &options.dir;
         // Before the lock, which would create a file in a directory that is not a data directory.
         let found = directory::inspect(dir)?;
-        if found == State::Empty {
+        if found == DirectoryState::Empty {
             if !options.create {
                 return Err(Error::Incomplete {
                     dir: dir.clone(),
@@ -125,7 +125,7 @@ impl Store {
         let lock = directory::lock(dir)?;
         let cache = Cache::new_lru_cache(options.memory.block_cache);
         // Under the lock the state cannot change any more.
-        if directory::inspect(dir)? == State::Empty {
+        if directory::inspect(dir)? == DirectoryState::Empty {
             create_database(dir, &options.memory, &cache)?;
         }
         // Before the logs are read, since a write in progress looks torn.
@@ -144,13 +144,13 @@ impl Store {
 
     /// Whether the directory of `options` holds a store.
     pub(crate) fn exists(options: &Options) -> Result<bool> {
-        Ok(directory::inspect(&options.dir)? != State::Empty)
+        Ok(directory::inspect(&options.dir)? != DirectoryState::Empty)
     }
 
     /// Opens the database read-only, for verification.
     pub(crate) fn open_read_only(options: &Options) -> Result<Store> {
         let dir = &options.dir;
-        if directory::inspect(dir)? == State::Empty {
+        if directory::inspect(dir)? == DirectoryState::Empty {
             return Err(Error::Foreign { dir: dir.clone() });
         }
         let lock = directory::lock(dir)?.and_database(dir)?;

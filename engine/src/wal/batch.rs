@@ -19,7 +19,7 @@ pub(super) fn sequence(batch: &[u8]) -> Option<(u64, u64)> {
 
 /// An operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Operation<'a> {
+pub(crate) struct BatchOperation<'a> {
     /// The number of the column family.
     pub family: usize,
     pub key: &'a [u8],
@@ -38,7 +38,7 @@ pub(crate) enum Change<'a> {
 }
 
 /// The operations of a batch, in order; none if it holds an operation that the engine does not write.
-pub(crate) fn operations(batch: &[u8]) -> Option<Vec<Operation<'_>>> {
+pub(crate) fn operations(batch: &[u8]) -> Option<Vec<BatchOperation<'_>>> {
     let count = crate::stored::read_u32(batch, 8)? as usize;
     let mut rest = batch.get(BATCH_HEADER..)?;
     let mut operations = Vec::new();
@@ -66,7 +66,7 @@ pub(crate) fn revisions(batch: &[u8]) -> Vec<Revision> {
 pub(crate) fn entries(batch: &[u8]) -> Vec<LogEntry> {
     let mut found = Vec::new();
     let mut rest = batch.get(BATCH_HEADER..).unwrap_or_default();
-    while let Some(Operation { key, change, .. }) = take_operation(&mut rest) {
+    while let Some(BatchOperation { key, change, .. }) = take_operation(&mut rest) {
         let (Some(revision), Change::Put(value)) = (crate::layout::parse_log_key(key), change) else {
             continue;
         };
@@ -100,7 +100,7 @@ fn take_log_data<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// Takes an operation off the front of a batch. None at the end, and at an operation that the engine does not
 /// write.
-fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
+fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<BatchOperation<'a>> {
     /// Value types of RocksDB's `db/dbformat.h`; the second of each pair is followed by the number of a
     /// column family.
     const DELETE: [u8; 2] = [0, 4];
@@ -117,18 +117,18 @@ fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<Operation<'a>> {
     };
     let operation = match tag {
         tag if DELETE.contains(tag) => {
-            Operation { family, key: take_slice(&mut behind)?, change: Change::Delete }
+            BatchOperation { family, key: take_slice(&mut behind)?, change: Change::Delete }
         }
         tag if SINGLE_DELETE.contains(tag) => {
-            Operation { family, key: take_slice(&mut behind)?, change: Change::SingleDelete }
+            BatchOperation { family, key: take_slice(&mut behind)?, change: Change::SingleDelete }
         }
         tag if PUT.contains(tag) => {
             let key = take_slice(&mut behind)?;
-            Operation { family, key, change: Change::Put(take_slice(&mut behind)?) }
+            BatchOperation { family, key, change: Change::Put(take_slice(&mut behind)?) }
         }
         tag if DELETE_RANGE.contains(tag) => {
             let key = take_slice(&mut behind)?;
-            Operation { family, key, change: Change::DeleteRange(take_slice(&mut behind)?) }
+            BatchOperation { family, key, change: Change::DeleteRange(take_slice(&mut behind)?) }
         }
         _ => return None,
     };

@@ -27,7 +27,7 @@ use crate::large_requests::RequestSlot;
 use crate::metrics::{Authentication, Authorization, RequestMeter};
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
-use crate::request_log::{RequestLog, RequestTarget};
+use crate::request_log::{LoggedTarget, RequestLog};
 use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
 use crate::traces::{RequestTrace, TracedRequest};
 use plinth_api::{parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Route, User};
@@ -110,7 +110,7 @@ pub async fn handle(
     let meter = server.metrics.requests.meter((&route, target.resource.as_ref()), described, received);
     let mut state = RequestState { meter, ..RequestState::default() };
     let logged = RequestLog::begin(&request, connection.remote, received);
-    let named = RequestTarget::of(&request);
+    let named = LoggedTarget::of(&request);
     let origin = RequestOrigin { connection: &connection, audit_id: &audit_id };
     // Boxed: a future that is passed by value takes its room in the state of both functions.
     let answer = Box::pin(answer(&server, &origin, (route, target), request, &mut state));
@@ -416,13 +416,13 @@ async fn serve(
     seat: Seat,
     (warnings, audit, meter): (Warnings, Recorder, Option<Arc<RequestMeter>>),
 ) -> Result<Response<Body>, ApiError> {
-    let asked = Instant::now();
+    let started = Instant::now();
     let request_attributes = read_attributes(&route, &request);
     match route {
         Route::Resource(info) => {
             let outcome = server.authorizer.authorize_resource(&sender.user, info, &request_attributes);
             let (decision, info) = timed(Layer::Authorization, outcome).await;
-            server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
+            server.metrics.identity.authorized(result_of(&decision), started.elapsed());
             note_decision(&audit, &decision);
             let info = info?;
             let target = target.refresh(server.registry(), &info);
@@ -482,7 +482,7 @@ async fn serve(
         Route::NonResource(path) => {
             let outcome = server.authorizer.authorize_path(&sender.user, path, &request_attributes);
             let (decision, path) = timed(Layer::Authorization, outcome).await;
-            server.metrics.identity.authorized(result_of(&decision), asked.elapsed());
+            server.metrics.identity.authorized(result_of(&decision), started.elapsed());
             note_decision(&audit, &decision);
             let path = path?;
             meter.inspect(|meter| meter.begin());

@@ -35,7 +35,7 @@ impl RequestLog {
     /// Logs the request. A stream goes on after that: the latency is that of its first byte.
     pub(crate) fn answered(
         &self,
-        target: &RequestTarget,
+        target: &LoggedTarget,
         code: StatusCode,
         user: Option<&User>,
         audit_id: &HeaderValue,
@@ -63,18 +63,18 @@ fn cut(text: &str) -> &str {
 }
 
 /// Method and URI of a request. Shown as the error log names it: `create apps/v1/deployments/scale`.
-pub(crate) struct RequestTarget {
+pub(crate) struct LoggedTarget {
     method: Method,
     uri: Uri,
 }
 
-impl RequestTarget {
-    pub(crate) fn of<B>(request: &Request<B>) -> RequestTarget {
-        RequestTarget { method: request.method().clone(), uri: request.uri().clone() }
+impl LoggedTarget {
+    pub(crate) fn of<B>(request: &Request<B>) -> LoggedTarget {
+        LoggedTarget { method: request.method().clone(), uri: request.uri().clone() }
     }
 }
 
-impl fmt::Display for RequestTarget {
+impl fmt::Display for LoggedTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(Route::Resource(info)) = parse_route(&self.method, self.uri.path(), self.uri.query()) else {
             return write!(f, "{} {}", self.method, cut(self.uri.path()));
@@ -101,7 +101,7 @@ mod tests {
         ];
         for (method, uri, expected) in rows {
             let request = Request::builder().method(method).uri(uri).body(()).unwrap();
-            assert_eq!(RequestTarget::of(&request).to_string(), expected);
+            assert_eq!(LoggedTarget::of(&request).to_string(), expected);
         }
         assert_eq!(cut(&"ä".repeat(MAX_TEXT)).len(), MAX_TEXT);
     }

@@ -22,8 +22,8 @@ use plinth_api::{
 
 /// The plugins' configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
-    pub(super) pod_security: pod_security::Settings,
+pub(crate) struct PluginSettings {
+    pub(super) pod_security: pod_security::PodSecuritySettings,
     pub(super) selectors: Selectors,
     pub(super) tolerations: Tolerations,
     pub(super) event_limits: Limits,
@@ -55,12 +55,13 @@ pub enum ConfigurationError {
 }
 
 /// Loads a plugin's section; `None` when there is none.
-type Load = fn(&mut Settings, Option<&Value>) -> Result<(), String>;
+type Load = fn(&mut PluginSettings, Option<&Value>) -> Result<(), String>;
 
 /// The plugins with a configuration.
 const CONFIGURABLE: &[(&str, Load)] = &[
     (pod_security::NAME, |settings, part| {
-        settings.pod_security = part.map(pod_security::Settings::read).transpose()?.unwrap_or_default();
+        settings.pod_security =
+            part.map(pod_security::PodSecuritySettings::read).transpose()?.unwrap_or_default();
         Ok(())
     }),
     (pod_node_selector::NAME, |settings, part| {
@@ -101,9 +102,12 @@ const WITHOUT_KIND: [(&str, &str); 2] = [
 ///
 /// # Errors
 /// [`ConfigurationError`].
-pub(crate) fn read(path: Option<&Path>, runs: &dyn Fn(&str) -> bool) -> Result<Settings, ConfigurationError> {
+pub(crate) fn read(
+    path: Option<&Path>,
+    runs: &dyn Fn(&str) -> bool,
+) -> Result<PluginSettings, ConfigurationError> {
     let parts = path.map(sections_of).transpose()?.unwrap_or_default();
-    let mut settings = Settings::default();
+    let mut settings = PluginSettings::default();
     for (plugin, load) in CONFIGURABLE.iter().filter(|(plugin, _)| runs(plugin)) {
         let part = parts.iter().find(|(name, _)| name == plugin).map(|(_, part)| part);
         load(&mut settings, part).map_err(|what| ConfigurationError::Plugin { plugin, what })?;
@@ -174,7 +178,7 @@ fn sections_of(path: &Path) -> Result<Vec<(String, Value)>, ConfigurationError> 
 mod tests {
     use super::*;
 
-    fn read_text(text: &str, plugins: &[&str]) -> Result<Settings, String> {
+    fn read_text(text: &str, plugins: &[&str]) -> Result<PluginSettings, String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("admission.yaml");
         std::fs::write(&path, text).unwrap();

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ImageReview {
     pub(crate) allowed: bool,
     reason: String,
     annotations: Vec<(String, String)>,
@@ -54,7 +54,7 @@ pub(super) struct ImagePolicy {
     deny: Duration,
     /// Whether images are allowed when the webhook fails.
     default_allow: bool,
-    cache: AnswerCache<[u8; 32], Answer>,
+    cache: AnswerCache<[u8; 32], ImageReview>,
 }
 
 impl std::fmt::Debug for ImagePolicy {
@@ -109,7 +109,7 @@ impl ImagePolicy {
         })
     }
 
-    async fn answer(&self, question: Bytes) -> Result<Answer, String> {
+    async fn answer(&self, question: Bytes) -> Result<ImageReview, String> {
         let hash: [u8; 32] = Sha256::digest(&question).into();
         if let Some(answer) = self.cache.get(&hash) {
             return Ok(answer);
@@ -122,7 +122,7 @@ impl ImagePolicy {
     }
 }
 
-pub(crate) fn answer_of(document: &Value) -> Result<Answer, String> {
+pub(crate) fn answer_of(document: &Value) -> Result<ImageReview, String> {
     let text = |key: &str| document.str_at(&[key]).unwrap_or_default();
     if text("kind") != "ImageReview" || text("apiVersion") != API_VERSION {
         return Err(format!(
@@ -133,7 +133,7 @@ pub(crate) fn answer_of(document: &Value) -> Result<Answer, String> {
     }
     let annotations = document.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
     let all = annotations.into_iter().flat_map(|all| all.iter());
-    Ok(Answer {
+    Ok(ImageReview {
         allowed: document.at(&["status", "allowed"]).and_then(Value::as_bool).unwrap_or(false),
         reason: document.str_at(&["status", "reason"]).unwrap_or_default().to_owned(),
         annotations: all

@@ -108,7 +108,7 @@ pub use plugins::{Plugin, PLUGINS};
 pub struct Plugins {
     plugins: Vec<ActivePlugin>,
     /// The plugins' configuration.
-    settings: configuration::Settings,
+    settings: configuration::PluginSettings,
     /// Toleration of nodes that are not ready, in seconds (`--default-not-ready-toleration-seconds`).
     pub not_ready_toleration_seconds: i64,
     /// Toleration of unreachable nodes, in seconds (`--default-unreachable-toleration-seconds`).
@@ -124,7 +124,7 @@ impl Default for Plugins {
     fn default() -> Plugins {
         Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).map(ActivePlugin::new).collect(),
-            settings: configuration::Settings::default(),
+            settings: configuration::PluginSettings::default(),
             not_ready_toleration_seconds: TOLERATION_SECONDS,
             unreachable_toleration_seconds: TOLERATION_SECONDS,
             collections: Collections::default(),

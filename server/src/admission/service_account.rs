@@ -124,8 +124,9 @@ async fn account(call: &Call<'_>, pod: &Value, name: &str) -> Result<Value, ApiE
 
 /// The pod's setting takes precedence over the account's; the default is to mount a token.
 fn mounts_token(account: &Value, pod: &Value) -> bool {
-    let says = |object: Option<&Value>| object?.get("automountServiceAccountToken").and_then(Value::as_bool);
-    says(pod.get("spec")).or_else(|| says(Some(account))).unwrap_or(true)
+    let automount =
+        |object: Option<&Value>| object?.get("automountServiceAccountToken").and_then(Value::as_bool);
+    automount(pod.get("spec")).or_else(|| automount(Some(account))).unwrap_or(true)
 }
 
 /// Mounts the token into each container without a mount at its path, and adds the volume if needed.

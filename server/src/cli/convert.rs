@@ -16,12 +16,12 @@ const INPUT_MAX: u64 = 64 << 20;
 pub struct ConvertOptions {
     /// Encoding to write
     #[arg(long, value_name = "FORMAT")]
-    pub to: Target,
+    pub to: TargetEncoding,
 }
 
 /// Encodings that an object is converted to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Target {
+pub enum TargetEncoding {
     /// JSON
     Json,
     /// YAML
@@ -57,10 +57,10 @@ pub fn run(options: ConvertOptions) -> Result<(), ConvertCommandError> {
         return Err(ConvertCommandError::TooLong);
     }
     let to = match options.to {
-        Target::Json => Format::Json,
-        Target::Yaml => Format::Yaml,
-        Target::Protobuf => Format::Protobuf,
-        Target::Cbor => Format::Cbor,
+        TargetEncoding::Json => Format::Json,
+        TargetEncoding::Yaml => Format::Yaml,
+        TargetEncoding::Protobuf => Format::Protobuf,
+        TargetEncoding::Cbor => Format::Cbor,
     };
     let mut out = Vec::with_capacity(input.len());
     let object = convert::read(&input)?;

@@ -15,7 +15,7 @@ use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::{find_condition, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::flow_control::bootstrap::{self, BootstrapConfig, AUTO_UPDATE};
-use plinth_apiserver::flow_control::config::{Levels, Reference};
+use plinth_apiserver::flow_control::config::{LevelReference, Levels};
 use plinth_apiserver::handlers::{delete, internal};
 use plinth_registry::prefix_range;
 use plinth_storage::decode_object;
@@ -119,7 +119,11 @@ async fn read_all(server: &Arc<Server>, plural: &str) -> Result<Vec<Value>, ApiE
 }
 
 /// Sets the condition `Dangling` of a FlowSchema.
-async fn write_status(server: &Arc<Server>, schema: &Value, reference: &Reference) -> Result<(), ApiError> {
+async fn write_status(
+    server: &Arc<Server>,
+    schema: &Value,
+    reference: &LevelReference,
+) -> Result<(), ApiError> {
     let (status, reason, what) = match reference.found {
         true => ("False", "Found", "and it exists"),
         false => ("True", "NotFound", "but there is no such object"),

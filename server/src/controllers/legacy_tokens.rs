@@ -61,7 +61,7 @@ impl Reconciler for LegacyTokens {
 
 /// The decision about a Secret.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum TokenAction {
     Stays,
     Mark,
     Delete,
@@ -74,21 +74,21 @@ struct Limit {
 }
 
 impl Limit {
-    fn decide(&self, secret: &Value) -> Verdict {
+    fn decide(&self, secret: &Value) -> TokenAction {
         let label = |key: &str| secret.str_at(&["metadata", "labels", key]);
         let made = Timestamp::parse(metadata_text(secret, "creationTimestamp"));
         let is_old = |day: Date| day < self.since.date();
         if is_deleting(secret) || !made.is_ok_and(|made| made.seconds < self.since.unix_timestamp()) {
-            return Verdict::Stays;
+            return TokenAction::Stays;
         }
         // An invalid date is ignored; without a date the Secret was not used since tracking began.
         if label(LAST_USED).is_some_and(|used| !parse_day(used).is_some_and(is_old)) {
-            return Verdict::Stays;
+            return TokenAction::Stays;
         }
         match label(INVALID_SINCE).and_then(parse_day) {
-            None => Verdict::Mark,
-            Some(marked) if is_old(marked) => Verdict::Delete,
-            Some(_) => Verdict::Stays,
+            None => TokenAction::Mark,
+            Some(marked) if is_old(marked) => TokenAction::Delete,
+            Some(_) => TokenAction::Stays,
         }
     }
 }
@@ -118,7 +118,7 @@ async fn run_pass(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTim
     for (namespace, name) in found {
         let Some(secret) = tokens::read(server, SECRETS, (&namespace, &name)).await? else { continue };
         let verdict = limit.decide(&secret);
-        if verdict == Verdict::Stays {
+        if verdict == TokenAction::Stays {
             continue;
         }
         let account = (namespace.as_str(), annotation(&secret, tokens::ACCOUNT_NAME));
@@ -128,7 +128,7 @@ async fn run_pass(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTim
             continue;
         }
         let done = match verdict {
-            Verdict::Mark => mark(server, &namespace, &secret, now).await,
+            TokenAction::Mark => mark(server, &namespace, &secret, now).await,
             _ => remove(server, &namespace, &secret).await,
         };
         match done {
@@ -191,17 +191,17 @@ mod tests {
         };
         let old = "2024-01-01T00:00:00Z";
         let rows = [
-            (secret(old, &[]), Verdict::Mark),
-            (secret("2024-06-15T11:59:59Z", &[]), Verdict::Mark),
-            (secret("2024-06-15T12:00:00Z", &[]), Verdict::Stays),
-            (secret("", &[]), Verdict::Stays),
-            (secret(old, &[(LAST_USED, "2024-06-14")]), Verdict::Mark),
-            (secret(old, &[(LAST_USED, "2024-06-15")]), Verdict::Stays),
-            (secret(old, &[(LAST_USED, "long ago")]), Verdict::Stays),
-            (secret(old, &[(INVALID_SINCE, "long ago")]), Verdict::Mark),
-            (secret(old, &[(INVALID_SINCE, "2024-06-15")]), Verdict::Stays),
-            (secret(old, &[(INVALID_SINCE, "2024-06-14")]), Verdict::Delete),
-            (secret(old, &[(INVALID_SINCE, "2024-06-14"), (LAST_USED, "2024-06-20")]), Verdict::Stays),
+            (secret(old, &[]), TokenAction::Mark),
+            (secret("2024-06-15T11:59:59Z", &[]), TokenAction::Mark),
+            (secret("2024-06-15T12:00:00Z", &[]), TokenAction::Stays),
+            (secret("", &[]), TokenAction::Stays),
+            (secret(old, &[(LAST_USED, "2024-06-14")]), TokenAction::Mark),
+            (secret(old, &[(LAST_USED, "2024-06-15")]), TokenAction::Stays),
+            (secret(old, &[(LAST_USED, "long ago")]), TokenAction::Stays),
+            (secret(old, &[(INVALID_SINCE, "long ago")]), TokenAction::Mark),
+            (secret(old, &[(INVALID_SINCE, "2024-06-15")]), TokenAction::Stays),
+            (secret(old, &[(INVALID_SINCE, "2024-06-14")]), TokenAction::Delete),
+            (secret(old, &[(INVALID_SINCE, "2024-06-14"), (LAST_USED, "2024-06-20")]), TokenAction::Stays),
         ];
         for (secret, verdict) in rows {
             assert_eq!(limit.decide(&secret), verdict, "{secret:?}");

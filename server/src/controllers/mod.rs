@@ -61,7 +61,7 @@ pub use enabled::{Controllers, UnknownController};
 
 /// Settings of the controllers.
 #[derive(Clone)]
-pub struct Settings {
+pub struct ControllerSettings {
     /// The selected controllers.
     pub controllers: Controllers,
     /// The authority that clients inside of the cluster trust, PEM.
@@ -75,7 +75,7 @@ pub struct Settings {
 }
 
 /// Starts a controller.
-type Start = fn(&Arc<Server>, &Settings) -> JoinHandle<()>;
+type Start = fn(&Arc<Server>, &ControllerSettings) -> JoinHandle<()>;
 
 const ALL: &[(&str, Start)] = &[
     (namespace::NAME, |server, _| spawn(server, namespace::Namespaces::new(server))),
@@ -103,7 +103,7 @@ const ALL: &[(&str, Start)] = &[
 ];
 
 /// Starts the selected controllers; returns their tasks.
-pub fn start(server: &Arc<Server>, settings: &Settings) -> Vec<JoinHandle<()>> {
+pub fn start(server: &Arc<Server>, settings: &ControllerSettings) -> Vec<JoinHandle<()>> {
     let selected = ALL.iter().filter(|(name, _)| settings.controllers.runs(name));
     let start = selected.map(|(name, start)| {
         tracing::info!(controller = name, "starting controller");

@@ -12,13 +12,13 @@ use super::check::{Checked, Name};
 use super::cost::{LIST, MAP, SELECT, STRUCT};
 use super::types::{DeclType, Type};
 
-use self::range::{DataPath, Entries, Range, UNKNOWN};
+use self::range::{DataPath, EntrySizes, Range, UNKNOWN};
 
 /// A variable of a comprehension.
 struct Local {
     place: Option<DataPath>,
     size: Option<Range>,
-    entries: Option<Entries>,
+    entries: Option<EntrySizes>,
 }
 
 struct Estimator<'e> {
@@ -30,7 +30,7 @@ struct Estimator<'e> {
     locals: Vec<Local>,
     places: HashMap<usize, DataPath>,
     sizes: HashMap<usize, Range>,
-    entries: HashMap<usize, Entries>,
+    entries: HashMap<usize, EntrySizes>,
 }
 
 /// The maximum cost of the expression.
@@ -108,7 +108,7 @@ impl Estimator<'_> {
             sum = sum.plus(self.cost(&element.value));
             value = value.union(self.size_or_unknown(&element.value));
         }
-        self.entries.insert(expr.id, Entries { list: true, key: Range::exactly(1), value });
+        self.entries.insert(expr.id, EntrySizes { list: true, key: Range::exactly(1), value });
         sum.plus(Range::exactly(LIST))
     }
 
@@ -121,7 +121,7 @@ impl Estimator<'_> {
             key = key.union(self.size_or_unknown(&entry.key));
             value = value.union(self.size_or_unknown(&entry.value));
         }
-        self.entries.insert(expr.id, Entries { list: false, key, value });
+        self.entries.insert(expr.id, EntrySizes { list: false, key, value });
         sum.plus(Range::exactly(MAP))
     }
 
@@ -209,7 +209,7 @@ impl Estimator<'_> {
         self.size(expr).unwrap_or(UNKNOWN)
     }
 
-    fn entries_of(&self, expr: &Expr) -> Option<Entries> {
+    fn entries_of(&self, expr: &Expr) -> Option<EntrySizes> {
         self.entries.get(&expr.id).copied().or_else(|| self.local(expr).and_then(|local| local.entries))
     }
 

@@ -73,14 +73,14 @@ impl DataPath {
 
 /// The sizes of the entries of a list or map that an expression creates.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entries {
+pub(super) struct EntrySizes {
     pub(super) list: bool,
     pub(super) key: Range,
     pub(super) value: Range,
 }
 
-impl Entries {
-    pub(super) fn union(self, other: Entries) -> Entries {
-        Entries { list: self.list, key: self.key.union(other.key), value: self.value.union(other.value) }
+impl EntrySizes {
+    pub(super) fn union(self, other: EntrySizes) -> EntrySizes {
+        EntrySizes { list: self.list, key: self.key.union(other.key), value: self.value.union(other.value) }
     }
 }

@@ -29,7 +29,7 @@ use super::merge::drop_nulls;
 use super::{goprint, PatchError};
 use crate::schema::{PatchStrategy, Schema, Type, TypeId};
 use crate::value::{Map, Value};
-use order::{Key, KeySet};
+use order::{ElementKey, KeySet};
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -274,8 +274,8 @@ impl<'s> Merge<'s> {
         }
         if !elements_are_objects(live, &patch)? {
             if is_deletion {
-                let gone: KeySet = patch.iter().map(Key::of).collect();
-                live.retain(|v| !gone.contains(&Key::of(v)));
+                let gone: KeySet = patch.iter().map(ElementKey::of).collect();
+                live.retain(|v| !gone.contains(&ElementKey::of(v)));
             } else {
                 *live = order::merge_scalars(std::mem::take(live), patch);
             }
@@ -412,8 +412,8 @@ struct OrderedList {
 /// Clears the members that `$retainKeys` does not name; the patch may only set what it names.
 fn retain_keys(target: &mut Map, patch: &Map, keys: Value) -> Result<(), PatchError> {
     let bad = || malformed("invalid patch format of retainKeys");
-    let keys: KeySet = keys.as_array().ok_or_else(bad)?.iter().map(Key::of).collect();
-    let named = |k: &SmolStr| keys.contains(&Key::String(k.clone()));
+    let keys: KeySet = keys.as_array().ok_or_else(bad)?.iter().map(ElementKey::of).collect();
+    let named = |k: &SmolStr| keys.contains(&ElementKey::String(k.clone()));
     let exempt =
         |k: &str, v: &Value| v.is_null() || k.starts_with(DELETE_FROM_LIST) || k.starts_with(SET_ORDER);
     if patch.iter().any(|(k, v)| !exempt(k, v) && !named(k)) {
@@ -448,7 +448,7 @@ fn list_directives(
         }
     }
     if !gone.is_empty() {
-        live.retain(|v| v.get(key).is_none_or(|k| !gone.contains(&Key::of(k))));
+        live.retain(|v| v.get(key).is_none_or(|k| !gone.contains(&ElementKey::of(k))));
     }
     Ok((replace, rest))
 }

@@ -10,7 +10,7 @@ use crate::Value;
 
 /// A scalar that identifies an element; equal as Go compares interface values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum ElementKey {
     Null,
     Bool(bool),
     Int(i64),
@@ -21,28 +21,28 @@ pub(super) enum Key {
     Compound,
 }
 
-pub(super) type KeySet = HashSet<Key>;
+pub(super) type KeySet = HashSet<ElementKey>;
 /// The first position of each key in a list.
-pub(super) type Positions = HashMap<Key, usize>;
+pub(super) type Positions = HashMap<ElementKey, usize>;
 
-impl Key {
-    pub(super) fn of(v: &Value) -> Key {
+impl ElementKey {
+    pub(super) fn of(v: &Value) -> ElementKey {
         match v {
-            Value::Null => Key::Null,
-            Value::Bool(b) => Key::Bool(*b),
-            Value::Int(n) => Key::Int(*n),
-            Value::Float(n) => Key::Float((n + 0.0).to_bits()),
-            Value::String(s) => Key::String(s.clone()),
-            Value::Array(_) | Value::Object(_) | Value::Encoded(_) => Key::Compound,
+            Value::Null => ElementKey::Null,
+            Value::Bool(b) => ElementKey::Bool(*b),
+            Value::Int(n) => ElementKey::Int(*n),
+            Value::Float(n) => ElementKey::Float((n + 0.0).to_bits()),
+            Value::String(s) => ElementKey::String(s.clone()),
+            Value::Array(_) | Value::Object(_) | Value::Encoded(_) => ElementKey::Compound,
         }
     }
 }
 
 /// The merge key's value in an element.
-pub(super) fn element_key(item: &Value, key: &str) -> Result<Key, PatchError> {
+pub(super) fn element_key(item: &Value, key: &str) -> Result<ElementKey, PatchError> {
     let map = item.as_object().ok_or_else(|| bad_type(goprint::MAP, item))?;
     match map.get(key) {
-        Some(value) => Ok(Key::of(value)),
+        Some(value) => Ok(ElementKey::of(value)),
         None => Err(unmergeable(format!(
             "map: {} does not contain declared merge key: {key}",
             goprint::value(item)
@@ -54,7 +54,7 @@ pub(super) fn require_keys(items: &[Value], key: &str) -> Result<(), PatchError>
     items.iter().try_for_each(|item| element_key(item, key).map(drop))
 }
 
-fn first_positions(keys: impl Iterator<Item = Key>) -> Positions {
+fn first_positions(keys: impl Iterator<Item = ElementKey>) -> Positions {
     let mut positions = Positions::new();
     for (i, key) in keys.enumerate() {
         positions.entry(key).or_insert(i);
@@ -69,7 +69,7 @@ pub(super) fn positions(items: &[Value], key: &str) -> Result<Positions, PatchEr
 }
 
 pub(super) fn scalar_positions(items: &[Value]) -> Positions {
-    first_positions(items.iter().map(Key::of))
+    first_positions(items.iter().map(ElementKey::of))
 }
 
 /// A set of scalars: both lists, each value once.
@@ -77,7 +77,7 @@ pub(super) fn merge_scalars(live: Vec<Value>, patch: Vec<Value>) -> Vec<Value> {
     let server_order = scalar_positions(&live);
     let patch_order = scalar_positions(&patch);
     let mut seen = KeySet::new();
-    let merged = live.into_iter().chain(patch).filter(|v| seen.insert(Key::of(v))).collect();
+    let merged = live.into_iter().chain(patch).filter(|v| seen.insert(ElementKey::of(v))).collect();
     arrange_scalars(merged, &patch_order, &server_order)
 }
 
@@ -97,16 +97,16 @@ pub(super) fn arrange(
 
 /// Orders scalars: those in `given` by it, the others by `server`.
 pub(super) fn arrange_scalars(items: Vec<Value>, given: &Positions, server: &Positions) -> Vec<Value> {
-    weave(items.into_iter().map(|v| (Key::of(&v), v)).collect(), given, server)
+    weave(items.into_iter().map(|v| (ElementKey::of(&v), v)).collect(), given, server)
 }
 
 /// Merges the two sorted parts as upstream does: an element of the server precedes only when the server had
 /// both, and had it first.
-fn weave(items: Vec<(Key, Value)>, given: &Positions, server: &Positions) -> Vec<Value> {
+fn weave(items: Vec<(ElementKey, Value)>, given: &Positions, server: &Positions) -> Vec<Value> {
     let size = items.len();
     let (mut named, mut others): (Vec<_>, Vec<_>) =
         items.into_iter().partition(|(k, _)| given.contains_key(k));
-    let rank = |order: &Positions, (key, item): &(Key, Value)| match item.get(DIRECTIVE) {
+    let rank = |order: &Positions, (key, item): &(ElementKey, Value)| match item.get(DIRECTIVE) {
         // Elements still marked for deletion come last.
         Some(directive) if directive.as_str() == Some("delete") => (true, 0),
         _ => (false, order.get(key).copied().unwrap_or(usize::MAX)),
@@ -140,7 +140,7 @@ pub(super) fn check_patch_against_order(
     }
     let key_of = |item: &Value| match key {
         Some(key) => element_key(item, key),
-        None => Ok(Key::of(item)),
+        None => Ok(ElementKey::of(item)),
     };
     let mut order_left = order.iter();
     for item in patch {

@@ -72,8 +72,9 @@ impl Check {
             let path = path.child("x-kubernetes-embedded-resource");
             self.refuse(path, true, "must be false if x-kubernetes-int-or-string is true");
         }
-        let first_says = s.schemas("allOf").next().is_some_and(Props::has_int_or_string_alternatives);
-        self.value_validation(s, s.has_int_or_string_alternatives(), first_says, path);
+        let is_first_int_or_string =
+            s.schemas("allOf").next().is_some_and(Props::has_int_or_string_alternatives);
+        self.value_validation(s, s.has_int_or_string_alternatives(), is_first_int_or_string, path);
 
         let kind = s.kind();
         if s.embeds() && kind != "object" {

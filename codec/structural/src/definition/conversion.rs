@@ -13,14 +13,14 @@ use super::view::View;
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Which rules apply.
-pub(super) struct Rules {
+pub(super) struct ConversionRules {
     /// The webhook accepts a version of ConversionReview that this server supports.
     pub known_review_version: bool,
     /// The CA bundle of the webhook may be malformed.
     pub any_ca_bundle: bool,
 }
 
-pub(super) fn errors(path: &Path<'_>, view: &View<'_>, rules: &Rules) -> Vec<FieldError> {
+pub(super) fn errors(path: &Path<'_>, view: &View<'_>, rules: &ConversionRules) -> Vec<FieldError> {
     let Some(conversion) = view.spec.get("conversion").filter(|c| !c.is_null()) else { return Vec::new() };
     let mut errors = Vec::new();
     let strategy = conversion.str_at(&["strategy"]).unwrap_or_default();
@@ -50,7 +50,7 @@ pub(super) fn errors(path: &Path<'_>, view: &View<'_>, rules: &Rules) -> Vec<Fie
     errors
 }
 
-fn client_errors(path: &Path<'_>, client: &Value, rules: &Rules, errors: &mut Vec<FieldError>) {
+fn client_errors(path: &Path<'_>, client: &Value, rules: &ConversionRules, errors: &mut Vec<FieldError>) {
     let is_set = |key: &str| client.get(key).filter(|v| !v.is_null());
     match (is_set("url").and_then(Value::as_str), is_set("service")) {
         (Some(url), None) => url_errors(&path.child("url"), url, errors),
@@ -125,7 +125,7 @@ fn service_errors(path: &Path<'_>, service: &Value, errors: &mut Vec<FieldError>
     }
 }
 
-fn review_errors(path: &Path<'_>, versions: &[Value], rules: &Rules, errors: &mut Vec<FieldError>) {
+fn review_errors(path: &Path<'_>, versions: &[Value], rules: &ConversionRules, errors: &mut Vec<FieldError>) {
     if versions.is_empty() {
         return errors.push(FieldError::required(path, ""));
     }

@@ -19,7 +19,7 @@ pub(super) struct Options {
     pub structural: bool,
     pub pruned_defaults: bool,
     pub keywords: keywords::Rules,
-    pub conversion: conversion::Rules,
+    pub conversion: conversion::ConversionRules,
     /// Versions with an unchanged schema: single rules that cost too much are allowed.
     pub costs_kept: Vec<String>,
     /// Versions that may keep too many selectable fields; empty text for all versions together.
@@ -34,7 +34,7 @@ impl Options {
             structural: true,
             pruned_defaults: true,
             keywords: keywords::Rules { valid_type: true, atomic_set: true, map_keys: true },
-            conversion: conversion::Rules { known_review_version: true, any_ca_bundle: true },
+            conversion: conversion::ConversionRules { known_review_version: true, any_ca_bundle: true },
             costs_kept: Vec::new(),
             selectable_kept: Vec::new(),
         }
@@ -60,7 +60,7 @@ impl Options {
                 atomic_set: !schemas().any(keywords::has_divisible_set),
                 map_keys: !schemas().any(keywords::has_loose_keys),
             },
-            conversion: conversion::Rules {
+            conversion: conversion::ConversionRules {
                 known_review_version: conversion::has_known_review_version(old),
                 any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
             },

@@ -7,7 +7,7 @@ use clap::Args;
 use rustls::server::VerifierBuilderError;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::tls::{self, Identity, ServerTrust};
+use super::tls::{self, ClientCertificate, ServerTrust};
 use plinth_http::TlsError;
 use plinth_pki::{read_certificates, read_key};
 
@@ -57,7 +57,7 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     }
 }
 
-fn identity(certificate: &Path, key: &Path) -> Result<Identity, TlsError> {
+fn identity(certificate: &Path, key: &Path) -> Result<ClientCertificate, TlsError> {
     Ok((read_certificates(certificate)?, read_key(key)?))
 }
 

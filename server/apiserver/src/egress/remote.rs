@@ -27,7 +27,7 @@ use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 pub use super::slots::Slot;
 use super::slots::Slots;
-use super::tls::{self, AuthoritiesError, Identity, ServerTrust};
+use super::tls::{self, AuthoritiesError, ClientCertificate, ServerTrust};
 use plinth_api::User;
 use plinth_http::{RequestBody, TlsError};
 use plinth_pki::{read_certificates, read_key};
@@ -133,7 +133,7 @@ struct RemoteClient {
 pub struct RemoteApis {
     resolver: ServiceResolver,
     files: Option<(PathBuf, PathBuf)>,
-    identity: RwLock<Option<Identity>>,
+    identity: RwLock<Option<ClientCertificate>>,
     clients: Mutex<HashMap<ClientKey, Arc<RemoteClient>>>,
     slots: Mutex<HashMap<ServicePort, Arc<Slots>>>,
     /// This server in `Via` headers: a request that carries it has come back.

@@ -37,13 +37,16 @@ pub enum ServerTrust {
 }
 
 /// A client's certificate with its intermediates, and its key.
-pub type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+pub type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// TLS 1.2 and 1.3 as a client.
 ///
 /// # Errors
 /// When certificate and key do not match, or the key's type is not supported.
-pub fn config(trust: ServerTrust, identity: Option<Identity>) -> Result<Arc<ClientConfig>, rustls::Error> {
+pub fn config(
+    trust: ServerTrust,
+    identity: Option<ClientCertificate>,
+) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = crypto_provider();
     let builder =
         ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;

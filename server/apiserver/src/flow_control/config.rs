@@ -75,7 +75,7 @@ impl Config {
 
 /// A flow schema's reference to a level, for its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct LevelReference {
     /// Name of the FlowSchema.
     pub schema: String,
     /// The referenced level.
@@ -100,7 +100,7 @@ impl Levels {
 
     /// Applies the objects. Invalid objects count as absent, as upstream does; absent mandatory ones
     /// are replaced by their defaults.
-    pub fn apply_objects(&mut self, levels: &[Value], schemas: &[Value]) -> (Config, Vec<Reference>) {
+    pub fn apply_objects(&mut self, levels: &[Value], schemas: &[Value]) -> (Config, Vec<LevelReference>) {
         let mandatory: Vec<bootstrap::BootstrapConfig> =
             bootstrap::objects().into_iter().filter(|object| object.mandatory).collect();
         let defaults_for = |resource: &str, given: &[Value]| -> Vec<Value> {
@@ -131,7 +131,7 @@ impl Levels {
             let schema = self.schema(object);
             if at < schemas.len() {
                 let level = object.str_at(&["spec", "priorityLevelConfiguration", "name"]);
-                references.push(Reference {
+                references.push(LevelReference {
                     schema: name_of(object).to_owned(),
                     level: level.unwrap_or_default().to_owned(),
                     found: schema.is_some(),

@@ -45,8 +45,8 @@ pub(crate) enum Deleted {
 pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Response<Body>, ApiError> {
     let representation = cx.representation(Shape::Object)?;
     let options = DeleteOptions::of(&cx, incoming).await?;
-    let says_nothing = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
-    if let Some(warning) = cx.resource.strategy.orphan_warning.filter(|_| says_nothing) {
+    let is_unspecified = options.propagation_policy.is_none() && options.orphan_dependents.is_none();
+    if let Some(warning) = cx.resource.strategy.orphan_warning.filter(|_| is_unspecified) {
         cx.warnings.add(warning);
     }
     let object_key = cx.info.object_key(&cx.resource)?;

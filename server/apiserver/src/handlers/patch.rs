@@ -36,7 +36,7 @@ impl Patch {
     }
 
     /// `live` with the changes of this patch, not decoded yet.
-    fn merged(&self, live: &Value, target: &Target<'_>) -> Result<Value, ApiError> {
+    fn merged(&self, live: &Value, target: &PatchedType<'_>) -> Result<Value, ApiError> {
         let (live, document) = (live.clone(), self.document.clone());
         let patched = match self.kind {
             ContentType::JsonPatch => patch::json_patch(live, document),
@@ -57,7 +57,7 @@ impl Patch {
 }
 
 /// The type of the object that is patched.
-pub(super) struct Target<'a> {
+pub(super) struct PatchedType<'a> {
     pub schema: &'a Schema,
     pub root: TypeId,
     pub gvk: &'a GVK,
@@ -68,7 +68,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let patch = read(&cx, incoming).await?;
     let resource = cx.resource.clone();
     let gvk = resource.row.gvk();
-    let target = Target { schema: resource.schema, root: resource.root, gvk: &gvk };
+    let target = PatchedType { schema: resource.schema, root: resource.root, gvk: &gvk };
     let is_apply = patch.is_apply();
     let update = Update {
         transform: &mut Patching { cx: &cx, patch: &patch, target },
@@ -87,7 +87,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
 struct Patching<'a> {
     cx: &'a Context,
     patch: &'a Patch,
-    target: Target<'a>,
+    target: PatchedType<'a>,
 }
 
 impl Transform for Patching<'_> {
@@ -109,7 +109,7 @@ async fn apply_configuration(
     cx: &Context,
     patch: &Patch,
     live: Option<&Value>,
-    target: &Target<'_>,
+    target: &PatchedType<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let (given, name) = (metadata_text(&patch.document, "name"), cx.info.name.as_str());
     let uid = metadata_text(&patch.document, "uid");
@@ -220,7 +220,7 @@ pub(super) fn apply(
     cx: &Context,
     patch: &Patch,
     live: &Value,
-    target: &Target<'_>,
+    target: &PatchedType<'_>,
 ) -> Result<(Value, Vec<String>), ApiError> {
     let is_strategic = patch.kind == ContentType::StrategicMergePatch;
     let mut patched = patch.merged(live, target)?;
@@ -279,7 +279,7 @@ pub(super) fn apply(
 }
 
 /// What the definition says, where the target is an object of a custom resource and not its Scale.
-fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion> {
+fn custom<'c>(cx: &'c Context, target: &PatchedType<'_>) -> Option<&'c CustomVersion> {
     cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
 }
 
@@ -288,8 +288,8 @@ fn custom<'c>(cx: &'c Context, target: &Target<'_>) -> Option<&'c CustomVersion>
 fn keep_kind(patched: &mut Value, live: &Value) {
     let Some(object) = patched.as_object_mut() else { return };
     for key in ["apiVersion", "kind"] {
-        let said = object.get(key);
-        if said != live.get(key) && said.is_none_or(|said| said.as_str().is_some()) {
+        let given = object.get(key);
+        if given != live.get(key) && given.is_none_or(|given| given.as_str().is_some()) {
             object.insert(key, live.get(key).cloned().unwrap_or_default());
         }
     }

@@ -7,7 +7,7 @@ use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::{tree, Map, Value};
 
-use super::patch::Target;
+use super::patch::PatchedType;
 use super::respond::respond;
 use super::write::{self, ManagedFields, Update, Updated};
 use super::{body, patch, Context};
@@ -82,7 +82,7 @@ impl ScaleChange<'_> {
                 return decoded.map(|d| Some(d.value)).map_err(|e| ApiError::bad_request(e.to_string()));
             }
             ScaleChange::Patch(patch) => {
-                let target = Target { schema: schema::builtin(), root, gvk: &gvk };
+                let target = PatchedType { schema: schema::builtin(), root, gvk: &gvk };
                 let (scale, warnings) = patch::apply(cx, patch, before, &target)?;
                 warnings.into_iter().for_each(|text| cx.warnings.add(text));
                 scale

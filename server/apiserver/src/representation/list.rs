@@ -297,10 +297,10 @@ fn yaml_end(r: &Representation, meta: &ListMeta, late: bool, out: &mut Vec<u8>) 
     yaml::write(&Value::Object(tail), out);
 }
 
-fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbor::ListFrame, ApiError> {
+fn cbor_frame(r: &Representation, meta: &ListMeta, totals: Totals) -> Result<cbor::CborListFrame, ApiError> {
     let mut metadata = Vec::new();
     cbor::encode_bare(&tree::list_meta(r, meta).into(), None, &mut metadata).map_err(ApiError::internal)?;
-    Ok(cbor::ListFrame::new(&list_kind(r), &metadata, totals.items))
+    Ok(cbor::CborListFrame::new(&list_kind(r), &metadata, totals.items))
 }
 
 /// The kind of the list itself.

@@ -12,13 +12,12 @@ use std::collections::{BTreeMap, HashMap};
 use plinth_codec::Value;
 
 use self::checks::{detail, violations, Pod};
-use self::policy::{Level, Policy, Standard};
-pub(super) use self::settings::Settings;
+use self::policy::{Level, NamespacePolicy, Standard};
+pub(super) use self::settings::PodSecuritySettings;
 use super::{Call, Operation};
 use plinth_api::{metadata_text, ApiError, Cause};
 use plinth_storage::Header;
 
-/// Its name.
 pub(super) const NAME: &str = "PodSecurity";
 /// Audit annotation with the standard that was enforced.
 const ENFORCED_POLICY: &str = "pod-security.kubernetes.io/enforce-policy";
@@ -64,12 +63,12 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 }
 
 /// The policy of the namespace, from the labels in its stored header.
-async fn policy_of(call: &Call<'_>) -> Result<Policy, ApiError> {
+async fn policy_of(call: &Call<'_>) -> Result<NamespacePolicy, ApiError> {
     let server = &call.cx.server;
     let default = &settings(call).default;
-    let read = |namespace: Header<'_>| Policy::of(default, |key| namespace.label(key)).0;
+    let read = |namespace: Header<'_>| NamespacePolicy::of(default, |key| namespace.label(key)).0;
     let policy = server.namespaces.read(&server.store, call.namespace, read).await?;
-    Ok(policy.unwrap_or_else(|| Policy::of(default, |_| None).0))
+    Ok(policy.unwrap_or_else(|| NamespacePolicy::of(default, |_| None).0))
 }
 
 fn pod_of(object: &Value) -> Option<Pod<'_>> {
@@ -108,7 +107,7 @@ async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
     if is_exempt(call, object) {
         return Ok(());
     }
-    let Policy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
+    let NamespacePolicy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
     let Some(pod) = pod_of(object) else { return Ok(()) };
     if call.cx.audit.is_on() {
         call.cx.audit.annotate(ENFORCED_POLICY, enforce.to_string());
@@ -150,7 +149,7 @@ fn is_significant_update(new: &Value, old: &Value) -> bool {
     positional || containers(new, "ephemeralContainers").iter().any(is_changed)
 }
 
-fn settings<'a>(call: &Call<'a>) -> &'a Settings {
+fn settings<'a>(call: &Call<'a>) -> &'a PodSecuritySettings {
     &call.admission.settings.pod_security
 }
 
@@ -165,9 +164,9 @@ fn is_exempt(call: &Call<'_>, pod: &Value) -> bool {
     reason.is_some()
 }
 
-fn policy_of_labels(default: &Policy, namespace: &Value) -> (Policy, Vec<Cause>) {
+fn policy_of_labels(default: &NamespacePolicy, namespace: &Value) -> (NamespacePolicy, Vec<Cause>) {
     let labels = namespace.at(&["metadata", "labels"]).and_then(Value::as_object);
-    Policy::of(default, |key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+    NamespacePolicy::of(default, |key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
 }
 
 async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), ApiError> {

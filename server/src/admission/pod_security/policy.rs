@@ -43,7 +43,7 @@ impl fmt::Display for Standard {
 
 /// The policy of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Policy {
+pub(super) struct NamespacePolicy {
     /// Violations are denied.
     pub enforce: Standard,
     /// Violations are recorded by audit.
@@ -54,13 +54,17 @@ pub(super) struct Policy {
 
 const ANYTHING: Standard = Standard { level: Level::Privileged, version: None };
 /// The policy of namespaces without labels, unless configured.
-pub(super) const PERMISSIVE: Policy = Policy { enforce: ANYTHING, audit: ANYTHING, warn: ANYTHING };
+pub(super) const PERMISSIVE: NamespacePolicy =
+    NamespacePolicy { enforce: ANYTHING, audit: ANYTHING, warn: ANYTHING };
 const PREFIX: &str = "pod-security.kubernetes.io/";
 
-impl Policy {
+impl NamespacePolicy {
     /// The policy of the labels over the default, and its errors. An invalid enforce level is the strictest
     /// one, an invalid warn level is none.
-    pub fn of<'a>(default: &Policy, labels: impl Fn(&str) -> Option<&'a str>) -> (Policy, Vec<Cause>) {
+    pub fn of<'a>(
+        default: &NamespacePolicy,
+        labels: impl Fn(&str) -> Option<&'a str>,
+    ) -> (NamespacePolicy, Vec<Cause>) {
         let mut errors = Vec::new();
         let mut read = |mode: &str, mut standard: Standard| {
             let mut is_level = None;
@@ -100,7 +104,7 @@ impl Policy {
                 warn.version = enforce.version;
             }
         }
-        (Policy { enforce, audit, warn }, errors)
+        (NamespacePolicy { enforce, audit, warn }, errors)
     }
 }
 
@@ -148,7 +152,7 @@ mod tests {
             (&[("enforce-version", "v1.024")], "privileged:latest", "privileged:latest", 1),
         ];
         for (labels, enforce, warn, errors) in rows {
-            let (policy, found) = Policy::of(&PERMISSIVE, |key| {
+            let (policy, found) = NamespacePolicy::of(&PERMISSIVE, |key| {
                 let mode = key.strip_prefix(PREFIX)?;
                 labels.iter().find(|(k, _)| *k == mode).map(|(_, v)| *v)
             });

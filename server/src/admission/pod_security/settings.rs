@@ -5,22 +5,22 @@
 use plinth_codec::{names, Value};
 use serde::Deserialize;
 
-use super::policy::{self, Level, Policy, Standard, PERMISSIVE};
+use super::policy::{self, Level, NamespacePolicy, Standard, PERMISSIVE};
 use crate::admission::section::decode_section;
 use plinth_api::ConfigKind;
 
 #[derive(Debug)]
-pub(in crate::admission) struct Settings {
+pub(in crate::admission) struct PodSecuritySettings {
     /// The policy of namespaces without labels.
-    pub(super) default: Policy,
+    pub(super) default: NamespacePolicy,
     namespaces: Vec<String>,
     users: Vec<String>,
     runtime_classes: Vec<String>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for PodSecuritySettings {
+    fn default() -> PodSecuritySettings {
+        PodSecuritySettings {
             default: PERMISSIVE,
             namespaces: Vec::new(),
             users: Vec::new(),
@@ -68,15 +68,15 @@ struct Exemptions {
 /// Validates a name.
 type Rule = fn(&str) -> Vec<String>;
 
-impl Settings {
+impl PodSecuritySettings {
     /// Loads the configuration.
     ///
     /// # Errors
     /// Another kind, unknown members, invalid levels and versions, invalid or duplicate names.
-    pub(in crate::admission) fn read(part: &Value) -> Result<Settings, String> {
+    pub(in crate::admission) fn read(part: &Value) -> Result<PodSecuritySettings, String> {
         let PodSecurityConfiguration { defaults, exemptions } = decode_section(part, KIND)?;
-        Ok(Settings {
-            default: Policy {
+        Ok(PodSecuritySettings {
+            default: NamespacePolicy {
                 enforce: standard("enforce", &defaults.enforce, &defaults.enforce_version)?,
                 audit: standard("audit", &defaults.audit, &defaults.audit_version)?,
                 warn: standard("warn", &defaults.warn, &defaults.warn_version)?,
@@ -106,7 +106,7 @@ impl Settings {
     }
 
     /// The policy of an exempt namespace that is ignored, formatted for the warning.
-    pub(super) fn ignored(&self, policy: &Policy, namespace: &Value) -> Option<String> {
+    pub(super) fn ignored(&self, policy: &NamespacePolicy, namespace: &Value) -> Option<String> {
         let modes = [("enforce", policy.enforce), ("audit", policy.audit), ("warn", policy.warn)];
         if *policy == self.default || modes.iter().all(|(_, standard)| standard.level == Level::Privileged) {
             return None;
@@ -155,11 +155,11 @@ mod tests {
     use super::*;
     use plinth_codec::json;
 
-    fn read(members: &str) -> Result<Settings, String> {
+    fn read(members: &str) -> Result<PodSecuritySettings, String> {
         let text = format!(
             r#"{{"apiVersion":"pod-security.admission.config.k8s.io/v1","kind":"PodSecurityConfiguration",{members}}}"#
         );
-        Settings::read(&json::parse(text.as_bytes()).unwrap())
+        PodSecuritySettings::read(&json::parse(text.as_bytes()).unwrap())
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn an_exempt_namespace_is_warned_of_its_ignored_policy() {
-        let settings = Settings::default();
+        let settings = PodSecuritySettings::default();
         let namespace = |labels: &str| {
             json::parse(format!(r#"{{"metadata":{{"labels":{labels}}}}}"#).as_bytes()).unwrap()
         };

@@ -57,7 +57,7 @@ impl Denial {
 
 /// The result of a policy for a request.
 #[derive(Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct PolicyOutcome {
     /// The binding's actions apply to these.
     pub denials: Vec<Denial>,
     /// Audit annotations.
@@ -114,8 +114,8 @@ impl Policy {
         self.fails.then(|| Denial::error(message))
     }
 
-    fn only(&self, message: String) -> Verdict {
-        Verdict { denials: self.error(message).into_iter().collect(), ..Verdict::default() }
+    fn only(&self, message: String) -> PolicyOutcome {
+        PolicyOutcome { denials: self.error(message).into_iter().collect(), ..PolicyOutcome::default() }
     }
 
     /// Evaluates the policy for a request and one parameter object. Limited by the cost budget of an object
@@ -124,18 +124,18 @@ impl Policy {
         &'a self,
         subject: Subject<'a>,
         cel_authorizer: &CelAuthorizer<'_>,
-    ) -> Verdict {
+    ) -> PolicyOutcome {
         if !self.conditions.is_empty() {
             let without_namespace = Subject { namespace: &Value::Null, ..subject };
             let activation = without_namespace.activation_with_authorizer(&self.environment);
             match self.conditions.hold(&activation, cel_authorizer, self.fails).await {
                 Ok(true) => {}
-                Ok(false) => return Verdict::default(),
+                Ok(false) => return PolicyOutcome::default(),
                 Err(why) => return self.only(why),
             }
         }
         let mut budget = Budget::default();
-        let mut verdict = Verdict::default();
+        let mut verdict = PolicyOutcome::default();
         let activation = subject.activation_with_authorizer(&self.environment);
         let mut refused = Vec::new();
         for (index, validation) in self.validations.iter().enumerate() {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use plinth_codec::{json, tree, Map, Value};
 
 pub use self::compiled::Policy;
-use self::compiled::{Denial, Verdict};
+use self::compiled::{Denial, PolicyOutcome};
 pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
 use super::expressions::{CelAuthorizer, Subject};
@@ -162,7 +162,7 @@ impl Request<'_> {
     }
 
     /// Metrics of a result, by what follows from it.
-    fn observe(&self, policy: &Policy, binding: &Value, verdict: &Verdict, took: Duration) {
+    fn observe(&self, policy: &Policy, binding: &Value, verdict: &PolicyOutcome, took: Duration) {
         let metrics = &self.call.cx.server.metrics.admission;
         let names = (policy.name.as_str(), metadata_text(binding, "name"));
         if verdict.denials.is_empty() && verdict.errors.is_empty() {
@@ -187,7 +187,7 @@ impl Request<'_> {
         &mut self,
         policy: &Policy,
         binding: &Value,
-        verdict: Verdict,
+        verdict: PolicyOutcome,
         annotations: &mut BTreeMap<String, Vec<String>>,
     ) {
         let name = metadata_text(binding, "name");

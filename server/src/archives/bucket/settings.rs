@@ -36,7 +36,7 @@ pub enum SettingsError {
 
 /// What requests are made with.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct BucketSettings {
     /// ID, secret, session token; otherwise the environment names other sources.
     key: Option<(String, String, Option<String>)>,
     region: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Settings {
     pub(super) authorities: Option<Vec<u8>>,
 }
 
-impl Settings {
+impl BucketSettings {
     /// A store with these settings, and with those that only the environment has.
     pub(super) fn builder(&self) -> AmazonS3Builder {
         let mut builder = AmazonS3Builder::from_env().with_disable_bulk_delete(true);
@@ -72,7 +72,7 @@ type Profiles = BTreeMap<String, BTreeMap<String, String>>;
 /// Reads the settings; `environment` has the variables.
 pub(super) fn of_environment(
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Settings, SettingsError> {
+) -> Result<BucketSettings, SettingsError> {
     let variable = |name: &'static str| match environment(name).map(OsString::into_string) {
         Some(Ok(value)) if !value.is_empty() => Ok(Some(value)),
         Some(Err(_)) => Err(SettingsError::Characters(name)),
@@ -93,7 +93,7 @@ pub(super) fn of_environment(
         return Err(SettingsError::NoProfile(named));
     }
     let of_profile = |name: &str| sections.iter().find_map(|section| section.get(name).cloned());
-    let mut settings = Settings::default();
+    let mut settings = BucketSettings::default();
     let of_environment = (variable("AWS_ACCESS_KEY_ID")?, variable("AWS_SECRET_ACCESS_KEY")?);
     settings.key = match of_environment {
         (Some(id), Some(secret)) => Some((id, secret, variable("AWS_SESSION_TOKEN")?)),
@@ -123,7 +123,7 @@ pub(super) fn of_environment(
 }
 
 /// Keys and region become headers, the endpoint the beginning of URLs.
-fn check(settings: &Settings) -> Result<(), SettingsError> {
+fn check(settings: &BucketSettings) -> Result<(), SettingsError> {
     let key = settings.key.iter().flat_map(|(id, secret, token)| {
         [
             ("the access key ID", Some(id)),
@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    fn read_with(variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    fn read_with(variables: &[(&str, &str)]) -> Result<BucketSettings, SettingsError> {
         of_environment(|name| {
             variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| OsString::from(value))
         })
@@ -241,7 +241,7 @@ mod tests {
         let refused = |profile| read_with(&[("HOME", home), ("AWS_PROFILE", profile)]).unwrap_err();
         assert!(matches!(refused("none"), SettingsError::NoProfile(_)));
         assert!(matches!(refused("role"), SettingsError::NoKey(_)));
-        assert_eq!(read_with(&[]).unwrap(), Settings::default());
+        assert_eq!(read_with(&[]).unwrap(), BucketSettings::default());
     }
 
     #[test]

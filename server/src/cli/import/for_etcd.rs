@@ -6,13 +6,13 @@ use plinth_etcd::{Restore, RestoreError, Restored};
 use plinth_migration::snapshot::Snapshot;
 use plinth_migration::source::Source as _;
 
-use super::target::Target;
+use super::target::NewDataDir;
 use super::{ImportCommandError, SnapshotOptions};
 use crate::cli::store::Bar;
 
 /// Makes the directory, and prints what it has.
 pub(super) fn run(options: &SnapshotOptions) -> Result<(), ImportCommandError> {
-    let target = Target::new(&options.target.data_dir)?;
+    let target = NewDataDir::new(&options.target.data_dir)?;
     let snapshot = Snapshot::open(&options.file, !options.skip_hash_check)?;
     let restored = restore(&snapshot, &target)?;
     target.finish()?;
@@ -22,7 +22,7 @@ pub(super) fn run(options: &SnapshotOptions) -> Result<(), ImportCommandError> {
     Ok(())
 }
 
-fn restore(snapshot: &Snapshot, target: &Target) -> Result<Restored, ImportCommandError> {
+fn restore(snapshot: &Snapshot, target: &NewDataDir) -> Result<Restored, ImportCommandError> {
     let mut restore = Restore::begin(&target.store())?;
     for lease in snapshot.leases() {
         restore.lease(lease.id, lease.ttl)?;

@@ -25,7 +25,7 @@ use tokio::signal::unix::{signal, SignalKind};
 use super::serve::{self, ServeError};
 use super::store::Bar;
 use crate::bootstrap::DataDirError;
-use target::Target;
+use target::NewDataDir;
 
 /// `plinth import`.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ struct TargetOptions {
     /// The EncryptionConfiguration of the kube-apiserver; the new store is encrypted by it, too
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
-    /// Leave out what cannot be taken over
+    /// Leave out what cannot be imported
     #[arg(long)]
     skip_unknown: bool,
 }
@@ -69,7 +69,7 @@ struct TargetOptions {
 /// Options of `plinth import snapshot`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n  plinth import snapshot snapshot.db --data-dir ./etcd-data --for-etcd\n\nWhat cannot be taken over is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
+    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n  plinth import snapshot snapshot.db --data-dir ./etcd-data --for-etcd\n\nWhat cannot be imported is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
 )]
 struct SnapshotOptions {
     /// File to read
@@ -187,7 +187,7 @@ fn database(text: &str) -> Result<PathBuf, String> {
 }
 
 fn snapshot(options: &SnapshotOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
-    let target = Target::new(&options.target.data_dir)?;
+    let target = NewDataDir::new(&options.target.data_dir)?;
     let snapshot = Snapshot::open(&options.file, !options.skip_hash_check)?;
     let mut decoder = decoder(&options.target, runtime)?;
     let report = whole(&snapshot, &mut decoder, &target, &options.target)?;
@@ -197,7 +197,7 @@ fn snapshot(options: &SnapshotOptions, runtime: &Runtime) -> Result<(), ImportCo
 }
 
 fn kine(options: &KineOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
-    let target = Target::new(&options.target.data_dir)?;
+    let target = NewDataDir::new(&options.target.data_dir)?;
     let mut decoder = decoder(&options.target, runtime)?;
     let (file, path) = target.spool(false)?;
     let bar = Bar::new();
@@ -218,7 +218,7 @@ fn kine(options: &KineOptions, runtime: &Runtime) -> Result<(), ImportCommandErr
 }
 
 fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportCommandError> {
-    let target = Target::new(&options.target.data_dir)?;
+    let target = NewDataDir::new(&options.target.data_dir)?;
     let mut decoder = decoder(&options.target, runtime)?;
     let mut live = Live::new(&live_options(options)?, runtime.handle().clone())?;
     let is_commanded = Arc::new(AtomicBool::new(false));
@@ -268,7 +268,7 @@ fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportComm
 fn whole(
     source: &impl Source,
     decoder: &mut Decoder,
-    target: &Target,
+    target: &NewDataDir,
     options: &TargetOptions,
 ) -> Result<Report, ImportCommandError> {
     check(source, decoder, options)?;
@@ -280,7 +280,7 @@ fn whole(
     Ok(report)
 }
 
-/// Lists what cannot be taken over.
+/// Lists what cannot be imported.
 fn check(
     source: &impl Source,
     decoder: &mut Decoder,
@@ -305,7 +305,7 @@ fn list(key: &[u8], refusal: &Refusal) {
     eprintln!("{}: {refusal}", key.escape_ascii());
 }
 
-fn open(target: &Target, revision: u64) -> Result<Engine, ImportCommandError> {
+fn open(target: &NewDataDir, revision: u64) -> Result<Engine, ImportCommandError> {
     let options = Options::new(target.store()).expire_keys(false);
     Ok(Engine::open(options.continue_above(import::continue_above(revision)?))?)
 }

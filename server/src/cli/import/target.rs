@@ -18,7 +18,7 @@ const MARK: &str = "plinth.importing";
 const SPOOLS: [&str; 2] = ["etcd.spool", "etcd.last"];
 
 /// A data directory under another name, removed when it is dropped unfinished.
-pub(super) struct Target {
+pub(super) struct NewDataDir {
     path: PathBuf,
     unfinished: PathBuf,
     /// The directory, open and locked.
@@ -26,9 +26,9 @@ pub(super) struct Target {
     is_finished: bool,
 }
 
-impl Target {
+impl NewDataDir {
     /// Begins a directory for `path`, which must not exist. What a killed import left is removed.
-    pub(super) fn new(path: &Path) -> Result<Target, ImportCommandError> {
+    pub(super) fn new(path: &Path) -> Result<NewDataDir, ImportCommandError> {
         let io = |source| ImportCommandError::File { path: path.to_owned(), source };
         if exists(path).map_err(io)? {
             return Err(ImportCommandError::Exists { path: path.to_owned() });
@@ -47,7 +47,7 @@ impl Target {
             return Err(ImportCommandError::Busy { path: unfinished });
         }
         new_file(&unfinished.join(MARK)).map_err(io)?;
-        Ok(Target { path: path.to_owned(), unfinished, _lock: lock, is_finished: false })
+        Ok(NewDataDir { path: path.to_owned(), unfinished, _lock: lock, is_finished: false })
     }
 
     /// Where the store is made.
@@ -86,7 +86,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for NewDataDir {
     fn drop(&mut self) {
         if !self.is_finished {
             // What cannot be removed now is removed by the next import.
@@ -134,26 +134,26 @@ mod tests {
     fn a_target_is_absent_or_whole() {
         let parent = tempfile::tempdir().unwrap();
         let (path, unfinished) = (parent.path().join("data"), parent.path().join("data.importing"));
-        let target = Target::new(&path).unwrap();
+        let target = NewDataDir::new(&path).unwrap();
         target.spool(false).unwrap();
-        assert!(matches!(Target::new(&path), Err(ImportCommandError::Busy { .. })));
+        assert!(matches!(NewDataDir::new(&path), Err(ImportCommandError::Busy { .. })));
         drop(target);
         assert!(!path.exists() && !unfinished.exists());
 
         // What a killed import leaves.
-        let target = Target::new(&path).unwrap();
+        let target = NewDataDir::new(&path).unwrap();
         fs::create_dir(target.store()).unwrap();
         std::mem::forget(target.spool(true).unwrap());
         let kept = parent.path().join("copy");
         fs::rename(&unfinished, &kept).unwrap();
         drop(target);
         fs::rename(&kept, &unfinished).unwrap();
-        let target = Target::new(&path).unwrap();
+        let target = NewDataDir::new(&path).unwrap();
         fs::create_dir(target.store()).unwrap();
         target.finish().unwrap();
         assert!(path.join("store").exists() && !unfinished.exists());
         assert_eq!(fs::read_dir(&path).unwrap().count(), 2, "the store and the marker");
-        assert!(matches!(Target::new(&path), Err(ImportCommandError::Exists { .. })));
+        assert!(matches!(NewDataDir::new(&path), Err(ImportCommandError::Exists { .. })));
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let (path, unfinished) = (parent.path().join("data"), parent.path().join("data.importing"));
         fs::create_dir_all(unfinished.join("thesis")).unwrap();
-        assert!(matches!(Target::new(&path), Err(ImportCommandError::Obstructed { .. })));
+        assert!(matches!(NewDataDir::new(&path), Err(ImportCommandError::Obstructed { .. })));
         assert!(unfinished.join("thesis").exists());
     }
 }

@@ -71,7 +71,7 @@ const JOINS_AT_ONCE: usize = 2;
 /// # Errors
 /// As [`start`](super::start).
 pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Result<Running, ServeError> {
-    let settings = Settings::check(&options, connect.is_some())?;
+    let settings = StartSettings::check(&options, connect.is_some())?;
     // Listens before anything is written: starting a second server by mistake changes nothing.
     let listener = listen(&mut options)?;
     let address = listener.local_addr().map_err(cannot_listen)?;
@@ -117,15 +117,15 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
 }
 
 /// What is made of the options alone.
-struct Settings {
+struct StartSettings {
     plugins: Arc<Plugins>,
     kubelets: Kubelets,
     /// The built-in resources that are served.
     table: Table,
 }
 
-impl Settings {
-    fn check(options: &ServeOptions, is_replica: bool) -> Result<Settings, ServeError> {
+impl StartSettings {
+    fn check(options: &ServeOptions, is_replica: bool) -> Result<StartSettings, ServeError> {
         for (flag, warning) in options.upstream.warnings()? {
             tracing::warn!("--{flag} is ignored: {warning}");
         }
@@ -150,7 +150,7 @@ impl Settings {
         {
             Authority::read(certificate, key).map_err(ServeError::Signing)?;
         }
-        Ok(Settings { plugins, kubelets, table })
+        Ok(StartSettings { plugins, kubelets, table })
     }
 }
 
@@ -246,7 +246,7 @@ fn serving_certificates(options: &ServeOptions, pki: &Pki) -> Result<Arc<Certifi
 
 /// What the server is built of, beside options and store.
 struct Parts<'a> {
-    settings: Settings,
+    settings: StartSettings,
     addresses: Addresses,
     remote_apis: RemoteApis,
     replica: Option<&'a Replica>,
@@ -273,7 +273,7 @@ impl Parts<'_> {
         pki: &Pki,
     ) -> Result<Built, ServeError> {
         let Parts {
-            settings: Settings { plugins, kubelets, table },
+            settings: StartSettings { plugins, kubelets, table },
             addresses,
             remote_apis,
             replica,
@@ -442,7 +442,7 @@ fn start_controllers(
         key: options.cluster_signing_key_file.clone().unwrap_or_else(|| pki.ca_key()),
         lifetime: options.cluster_signing_duration,
     };
-    let settings = controllers::Settings {
+    let settings = controllers::ControllerSettings {
         controllers: options.controllers.clone(),
         root_ca: read_text(pki.ca_cert())?,
         plugins,

@@ -1,8 +1,25 @@
-# Finds the names of kinds in Rust that serves all kinds. For scripts/lint.
-#
-# Identifiers and texts are taken apart into words (`PodLogOptions` is pod, log, options), so that a name is found in
-# every spelling: in types, functions, modules, constants, members, strings.
+# Names in Rust: those of kinds in code that serves all kinds, and those that two types have. For scripts/lint.
 # shellcheck shell=bash
+
+# The lines of the files, or of the input, without comments and modules of tests, each behind its place and a tab.
+rust_code() {
+  awk 'FNR == 1 { tests = inside = 0 }
+    /^#\[cfg\(test\)\]/ { tests = 1; next }
+    tests && /^(pub )?mod [a-z_]+ \{/ { inside = 1 }
+    { tests = 0 }
+    !inside { sub("//.*", ""); print FILENAME ":" FNR ":\t" $0 }
+    inside && /^}/ { inside = 0 }' "$@"
+}
+
+# The types in these files of one crate that other modules see and that share a name with another one.
+types_of_one_name() {
+  rust_code "$@" | awk -F'\t' '
+    match($2, /^pub(\([a-z:_ ]+\))? (struct|enum|union|trait|type) [A-Za-z0-9]+/) {
+      name = substr($2, RSTART, RLENGTH); sub(/.* /, "", name)
+      if (name in places) print name ": " places[name] " " $1
+      places[name] = $1
+    }'
+}
 
 # What server/kinds has for all kinds. Everything else in it is about one.
 of_all_kinds='of|keep_metadata|scale|quantities|Conversion|DefaultRule|Deletion|DeletionRequest|Generation|Literal'
@@ -29,16 +46,12 @@ read_kind_names() {
 # A capital begins a word, and so does the last of several.
 split_words() { sed -E 's/([a-z0-9])([A-Z])/\1_\2/g; s/([A-Z]+)([A-Z][a-z])/\1_\2/g' | tr '[:upper:]' '[:lower:]'; }
 
-# The lines of the files, or of the input, that name a kind; false where there are none. Comments and modules of tests
-# are left out.
+# The lines of the files, or of the input, that name a kind; false where there are none. Identifiers and texts are
+# taken apart into words (`PodLogOptions` is pod, log, options), so that a name is found in every spelling: in types,
+# functions, modules, constants, members, strings.
 names_of_kinds() {
   local code found
-  code=$(awk 'FNR == 1 { tests = inside = 0 }
-    /^#\[cfg\(test\)\]/ { tests = 1; next }
-    tests && /^(pub )?mod [a-z_]+ \{/ { inside = 1 }
-    { tests = 0 }
-    !inside { sub("//.*", ""); print FILENAME ":" FNR ":\t" $0 }
-    inside && /^}/ { inside = 0 }' "$@")
+  code=$(rust_code "$@")
   found=$(
     # Strings, also of types (io.k8s.api.core.v1.Pod) and of subresources (pods/exec).
     grep -E "[\"./=]($kinds_and_plurals)\"|\"($kinds_and_plurals)/" <<< "$code"
