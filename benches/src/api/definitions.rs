@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use super::client::{Call, Connection};
 use super::drive::micros;
-use super::lifecycle::{measurement, timed_start, SETTLE, STARTS};
+use super::lifecycle::{timed_start, SETTLE, STARTS};
 use super::process::{self, Usage};
 use super::report::Measurement;
 use super::server::{Launch, READY_WITHIN};
@@ -70,8 +70,8 @@ pub async fn measure(
     };
     let last = times.get(COUNT - LAST..).unwrap_or_default().to_vec();
     let mut results = vec![
-        measurement(format!("{}-served", workload.name), times, used),
-        measurement(format!("{}-last", workload.name), last, Usage::default()),
+        Measurement::of(format!("{}-served", workload.name), times, used),
+        Measurement::of(format!("{}-last", workload.name), last, Usage::default()),
     ];
     let mut times = Vec::new();
     let mut used = Usage::default();
@@ -79,7 +79,7 @@ pub async fn measure(
         used = timed_start(launch, dir.path(), &mut times).await?;
     }
     used.growth_mib = used.rss_mib - before.rss_mib;
-    results.push(measurement(format!("{}-start", workload.name), times, used));
+    results.push(Measurement::of(format!("{}-start", workload.name), times, used));
     Ok(results)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::drive::{micros, Target};
 use super::process::{self, Usage};
-use super::report::{Measurement, Quantiles};
+use super::report::Measurement;
 use super::server::{Launch, Server, READY_WITHIN};
 use super::workloads::{fill_config_maps, fill_pods, Workload, NAMESPACE};
 use super::{Error, Options};
@@ -35,7 +35,7 @@ pub async fn start(
         let dir = launch.data_dir()?;
         used = timed_start(launch, dir.path(), &mut times).await?;
     }
-    results.push(measurement(format!("{}-first", workload.name), times, used));
+    results.push(Measurement::of(format!("{}-first", workload.name), times, used));
 
     let dir = launch.data_dir()?;
     timed_start(launch, dir.path(), &mut Vec::new()).await?;
@@ -43,7 +43,7 @@ pub async fn start(
     for _ in 0..STARTS {
         used = timed_start(launch, dir.path(), &mut times).await?;
     }
-    results.push(measurement(format!("{}-empty", workload.name), times, used));
+    results.push(Measurement::of(format!("{}-empty", workload.name), times, used));
 
     let mut server = launch.start(dir.path(), &[]).await?;
     server.ready(READY_WITHIN).await?;
@@ -54,7 +54,7 @@ pub async fn start(
     for _ in 0..STARTS {
         used = timed_start(launch, dir.path(), &mut times).await?;
     }
-    results.push(measurement(format!("{}-loaded", workload.name), times, used));
+    results.push(Measurement::of(format!("{}-loaded", workload.name), times, used));
     Ok(results)
 }
 
@@ -86,8 +86,8 @@ pub async fn memory(
     let full = process::usage(&[server.pid()]);
     server.terminate().await?;
     Ok(vec![
-        measurement(format!("{}-idle", workload.name), Vec::new(), idle),
-        measurement(format!("{}-full", workload.name), Vec::new(), full),
+        Measurement::of(format!("{}-idle", workload.name), Vec::new(), idle),
+        Measurement::of(format!("{}-full", workload.name), Vec::new(), full),
     ])
 }
 
@@ -95,24 +95,4 @@ async fn target(options: &Options, server: &Server) -> Result<Target, Error> {
     let target = Target::new(server.endpoint()?, options, 64).await?;
     target.namespace(NAMESPACE).await?;
     Ok(target)
-}
-
-pub(super) fn measurement(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
-    let seconds = times.iter().map(|&micros| f64::from(micros) / 1e6).sum();
-    Measurement {
-        workload,
-        clients: 0,
-        seconds,
-        operations: times.len() as u64,
-        errors: 0,
-        rate: 0.0,
-        latency_ms: Quantiles::of(times),
-        first_byte_ms: None,
-        bytes_received: 0,
-        bytes_sent: 0,
-        server_cpu_seconds: used.cpu_seconds,
-        server_rss_mib: used.rss_mib,
-        server_peak_rss_mib: used.peak_rss_mib,
-        server_growth_mib: used.growth_mib,
-    }
 }

@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::client::Protocol;
+use super::process::Usage;
 use super::{Error, Options};
 
 /// A run: machine, options and results.
@@ -85,6 +86,27 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Of operations that took so many microseconds each, one after the other.
+    pub(super) fn of(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
+        let seconds = times.iter().map(|&micros| f64::from(micros) / 1e6).sum();
+        Measurement {
+            workload,
+            clients: 0,
+            seconds,
+            operations: times.len() as u64,
+            errors: 0,
+            rate: 0.0,
+            latency_ms: Quantiles::of(times),
+            first_byte_ms: None,
+            bytes_received: 0,
+            bytes_sent: 0,
+            server_cpu_seconds: used.cpu_seconds,
+            server_rss_mib: used.rss_mib,
+            server_peak_rss_mib: used.peak_rss_mib,
+            server_growth_mib: used.growth_mib,
+        }
+    }
+
     /// CPU milliseconds of the server for each operation.
     pub fn cpu_ms_per_operation(&self) -> f64 {
         if self.operations == 0 {

@@ -164,22 +164,8 @@ pub async fn idle(
     let until = from + seconds(options.duration);
     let used = usage_between(pids, before, from, until).await;
     println!("{workload}: {:.1} KiB for each watch", used.growth_mib * 1024.0 / watchers.max(1) as f64);
-    Ok(Measurement {
-        workload: workload.to_string(),
-        clients: open.len(),
-        seconds: options.duration,
-        operations: 0,
-        errors: 0,
-        rate: 0.0,
-        latency_ms: None,
-        first_byte_ms: None,
-        bytes_received: 0,
-        bytes_sent: 0,
-        server_cpu_seconds: used.cpu_seconds,
-        server_rss_mib: used.rss_mib,
-        server_peak_rss_mib: used.peak_rss_mib,
-        server_growth_mib: used.growth_mib,
-    })
+    let measured = Measurement::of(workload.to_string(), Vec::new(), used);
+    Ok(Measurement { clients: open.len(), seconds: options.duration, ..measured })
 }
 
 struct Shared {

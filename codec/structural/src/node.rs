@@ -236,8 +236,12 @@ impl Node {
         default: Default(v) -> Option<&Value> = v;
         /// Characters of a text, at most.
         max_length: MaxLength(n) -> Option<i64> = *n;
+        /// Elements of a list, at least.
+        min_items: MinItems(n) -> Option<i64> = *n;
         /// Elements of a list, at most.
         max_items: MaxItems(n) -> Option<i64> = *n;
+        /// Members of an object, at least.
+        min_properties: MinProperties(n) -> Option<i64> = *n;
         /// Members of an object, at most.
         max_properties: MaxProperties(n) -> Option<i64> = *n;
         /// The format of a text or number.

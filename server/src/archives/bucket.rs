@@ -188,10 +188,6 @@ impl Bucket {
         }
     }
 
-    pub(super) fn url(&self) -> &BucketUrl {
-        &self.url
-    }
-
     /// The names of the objects directly below the URL that are `is_name`, in no order. Others are passed
     /// over, whatever their keys are.
     pub(super) fn names(&self, is_name: fn(&str) -> bool) -> Result<Vec<String>, BucketError> {

@@ -106,11 +106,16 @@ impl ArchiveLocation {
         is_name: fn(&str) -> bool,
         stopping: Option<watch::Receiver<bool>>,
     ) -> Result<Archives, ArchiveError> {
-        let place = match self {
-            ArchiveLocation::Path(path) => Place::Directory(path.clone()),
-            ArchiveLocation::Bucket(url) => Place::Bucket(Arc::new(Bucket::open(url, stopping.clone())?)),
-        };
-        Ok(Archives { place, is_name, stopping })
+        Ok(Archives { place: self.place(stopping.clone())?, is_name, stopping })
+    }
+
+    fn place(&self, stopping: Option<watch::Receiver<bool>>) -> Result<Place, ArchiveError> {
+        Ok(match self {
+            ArchiveLocation::Path(path) => Place::Path(path.clone()),
+            ArchiveLocation::Bucket(url) => {
+                Place::Bucket(Arc::new(Bucket::open(url, stopping)?), url.clone())
+            }
+        })
     }
 
     /// Opens one archive.
@@ -118,10 +123,7 @@ impl ArchiveLocation {
     /// # Errors
     /// When it does not exist, or cannot be read.
     pub fn read(&self) -> Result<Box<dyn Read>, ArchiveError> {
-        match self {
-            ArchiveLocation::Path(path) => open_file(path),
-            ArchiveLocation::Bucket(url) => Ok(Box::new(Arc::new(Bucket::open(url, None)?).read(url)?)),
-        }
+        self.place(None)?.read()
     }
 
     /// Writes one archive, which must not exist, by `fill`. Nothing is left of one that fails.
@@ -132,13 +134,7 @@ impl ArchiveLocation {
         &self,
         fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
     ) -> Result<T, E> {
-        match self {
-            ArchiveLocation::Path(path) => write_file(path, fill),
-            ArchiveLocation::Bucket(url) => {
-                let bucket = Bucket::open(url, None).map_err(ArchiveError::from)?;
-                Arc::new(bucket).write(url, fill)
-            }
-        }
+        self.place(None)?.write(fill)
     }
 }
 
@@ -157,9 +153,61 @@ impl fmt::Display for ArchiveLocation {
     }
 }
 
+/// An archive, or what holds several, with what requests for it are made by.
 enum Place {
-    Directory(PathBuf),
-    Bucket(Arc<Bucket>),
+    Path(PathBuf),
+    Bucket(Arc<Bucket>, BucketUrl),
+}
+
+impl Place {
+    fn location(self) -> ArchiveLocation {
+        match self {
+            Place::Path(path) => ArchiveLocation::Path(path),
+            Place::Bucket(_, url) => ArchiveLocation::Bucket(url),
+        }
+    }
+
+    fn join(&self, name: &str) -> Place {
+        match self {
+            Place::Path(path) => Place::Path(path.join(name)),
+            Place::Bucket(bucket, url) => Place::Bucket(bucket.clone(), url.join(name)),
+        }
+    }
+
+    fn read(&self) -> Result<Box<dyn Read>, ArchiveError> {
+        match self {
+            Place::Path(path) => open_file(path),
+            Place::Bucket(bucket, url) => Ok(Box::new(bucket.read(url)?)),
+        }
+    }
+
+    fn write<T, E: From<ArchiveError>>(
+        &self,
+        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match self {
+            Place::Path(path) => write_file(path, fill),
+            Place::Bucket(bucket, url) => bucket.write(url, fill),
+        }
+    }
+
+    fn remove(&self) -> Result<(), ArchiveError> {
+        match self {
+            Place::Path(path) => fs::remove_file(path).map_err(|source| in_file(path, source)),
+            Place::Bucket(bucket, url) => Ok(bucket.remove(url)?),
+        }
+    }
+
+    /// The names of the archives in it.
+    fn names(&self, is_name: fn(&str) -> bool) -> Result<Vec<String>, ArchiveError> {
+        match self {
+            Place::Path(dir) => {
+                let entries = file_names(dir).map_err(|source| in_file(dir, source))?;
+                Ok(entries.into_iter().filter(|name| is_name(name)).collect())
+            }
+            Place::Bucket(bucket, _) => Ok(bucket.names(is_name)?),
+        }
+    }
 }
 
 /// A directory, or a part of a bucket, with archives.
@@ -197,13 +245,7 @@ impl Archives {
     /// # Errors
     /// When they cannot be listed.
     pub fn names(&self) -> Result<Vec<String>, ArchiveError> {
-        let mut names = match &self.place {
-            Place::Directory(dir) => {
-                let entries = file_names(dir).map_err(|source| in_file(dir, source))?;
-                entries.into_iter().filter(|name| (self.is_name)(name)).collect()
-            }
-            Place::Bucket(bucket) => bucket.names(self.is_name)?,
-        };
+        let mut names = self.place.names(self.is_name)?;
         names.sort();
         // A store may name an object twice, on two pages of a list.
         names.dedup();
@@ -212,10 +254,7 @@ impl Archives {
 
     /// Where the archive of a name is.
     pub fn location(&self, name: &str) -> ArchiveLocation {
-        match &self.place {
-            Place::Directory(dir) => ArchiveLocation::Path(dir.join(name)),
-            Place::Bucket(bucket) => ArchiveLocation::Bucket(bucket.url().join(name)),
-        }
+        self.place.join(name).location()
     }
 
     /// Creates the directory, if it does not exist. Buckets are made by their owners.
@@ -224,10 +263,8 @@ impl Archives {
     /// When it cannot be created.
     pub fn create(&self) -> Result<(), ArchiveError> {
         match &self.place {
-            Place::Directory(dir) => {
-                private_files::create_dir_all(dir).map_err(|source| in_file(dir, source))
-            }
-            Place::Bucket(_) => Ok(()),
+            Place::Path(dir) => private_files::create_dir_all(dir).map_err(|source| in_file(dir, source)),
+            Place::Bucket(..) => Ok(()),
         }
     }
 
@@ -236,10 +273,7 @@ impl Archives {
     /// # Errors
     /// When it does not exist, or cannot be read.
     pub fn read(&self, name: &str) -> Result<Box<dyn Read>, ArchiveError> {
-        match &self.place {
-            Place::Directory(dir) => open_file(&dir.join(name)),
-            Place::Bucket(bucket) => Ok(Box::new(bucket.read(&bucket.url().join(name))?)),
-        }
+        self.place.join(name).read()
     }
 
     /// Writes an archive of a new name by `fill`. What killed writers of a directory have left is removed.
@@ -253,13 +287,10 @@ impl Archives {
     ) -> Result<T, E> {
         let (location, stopping) = (&self.location(name), self.stopping.clone());
         let fill = |out: &mut dyn Write| fill(&mut UntilStop { out, stopping, location });
-        match &self.place {
-            Place::Directory(dir) => {
-                remove_unfinished(dir, self.is_name).map_err(|source| in_file(dir, source))?;
-                write_file(&dir.join(name), fill)
-            }
-            Place::Bucket(bucket) => bucket.write(&bucket.url().join(name), fill),
+        if let Place::Path(dir) = &self.place {
+            remove_unfinished(dir, self.is_name).map_err(|source| in_file(dir, source))?;
         }
+        self.place.join(name).write(fill)
     }
 
     /// Deletes the archive of a name.
@@ -267,13 +298,7 @@ impl Archives {
     /// # Errors
     /// When it cannot be deleted.
     pub fn remove(&self, name: &str) -> Result<(), ArchiveError> {
-        match &self.place {
-            Place::Directory(dir) => {
-                let path = dir.join(name);
-                fs::remove_file(&path).map_err(|source| in_file(&path, source))
-            }
-            Place::Bucket(bucket) => Ok(bucket.remove(&bucket.url().join(name))?),
-        }
+        self.place.join(name).remove()
     }
 }
 

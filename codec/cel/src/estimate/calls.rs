@@ -271,23 +271,15 @@ fn literal_size(expr: &Expr, otherwise: u64) -> u64 {
 
 /// The size after `replace`.
 fn replaced(text: Range, old: Range, new: Range) -> Range {
-    let (mut count, mut kept) = (Range::exactly(0), Range::exactly(0));
-    if old.min == 0 {
+    // How many are replaced, and how much is kept; nothing is replaced where that makes the bound looser.
+    let bound = |text: u64, old: u64, is_looser_unchanged: bool| match old {
         // The empty string is found around every character.
-        count.max = text.max.saturating_add(1);
-        kept.max = text.max;
-    } else if new.max <= old.min {
-        kept.max = text.max;
-    } else {
-        count.max = (text.max as f64 / old.min as f64).ceil() as u64;
-    }
-    if old.max == 0 {
-        count.min = text.min.saturating_add(1);
-        kept.min = text.min;
-    } else if old.max <= new.min {
-        kept.min = text.min;
-    } else {
-        count.min = (text.min as f64 / old.max as f64).ceil() as u64;
-    }
+        0 => (text.saturating_add(1), text),
+        _ if is_looser_unchanged => (0, text),
+        old => ((text as f64 / old as f64).ceil() as u64, 0),
+    };
+    let (most, most_kept) = bound(text.max, old.min, new.max <= old.min);
+    let (least, least_kept) = bound(text.min, old.max, old.max <= new.min);
+    let (count, kept) = (Range { min: least, max: most }, Range { min: least_kept, max: most_kept });
     count.times(new).plus(kept)
 }

@@ -1,5 +1,7 @@
 //! cel-go's string extensions, version 2 (`ext/strings.go`). Positions count code points.
 
+use plinth_codec::error::short_escape;
+
 use crate::context::{Context, EvalError, Outcome};
 use crate::value::{Text, Val};
 
@@ -225,17 +227,9 @@ pub(super) fn quote<'a>(context: &mut Context<'a>, args: &[Val<'a>]) -> Outcome<
     let mut out = String::with_capacity(string.len() + 2);
     out.push('"');
     for c in string.chars() {
-        match c {
-            '\x07' => out.push_str("\\a"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x0b' => out.push_str("\\v"),
-            '\\' => out.push_str("\\\\"),
-            '"' => out.push_str("\\\""),
-            c => out.push(c),
+        match short_escape(c) {
+            Some(escape) => out.push_str(escape),
+            None => out.push(c),
         }
     }
     out.push('"');

@@ -358,24 +358,28 @@ impl<'a> Walk<'a> {
                 all.merge(outcome);
             }
         }
-        let size = items.len() as i64;
-        for constraint in &node.constraints {
-            match constraint {
-                Constraint::MinItems(least) if size < *least => {
-                    let what = format_args!("should have at least {least} items");
-                    all.add(self.invalid(path, &Value::Int(size), what));
-                }
-                Constraint::MaxItems(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} items", DottedPath(path));
-                    all.add(ValidationError {
-                        error: FieldError::too_many(self.field(path), size, *most),
-                        text,
-                    });
-                }
-                _ => {}
-            }
-        }
+        self.count(items.len(), (node.min_items(), node.max_items()), "items", path, &mut all);
         all
+    }
+
+    /// Whether there are neither fewer nor more items or properties than that.
+    fn count(
+        &self,
+        count: usize,
+        (least, most): (Option<i64>, Option<i64>),
+        noun: &str,
+        path: &Path<'_>,
+        all: &mut Outcome,
+    ) {
+        let count = count as i64;
+        if let Some(least) = least.filter(|least| count < *least) {
+            let what = format_args!("should have at least {least} {noun}");
+            all.add(self.invalid(path, &Value::Int(count), what));
+        }
+        if let Some(most) = most.filter(|most| count > *most) {
+            let text = format!("{} in body should have at most {most} {noun}", DottedPath(path));
+            all.add(ValidationError { error: FieldError::too_many(self.field(path), count, most), text });
+        }
     }
 
     fn object(
@@ -386,23 +390,7 @@ impl<'a> Walk<'a> {
         old: Option<CorrelatedObject<'_>>,
     ) -> Outcome {
         let mut all = Outcome::default();
-        let size = map.len() as i64;
-        for constraint in &node.constraints {
-            match constraint {
-                Constraint::MinProperties(least) if size < *least => {
-                    let what = format_args!("should have at least {least} properties");
-                    all.add(self.invalid(path, &Value::Int(size), what));
-                }
-                Constraint::MaxProperties(most) if size > *most => {
-                    let text = format!("{} in body should have at most {most} properties", DottedPath(path));
-                    all.add(ValidationError {
-                        error: FieldError::too_many(self.field(path), size, *most),
-                        text,
-                    });
-                }
-                _ => {}
-            }
-        }
+        self.count(map.len(), (node.min_properties(), node.max_properties()), "properties", path, &mut all);
         let correlated = |name: &str| old.and_then(|old| old.member(name));
         if node.additional != Additional::Absent {
             for (name, value) in map.iter().filter(|(name, _)| node.property(name).is_none()) {

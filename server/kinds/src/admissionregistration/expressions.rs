@@ -46,6 +46,21 @@ pub(crate) fn match_conditions(owner: &Part<'_>, params: bool) {
     }
 }
 
+/// Validates what is compiled of a policy: the match conditions only where `conditions` is set, and by `own`
+/// the rest of its spec, with the variables that all policies have.
+pub(crate) fn validate_policy(
+    policy: &Part<'_>,
+    conditions: bool,
+    own: fn(policy: &Part<'_>, spec: &Part<'_>, environment: Environment),
+) {
+    let Some(spec) = policy.get("spec") else { return };
+    let params = spec.has("paramKind");
+    if conditions {
+        match_conditions(&spec, params);
+    }
+    own(policy, &spec, environment(params, true).clone());
+}
+
 /// Whether the match conditions changed, or the parameters that they refer to.
 pub(crate) fn conditions_changed(new: &Part<'_>, old: &Value) -> bool {
     ["spec.paramKind", "spec.matchConditions"].iter().any(|path| new.at(path) != at(old, path))

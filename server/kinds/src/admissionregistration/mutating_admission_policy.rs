@@ -3,8 +3,7 @@
 use plinth_cel::{Environment, Output};
 use plinth_codec::table::Column;
 
-use crate::admissionregistration::environment::environment;
-use crate::admissionregistration::expressions::{compile, conditions_changed, match_conditions, variables};
+use crate::admissionregistration::expressions::{compile, conditions_changed, validate_policy, variables};
 use crate::admissionregistration::match_resources::{
     operations_with_an_object, MATCH_RESOURCES, POLICY_DEFAULTS,
 };
@@ -17,23 +16,16 @@ use crate::strategy::Strategy;
 pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: POLICY_DEFAULTS,
     checks: CHECKS,
-    validate_create: |policy| validate_expressions(policy, true),
-    validate_update: |new, old| validate_expressions(new, conditions_changed(new, old)),
+    validate_create: |policy| validate_policy(policy, true, validate_spec),
+    validate_update: |new, old| validate_policy(new, conditions_changed(new, old), validate_spec),
     columns: COLUMNS,
     conversions: OLDER_VERSIONS,
     ..REGISTRATION
 };
 
-/// Validates what is compiled, the match conditions only where `conditions` is set.
-fn validate_expressions(policy: &Part<'_>, conditions: bool) {
-    let Some(spec) = policy.get("spec") else { return };
-    let params = spec.has("paramKind");
-    if conditions {
-        match_conditions(&spec, params);
-    }
+fn validate_spec(_: &Part<'_>, spec: &Part<'_>, environment: Environment) {
     // A reference to an undefined variable is an undefined field here, even where no variables are defined.
-    let environment = environment(params, true).clone().composed();
-    let environment = variables(&spec, environment).with_patches();
+    let environment = variables(spec, environment.composed()).with_patches();
     spec.check(&[Required("mutations", "mutations must contain at least one item")]);
     for mutation in spec.each("mutations") {
         validate_mutation(&mutation, &environment);

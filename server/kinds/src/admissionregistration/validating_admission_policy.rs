@@ -7,8 +7,7 @@ use plinth_cel::{Environment, Output};
 use plinth_codec::names;
 use plinth_codec::table::Column;
 
-use crate::admissionregistration::environment::environment;
-use crate::admissionregistration::expressions::{compile, conditions_changed, match_conditions, variables};
+use crate::admissionregistration::expressions::{compile, conditions_changed, validate_policy, variables};
 use crate::admissionregistration::match_resources::{MATCH_RESOURCES, POLICY_DEFAULTS};
 use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
 use crate::admissionregistration::REGISTRATION;
@@ -19,8 +18,8 @@ use crate::strategy::{Strategy, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: POLICY_DEFAULTS,
     checks: CHECKS,
-    validate_create: |policy| validate_expressions(policy, true),
-    validate_update: |new, old| validate_expressions(new, conditions_changed(new, old)),
+    validate_create: |policy| validate_policy(policy, true, validate_spec),
+    validate_update: |new, old| validate_policy(new, conditions_changed(new, old), validate_spec),
     status_keeps: STATUS_KEEPS_METADATA,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
@@ -33,14 +32,8 @@ const MAX_ANNOTATIONS: usize = 20;
 /// Maximum size of the expression of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
-/// Validates what is compiled, the match conditions only where `conditions` is set.
-fn validate_expressions(policy: &Part<'_>, conditions: bool) {
-    let Some(spec) = policy.get("spec") else { return };
-    let params = spec.has("paramKind");
-    if conditions {
-        match_conditions(&spec, params);
-    }
-    let environment = variables(&spec, environment(params, true).clone());
+fn validate_spec(policy: &Part<'_>, spec: &Part<'_>, environment: Environment) {
+    let environment = variables(spec, environment);
     if spec.is_empty("validations") && spec.is_empty("auditAnnotations") {
         for key in ["validations", "auditAnnotations"] {
             spec.required(key, "validations or auditAnnotations must contain at least one item");
