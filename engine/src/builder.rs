@@ -81,7 +81,7 @@ impl StoreBuilder {
             return invalid("the version of a record is zero");
         }
         if record.expires_at_ms.is_some() {
-            return invalid("a record with a deadline cannot be taken over");
+            return invalid("a record with a deadline cannot be imported");
         }
         let header = Header { kind: Kind::Put, mod_revision, create_revision, version, deadline_ms: 0 };
         let stored = Stored::seal(&record.key, header, record.value.clone(), value_crc(&record.value));

@@ -138,7 +138,7 @@ impl Options {
         self
     }
 
-    /// Lets a new store continue above the revisions of another one, whose data it takes over: its first
+    /// Lets a new store continue above the revisions of another one, whose data it imports: its first
     /// transaction has the revision after this one, and earlier revisions count as compacted. At most half of
     /// the range of revisions. No effect on a store that has a revision. Default: a new store begins with 1.
     #[must_use]

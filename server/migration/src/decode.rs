@@ -146,7 +146,7 @@ impl Decoder {
     /// Decodes a value.
     ///
     /// # Errors
-    /// [`Refusal`] when the object cannot be taken over.
+    /// [`Refusal`] when the object cannot be imported.
     pub fn decode(&self, entry: &SourceEntry) -> Result<Decoded, Refusal> {
         self.decode_as(entry, Form::AsConfigured)
     }

@@ -1,6 +1,6 @@
 //! Objects in versions of the API that are not served any more, as etcd may have them.
 //!
-//! kube-apiserver reads every version that it knows and converts it. Here a version is taken over where the
+//! kube-apiserver reads every version that it knows and converts it. Here a version is imported where the
 //! fields of the object are the same in the stored version: a tree that has another field is refused with the
 //! field's path. CustomResourceDefinitions, which kube-apiserver stores as `v1beta1` to this day, have a
 //! conversion of their own.

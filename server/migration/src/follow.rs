@@ -87,7 +87,7 @@ impl<'f> Follower<'f> {
     /// for what etcd has at the end.
     ///
     /// # Errors
-    /// When etcd cannot be followed, an object cannot be taken over, or the store fails.
+    /// When etcd cannot be followed, an object cannot be imported, or the store fails.
     pub fn run(
         mut self,
         switch_over: &SwitchOver<'_>,

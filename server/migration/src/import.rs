@@ -1,6 +1,6 @@
 //! Writes what a source has to a new store.
 //!
-//! A first pass over the source decodes everything and writes nothing: it reports what cannot be taken over.
+//! A first pass over the source decodes everything and writes nothing: it reports what cannot be imported.
 //! The second one writes. Then the store is read and compared with what was decoded. Each object gets a
 //! revision of its own, above those of the source; history begins behind the last one, so that a client that
 //! holds an older resourceVersion is told to list again.
@@ -48,10 +48,10 @@ pub enum ImportError {
     /// An object of the store cannot be read.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Objects cannot be taken over.
-    #[error("{0} keys cannot be taken over, see above; nothing was written. With --skip-unknown the rest is taken over")]
+    /// Objects cannot be imported.
+    #[error("{0} keys cannot be imported, see above; nothing was written. With --skip-unknown the rest is imported")]
     Refused(u64),
-    /// An object that was changed while etcd was followed cannot be taken over.
+    /// An object that was changed while etcd was followed cannot be imported.
     #[error("{key}: {refusal}. With --skip-unknown such objects are left out")]
     RefusedChange { key: String, refusal: Refusal },
     /// There is nothing to import.
@@ -71,7 +71,7 @@ pub enum ImportError {
 /// What a first pass has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// Objects that can be taken over.
+    /// Objects that can be imported.
     pub objects: u64,
     /// Keys that cannot.
     pub refused: u64,
@@ -95,7 +95,7 @@ impl Steps<'_> {
     }
 }
 
-/// Decodes everything and writes nothing. `refused` gets each key that cannot be taken over.
+/// Decodes everything and writes nothing. `refused` gets each key that cannot be imported.
 ///
 /// # Errors
 /// When the source cannot be read or has no keys below the prefix.
@@ -270,7 +270,7 @@ impl<'e> Writer<'e> {
     }
 }
 
-/// What a source has that can be taken over.
+/// What a source has that can be imported.
 pub(crate) fn tally(
     source: &impl Source,
     decoder: &Decoder,

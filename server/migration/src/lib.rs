@@ -2,7 +2,7 @@
 //!
 //! A *source* has the keys and values of an etcd at one revision: [`snapshot`] reads the file of `etcdctl
 //! snapshot save`, [`live`] a running etcd into a [`spool`], and [`kine`] the database of k3s likewise. An
-//! [`import`] decodes each value as kube-apiserver wrote it, lists what cannot be taken over, and writes the
+//! [`import`] decodes each value as kube-apiserver wrote it, lists what cannot be imported, and writes the
 //! rest to a new store. An [`export`] writes a snapshot file from a store.
 //!
 //! | module | subject |
@@ -11,7 +11,7 @@
 //! | [`keys`] | where kube-apiserver keeps which object |
 //! | [`decode`], `earlier` | values of kube-apiserver as stored objects; versions that are not served any more |
 //! | [`import`], [`follow`], [`export`] | the moves |
-//! | [`refusal`] | why an object cannot be taken over |
+//! | [`refusal`] | why an object cannot be imported |
 //! | [`report`] | what was moved: numbers by kind, and a hash |
 //!
 //! Where kube-apiserver keeps an object, below `--etcd-prefix`:

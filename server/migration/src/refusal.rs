@@ -1,11 +1,11 @@
-//! [`Refusal`]: why an object cannot be taken over.
+//! [`Refusal`]: why an object cannot be imported.
 
 use plinth_storage::EncryptionError;
 
 /// Largest stored value that the engine takes, with room for what encryption adds.
 pub(crate) const MAX_VALUE: usize = (8 << 20) - (64 << 10);
 
-/// Why an object cannot be taken over.
+/// Why an object cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The key is none of an object that is known here.

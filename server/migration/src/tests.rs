@@ -267,7 +267,7 @@ fn what_cannot_be_taken_over_has_a_reason() {
         let found = lines.iter().any(|line| line.starts_with(&format!("{key}: ")) && line.contains(reason));
         assert!(found, "{key}: {reason} in {lines:#?}");
     }
-    // The rest is taken over.
+    // The rest is imported.
     let (engine, report) = imported(dir.path(), &source, &mut decoder);
     assert_eq!(report.objects(), 2);
     engine.close().unwrap();

@@ -23,7 +23,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Options of `plinth replicate`.
 #[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Examples:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\n  plinth replicate --undo --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n  plinth serve --data-dir ./data\n\nObjects, resourceVersions, certificates and keys stay, both ways. The journal must be empty at first. For the way back all\nreplicas are stopped; the one that is made a single server takes over what is in the journal, and the others are not\nstarted again."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\n  plinth replicate --undo --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n  plinth serve --data-dir ./data\n\nObjects, resourceVersions, certificates and keys stay, both ways. The journal must be empty at first. For the way back all\nreplicas are stopped; the one that is made a single server applies what is in the journal, and the others are not\nstarted again."
 )]
 pub struct ReplicateOptions {
     /// Data directory of a stopped server

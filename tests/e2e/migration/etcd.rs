@@ -328,7 +328,7 @@ async fn an_etcd_that_dies_leaves_no_directory() {
         let etcd = Etcd::start(&program, &paths, &file).await;
         let channel = etcd.channel().await;
         let (process, output) = follow(&etcd, &paths, &[]);
-        // What cannot be taken over stops it, too.
+        // What cannot be imported stops it, too.
         put(&channel, "/registry/pods/moved/strange", b"strange".to_vec()).await;
         let (done, text) = end(process, output);
         assert!(!done && text.contains("/registry/pods/moved/strange: "), "{text}");

@@ -218,7 +218,7 @@ async fn a_broken_database_leaves_no_directory() {
         !done && text.contains("/registry/services/specs/moved/") && text.contains("cannot be decoded"),
         "{text}"
     );
-    assert!(text.contains("1 keys cannot be taken over"), "{text}");
+    assert!(text.contains("1 keys cannot be imported"), "{text}");
     assert!(import(&["--skip-unknown"]).0);
     let (done, text) =
         run(&["import", "kine", "mysql://root@tcp(127.0.0.1)/", "--data-dir", &paths.at("data")]);

@@ -142,7 +142,7 @@ async fn what_cannot_be_taken_over_is_listed_before_anything_is_written() {
     assert!(!done && !paths.exists("data"), "{text}");
     assert!(text.contains("/registry/outer.example.com/pods/moved/"), "{text}");
     assert!(text.contains("there is no CustomResourceDefinition pods.outer.example.com"), "{text}");
-    assert!(text.contains("keys cannot be taken over") && text.contains("--skip-unknown"), "{text}");
+    assert!(text.contains("keys cannot be imported") && text.contains("--skip-unknown"), "{text}");
     let (done, text) = import(&["--prefix", "/elsewhere"]);
     assert!(!done && text.contains("no keys below /elsewhere/") && !paths.exists("data"), "{text}");
     let (done, text) = import(&["--skip-unknown"]);

@@ -127,7 +127,7 @@ impl InvalidConversion {
     }
 }
 
-/// A converted object with the metadata of the original; only its labels and annotations are taken over.
+/// A converted object with the metadata of the original; only its labels and annotations are applied.
 pub fn checked(original: &Value, mut new: Value, api_version: &str) -> Result<Value, InvalidConversion> {
     let text = |v: &Value, path: &[&str]| v.str_at(path).unwrap_or_default().to_owned();
     let got = text(&new, &["apiVersion"]);

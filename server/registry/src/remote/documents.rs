@@ -1,4 +1,4 @@
-//! Reads the documents that the servers of remote versions publish. Only what their types have is taken over:
+//! Reads the documents that the servers of remote versions publish. Only what their types have is kept:
 //! the documents come from another server.
 
 use std::collections::BTreeMap;
