@@ -123,7 +123,7 @@ pub enum Error {
     /// A key, value or transaction is over its limit.
     #[error("{what} has {size} bytes, the limit is {limit}")]
     TooLarge {
-        /// What is too large: `key`, `value` or `transaction`.
+        /// What is too large: `key`, `value`, `transaction`, or a replica's record for the journal.
         what: &'static str,
         /// Its size in bytes.
         size: usize,

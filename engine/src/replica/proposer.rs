@@ -192,11 +192,11 @@ impl Proposer {
                         self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
                         Step::Done
                     }
-                    Err(error @ JournalError::TooLarge { .. }) if !*uncertain => {
+                    Err(JournalError::TooLarge { size, limit }) if !*uncertain => {
                         let Some(replies) = self.shared.take_refused(sequence) else {
                             return Step::Done;
                         };
-                        let error = Error::from(error);
+                        let error = Error::TooLarge { what: "record for the journal", size, limit };
                         for reply in replies {
                             reply.send(Err(error.clone()));
                         }
