@@ -46,8 +46,8 @@ pub use latency::{record_latencies, record_step, timed, traceparent, Latencies, 
 pub use metadata::{
     annotation_errors, dedup_owners, finalizer_errors, finalizers, generated_suffix, is_deleting,
     is_standard_or_qualified_finalizer, label_errors, metadata_mut, metadata_text, nameless_error,
-    owner_errors, prepare_metadata_update, timestamp_now, validate_metadata_update, wipe_system_fields,
-    Moment, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, GENERATED_PREFIX_MAX,
+    owner_errors, prepare_metadata_update, resource_version, timestamp_now, validate_metadata_update,
+    wipe_system_fields, Moment, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, GENERATED_PREFIX_MAX,
 };
 pub use query::{parse_boolean, parse_integer, query_parameter, query_parameters, OptionsOf, Query};
 pub use request_info::{parse_route, unescape_path, PathError, RequestInfo, Route, Verb};

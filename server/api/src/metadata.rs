@@ -6,11 +6,12 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
+use plinth_codec::error::quoted;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{json, names, Map, Value};
 use smol_str::SmolStr;
 
-use crate::api_error::{ApiError, Cause, MOST_ERRORS};
+use crate::api_error::{ApiError, Cause, Reason, MOST_ERRORS};
 use crate::field::{self, FieldPath};
 
 /// Maximum size of an object's annotations, keys and values together, in bytes.
@@ -68,6 +69,26 @@ pub fn metadata_mut(object: &mut Value) -> Result<&mut Map, ApiError> {
 /// A text field of metadata; empty when absent.
 pub fn metadata_text<'a>(object: &'a Value, key: &str) -> &'a str {
     object.str_at(&["metadata", key]).unwrap_or_default()
+}
+
+/// `metadata.resourceVersion` as a number, 0 where there is none (`ObjectResourceVersion` in k8s.io/apiserver
+/// `pkg/storage/api_object_versioner.go`).
+///
+/// # Errors
+/// 500 with the text of Go's `strconv.ParseUint`.
+pub fn resource_version(object: &Value) -> Result<u64, ApiError> {
+    let text = metadata_text(object, "resourceVersion");
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let parsed = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse().map_err(|_| "value out of range"),
+        false => Err("invalid syntax"),
+    };
+    parsed.map_err(|why| {
+        let what = format!("strconv.ParseUint: parsing {}: {why}", quoted(text));
+        ApiError::new(500, Reason::Unknown, what)
+    })
 }
 
 /// Whether `metadata.deletionTimestamp` is set.

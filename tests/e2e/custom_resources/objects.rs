@@ -278,3 +278,21 @@ async fn paths_that_lead_nowhere() {
     let (code, refused) = call(&client, Method::PUT, &format!("{path}/a"), Some(&without_version)).await;
     assert_eq!((code, fields(&refused)), (422, vec!["metadata.resourceVersion"]), "{refused}");
 }
+
+#[tokio::test]
+async fn a_resource_version_of_zero_is_none() {
+    let client = shared_with_apis().await.client().await;
+    let (version, path) = widgets(&client).await;
+    // name, version, code of a POST
+    for (name, given, code) in [("zero", "0", 201), ("text", "x", 201), ("set", "7", 500)] {
+        let mut sent = object(&version, name, json!({}));
+        sent["metadata"]["resourceVersion"] = json!(given);
+        let (answered, answer) = call(&client, Method::POST, &path, Some(&sent)).await;
+        assert_eq!(answered, code, "{given}: {answer}");
+    }
+    // Custom objects are never updated unconditionally.
+    let mut sent = object(&version, "zero", json!({}));
+    sent["metadata"]["resourceVersion"] = json!("0");
+    let (code, refused) = call(&client, Method::PUT, &format!("{path}/zero"), Some(&sent)).await;
+    assert_eq!((code, fields(&refused)), (422, vec!["metadata.resourceVersion"]), "{refused}");
+}

@@ -105,7 +105,10 @@ async fn life(
     let events = api.watch(&watch, &version).await.must("watch", label);
     let mut events = std::pin::pin!(events);
 
-    let created = api.create(&PostParams::default(), &sample).await.must("create", label);
+    // As clients that write out a zero version send it: upstream takes it for none.
+    let mut versioned = sample.clone();
+    versioned.metadata.resource_version = Some("0".to_owned());
+    let created = api.create(&PostParams::default(), &versioned).await.must("create", label);
     assert_eq!(
         created.types.as_ref().map(|t| (&t.api_version, &t.kind)),
         Some((&resource.api_version, &resource.kind))

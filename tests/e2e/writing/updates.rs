@@ -97,6 +97,73 @@ async fn replicas_are_owned_through_scale_as_through_the_parent() {
     assert_eq!(send(&client, "APPLY", &absent, &scale(1)).await.code, 404);
 }
 
+/// k8s.io/apiserver `pkg/storage/etcd3/store.go` (`Create`) and `pkg/registry/generic/registry/store.go` (`Update`).
+#[tokio::test]
+async fn a_resource_version_of_zero_is_none() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "zero").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let map = |name: &str, version: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "resourceVersion": version},
+            "data": {"a": "1"},
+        })
+    };
+    const SET: &str = "resourceVersion should not be set on objects to be created";
+    // name, version, query, code of a POST, part of the message
+    for (name, version, query, code, message) in [
+        ("none", "", "", 201, ""),
+        ("zero", "0", "", 201, ""),
+        ("zeros", "00", "", 201, ""),
+        // What is no number counts as none.
+        ("text", "x", "", 201, ""),
+        ("signed", "+5", "", 201, ""),
+        ("huge", "18446744073709551616", "", 201, ""),
+        ("set", "5", "", 500, SET),
+        ("set", "5", "?dryRun=All", 201, ""),
+        // Before the name is looked up, and after the object is validated.
+        ("zero", "5", "", 500, SET),
+        ("Bad_Name", "5", "", 422, "metadata.name"),
+    ] {
+        let answer = send(&client, "POST", &format!("{maps}{query}"), &map(name, version)).await;
+        assert_eq!(answer.code, code, "{name} {version}: {}", answer.body);
+        assert!(answer.text_at("/message").contains(message), "{}", answer.body);
+        if code == 201 && query.is_empty() {
+            let stored = answer.text_at("/metadata/resourceVersion");
+            assert!(stored.parse::<u64>().is_ok_and(|stored| stored > 0), "{}", answer.body);
+        }
+    }
+    // An update by an absent version or zero is unconditional.
+    for (version, code, message) in [
+        ("", 200, ""),
+        ("0", 200, ""),
+        ("00", 200, ""),
+        ("1", 409, "the object has been modified"),
+        ("x", 500, "strconv.ParseUint: parsing \"x\": invalid syntax"),
+        ("+5", 500, "strconv.ParseUint: parsing \"+5\": invalid syntax"),
+        (
+            "18446744073709551616",
+            500,
+            "strconv.ParseUint: parsing \"18446744073709551616\": value out of range",
+        ),
+    ] {
+        let answer = send(&client, "PUT", &format!("{maps}/zero"), &map("zero", version)).await;
+        assert_eq!(answer.code, code, "{version}: {}", answer.body);
+        assert!(answer.text_at("/message").contains(message), "{}", answer.body);
+    }
+    // What an apply or an update creates may have any version that is a number.
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+    for (number, (version, code)) in [("0", 201), ("5", 201), ("x", 500)].into_iter().enumerate() {
+        let name = format!("made-{number}");
+        let applied = format!("{maps}/{name}?fieldManager=one");
+        let answer = send(&client, "APPLY", &applied, &map(&name, version)).await;
+        assert_eq!(answer.code, code, "{version}: {}", answer.body);
+        let lease = json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {}});
+        let answer = send(&client, "PUT", &format!("{leases}/{name}"), &lease).await;
+        assert_eq!(answer.code, code, "{version}: {}", answer.body);
+    }
+}
+
 /// k8s.io/apimachinery `pkg/util/managedfields/internal/fieldmanager.go`, `isResetManagedFields`.
 #[tokio::test]
 async fn an_empty_list_of_managed_fields_strips_them() {

@@ -8,7 +8,7 @@ use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
 use crate::context::{AdmissionRequest, Operation};
 use crate::managed_fields;
-use plinth_api::{metadata_text, wipe_system_fields, Moment, Reason};
+use plinth_api::{metadata_text, resource_version, wipe_system_fields, Moment, Reason};
 use plinth_registry::{definition_stays, match_namespace, prepare_metadata_create, validate_metadata};
 use plinth_storage::{Fetched, Header, Namespaces};
 
@@ -87,11 +87,9 @@ async fn create_once(
     let moment = Moment::present();
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
-    let refuses_version = !dry_run && managed_fields == ManagedFields::Track;
-    if refuses_version && !metadata_text(&tree, "resourceVersion").is_empty() {
-        let what = "resourceVersion should not be set on objects to be created";
-        return Err(ApiError::new(500, Reason::Unknown, what));
-    }
+    // As upstream's storage, which takes what is no number for none (`Create` in k8s.io/apiserver
+    // `pkg/storage/etcd3/store.go`), and which a dry run does not reach.
+    let has_version = !dry_run && resource_version(&tree).is_ok_and(|version| version != 0);
     match_namespace(&cx.resource, &cx.info, &mut tree)?;
     wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
@@ -123,6 +121,10 @@ async fn create_once(
     validate_new(cx, &tree).await?;
     let grant = permit.grant().await?;
     cx.server.admission.validate(&call, &tree).await?;
+    if has_version {
+        let what = "resourceVersion should not be set on objects to be created";
+        return Err(ApiError::new(500, Reason::Unknown, what));
+    }
     let mut parts = allocated.and(call.into_parts());
     namespace.into_iter().for_each(|unchanged| parts.require(unchanged));
     let can_race = parts.can_race();

@@ -1,7 +1,6 @@
 //! The change of an object.
 
 use futures_util::future::BoxFuture;
-use plinth_codec::error::quoted;
 use plinth_codec::Value;
 
 use super::*;
@@ -10,8 +9,8 @@ use crate::context::{AdmissionRequest, Operation};
 use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::managed_fields;
 use plinth_api::{
-    finalizers, is_deleting, metadata_text, nameless_error, prepare_metadata_update, timestamp_now,
-    validate_metadata_update, Reason,
+    finalizers, is_deleting, metadata_text, nameless_error, prepare_metadata_update, resource_version,
+    timestamp_now, validate_metadata_update, Reason,
 };
 use plinth_kinds::keep_metadata;
 use plinth_registry::{count_generation, match_namespace, validate_metadata};
@@ -90,10 +89,11 @@ impl Transform for Absent<'_, '_> {
             check_name(&tree, &self.cx.info.name)?;
             if self.update.uid_is_precondition {
                 check_uid(self.cx, &tree, "")?;
-                // Upstream's create by PUT takes no notice of a resourceVersion.
-                if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
-                    metadata.remove("resourceVersion");
-                }
+            }
+            // Of a resourceVersion upstream asks here only that it is a number.
+            resource_version(&tree)?;
+            if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+                metadata.remove("resourceVersion");
             }
             Ok(tree)
         })
@@ -234,12 +234,8 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
     if update.uid_is_precondition {
         check_uid(cx, new, metadata_text(old, "uid"))?;
     }
-    let given = metadata_text(new, "resourceVersion");
-    if given.parse::<u64>().is_err() && !given.is_empty() {
-        let what = format!("strconv.ParseUint: parsing {}: invalid syntax", quoted(given));
-        return Err(ApiError::new(500, Reason::Unknown, what));
-    }
-    if matches!(given, "" | "0") {
+    let given = resource_version(new)?;
+    if given == 0 {
         if !cx.resource.strategy.unconditional_update {
             let why = "must be specified for an update";
             // Upstream has the version as a number by now, and names the resource and not the kind.
@@ -248,7 +244,7 @@ fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Val
         }
         return Ok(());
     }
-    match given == metadata_text(old, "resourceVersion") {
+    match given == resource_version(old)? {
         true => Ok(()),
         false => Err(ApiError::modified(group, plural, name)),
     }
