@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use plinth_apiserver::private_files;
-use plinth_server::cli::{self, Cli};
+use plinth_registry::VERSION_INFO;
+use plinth_server::cli::{self, Cli, Invocation};
 
 fn main() -> ExitCode {
     let missing = cli::processor::missing();
@@ -19,8 +20,12 @@ fn main() -> ExitCode {
     private_files::set_umask();
     cli::allocator::configure();
     let environment = |name: &str| std::env::var_os(name);
-    let arguments = match cli::with_configuration(std::env::args_os().collect(), environment) {
-        Ok(arguments) => arguments,
+    let arguments = match Invocation::of(std::env::args_os().collect(), environment) {
+        Ok(Invocation::Command(arguments)) => arguments,
+        Ok(Invocation::UpstreamVersion) => {
+            println!("Kubernetes {}", VERSION_INFO.git_version);
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("error: {error}");
             return ExitCode::FAILURE;

@@ -15,6 +15,7 @@ mod import;
 mod join;
 mod kubeconfig;
 pub mod processor;
+mod program_name;
 mod repair;
 mod replicas;
 mod replicate;
@@ -32,9 +33,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-pub use config_file::{with_configuration, ConfigFileError};
+pub use config_file::ConfigFileError;
 pub use hidden_token::HiddenToken;
 pub use join::{join, JoinError, JoinOptions};
+pub use program_name::Invocation;
 pub use replicas::{replicas, ReplicasError, ReplicasOptions};
 pub use replicate::{replicate, undo as undo_replication, ReplicateError, ReplicateOptions};
 pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};

@@ -1,10 +1,12 @@
 //! The flags of a control plane's manifest: each takes effect, is warned about or is refused.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Child;
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Protocol};
-use plinth_tests::server::TestServer;
+use plinth_tests::server::{launch, TestServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{json, Value};
 
@@ -89,4 +91,82 @@ async fn a_control_planes_flags_are_followed() {
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The server as the command of a static pod has it: by upstream's name, with its flags and no others but the
+/// data directory.
+#[tokio::test]
+async fn called_as_kube_apiserver_it_serves() {
+    let dir = tempfile::tempdir().expect("directory");
+    let data = dir.path().join("data");
+    let port = plinth_benches::api::server::free_port().expect("a port");
+    authority(dir.path(), "sa");
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let flags = [
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--bind-address=127.0.0.1".to_owned(),
+        format!("--secure-port={port}"),
+        format!("--data-dir={}", data.display()),
+        "--allow-privileged=true".to_owned(),
+        "--authorization-mode=Node,RBAC".to_owned(),
+        "--enable-bootstrap-token-auth=true".to_owned(),
+        "--etcd-servers=https://127.0.0.1:2379".to_owned(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".to_owned(),
+        format!("--service-account-key-file={}", file("sa.pub")),
+        format!("--service-account-signing-key-file={}", file("sa.key")),
+        "--service-cluster-ip-range=10.96.0.0/12".to_owned(),
+    ];
+    let log = std::fs::File::create(dir.path().join("log")).expect("log");
+    let mut command = launch().command(&flags);
+    command.arg0("/usr/local/bin/kube-apiserver").stdout(log.try_clone().expect("log")).stderr(log);
+    let mut server = Running(command.spawn().expect("a process"));
+    let kubeconfig = data.join("admin.kubeconfig");
+    let mut admin = loop {
+        let ended = server.0.try_wait().expect("state of the process");
+        assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(file("log")).unwrap_or_default());
+        if let Ok(endpoint) = plinth_benches::api::kubeconfig::endpoint(&kubeconfig) {
+            if let Ok(mut connection) = endpoint.connect(Protocol::Http2).await {
+                if connection.must(&Call::get("/readyz")).await.is_ok() {
+                    break connection;
+                }
+            }
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    // No controllers, as kube-apiserver has none.
+    let reply = admin.must(&Call::get("/flagz").accept("text/plain")).await.expect("flags");
+    let shown = String::from_utf8_lossy(&reply.body).into_owned();
+    let controllers = shown.lines().find_map(|line| line.strip_prefix("controllers"));
+    assert_eq!(controllers.map(|rest| rest.trim_matches([' ', '=', ':'])), Some(""), "{shown}");
+    let service = admin.must(&Call::get("/api/v1/namespaces/default/services/kubernetes")).await;
+    let service: Value = serde_json::from_slice(&service.expect("the service").body).expect("JSON");
+    assert_eq!(service["spec"]["clusterIP"], "10.96.0.1");
+}
+
+#[test]
+fn called_as_kube_apiserver_it_reports_its_version_and_refuses_as_plinth_serve() {
+    let run = |arguments: &[&str]| {
+        let output = launch().command(arguments).arg0("kube-apiserver").output().expect("plinth runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, version, _) = run(&["--version"]);
+    assert_eq!(code, Some(0));
+    assert!(version.starts_with("Kubernetes v1.36."), "{version}");
+    let (code, _, error) = run(&["--data-dir=/nonexistent/data", "--profiling=true"]);
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.starts_with("error: --profiling=true is not supported: "), "{error}");
+    // No commands of plinth.
+    let (code, _, error) = run(&["backup", "--to", "x"]);
+    assert_eq!(code, Some(2), "{error}");
 }

@@ -1,0 +1,106 @@
+//! The names of the program: called as kube-apiserver it is `plinth serve`, so that it can be that program's image
+//! in the manifest of a control plane.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use super::config_file::{with_configuration, ConfigFileError};
+
+/// Upstream's name of the program.
+const KUBE_APISERVER: &str = "kube-apiserver";
+
+/// What the program is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Invocation {
+    /// A command, with the arguments of environment and configuration file added.
+    Command(Vec<OsString>),
+    /// `kube-apiserver --version`.
+    UpstreamVersion,
+}
+
+impl Invocation {
+    /// Reads the arguments of the process, the program's name first.
+    ///
+    /// # Errors
+    /// When the configuration file cannot be used.
+    pub fn of(
+        mut arguments: Vec<OsString>,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Invocation, ConfigFileError> {
+        let is_upstream = arguments.first().is_some_and(|name| is_kube_apiserver(name));
+        if !is_upstream {
+            return with_configuration(arguments, environment).map(Invocation::Command);
+        }
+        if arguments.iter().skip(1).any(|word| word == "--version" || word == "--version=true") {
+            return Ok(Invocation::UpstreamVersion);
+        }
+        arguments.insert(1, "serve".into());
+        let mut arguments = with_configuration(arguments, environment)?;
+        // kube-apiserver runs no controllers: beside it kube-controller-manager does. Before what is set
+        // elsewhere, which takes precedence.
+        arguments.insert(2, "--controllers=".into());
+        Ok(Invocation::Command(arguments))
+    }
+}
+
+/// Whether the program was called by upstream's name, by whatever path.
+fn is_kube_apiserver(name: &OsStr) -> bool {
+    Path::new(name).file_name().is_some_and(|name| name == KUBE_APISERVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command, ServeOptions};
+    use clap::Parser;
+
+    fn invocation(words: &[&str], variables: &[(&str, &str)]) -> Invocation {
+        let look_up =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        Invocation::of(words.iter().map(OsString::from).collect(), look_up).unwrap()
+    }
+
+    fn serve(words: &[&str], variables: &[(&str, &str)]) -> Box<ServeOptions> {
+        let Invocation::Command(arguments) = invocation(words, variables) else { panic!("{words:?}") };
+        let cli = Cli::try_parse_from(arguments).unwrap();
+        let Command::Serve(options) = cli.command else { panic!("{words:?} is not plinth serve") };
+        options
+    }
+
+    #[test]
+    fn as_kube_apiserver_it_serves_without_controllers() {
+        let controllers = |options: &ServeOptions| options.flag_values()["controllers"].clone();
+        let options = serve(&["kube-apiserver", "--secure-port=6444"], &[]);
+        assert_eq!((options.secure_port, controllers(&options).as_str()), (6444, ""));
+        let options = serve(&["/usr/local/bin/kube-apiserver"], &[("PLINTH_SECURE_PORT", "6445")]);
+        assert_eq!((options.secure_port, controllers(&options).as_str()), (6445, ""));
+        // Whoever wants controllers says so.
+        let options = serve(&["kube-apiserver", "--controllers=*"], &[]);
+        assert_eq!(controllers(&options), "*");
+        let options = serve(&["kube-apiserver"], &[("PLINTH_CONTROLLERS", "*")]);
+        assert_eq!(controllers(&options), "*");
+    }
+
+    #[test]
+    fn other_names_are_those_of_plinth() {
+        let options = serve(&["plinth", "serve"], &[]);
+        assert_eq!(options.flag_values()["controllers"], "*");
+        for name in ["plinth", "kube-apiserver.old", "kube-apiserver/plinth", ""] {
+            let words = [name, "--secure-port=6444"].map(OsString::from).to_vec();
+            assert_eq!(
+                Invocation::of(words.clone(), |_| Some("x".into())).unwrap(),
+                Invocation::Command(words)
+            );
+        }
+    }
+
+    #[test]
+    fn the_version_is_asked_for_as_of_kube_apiserver() {
+        assert_eq!(invocation(&["kube-apiserver", "--version"], &[]), Invocation::UpstreamVersion);
+        assert_eq!(
+            invocation(&["kube-apiserver", "--v=2", "--version=true"], &[]),
+            Invocation::UpstreamVersion
+        );
+        assert!(matches!(invocation(&["plinth", "--version"], &[]), Invocation::Command(_)));
+    }
+}
