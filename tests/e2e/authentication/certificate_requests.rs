@@ -11,7 +11,7 @@ use plinth_tests::server::TestServer;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{json, Value};
 
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// Requests of one key, each with what Go's `encoding/pem` and `crypto/x509` make of it
@@ -40,7 +40,12 @@ async fn connect(server: &TestServer, identity: Identity) -> Connection {
     server.endpoint().with_identity(identity).connect(Protocol::Http1).await.expect("connection")
 }
 
-async fn call(connection: &mut Connection, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+pub(super) async fn call(
+    connection: &mut Connection,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> (StatusCode, Value) {
     let call = match method {
         Method::GET => Call::get(path),
         method => Call::new(method, path).body(JSON, body.to_string()),
@@ -60,7 +65,7 @@ async fn bind(admin: &mut Connection, role: &str, kind: &str, subject: &str) {
 }
 
 /// The certificate that comes of a request; `None` when it is marked as failed.
-async fn signed(admin: &mut Connection, name: &str) -> Option<Vec<u8>> {
+pub(super) async fn signed(admin: &mut Connection, name: &str) -> Option<Vec<u8>> {
     for _ in 0..1000 {
         let (_, request) = call(admin, Method::GET, &format!("{REQUESTS}/{name}"), &Value::Null).await;
         if let Some(text) = request["status"]["certificate"].as_str().filter(|text| !text.is_empty()) {

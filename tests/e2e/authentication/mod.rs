@@ -11,6 +11,7 @@ use serde_json::{json, Value};
 
 mod certificate_requests;
 mod certificates;
+mod joining_nodes;
 mod oidc;
 mod service_account_tokens;
 mod token_secrets;
