@@ -433,13 +433,13 @@ mod tests {
         let (ahead, behind) = (member(1, 90, now), member(2, 40, now - 5_000));
         let (away, gone) = (member(3, 30, now - 599_000), member(4, 7, now - 601_000));
         assert_eq!(trimmed_before(&[], &[], &[7], now), None);
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone()], &[], &[], now), Some(41));
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone(), away.clone()], &[], &[50], now), Some(31));
+        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone()], &[], &[], now), Some(40));
+        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone(), away.clone()], &[], &[50], now), Some(30));
         let all = [ahead, behind, away, gone.clone()];
-        assert_eq!(trimmed_before(&all, &[], &[], now), Some(31));
+        assert_eq!(trimmed_before(&all, &[], &[], now), Some(30));
         // Its clock is wrong, and it is up.
-        assert_eq!(trimmed_before(&all, &[gone], &[], now), Some(8));
+        assert_eq!(trimmed_before(&all, &[gone], &[], now), Some(7));
         // For one that has a checkpoint and has not started.
-        assert_eq!(trimmed_before(&all, &[], &[60, 20], now), Some(21));
+        assert_eq!(trimmed_before(&all, &[], &[60, 20], now), Some(20));
     }
 }
