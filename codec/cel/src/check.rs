@@ -426,7 +426,7 @@ impl Checker<'_> {
             let returns = self.substituted(&returns);
             result = Some(match result {
                 None => returns,
-                Some(Type::Dyn) => Type::Dyn,
+                Some(dynamic @ (Type::Dyn | Type::Any)) => dynamic,
                 Some(before) if returns.is_exactly(&before) => before,
                 Some(_) => Type::Dyn,
             });

@@ -26,7 +26,7 @@ use super::message::{self, MessageTypes};
 use super::opaque::{
     AuthorizationDecision, AuthorizationRequest, OpaqueValue, Principal, ResourceAttributes,
 };
-use super::parse::parse;
+use super::parse::{parse, Macros};
 use super::program::{CompileError, Program};
 use super::schema::JsonSchema;
 use super::types::{DeclType, Type};
@@ -100,11 +100,27 @@ fn display_type(t: &Type) -> String {
     }
 }
 
+/// A type under the name that it has at run time.
+fn runtime_name(t: &Type) -> String {
+    match t {
+        Type::Any => "google.protobuf.Any".to_owned(),
+        Type::Duration => "google.protobuf.Duration".to_owned(),
+        Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+        Type::List(element) => format!("list({})", runtime_name(element)),
+        Type::Map(both) => format!("map({}, {})", runtime_name(&both.0), runtime_name(&both.1)),
+        Type::Optional(inner) => format!("optional_type({})", runtime_name(inner)),
+        other => display_type(other),
+    }
+}
+
 /// The variables that expressions may refer to. Immutable once built.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: Vec<Variable>,
     messages: MessageTypes,
+    macros: Macros,
+    /// The declaration in which sizes of data are looked up.
+    sizes: Option<DeclType>,
 }
 
 #[derive(Clone, Debug)]
@@ -153,6 +169,16 @@ impl Environment {
         Environment { messages: MessageTypes::Patches, ..self }
     }
 
+    /// Lets expressions that are compiled from now on bind variables: `cel.bind(name, value, body)`.
+    pub fn with_bindings(self) -> Environment {
+        Environment { macros: Macros::Bindings, ..self }
+    }
+
+    /// Adds a variable of declared data, whose sizes bound the estimated cost of expressions.
+    pub fn with_sizes(self, name: &str, declared: DeclType) -> Environment {
+        Environment { sizes: Some(declared.clone()), ..self.with(name, VariableType::Of(declared)) }
+    }
+
     /// Adds `variables.name`, defined by the expression; expressions that are compiled later can refer to it.
     /// One that does not compile is added too: reading it is an error.
     ///
@@ -191,7 +217,8 @@ impl Environment {
     fn program(&self, source: &str, outputs: &[Output]) -> Result<Program, String> {
         let variables: Vec<(&str, Type)> =
             self.variables.iter().map(|v| (v.name.as_str(), v.of_type.clone())).collect();
-        let program = Program::compile_with(source, &variables, None, self.messages);
+        let program =
+            Program::compile_with(source, &variables, self.sizes.as_ref(), self.messages, self.macros);
         let program = program.map_err(|error| match error {
             CompileError::Compilation(why) => format!("compilation failed: {why}"),
             CompileError::Instantiation(why) => format!("program instantiation failed: {why}"),
@@ -214,7 +241,7 @@ impl Environment {
     pub fn compile(&self, source: &str, outputs: &[Output]) -> Result<Expression, String> {
         let program = self.program(source, outputs)?;
         let mut selected = Vec::new();
-        if let Ok(tree) = parse(source) {
+        if let Ok(tree) = parse(source, self.macros) {
             select(&tree.root, &mut selected);
         }
         Ok(Expression { source: SmolStr::new(source), program, selected })
@@ -283,6 +310,17 @@ impl Expression {
     /// The source text.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// The maximum cost of an evaluation; meaningful where the environment has sizes
+    /// ([`Environment::with_sizes`]).
+    pub fn estimated_cost(&self) -> u64 {
+        self.program.estimated_cost()
+    }
+
+    /// The type of the result as upstream's `Type.String` names it.
+    pub fn output_name(&self) -> String {
+        runtime_name(self.program.output())
     }
 
     /// Whether the expression reads, or tests for the presence of, this chain of names: `claims.email`.

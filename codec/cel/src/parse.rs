@@ -29,9 +29,18 @@ pub(crate) struct Tree {
 /// Without macros: calls are left unexpanded.
 static ENVIRONMENT: LazyLock<Env> = LazyLock::new(Env::default);
 
+/// Which macros expressions have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Macros {
+    #[default]
+    Standard,
+    /// `cel.bind(name, value, body)` as well.
+    Bindings,
+}
+
 /// Parses. The issues are in the order of the source. Work is in proportion to the length of the text, which
 /// is bounded.
-pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
+pub(crate) fn parse(source: &str, macros: Macros) -> Result<Tree, Vec<Issue>> {
     let length = source.chars().count();
     if length > MAX_EXPRESSION_LENGTH {
         let message = format!(
@@ -43,10 +52,10 @@ pub(crate) fn parse(source: &str) -> Result<Tree, Vec<Issue>> {
     // bytes of source at least; 4 KiB of stack for each byte (touched only when used) are more than it needs.
     // Nested expressions may take more per byte, but are bounded in depth.
     let stack = source.len() * 4096 + (32 << 20);
-    stacker::grow(stack, || parse_here(source))
+    stacker::grow(stack, || parse_here(source, macros))
 }
 
-fn parse_here(source: &str) -> Result<Tree, Vec<Issue>> {
+fn parse_here(source: &str, macros: Macros) -> Result<Tree, Vec<Issue>> {
     let parser = ENVIRONMENT.parser().max_recursion_depth(MAX_EXPRESSION_DEPTH);
     let (parsed, info) = parser.parse_with_source_info(source).map_err(|errors| {
         let lines = Lines::of(source);
@@ -54,7 +63,7 @@ fn parse_here(source: &str) -> Result<Tree, Vec<Issue>> {
             |e: cel::ParseError| Issue { offset: lines.offset(e.pos.0, e.pos.1), message: readable(&e.msg) };
         errors.errors.into_iter().map(issue).collect::<Vec<_>>()
     })?;
-    let mut reader = Reader { info, ids: 0, issues: Vec::new() };
+    let mut reader = Reader { info, macros, ids: 0, issues: Vec::new() };
     let root = reader.expr(parsed, 0);
     if !reader.issues.is_empty() {
         reader.issues.sort_by_key(|issue| issue.offset);
@@ -125,6 +134,7 @@ fn column_bytes(text: &str, column: usize) -> usize {
 
 struct Reader {
     info: SourceInfo,
+    macros: Macros,
     ids: usize,
     issues: Vec<Issue>,
 }
@@ -225,9 +235,14 @@ impl Reader {
     }
 
     fn call(&mut self, offset: u32, call: cel::common::ast::CallExpr, depth: usize) -> Expr {
-        let Some(rule) = MACROS.iter().find(|m| {
+        let fits = |m: &&Macro| {
             m.name == call.func_name && m.member == call.target.is_some() && m.args.contains(&call.args.len())
-        }) else {
+        };
+        let is_cel =
+            |target: &IdedExpr| matches!(&target.expr, Parsed::Ident(name) if name.as_str() == "cel");
+        let binds = self.macros == Macros::Bindings && call.target.as_deref().is_some_and(is_cel);
+        let bindings = if binds { BINDINGS } else { &[] };
+        let Some(rule) = bindings.iter().chain(MACROS).find(fits) else {
             let target = call.target.map(|t| Box::new(self.expr(*t, depth)));
             let args = self.exprs(call.args, depth);
             return self
@@ -338,6 +353,17 @@ static MACROS: &[Macro] = &[
     member("optFlatMap", &[2], |r, at, target, args| opt_map(r, at, target, args, true)),
     member("sortBy", &[2], sort_by),
 ];
+
+/// Macros of the name `cel` (cel-go `ext/bindings.go`).
+static BINDINGS: &[Macro] = &[member("bind", &[3], bind)];
+
+fn bind(r: &mut Reader, at: u32, _: Option<Expr>, mut args: Vec<Expr>) -> Option<Expr> {
+    let body = args.pop()?;
+    let value = args.pop()?;
+    let name = args.pop()?;
+    let name = r.name(&name, "cel.bind() variable names must be simple identifiers")?;
+    Some(r.node(at, Kind::Bind(Box::new(Bind { name, value, body }))))
+}
 
 fn has(r: &mut Reader, at: u32, _: Option<Expr>, mut args: Vec<Expr>) -> Option<Expr> {
     let arg = args.pop()?;

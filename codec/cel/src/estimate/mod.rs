@@ -224,7 +224,7 @@ impl Estimator<'_> {
             (None, t) => matches!(t, Type::List(_)),
         };
         let key = self.step(&c.range, |range| match range {
-            DataPath::At(_) if !list => DataPath::Key,
+            DataPath::At(declared) if !list => DataPath::Key(declared.key_bytes()),
             _ => DataPath::Unknown,
         });
         let key = Local { place: Some(key), size: entries.map(|e| e.key), entries: None };

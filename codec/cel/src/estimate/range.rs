@@ -1,7 +1,7 @@
 //! Ranges of sizes and costs, and where a value lies in the data.
 
 use crate::cost::scaled;
-use crate::types::DeclType;
+use crate::types::{DeclType, Shape};
 
 /// The minimum and maximum of a size or cost. Saturates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Range {
 #[derive(Clone, Debug)]
 pub(super) enum DataPath {
     At(DeclType),
-    /// A key of a map.
-    Key,
+    /// A key of a map, of at most that many bytes.
+    Key(u64),
     /// A value that the schema does not describe.
     Unknown,
 }
@@ -48,8 +48,7 @@ impl DataPath {
     pub(super) fn size(&self) -> Option<Range> {
         match self {
             DataPath::At(declared) => Some(Range { min: 0, max: declared.max_elements() }),
-            // Upstream counts keys as empty.
-            DataPath::Key => Some(Range::exactly(0)),
+            DataPath::Key(max) => Some(Range { min: 0, max: *max }),
             DataPath::Unknown => None,
         }
     }
@@ -63,9 +62,14 @@ impl DataPath {
 
     pub(super) fn field(&self, name: &str) -> DataPath {
         match self {
-            DataPath::At(declared) => {
-                declared.field(name).map_or(DataPath::Unknown, |f| DataPath::At(f.declared.clone()))
-            }
+            DataPath::At(declared) => match (declared.field(name), declared.element()) {
+                (Some(field), _) => DataPath::At(field.declared.clone()),
+                // The values of attributes of a device are bounded whatever their names.
+                (None, Some(element)) if matches!(element.shape(), Shape::Any) => {
+                    DataPath::At(element.clone())
+                }
+                _ => DataPath::Unknown,
+            },
             _ => DataPath::Unknown,
         }
     }

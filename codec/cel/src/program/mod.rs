@@ -27,7 +27,7 @@ use super::context::{Context, EvalError, Source};
 use super::estimate::estimate;
 use super::library::Function;
 use super::message::MessageTypes;
-use super::parse::{describe, parse};
+use super::parse::{describe, parse, Macros};
 use super::types::{DeclType, Type};
 use super::value::Val;
 
@@ -58,18 +58,19 @@ impl Program {
         variables: &[(&str, Type)],
         root: Option<&DeclType>,
     ) -> Result<Program, CompileError> {
-        Program::compile_with(source, variables, root, MessageTypes::None)
+        Program::compile_with(source, variables, root, MessageTypes::None, Macros::Standard)
     }
 
-    /// As [`Program::compile`], for expressions that can construct messages.
+    /// As [`Program::compile`], for expressions that can construct messages or have more macros.
     pub(crate) fn compile_with(
         source: &str,
         variables: &[(&str, Type)],
         root: Option<&DeclType>,
         messages: MessageTypes,
+        macros: Macros,
     ) -> Result<Program, CompileError> {
         let errors = |issues: Vec<_>| CompileError::Compilation(describe(source, &issues));
-        let tree = parse(source).map_err(errors)?;
+        let tree = parse(source, macros).map_err(errors)?;
         let checked = check(&tree, variables, messages).map_err(errors)?;
         let estimated_cost = estimate(&tree.root, &checked, root);
         let (root, used) = compile(&tree.root, &checked, variables.len())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::Type;
+use super::{OpaqueType, Type};
 use crate::escape::{escape, is_reserved};
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::schema::SchemaNode;
@@ -28,6 +28,8 @@ struct Node {
 pub(crate) enum Shape {
     /// Anything: `x-kubernetes-int-or-string`.
     Dyn,
+    /// A scalar of any type.
+    Any,
     Bool,
     Int,
     Double,
@@ -43,9 +45,17 @@ pub(crate) enum Shape {
         element: DeclType,
         kind: ListKind,
     },
-    Map(DeclType),
-    Object(Vec<Field>),
-    /// Not data: the result of an expression.
+    Map {
+        element: DeclType,
+        /// Most bytes of a key; upstream counts keys of schemas as empty.
+        key_bytes: u64,
+    },
+    Object {
+        /// As messages show the type.
+        name: SmolStr,
+        fields: Vec<Field>,
+    },
+    /// Not data: the result of an expression, or a type of a library.
     Computed(Type),
 }
 
@@ -65,6 +75,14 @@ pub(crate) struct Field {
     /// The name in data.
     pub(crate) name: SmolStr,
     pub(crate) declared: DeclType,
+}
+
+/// The name of the type of objects of a schema.
+const OBJECT: &str = "object";
+
+/// An object of a schema.
+fn object(fields: Vec<Field>) -> Shape {
+    Shape::Object { name: SmolStr::new_static(OBJECT), fields }
 }
 
 /// Maximum lengths of strings with a format, including quotes.
@@ -96,7 +114,7 @@ impl DeclType {
             fields.push(Field { identifier: name.clone(), name, declared });
         }
         fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-        DeclType::new(Shape::Object(fields), 0, 0)
+        DeclType::new(object(fields), 0, 0)
     }
 
     /// The property of this name; `None` when there is none that is visible to expressions.
@@ -107,8 +125,58 @@ impl DeclType {
     /// The type of a list's elements or a map's values.
     pub fn element(&self) -> Option<&DeclType> {
         match &self.0.shape {
-            Shape::List { element, .. } | Shape::Map(element) => Some(element),
+            Shape::List { element, .. } | Shape::Map { element, .. } => Some(element),
             _ => None,
+        }
+    }
+
+    /// A text of at most that many bytes.
+    pub fn text(max_bytes: u32) -> DeclType {
+        DeclType::new(Shape::String, i64::from(max_bytes), 2)
+    }
+
+    /// A truth value that is counted as that many elements.
+    pub fn boolean(elements: u32) -> DeclType {
+        DeclType::new(Shape::Bool, i64::from(elements), 4)
+    }
+
+    /// A scalar of any type, whose text has at most that many bytes.
+    pub fn any(max_bytes: u32) -> DeclType {
+        DeclType::new(Shape::Any, i64::from(max_bytes), 1)
+    }
+
+    /// A quantity, of the library of that name.
+    pub fn quantity() -> DeclType {
+        DeclType::new(Shape::Computed(Type::Opaque(OpaqueType::Quantity)), 0, 8)
+    }
+
+    /// A map with that many entries at most, whose keys have at most that many bytes.
+    pub fn map(element: DeclType, max_entries: u32, max_key_bytes: u32) -> DeclType {
+        let key_bytes = u64::from(max_key_bytes);
+        DeclType::new(Shape::Map { element, key_bytes }, i64::from(max_entries), 2)
+    }
+
+    /// An object, which messages show as a type of that name.
+    pub fn object<'m>(name: &str, members: impl IntoIterator<Item = (&'m str, DeclType)>) -> DeclType {
+        let mut fields = Vec::new();
+        members.into_iter().for_each(|(member, declared)| push(&mut fields, member, declared));
+        fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+        DeclType::new(Shape::Object { name: SmolStr::new(name), fields }, 0, 2)
+    }
+
+    /// The name of an object's type.
+    pub(crate) fn name(&self) -> &str {
+        match &self.0.shape {
+            Shape::Object { name, .. } => name,
+            _ => OBJECT,
+        }
+    }
+
+    /// Most bytes that a key of a map is counted with.
+    pub(crate) fn key_bytes(&self) -> u64 {
+        match self.0.shape {
+            Shape::Map { key_bytes, .. } => key_bytes,
+            _ => 0,
         }
     }
 
@@ -122,7 +190,7 @@ impl DeclType {
 
     /// The property of an identifier. After a dot reserved words need no escape.
     pub(crate) fn field(&self, identifier: &str) -> Option<&Field> {
-        let Shape::Object(fields) = &self.0.shape else { return None };
+        let Shape::Object { fields, .. } = &self.0.shape else { return None };
         let find = |name: &str| fields.binary_search_by(|f| f.identifier.as_str().cmp(name)).ok();
         let place = find(identifier).or_else(|| match is_reserved(identifier) {
             true => find(&format!("__{identifier}__")),
@@ -139,6 +207,7 @@ impl DeclType {
     pub(crate) fn to_type(&self) -> Type {
         match &self.0.shape {
             Shape::Dyn => Type::Dyn,
+            Shape::Any => Type::Any,
             Shape::Bool => Type::Bool,
             Shape::Int => Type::Int,
             Shape::Double => Type::Double,
@@ -147,8 +216,8 @@ impl DeclType {
             Shape::Duration => Type::Duration,
             Shape::Timestamp { .. } => Type::Timestamp,
             Shape::List { element, .. } => Type::list(element.to_type()),
-            Shape::Map(element) => Type::map(Type::String, element.to_type()),
-            Shape::Object(_) => Type::Object(self.clone()),
+            Shape::Map { element, .. } => Type::map(Type::String, element.to_type()),
+            Shape::Object { .. } => Type::Object(self.clone()),
             Shape::Computed(made) => made.clone(),
         }
     }
@@ -220,7 +289,8 @@ fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclT
         let element = DeclType::of(values, values.embedded_resource())?;
         // Besides the value: a key of two bytes, quotes, colon and comma.
         let most = (MAX_REQUEST_BYTES - 2) / (element.0.min_bytes + 6);
-        return Some(DeclType::new(Shape::Map(element), schema.max_properties().unwrap_or(most), 2));
+        let most = schema.max_properties().unwrap_or(most);
+        return Some(DeclType::new(Shape::Map { element, key_bytes: 0 }, most, 2));
     }
     let mut fields = Vec::new();
     let mut min_bytes = 2;
@@ -246,10 +316,10 @@ fn declare_object<S: SchemaNode>(schema: S, resource_root: bool) -> Option<DeclT
         push(&mut metadata, "name", text.clone());
         declare_field("apiVersion", text.clone(), false);
         declare_field("kind", text, false);
-        declare_field("metadata", DeclType::new(Shape::Object(metadata), 0, 2), false);
+        declare_field("metadata", DeclType::new(object(metadata), 0, 2), false);
     }
     fields.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-    Some(DeclType::new(Shape::Object(fields), 0, min_bytes))
+    Some(DeclType::new(object(fields), 0, min_bytes))
 }
 
 /// Whether the schema itself declares type and metadata.

@@ -16,6 +16,9 @@ pub(crate) use declare::{ListKind, Shape};
 pub(crate) enum Type {
     /// Checked when evaluated.
     Dyn,
+    /// As `Dyn`, of data that are declared to be of any scalar type (upstream's `google.protobuf.Any`): no range of a
+    /// comprehension.
+    Any,
     /// The type of an expression with an error; assignable to everything, so that one error is reported once.
     Error,
     Null,
@@ -89,7 +92,7 @@ impl Type {
     }
 
     pub(crate) fn is_dyn_or_error(&self) -> bool {
-        matches!(self, Type::Dyn | Type::Error)
+        matches!(self, Type::Dyn | Type::Any | Type::Error)
     }
 
     /// The type inside an optional one, and whether it was optional.
@@ -112,7 +115,7 @@ impl Type {
     /// The name of the type without its parameters; `None` when it is known only at evaluation.
     pub(crate) fn literal_name(&self) -> Option<&'static str> {
         Some(match self {
-            Type::Dyn | Type::Error | Type::Param(_) | Type::Message(_) => return None,
+            Type::Dyn | Type::Any | Type::Error | Type::Param(_) | Type::Message(_) => return None,
             Type::Null => "null",
             Type::Bool => "bool",
             Type::Int => "int",
@@ -146,8 +149,8 @@ impl Type {
     /// Whether this is the same type or a less specific one.
     fn is_equal_or_less_specific(&self, other: &Type) -> bool {
         match (self, other) {
-            (Type::Dyn | Type::Param(_), _) => true,
-            (_, Type::Dyn | Type::Param(_)) => false,
+            (Type::Dyn | Type::Any | Type::Param(_), _) => true,
+            (_, Type::Dyn | Type::Any | Type::Param(_)) => false,
             (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => {
                 a.is_equal_or_less_specific(b)
             }
@@ -163,8 +166,9 @@ impl Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Type::Dyn => f.write_str("dyn"),
+            Type::Any => f.write_str("any"),
             Type::Error => f.write_str("!error!"),
-            Type::Object(_) => f.write_str("object"),
+            Type::Object(declared) => f.write_str(declared.name()),
             Type::Message(name) => f.write_str(name),
             Type::List(element) => write!(f, "list({element})"),
             Type::Map(both) => write!(f, "map({}, {})", both.0, both.1),
@@ -265,7 +269,7 @@ impl Bindings {
         }
         let next = depth + 1;
         match (a, b) {
-            (Type::Dyn | Type::Error, _) | (_, Type::Dyn | Type::Error) => true,
+            (a, b) if a.is_dyn_or_error() || b.is_dyn_or_error() => true,
             (Type::Null, other) | (other, Type::Null) => {
                 let nullable = matches!(
                     other,

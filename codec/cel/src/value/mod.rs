@@ -231,8 +231,8 @@ impl<'a> Val<'a> {
                 time.map_or_else(|_| Val::of_untyped(value), Val::Timestamp)
             }
             (Shape::List { .. }, Value::Array(elements)) => Val::List(List::Data(elements, Some(declared))),
-            (Shape::Map(_), Value::Object(members)) => Val::Map(Table::Data(members, Some(declared))),
-            (Shape::Object(_), Value::Object(members)) => Val::Object(members, declared),
+            (Shape::Map { .. }, Value::Object(members)) => Val::Map(Table::Data(members, Some(declared))),
+            (Shape::Object { .. }, Value::Object(members)) => Val::Object(members, declared),
             _ => Val::of_untyped(value),
         }
     }
