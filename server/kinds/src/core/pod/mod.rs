@@ -3,6 +3,7 @@
 mod columns;
 pub(crate) mod conditions;
 mod deletion;
+mod device_status;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod label_keys;
 pub mod qos;

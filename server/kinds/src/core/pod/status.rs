@@ -8,6 +8,7 @@ use plinth_codec::{names, Value};
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, By, Each, Within};
 use crate::checks::{address, Part};
+use crate::core::pod::device_status;
 use crate::path::{at, int, list, text};
 use crate::warnings::address::warn_ip;
 use crate::warnings::Warnings;
@@ -43,6 +44,7 @@ pub(crate) fn validate(new: &Part<'_>, old: &Value) {
         new.invalid("status.qosClass", class, IMMUTABLE);
     }
     ended_containers(new, old);
+    device_status::claims(new);
     addresses(new, old, "status.podIPs");
     if let Some(first) = new.each("status.hostIPs").next() {
         let ip = first.text("ip");
@@ -51,6 +53,7 @@ pub(crate) fn validate(new: &Part<'_>, old: &Value) {
         }
     }
     addresses(new, old, "status.hostIPs");
+    device_status::health(new);
 }
 
 fn ended_containers(new: &Part<'_>, old: &Value) {
