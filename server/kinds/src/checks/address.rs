@@ -99,6 +99,27 @@ pub(crate) fn canonical_network(text: &str, path: FieldPath<'_>, errors: &mut Ve
     }
 }
 
+/// Validates the address of an interface with the length of its prefix, in canonical form
+/// (`IsValidInterfaceAddress`).
+pub(crate) fn of_interface(text: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
+    const NO_INTERFACE: &str = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)";
+    let Some((address, length)) = split(text, sloppy) else {
+        errors.push(Cause::invalid(path, text, NO_INTERFACE));
+        return;
+    };
+    let form = match address {
+        // Upstream's type has no IPv4-mapped addresses.
+        IpAddr::V6(mapped) if is_mapped(address) => {
+            let length = if length > 32 { length.saturating_sub(96) } else { length };
+            format!("{}/{length}", mapped.to_canonical())
+        }
+        _ => format!("{address}/{length}"),
+    };
+    if form != text {
+        errors.push(Cause::invalid(path, text, &format!("must be in canonical form (\"{form}\")")));
+    }
+}
+
 /// Whether the first network strictly contains the second one.
 pub(crate) fn contains(outer: &str, inner: &str) -> bool {
     match (split(outer, sloppy), split(inner, sloppy)) {

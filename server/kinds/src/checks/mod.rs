@@ -6,12 +6,14 @@
 
 pub(crate) mod address;
 pub(crate) mod comparison;
+pub(crate) mod conditions;
 pub(crate) mod immutable;
 pub(crate) mod int_or_percent;
 pub(crate) mod part;
 pub(crate) mod ports;
 pub(crate) mod qualified_names;
 pub mod quantities;
+pub(crate) mod template_metadata;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
