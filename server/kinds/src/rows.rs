@@ -2,9 +2,9 @@
 
 use crate::strategy::{Strategy, BASE};
 use crate::{
-    admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
-    coordination, core, discovery, events, flowcontrol, networking, node, policy, rbac, resource, scheduling,
-    storage,
+    admissionregistration, apiextensions, apiregistration, apiserverinternal, apps, autoscaling, batch,
+    certificates, coordination, core, discovery, events, flowcontrol, networking, node, policy, rbac,
+    resource, scheduling, storage,
 };
 
 /// Group, plural and strategy.
@@ -51,6 +51,7 @@ pub(crate) static ROWS: &[Row] = &[
     ("events.k8s.io", "events", &events::event::STRATEGY),
     ("flowcontrol.apiserver.k8s.io", "flowschemas", &flowcontrol::flow_schema::STRATEGY),
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations", &flowcontrol::priority_level_configuration::STRATEGY),
+    ("internal.apiserver.k8s.io", "storageversions", &apiserverinternal::storage_version::STRATEGY),
     ("networking.k8s.io", "ingressclasses", &networking::ingress_class::STRATEGY),
     ("networking.k8s.io", "ingresses", &networking::ingress::STRATEGY),
     ("networking.k8s.io", "ipaddresses", &networking::ip_address::STRATEGY),
@@ -63,8 +64,10 @@ pub(crate) static ROWS: &[Row] = &[
     ("rbac.authorization.k8s.io", "rolebindings", &rbac::role_binding::STRATEGY),
     ("rbac.authorization.k8s.io", "roles", &rbac::role::STRATEGY),
     ("resource.k8s.io", "deviceclasses", &resource::device_class::STRATEGY),
+    ("resource.k8s.io", "devicetaintrules", &resource::device_taint_rule::STRATEGY),
     ("resource.k8s.io", "resourceclaims", &resource::resource_claim::STRATEGY),
     ("resource.k8s.io", "resourceclaimtemplates", &resource::resource_claim_template::STRATEGY),
+    ("resource.k8s.io", "resourcepoolstatusrequests", &resource::resource_pool_status_request::STRATEGY),
     ("resource.k8s.io", "resourceslices", &resource::resource_slice::STRATEGY),
     ("scheduling.k8s.io", "priorityclasses", &scheduling::priority_class::STRATEGY),
     ("storage.k8s.io", "csidrivers", &storage::csi_driver::STRATEGY),

@@ -34,6 +34,8 @@ pub enum NameRule {
     PathSegment,
     /// As a key of a ConfigMap.
     ConfigKey,
+    /// A group and a resource with a dot between them.
+    GroupResource,
 }
 
 /// What increments `metadata.generation`.

@@ -138,7 +138,19 @@ fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
         NameRule::Label1035 => names::dns1035_label_errors(name),
         NameRule::PathSegment => names::path_segment_errors(name),
         NameRule::ConfigKey => names::config_key_errors(name),
+        NameRule::GroupResource => group_resource_errors(name),
     }
+}
+
+/// Errors of the name of a StorageVersion (kubernetes `pkg/apis/apiserverinternal/validation`).
+fn group_resource_errors(name: &str) -> Vec<String> {
+    let Some((group, resource)) = name.rsplit_once('.') else {
+        return vec!["name must be in the form of <group>.<resource>".to_owned()];
+    };
+    let of_group = names::dns1123_subdomain_errors(group);
+    let of_resource = names::dns1035_label_errors(resource);
+    let of_group = of_group.iter().map(|why| format!("the group segment {why}"));
+    of_group.chain(of_resource.iter().map(|why| format!("the resource segment {why}"))).collect()
 }
 
 /// Whether anything but metadata, status and type metadata differs. A number of a built-in kind is the same

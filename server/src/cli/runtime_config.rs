@@ -4,22 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use clap::Args;
-use plinth_codec::resources::{self, BuiltinResources, Resource, Table};
+use plinth_codec::resources::{self, BuiltinResources, Table};
 use plinth_codec::schema::{self, GVK};
 
 use super::go_bool::parse_bool;
-
-/// What upstream can serve in v1.36 with its default feature gates, and this server cannot.
-const UNIMPLEMENTED: &[(&str, &str, &[&str])] = &[
-    ("internal.apiserver.k8s.io", "v1alpha1", &["storageversions"]),
-    ("resource.k8s.io", "v1alpha3", &["devicetaintrules", "resourcepoolstatusrequests"]),
-    (
-        "resource.k8s.io",
-        "v1beta1",
-        &["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
-    ),
-    ("resource.k8s.io", "v1beta2", &["devicetaintrules"]),
-];
 
 /// Every form of a version that a built-in group has had.
 const VERSIONS: &[&str] = &["v1", "v2", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3"];
@@ -32,7 +20,7 @@ const STABILITIES: [(&str, fn(&str) -> bool); 4] = [
     ("api/alpha", |version| version.contains("alpha")),
 ];
 
-/// A value of the flag that upstream refuses, in its words, or that asks for what is not implemented.
+/// A value of the flag that upstream refuses, in its words.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the variants are what is wrong; their texts say it
 pub enum RuntimeConfigError {
@@ -52,8 +40,6 @@ pub enum RuntimeConfigError {
         "invalid key {key}: group/version/resource and resource is always lowercase plural, not {resource:?}"
     )]
     Resource { key: String, resource: String },
-    #[error("{key}: {resources} of this version are not implemented; leave it out")]
-    Unimplemented { key: String, resources: String },
 }
 
 /// Which built-in APIs are served.
@@ -63,15 +49,6 @@ pub struct ApiEnablementOptions {
     /// api/all, api/ga, api/beta, api/alpha
     #[arg(long, value_name = "LIST")]
     pub runtime_config: Vec<String>,
-}
-
-/// The built-in resources that are served.
-#[derive(Debug)]
-pub struct EnabledApis {
-    /// Rows of what is served.
-    pub table: Table,
-    /// What was enabled among others, and is not implemented: `GROUP/VERSION RESOURCE`.
-    pub missing: Vec<String>,
 }
 
 /// A key that names a version or a resource.
@@ -93,8 +70,8 @@ impl ApiEnablementOptions {
     /// The resources that the flag selects.
     ///
     /// # Errors
-    /// When it names what does not exist, or what is not implemented.
-    pub fn enabled(&self) -> Result<EnabledApis, RuntimeConfigError> {
+    /// When it names what does not exist.
+    pub fn enabled(&self) -> Result<Table, RuntimeConfigError> {
         let pairs = self.runtime_config.iter().flat_map(|list| list.split(','));
         let pairs =
             pairs.filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -163,9 +140,7 @@ impl Preferences {
                 ((group.name.to_string(), version.to_string()), is_on)
             })
         });
-        let off =
-            UNIMPLEMENTED.iter().map(|(group, version, _)| (((*group).into(), (*version).into()), false));
-        Preferences { known, versions: off.chain(versions).collect(), resources: HashMap::new() }
+        Preferences { known, versions: versions.collect(), resources: HashMap::new() }
     }
 
     fn set_matching(&mut self, matches: fn(&str) -> bool, is_on: bool) {
@@ -193,32 +168,12 @@ impl Preferences {
             let (key, resource) = (key.to_owned(), resource.to_owned());
             return Err(RuntimeConfigError::Resource { key, resource });
         }
-        if is_on {
-            self.check_implemented(setting)?;
-        }
         let (group, version) = (group.to_owned(), version.to_owned());
         match resource {
             None => self.versions.insert((group, version), is_on),
             Some(resource) => self.resources.insert((group, version, resource.to_owned()), is_on),
         };
         Ok(())
-    }
-
-    /// An error where nothing of what is asked for is implemented.
-    fn check_implemented(&self, setting: &Setting<'_>) -> Result<(), RuntimeConfigError> {
-        let of_version = |(group, version, _): &&(&str, &str, &[&str])| {
-            *group == setting.group && *version == setting.version
-        };
-        let Some((.., missing)) = UNIMPLEMENTED.iter().find(of_version) else { return Ok(()) };
-        let row = |row: &Resource| row.group == setting.group && row.version == setting.version;
-        let (is_missing, resources) = match setting.resource {
-            None => (!self.known.table.resources.iter().any(row), missing.join(", ")),
-            Some(resource) => (missing.contains(&resource), resource.to_owned()),
-        };
-        match is_missing {
-            true => Err(RuntimeConfigError::Unimplemented { key: setting.key.to_owned(), resources }),
-            false => Ok(()),
-        }
     }
 
     fn is_on(&self, group: &str, version: &str, resource: &str) -> bool {
@@ -228,14 +183,8 @@ impl Preferences {
         of_resource.or_else(of_version).unwrap_or(false)
     }
 
-    fn enabled(&self) -> EnabledApis {
-        let table = self.known.table.selected(|row| self.is_on(&row.group, &row.version, &row.plural));
-        let mut missing = Vec::new();
-        for (group, version, resources) in UNIMPLEMENTED {
-            let on = resources.iter().filter(|resource| self.is_on(group, version, resource));
-            missing.extend(on.map(|resource| format!("{group}/{version} {resource}")));
-        }
-        EnabledApis { table, missing }
+    fn enabled(&self) -> Table {
+        self.known.table.selected(|row| self.is_on(&row.group, &row.version, &row.plural))
     }
 }
 
@@ -243,26 +192,25 @@ impl Preferences {
 mod tests {
     use super::*;
 
-    fn enabled(values: &[&str]) -> Result<EnabledApis, String> {
+    fn enabled(values: &[&str]) -> Result<Table, String> {
         let runtime_config = values.iter().map(|value| (*value).to_owned()).collect();
         ApiEnablementOptions { runtime_config }.enabled().map_err(|error| error.to_string())
     }
 
-    fn serves(apis: &EnabledApis, group: &str, version: &str, plural: &str) -> bool {
-        let mut rows = apis.table.resources.iter();
+    fn serves(table: &Table, group: &str, version: &str, plural: &str) -> bool {
+        let mut rows = table.resources.iter();
         rows.any(|row| row.group == group && row.version == version && row.plural == plural)
     }
 
     #[test]
     fn versions_and_resources_are_switched() {
         let apis = enabled(&[]).unwrap();
-        assert_eq!(&apis.table, resources::builtin());
+        assert_eq!(&apis, resources::builtin());
         let apis =
             enabled(&["networking.k8s.io/v1beta1=true,apps/v1/daemonsets=false", "batch/v1=0"]).unwrap();
         assert!(serves(&apis, "networking.k8s.io", "v1beta1", "servicecidrs"));
         assert!(serves(&apis, "apps", "v1", "deployments") && !serves(&apis, "apps", "v1", "daemonsets"));
-        assert!(!apis.table.groups.iter().any(|group| group.name == "batch"));
-        assert!(apis.missing.is_empty());
+        assert!(!apis.groups.iter().any(|group| group.name == "batch"));
         // The last value counts; one without a value is true.
         let apis = enabled(&["batch/v1=false", "batch/v1"]).unwrap();
         assert!(serves(&apis, "batch", "v1", "jobs"));
@@ -272,11 +220,15 @@ mod tests {
         let apis = enabled(&["api/beta=true,api/alpha=false"]).unwrap();
         assert!(serves(&apis, "storage.k8s.io", "v1beta1", "volumeattributesclasses"));
         assert!(!serves(&apis, "admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicies"));
-        assert_eq!(apis.missing.len(), 5, "{:?}", apis.missing);
-        assert!(apis.missing.contains(&"resource.k8s.io/v1beta2 devicetaintrules".to_owned()));
+        assert!(serves(&apis, "resource.k8s.io", "v1beta2", "devicetaintrules"));
+        assert!(!serves(&apis, "resource.k8s.io", "v1alpha3", "devicetaintrules"));
+        // A group that is off as a whole.
+        assert!(!apis.groups.iter().any(|group| group.name == "internal.apiserver.k8s.io"));
+        let apis = enabled(&["internal.apiserver.k8s.io/v1alpha1=true"]).unwrap();
+        assert!(serves(&apis, "internal.apiserver.k8s.io", "v1alpha1", "storageversions"));
         // What upstream has a version of and serves nothing of.
         assert_eq!(
-            &enabled(&["scheduling.k8s.io/v1alpha2=true,apps/v1beta1=true"]).unwrap().table,
+            &enabled(&["scheduling.k8s.io/v1alpha2=true,apps/v1beta1=true"]).unwrap(),
             resources::builtin()
         );
     }
@@ -298,27 +250,8 @@ mod tests {
                 "apps/v1/Deployments=true",
                 r#"invalid key apps/v1/Deployments: group/version/resource and resource is always lowercase plural, not "Deployments""#,
             ),
-            (
-                "internal.apiserver.k8s.io/v1alpha1=true",
-                "internal.apiserver.k8s.io/v1alpha1: storageversions of this version are not implemented; leave it out",
-            ),
-            (
-                "resource.k8s.io/v1beta2/devicetaintrules=true",
-                "resource.k8s.io/v1beta2/devicetaintrules: devicetaintrules of this version are not implemented; leave it out",
-            ),
         ] {
             assert_eq!(enabled(&[values]).unwrap_err(), expected);
-        }
-    }
-
-    #[test]
-    fn what_is_not_implemented_is_not_in_the_table() {
-        for (group, version, plurals) in UNIMPLEMENTED {
-            assert!(is_version(group, version), "{group}/{version}");
-            for row in &resources::known().table.resources {
-                let is_same = row.group == *group && row.version == *version;
-                assert!(!is_same || !plurals.contains(&row.plural.as_str()), "{}", row.plural);
-            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `--runtime-config` and `--feature-gates`.
 
+use kube::Client;
 use plinth_tests::eventually;
 use plinth_tests::requests::{create, send};
 use plinth_tests::server::{client_of, launch, start_ready};
@@ -112,6 +113,25 @@ async fn optional_versions_take_objects() {
         ),
         (
             "resource.k8s.io",
+            &["v1alpha3", "v1beta2"],
+            "devicetaintrules",
+            json!({ "kind": "DeviceTaintRule", "spec": { "deviceSelector": { "driver": "d.example.com" },
+                "taint": { "key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z" } } }),
+        ),
+        (
+            "resource.k8s.io",
+            &["v1alpha3"],
+            "resourcepoolstatusrequests",
+            json!({ "kind": "ResourcePoolStatusRequest", "spec": { "driver": "d.example.com" } }),
+        ),
+        (
+            "resource.k8s.io",
+            &["v1beta1", "v1beta2", "v1"],
+            "deviceclasses",
+            json!({ "kind": "DeviceClass", "spec": { "extendedResourceName": "example.com/d" } }),
+        ),
+        (
+            "resource.k8s.io",
             &["v1beta2", "v1"],
             "namespaces/default/resourceclaims",
             json!({ "kind": "ResourceClaim", "spec": { "devices": { "requests": [{ "name": "r", "exactly": { "deviceClassName": "c" } }] } } }),
@@ -136,7 +156,79 @@ async fn optional_versions_take_objects() {
         send(&client, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates", &bad)
             .await;
     assert_eq!((refused.code, refused.fields()), (422, vec!["spec.binaryVersion"]));
+    storage_versions_name_what_servers_store(&client).await;
+    device_versions_have_forms_of_their_own(&client).await;
     server.terminate().await.expect("end");
+}
+
+async fn storage_versions_name_what_servers_store(client: &Client) {
+    const COLLECTION: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    let named = |name: &str| {
+        json!({ "apiVersion": "internal.apiserver.k8s.io/v1alpha1", "kind": "StorageVersion",
+        "metadata": { "name": name }, "spec": {} })
+    };
+    let refused = send(client, "POST", COLLECTION, &named("leases")).await;
+    assert_eq!(
+        refused.text_at("/message"),
+        "StorageVersion.internal.apiserver.k8s.io \"leases\" is invalid: metadata.name: Invalid value: \"leases\": name must be in the form of <group>.<resource>"
+    );
+    create(client, COLLECTION, &named("coordination.k8s.io.leases")).await;
+    let path = format!("{COLLECTION}/coordination.k8s.io.leases/status");
+    let server = |encoding: &str| {
+        json!({ "apiServerID": "a", "encodingVersion": encoding,
+        "decodableVersions": ["coordination.k8s.io/v1"] })
+    };
+    let status = |encoding: &str| {
+        json!({ "status": { "storageVersions": [server(encoding)],
+        "commonEncodingVersion": "coordination.k8s.io/v1" } })
+    };
+    let refused = send(client, "MERGE", &path, &status("coordination.k8s.io/v2")).await;
+    assert_eq!(
+        refused.fields(),
+        ["status.storageVersions[0].decodableVersions", "status.commonEncodingVersion"]
+    );
+    assert_eq!(send(client, "MERGE", &path, &status("coordination.k8s.io/v1")).await.code, 200);
+}
+
+/// `v1beta1` has the members of `exactly` in the request, and those of a device in `basic`.
+async fn device_versions_have_forms_of_their_own(client: &Client) {
+    const GROUP: &str = "/apis/resource.k8s.io";
+    let path = |version: &str, rest: &str| format!("{GROUP}/{version}/{rest}");
+    let claims = "namespaces/default/resourceclaims";
+    let flat = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": { "name": "flat" },
+        "spec": { "devices": { "requests": [{ "name": "r", "deviceClassName": "c", "tolerations": [{ "key": "k" }] }] } } });
+    let made = create(client, &path("v1beta1", claims), &flat).await;
+    let request = json!({ "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1,
+        "tolerations": [{ "key": "k", "operator": "Equal" }] });
+    let mut flat_request = request.clone();
+    flat_request["name"] = json!("r");
+    assert_eq!(made["spec"]["devices"]["requests"], json!([flat_request]));
+    let read = send(client, "GET", &path("v1", &format!("{claims}/flat")), NULL).await;
+    assert_eq!(read.body["spec"]["devices"]["requests"], json!([{ "name": "r", "exactly": request }]));
+    let patch = json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }]);
+    let patched = send(client, "JSON", &path("v1beta1", &format!("{claims}/flat")), &patch).await;
+    assert_eq!((patched.code, &patched.body["spec"]), (200, &made["spec"]), "{}", patched.text);
+
+    let slice = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice", "metadata": { "name": "flat" },
+        "spec": { "driver": "d.example.com", "nodeName": "n", "allNodes": false,
+            "pool": { "name": "p", "generation": 0, "resourceSliceCount": 1 },
+            "devices": [{ "name": "d", "basic": { "attributes": { "a": { "int": 1 } } } }] } });
+    let made = create(client, &path("v1beta1", "resourceslices"), &slice).await;
+    assert_eq!(made["spec"]["devices"], slice["spec"]["devices"]);
+    let read = send(client, "GET", &path("v1", "resourceslices/flat"), NULL).await;
+    assert_eq!(read.body["spec"]["devices"], json!([{ "name": "d", "attributes": { "a": { "int": 1 } } }]));
+    // Applied in one version, owned in the other.
+    let applied = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice", "metadata": { "name": "flat" },
+        "spec": { "driver": "d.example.com", "nodeName": "n", "pool": { "name": "p", "resourceSliceCount": 1, "generation": 0 } } });
+    let applied =
+        send(client, "APPLY", &path("v1beta1", "resourceslices/flat?fieldManager=a&force=true"), &applied)
+            .await;
+    assert_eq!(
+        (applied.code, &applied.body["spec"]["devices"]),
+        (200, &made["spec"]["devices"]),
+        "{}",
+        applied.text
+    );
 }
 
 /// The server itself reads and writes what it needs, whatever is served.

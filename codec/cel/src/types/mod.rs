@@ -16,8 +16,8 @@ pub(crate) use declare::{ListKind, Shape};
 pub(crate) enum Type {
     /// Checked when evaluated.
     Dyn,
-    /// As `Dyn`, of data that are declared to be of any scalar type (upstream's `google.protobuf.Any`): no range of a
-    /// comprehension.
+    /// As `Dyn`, of data that are declared to be of any scalar type (upstream's `google.protobuf.Any`): no
+    /// range of a comprehension.
     Any,
     /// The type of an expression with an error; assignable to everything, so that one error is reported once.
     Error,

@@ -1,12 +1,15 @@
 //! Kinds of `resource.k8s.io`.
 
-pub(crate) mod device;
+mod allocation;
+mod capacity;
+mod claim_spec;
+mod conversion;
+mod device;
 pub(crate) mod device_class;
+pub(crate) mod device_taint_rule;
 pub(crate) mod resource_claim;
 pub(crate) mod resource_claim_template;
+pub(crate) mod resource_pool_status_request;
 pub(crate) mod resource_slice;
-
-use crate::strategy::Conversion;
-
-/// Versions that are off by default.
-const OLDER_VERSIONS: &[Conversion] = &[Conversion::same("v1beta2", ("resource.k8s.io", "v1"))];
+mod selector;
+mod slice_device;

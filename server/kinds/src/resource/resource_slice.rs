@@ -1,100 +1,157 @@
 //! ResourceSlice (`resource.k8s.io`).
 
+use plinth_api::Cause;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::Column;
-use plinth_codec::{names, Value};
+use plinth_codec::{names, Map, Value};
 
+use crate::checks::immutable::IMMUTABLE;
 use crate::checks::qualified_names::csi_driver_name;
-use crate::checks::Check::{
-    self, AnyText, By, Each, EachUniqueElement, ExactlyOne, Is, Positive, Text, Within,
-};
-use crate::checks::{Part, PartError};
-use crate::path::text;
-use crate::resource::device::attribute_name;
-use crate::resource::OLDER_VERSIONS;
+use crate::checks::Check::{self, By, Is, Positive, Within};
+use crate::checks::Part;
+use crate::defaults::DefaultRule::{self, ForEach};
+use crate::path::{at, text};
+use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
+use crate::resource::conversion;
+use crate::resource::device::{each_of_set, objects_mut, pool_name, TAINT_DEFAULTS};
+use crate::resource::slice_device::{self, counter_set, NodeChoice};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     returns_deleted_object: true,
-    checks: CHECKS,
-    immutable: &["spec.driver", "spec.pool.name", "spec.nodeName"],
+    defaults: DEFAULTS,
+    prepare_for_create: |slice| drop_disabled(slice, None),
+    prepare_for_update: |new, old| drop_disabled(new, Some(old)),
+    create_checks: CREATE_CHECKS,
+    validate_update: |slice, old| spec(slice, Some(old)),
     warnings,
     columns: COLUMNS,
     selectable: SELECTABLE,
-    conversions: OLDER_VERSIONS,
+    conversions: conversion::OF_SLICES,
     ..BASE
 };
 
-const CHECKS: &[Check] = &[
-    By(node_selection),
-    Is("spec.driver", csi_driver_name),
-    By(pool),
-    Each("spec.devices", &[AnyText("name", names::dns1123_label_errors), By(attributes)]),
-    EachUniqueElement("spec.devices", "name", &[]),
-];
+const DEFAULTS: &[DefaultRule] = &[ForEach("spec.devices", &[ForEach("taints", TAINT_DEFAULTS)])];
 
-fn node_selection(slice: &Part<'_>) {
-    const WHY: &str =
-        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
-    match slice.set_text("spec.nodeName") {
-        Some("") => {
-            slice.invalid("spec.nodeName", "", "must be either unset or set to a non-empty string");
+/// Attributes that are lists, which are behind a gate that is off (`DRAListTypeAttributes`).
+const LISTS: [&str; 4] = ["ints", "bools", "strings", "versions"];
+
+/// Which resources of a node a device stands for, likewise (`DRANodeAllocatableResources`).
+const MAPPINGS: &str = "nodeAllocatableResourceMappings";
+
+/// Drops fields whose gates are off, unless the stored slice has them.
+fn drop_disabled(new: &mut Value, old: Option<&Value>) {
+    let old_devices = || old.map_or(&[][..], |old| old.list_at(&["spec", "devices"])).iter();
+    let has_list = |attribute: &Value| LISTS.iter().any(|key| at(attribute, key).is_some());
+    let keeps_lists = old_devices().any(|device| {
+        let attributes = at(device, "attributes").and_then(Value::as_object);
+        attributes.into_iter().flat_map(Map::iter).any(|(_, attribute)| has_list(attribute))
+    });
+    let keeps_mappings = old_devices().any(|device| at(device, MAPPINGS).is_some());
+    for device in objects_mut(new, &["spec", "devices"]) {
+        if !keeps_mappings {
+            device.remove(MAPPINGS);
         }
-        _ => slice.check(&[Text("spec.nodeName", names::dns1123_subdomain_errors)]),
-    }
-    let given = [
-        !slice.text("spec.nodeName").is_empty(),
-        slice.has("spec.nodeSelector"),
-        slice.is_true("spec.allNodes"),
-        slice.is_true("spec.perDeviceNodeSelection"),
-    ];
-    match given.iter().filter(|set| **set).count() {
-        0 => slice.required("spec", WHY),
-        1 => {}
-        _ => slice.invalid("spec", Value::Null, &format!("{WHY}, but multiple fields are set")),
-    }
-}
-
-fn pool(slice: &Part<'_>) {
-    const PATH: &str = "spec.pool.name";
-    match slice.text(PATH) {
-        "" => slice.required(PATH, ""),
-        name => {
-            slice.at_most_bytes(PATH, name, 253);
-            for part in name.split('/') {
-                slice.check_text(PATH, part, names::dns1123_subdomain_errors);
+        let attributes = device.get_mut("attributes").and_then(Value::as_object_mut);
+        for (_, attribute) in attributes.filter(|_| !keeps_lists).into_iter().flat_map(Map::iter_mut) {
+            if let Some(attribute) = attribute.as_object_mut() {
+                LISTS.iter().for_each(|key| drop(attribute.remove(key)));
             }
         }
     }
-    slice.check(&[
-        Positive("spec.pool.resourceSliceCount"),
-        Within("spec.pool.generation", 0, i64::MAX, "must be greater than or equal to zero"),
+}
+
+const CREATE_CHECKS: &[Check] = &[By(|slice| spec(slice, None))];
+
+/// Maximum number of devices; of those with taints, counters or lists of attributes fewer.
+const MAX_DEVICES: usize = 128;
+const MAX_COSTLY_DEVICES: usize = 64;
+
+/// Maximum number of sets of counters.
+const MAX_COUNTER_SETS: usize = 8;
+
+fn spec(slice: &Part<'_>, old: Option<&Value>) {
+    let spec = slice.field("spec");
+    let old = old.and_then(|old| at(old, "spec"));
+    spec.check(&[Is("driver", csi_driver_name), By(pool)]);
+    if let Some(old) = old {
+        for key in ["pool.name", "driver", "nodeName"] {
+            if spec.at(key) != at(old, key) {
+                spec.invalid(key, spec.shown(key), IMMUTABLE);
+            }
+        }
+    }
+    let chosen = nodes(&spec);
+    if spec.has("sharedCounters") && spec.has("devices") {
+        spec.invalid("", "", "only one of `sharedCounters` or `devices` is allowed");
+    }
+    let is_costly = |device: &Value| {
+        let attributes = at(device, "attributes").and_then(Value::as_object);
+        !device.list_at(&["taints"]).is_empty()
+            || !device.list_at(&["consumesCounters"]).is_empty()
+            || attributes
+                .into_iter()
+                .flat_map(Map::iter)
+                .any(|(_, attribute)| LISTS.iter().any(|key| at(attribute, key).is_some()))
+    };
+    let most = if spec.list("devices").iter().any(is_costly) { MAX_COSTLY_DEVICES } else { MAX_DEVICES };
+    each_of_set(&spec, "devices", most, "name", |device| {
+        let same = |old: &&Value| text(old, "name") == device.text("name");
+        let before = old.and_then(|old| old.list_at(&["devices"]).iter().find(same));
+        slice_device::validate(device, before, chosen);
+    });
+    each_of_set(&spec, "sharedCounters", MAX_COUNTER_SETS, "name", |set| counter_set(set, "name"));
+}
+
+fn pool(spec: &Part<'_>) {
+    let pool = spec.field("pool");
+    pool.check(&[
+        Is("name", pool_name),
+        Positive("resourceSliceCount"),
+        Within("generation", 0, i64::MAX, "must be greater than or equal to zero"),
     ]);
 }
 
-const ONE_VALUE: Check = ExactlyOne(
-    &["int", "bool", "string", "version"],
-    PartError::Invalid("exactly one value must be specified"),
-    PartError::Invalid("exactly one value must be specified"),
-    &[],
-);
-
-fn attributes(device: &Part<'_>) {
-    const MAX_LENGTH: usize = 64;
-    const SEMVER: &str = "must be a string compatible with semver.org spec 2.0.0";
-    const PATTERN: &str = r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?$";
-    for (name, attribute) in device.entries("attributes") {
-        attribute_name(name, false, &attribute);
-        attribute.check(&[ONE_VALUE]);
-        for key in ["string", "version"] {
-            attribute.at_most_bytes(key, attribute.text(key), MAX_LENGTH);
+/// Validates from which nodes the devices can be used; returns whether each device has its own.
+fn nodes(spec: &Part<'_>) -> NodeChoice {
+    const WHY: &str =
+        "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    const TERMS: &str = "nodeSelector.nodeSelectorTerms";
+    let mut given = Vec::new();
+    match spec.set_text("nodeName") {
+        Some("") => spec.invalid("nodeName", "", "must be either unset or set to a non-empty string"),
+        Some(name) => {
+            given.push("`nodeName`");
+            spec.check_text("nodeName", name, names::dns1123_subdomain_errors);
         }
-        if let Some(version) = attribute.set_text("version") {
-            if !plinth_codec::regexp::is_match(PATTERN, version) {
-                attribute.invalid("version", version, SEMVER);
-            }
+        None => {}
+    }
+    if let Some(selector) = spec.get("nodeSelector") {
+        given.push("`nodeSelector`");
+        selector.check(NODE_SELECTOR_CHECKS);
+        if spec.list(TERMS).len() != 1 {
+            spec.invalid(TERMS, spec.shown(TERMS), "must have exactly one node selector term");
         }
+    }
+    for (key, shown) in [("allNodes", "`allNodes`"), ("perDeviceNodeSelection", "`perDeviceNodeSelection`")] {
+        match spec.flag(key) {
+            Some(true) => given.push(shown),
+            Some(false) => spec.invalid(key, false, "must be either unset or set to true"),
+            None => {}
+        }
+    }
+    match given.len() {
+        0 => spec.required("", WHY),
+        1 => {}
+        _ => {
+            let shown = format!("{{{}}}", given.join(", "));
+            spec.push(Cause::invalid(spec.path(""), shown, &format!("{WHY}, but multiple fields are set")));
+        }
+    }
+    match spec.is_true("perDeviceNodeSelection") {
+        true => NodeChoice::PerDevice,
+        false => NodeChoice::PerSlice,
     }
 }
 

@@ -3,6 +3,7 @@
 mod cluster_rows;
 mod columns;
 mod defaults;
+mod devices;
 mod enums;
 mod large;
 mod policies;

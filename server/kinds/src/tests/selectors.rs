@@ -119,8 +119,9 @@ fn documents_name_the_kinds_whose_deletion_returns_the_object() {
         .collect();
     let upstream =
         "persistentvolumeclaims persistentvolumes pods podtemplates resourcequotas serviceaccounts \
-        services deviceclasses resourceclaims resourceclaimtemplates resourceslices csidrivers csinodes \
-        storageclasses volumeattachments volumeattributesclasses";
+        services deviceclasses devicetaintrules resourceclaims resourceclaimtemplates \
+        resourcepoolstatusrequests resourceslices csidrivers csinodes storageclasses \
+        volumeattachments volumeattributesclasses";
     assert_eq!(documented.join(" "), upstream);
 }
 

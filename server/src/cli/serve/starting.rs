@@ -13,7 +13,6 @@ use tokio::sync::{watch, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use super::super::runtime_config::EnabledApis;
 use super::opening::{checkpoint_writer, migrate, open_engine};
 use super::{backups, Running, ServeError, ServeOptions};
 use crate::admission::Plugins;
@@ -130,10 +129,7 @@ impl StartSettings {
             tracing::warn!("--{flag} is ignored: {warning}");
         }
         options.gates.check()?;
-        let EnabledApis { table, missing } = options.apis.enabled()?;
-        if !missing.is_empty() {
-            tracing::warn!("--runtime-config: {} are not implemented, and not served", missing.join(", "));
-        }
+        let table = options.apis.enabled()?;
         if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
             return Err(ServeError::CheckpointsOfSingle);
         }
